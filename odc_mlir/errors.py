@@ -1,0 +1,88 @@
+"""Typed errors of the whole project.
+
+Every failure that a user can cause is an :class:`OdcError`. The message says what is wrong, with the value that was
+seen and what is allowed; the keyword fields say where. Tools print ``str(error)`` on one line and exit with 1.
+"""
+
+from __future__ import annotations
+
+
+class OdcError(Exception):
+    """Base of all errors that are not bugs of ours.
+
+    ``op``: operator kind (``CONV_2D``), ``tensor``: tensor name, ``location``: file, file:line or segment name,
+    ``stage``: compiler stage or runtime phase, ``hint``: what the user can do.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        op: str | None = None,
+        tensor: str | None = None,
+        location: str | None = None,
+        stage: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.op = op
+        self.tensor = tensor
+        self.location = location
+        self.stage = stage
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = [
+            f"{label} {value}"
+            for label, value in (
+                ("in", self.location),
+                ("stage", self.stage),
+                ("op", self.op),
+                ("tensor", self.tensor and repr(self.tensor)),
+            )
+            if value
+        ]
+        text = self.message + (f" ({', '.join(where)})" if where else "")
+        text += f"; {self.hint}" if self.hint else ""
+        return " ".join(text.split())
+
+
+class ModelError(OdcError):
+    """A model file or IR module is malformed or inconsistent."""
+
+
+class UnsupportedError(OdcError):
+    """The input is valid but asks for something that is not implemented."""
+
+
+class OptionError(OdcError):
+    """An option or argument has a value that is not allowed."""
+
+
+class PackageError(OdcError):
+    """An nnpackage, its plan or one of its members cannot be used."""
+
+
+class InputError(OdcError):
+    """Run-time input data does not fit the model: count, shape or dtype."""
+
+
+class TargetError(OdcError):
+    """A target description is malformed, unknown, or not the one a binary was made for."""
+
+
+class CompileError(OdcError):
+    """Valid input that a compiler stage could not lower."""
+
+
+class AllocationError(CompileError):
+    """A memory limit cannot be met."""
+
+
+class SimulationError(OdcError):
+    """The NPU program misbehaved: deadlock, out-of-range access, race, malformed instruction."""
+
+
+class SessionError(OdcError):
+    """A runtime session was used in the wrong state."""

@@ -1,0 +1,109 @@
+"""Vocabulary of the instruction table: fields, instructions and the 40-bit prefix they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from functools import cached_property
+
+
+class Queue(IntEnum):
+    """In-order instruction queues. ``LOAD``, ``STORE`` and ``WEIGHT`` are the three channels of the SRAM-side DMA engine."""
+
+    FETCH = 0  # loops, fences, halt: executed by the fetch engine itself
+    XFER = 1  # off-chip memory <-> SRAM
+    LOAD = 2  # SRAM -> tile buffer, SRAM -> SRAM
+    STORE = 3  # tile buffer -> SRAM
+    WEIGHT = 4  # constants -> decoder -> weight buffer, parameters, tables
+    MAC = 5
+    VECTOR = 6
+
+
+class Kind(StrEnum):
+    """What a field's value means."""
+
+    INT = "int"
+    FLAG = "flag"
+    ENUM = "enum"
+    MEMORY = "memory"  # region (top 4 bits) and byte offset (28 bits)
+    TILE = "tile"  # byte address in the tile buffer
+    WEIGHT = "weight"  # byte address in the weight buffer
+    ACCUMULATOR = "accumulator"  # accumulator index
+    PARAM = "param"  # entry index in the parameter buffer
+    TABLE = "table"  # byte address in the table buffer
+
+    @property
+    def is_address(self) -> bool:
+        return self not in (Kind.INT, Kind.FLAG, Kind.ENUM)
+
+
+class Region(IntEnum):
+    """Address spaces that a program names; bound at run time. 4 to 15 are spare."""
+
+    CONSTANTS = 0
+    ARENA = 1
+    INPUTS = 2
+    OUTPUTS = 3
+
+
+REGION_BITS, OFFSET_BITS = 4, 28
+SEMAPHORES = 32
+SEMAPHORE_MAX = 65_535  # counters are 16 bits wide; exceeding it is an error, not a wrap
+GRANULE_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``bits`` wide; ``signed`` two's complement; ``values`` names the codes of an enum field."""
+
+    name: str
+    bits: int
+    doc: str
+    kind: Kind = Kind.INT
+    signed: bool = False
+    values: tuple[str, ...] = ()
+
+    @property
+    def range(self) -> tuple[int, int]:
+        if self.kind is Kind.ENUM:
+            return 0, len(self.values) - 1
+        if self.signed:
+            return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+        return 0, (1 << self.bits) - 1
+
+
+PREFIX = (
+    Field("opcode", 8, "which instruction"),
+    Field("length", 3, "size in units of 16 bytes, step block included"),
+    Field("queue", 3, "where it is executed"),
+    Field("stepped", 1, "a 16-byte step block follows: four signed 32-bit address steps", Kind.FLAG),
+    Field("reserved", 1, "zero"),
+    Field("wait_a", 6, "0: none, else 32 + semaphore to take one token from before starting"),
+    Field("wait_b", 6, "as wait_a"),
+    Field("post_a", 6, "0: none, else 32 + semaphore that gets one token when the result is visible"),
+    Field("post_b", 6, "as post_a"),
+)
+PREFIX_BITS = sum(f.bits for f in PREFIX)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One row of the table: ``fields`` are packed after the prefix, least significant bit first, without gaps."""
+
+    mnemonic: str
+    opcode: int
+    queue: Queue | None  # None: the queue field chooses
+    fields: tuple[Field, ...]
+    doc: str
+    implemented: bool = True  # False: the format is fixed, this version's compiler and simulator refuse it
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Without a step block."""
+        bits = PREFIX_BITS + sum(f.bits for f in self.fields)
+        return -(-bits // (8 * GRANULE_BYTES)) * GRANULE_BYTES
+
+    @cached_property
+    def addresses(self) -> tuple[Field, ...]:
+        """The fields that a step block advances, in order."""
+        return tuple(f for f in self.fields if f.kind.is_address)

@@ -1,0 +1,32 @@
+"""The operator table: ``get("CONV_2D")`` and ``all_specs()``; one module per family, each with a ``SPECS`` tuple."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import cache
+
+from odc_mlir.errors import UnsupportedError
+from odc_mlir.ops.spec import OpSpec
+
+FAMILIES = ("convolution", "elementwise", "pooling", "shape", "activation", "reduction", "quantize", "resize")
+
+
+@cache
+def all_specs() -> Mapping[str, OpSpec]:
+    """Every operator by its schema name, in table order."""
+    table: dict[str, OpSpec] = {}
+    for family in FAMILIES:
+        for spec in importlib.import_module(f"odc_mlir.ops.{family}").SPECS:
+            if spec.name in table:
+                raise ValueError(f"operator {spec.name} is declared twice")
+            table[spec.name] = spec
+    return table
+
+
+def get(name: str) -> OpSpec:
+    """The entry called ``name``; raises UnsupportedError for an operator that the table lacks."""
+    try:
+        return all_specs()[name]
+    except KeyError:
+        raise UnsupportedError("this operator is not supported", op=name) from None

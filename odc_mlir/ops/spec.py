@@ -1,0 +1,203 @@
+"""The operator table's vocabulary: what one entry says, and the view of an operator that its functions receive.
+
+An :class:`OpSpec` is the only declaration of an operator. The IR class, importer, exporter, verifier, shape inference,
+host execution and generated docs derive from it. Nothing here imports xDSL, so the runtime never loads it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import ModelError
+from odc_mlir.ops.dtypes import DTYPES, DType
+
+Shape = tuple[int | None, ...]
+Array = NDArray[Any]
+Execute = Callable[[Sequence[Array | None]], Sequence[Array]]
+
+
+class Trait(StrEnum):
+    PURE = "pure"  # no side effect: may be folded, merged or deleted
+    COMMUTATIVE = "commutative"
+    ELEMENTWISE = "elementwise"  # result element i depends on operand elements i (after broadcasting) only
+    VIEW = "view"  # same bytes in the same order: reshape, squeeze, expand_dims
+    SAME_QUANT = "same_quant"  # moves codes: operand and result quantisation must agree
+    STATEFUL = "stateful"  # reads or writes state that outlives one run
+    CONTROL_FLOW = "control_flow"  # runs other subgraphs
+
+
+@dataclass(frozen=True, slots=True)
+class QuantParams:
+    """Affine quantisation ``real = scale * (code - zero_point)``; per axis when there are several scales."""
+
+    scales: tuple[float, ...]  # each exactly a float32
+    zero_points: tuple[int, ...]
+    axis: int = 0
+
+    @property
+    def per_tensor(self) -> bool:
+        return len(self.scales) == 1
+
+    @property
+    def scale(self) -> float:
+        """The scale of a per-tensor quantised tensor."""
+        return self.scales[0]
+
+    @property
+    def zero_point(self) -> int:
+        return self.zero_points[0]
+
+
+class ResultType(NamedTuple):
+    """What a shape function says of one result; ``shape`` None means unknown rank, a None dimension unknown size."""
+
+    dtype: str
+    shape: Shape | None
+
+
+@dataclass(slots=True)
+class TensorInfo:
+    """A tensor as shape functions, verifiers and kernels see it.
+
+    ``data`` holds the raw little-endian bytes of a constant, None for everything else.
+    """
+
+    name: str
+    dtype: str
+    shape: Shape | None
+    quant: QuantParams | None = None
+    data: memoryview | None = None
+    is_variable: bool = False
+    _array: Array | None = field(default=None, repr=False)
+
+    @property
+    def info(self) -> DType:
+        return DTYPES[self.dtype]
+
+    @property
+    def is_const(self) -> bool:
+        return self.data is not None
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape; raises ModelError where a dimension is unknown."""
+        if self.shape is None or any(d is None for d in self.shape):
+            raise ModelError("the shape is not fully known here", tensor=self.name)
+        return tuple(d for d in self.shape if d is not None)
+
+    def array(self) -> Array:
+        """The constant's value as a read-only array of ``shape`` in storage dtype; raises ModelError if not constant."""
+        if self._array is None:
+            from odc_mlir.ops.constants import decode_constant
+
+            self._array = decode_constant(self)
+        return self._array
+
+
+@dataclass(slots=True)
+class Node:
+    """One operator with its surroundings, independent of where it came from (file record or IR)."""
+
+    spec: OpSpec
+    operands: tuple[TensorInfo | None, ...]  # None: optional operand left out
+    results: tuple[TensorInfo, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)  # every field of the options table, defaults filled in
+    name: str = ""  # name of the first result: what users know the operator by
+    version: int = 1
+    custom_code: str = ""
+    custom_options: bytes = b""
+    intermediates: tuple[TensorInfo | None, ...] = ()
+    subgraphs: Mapping[int, Execute] = field(default_factory=dict)  # for control flow at run time
+
+    def operand(self, index: int) -> TensorInfo:
+        """Operand ``index``; raises ModelError where it is left out."""
+        value = self.operands[index] if index < len(self.operands) else None
+        if value is None:
+            raise self.error(f"operand {index} ({self.spec.operand_name(index)}) is required")
+        return value
+
+    def optional(self, index: int) -> TensorInfo | None:
+        return self.operands[index] if index < len(self.operands) else None
+
+    def const(self, index: int) -> Array:
+        """Value of constant operand ``index``; raises ModelError where it is not constant."""
+        return self.operand(index).array()
+
+    def error(self, message: str, **where: Any) -> ModelError:
+        """A ModelError that names this operator."""
+        return ModelError(message, op=self.spec.name, tensor=where.pop("tensor", self.name), **where)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    name: str
+    optional: bool = False
+    variadic: bool = False  # only the last operand (or result) may be
+    dtypes: tuple[str, ...] = ()  # allowed element types, empty for any
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """One operator.
+
+    ``name`` is the schema's BuiltinOperator name; the IR op is ``circle.<name in lower case>``. ``options`` names the
+    schema's options table: its fields are the op's properties. ``infer``, ``kernel`` and ``verify`` are
+    ``module:function`` strings, imported when first used:
+
+    * ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options;
+    * ``kernel(node) -> Execute`` does all that can fail or be precomputed and returns the function that runs;
+    * ``verify(node) -> None`` raises ``node.error(...)`` (beyond counts, optionality and dtypes, checked from the table).
+    """
+
+    name: str
+    operands: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    options: str | None = None
+    infer: str = ""
+    kernel: str = ""
+    verify: str = ""
+    traits: frozenset[Trait] = frozenset({Trait.PURE})
+    max_version: int = 1
+    quant: str = "own"  # quantisation rule: own | same | fixed:<table> | none
+    summary: str = ""
+
+    @property
+    def mnemonic(self) -> str:
+        return self.name.lower()
+
+    def operand_name(self, index: int) -> str:
+        if index < len(self.operands):
+            return self.operands[index].name
+        last = self.operands[-1] if self.operands else None
+        return f"{last.name}[{index - len(self.operands) + 1}]" if last and last.variadic else f"operand {index}"
+
+    @cached_property
+    def infer_function(self) -> Callable[[Node], Sequence[ResultType]]:
+        return _resolve(self.infer)
+
+    @cached_property
+    def kernel_function(self) -> Callable[[Node], Execute]:
+        return _resolve(self.kernel)
+
+    @cached_property
+    def verify_function(self) -> Callable[[Node], None] | None:
+        return _resolve(self.verify) if self.verify else None
+
+
+def _resolve(reference: str) -> Callable[..., Any]:
+    module, _, function = reference.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """Storage dtype of the element type called ``name``."""
+    return DTYPES[name].numpy

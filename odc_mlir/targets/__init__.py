@@ -1,0 +1,209 @@
+"""NPU hardware as data: one TOML file per target, loaded strictly into frozen records.
+
+``odc_mlir.targets.load("npu-256")`` or a path to a file of the same shape. Unknown, missing or mistyped keys are
+TargetErrors that name file and key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import tomllib
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+from odc_mlir.errors import TargetError
+
+MemoryMode = Literal["flash", "sram"]
+MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
+
+
+@dataclasses.dataclass(frozen=True)
+class Port:
+    """A memory port. ``write_latency_cycles`` 0 means read only."""
+
+    bytes_per_cycle: int
+    burst_bytes: int
+    read_latency_cycles: int
+    write_latency_cycles: int
+    strict_outstanding_bursts: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Sram(Port):
+    capacity_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Local:
+    """Local memories: tile, weight, accumulator, parameter and table buffers."""
+
+    tile_bytes: int
+    weight_bytes: int
+    accumulators: int
+    accumulator_bytes: int
+    param_entries: int
+    param_entry_bytes: int
+    table_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return (
+            self.tile_bytes
+            + self.weight_bytes
+            + self.accumulators * self.accumulator_bytes
+            + self.param_entries * self.param_entry_bytes
+            + self.table_bytes
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TilePorts:
+    read_bytes_per_cycle: int
+    write_bytes_per_cycle: int
+    fetch_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MacArray:
+    """``shapes``: pixels x channels computed per step, selectable per instruction."""
+
+    macs_per_cycle: int
+    shapes: tuple[tuple[int, int], ...]
+    depthwise_shape: tuple[int, int]
+    depthwise_rows: int
+    start_cycles: int
+    accumulator_ports: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Vector:
+    requant_lanes: int
+    reduce_lanes: int
+    start_cycles: int
+    softmax_elements_per_cycle: int
+    softmax_start_cycles: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoder:
+    symbols_per_cycle: int
+    start_cycles: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Fetch:
+    queue_depth: int
+    issue_cycles: int
+    semaphore_cycles: int
+    buffer_bytes: int
+    loop_buffer_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Dma:
+    descriptors_in_flight: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """One NPU. Lengths in bytes, times in cycles of ``clock_hz``."""
+
+    name: str
+    version: int
+    compares_with: str
+    clock_hz: int
+    sram: Sram
+    offchip: Port
+    local: Local
+    tile_ports: TilePorts
+    array: MacArray
+    vector: Vector
+    decoder: Decoder
+    fetch: Fetch
+    dma: Dma
+
+    @cached_property
+    def canonical(self) -> str:
+        """Canonical JSON text of every value."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    def digest(self, memory: MemoryMode) -> bytes:
+        """SHA-256 of the canonical text and the memory mode: stored in binaries, compared when they are loaded."""
+        return hashlib.sha256(f"{self.canonical}|{memory}".encode()).digest()
+
+
+def names() -> tuple[str, ...]:
+    """Names of the shipped targets."""
+    files = resources.files(__name__).iterdir()
+    return tuple(sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml")))
+
+
+def load(target: str | os.PathLike[str]) -> Target:
+    """The target called, or described by the file, ``target``; raises TargetError."""
+    text = str(target)
+    if text in names():
+        return parse((resources.files(__name__) / f"{text}.toml").read_text("utf-8"), text)
+    if not text.endswith(".toml"):
+        raise TargetError(f"unknown target {text!r}", hint=f"use one of {', '.join(names())}, or a .toml file")
+    try:
+        return parse(Path(text).read_text("utf-8"), text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TargetError(f"cannot read the target description: {error}", location=text) from error
+
+
+def parse(text: str, location: str) -> Target:
+    """The target that TOML ``text`` describes; ``location`` names it in errors."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise TargetError(f"not valid TOML: {error}", location=location) from error
+    target: Target = _record(Target, document, location, "")
+    _check(target, location)
+    return target
+
+
+def _record(cls: Any, value: Any, location: str, path: str) -> Any:
+    if not isinstance(value, dict):
+        raise TargetError(f"key {path!r} must be a table", location=location)
+    hints = get_type_hints(cls)
+    names = [f.name for f in dataclasses.fields(cls)]
+    for key in value:
+        if key not in names:
+            raise TargetError(f"unknown key {path + key!r}", location=location)
+    for key in names:
+        if key not in value:
+            raise TargetError(f"missing key {path + key!r}", location=location)
+    return cls(**{key: _value(hints[key], value[key], location, path + key) for key in names})
+
+
+def _value(hint: Any, value: Any, location: str, path: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return _record(hint, value, location, path + ".")
+    if hint is str and isinstance(value, str):
+        return value
+    if hint is int and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if hint == tuple[int, int] and _is_pair(value):
+        return tuple(value)
+    if hint == tuple[tuple[int, int], ...] and isinstance(value, list) and value and all(map(_is_pair, value)):
+        return tuple(tuple(pair) for pair in value)
+    raise TargetError(f"key {path!r} has the value {value!r}, which is not of the expected type", location=location)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(v) is int and v > 0 for v in value)
+
+
+def _check(target: Target, location: str) -> None:
+    for pixels, channels in (*target.array.shapes, target.array.depthwise_shape):
+        if pixels * channels != target.array.macs_per_cycle:
+            raise TargetError(
+                f"array shape {pixels}x{channels} does not use {target.array.macs_per_cycle} multipliers", location=location
+            )
+    if len(target.array.shapes) > 4:
+        raise TargetError("at most 4 array shapes can be encoded", location=location)
