@@ -1,0 +1,45 @@
+"""Bring quantised neural networks to an NPU: compile Circle models, run them, and explain where the time went.
+
+``run`` executes a model file or a compiled package; ``load``, ``lower`` and ``compile`` take a model through the
+compiler; ``import_model`` checks a file; ``load_package`` opens what ``Package.save`` wrote. Importing this package is
+cheap: a function loads what it needs when it is first used, and running a model never loads the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir._version import __version__
+
+if TYPE_CHECKING:
+    from odc_mlir.errors import OdcError
+    from odc_mlir.runtime.api import compile, import_model, load, load_package, lower, quantize, run
+    from odc_mlir.runtime.package import Package
+
+_HOME = dict.fromkeys(("compile", "import_model", "load", "load_package", "lower", "quantize", "run"), "runtime.api")
+_HOME |= {"Package": "runtime.package", "OdcError": "errors"}
+
+__all__ = [
+    "OdcError",
+    "Package",
+    "__version__",
+    "compile",
+    "import_model",
+    "load",
+    "load_package",
+    "lower",
+    "quantize",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,161 @@
+"""What all commands share: common flags, log output, and the way from an exception to one line and an exit code.
+
+A command is ``main(argv) -> int``::
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        parser = base_parser("odc-thing", "what it does")
+        parser.add_argument("model")
+        return run_tool(parser, _body, argv)
+
+    def _body(arguments: argparse.Namespace) -> None: ...  # imports numpy, xDSL, ... inside
+
+Exit codes: 0 success, 1 an error of the user's (any OdcError, a file that cannot be read or written), 2 wrong usage,
+3 a defect of ours (a reproducer file is left behind). Only the standard library is imported here, and little of it:
+``--help`` has to be immediate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from odc_mlir._version import __version__
+from odc_mlir.errors import OdcError
+
+EXIT_OK, EXIT_USER, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+Body = Callable[[argparse.Namespace], int | None]
+
+
+def base_parser(prog: str, description: str, *, epilog: str | None = None) -> argparse.ArgumentParser:
+    """A parser with the flags that every command has: ``--version``, ``-v``, ``-q`` and ``--debug``.
+
+    The namespace gets ``verbose`` (count), ``quiet`` and ``debug``. Abbreviated long options are refused, so that
+    adding an option never changes what a script means.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr (twice: even more)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors on stderr")
+    parser.add_argument("--debug", action="store_true", help="print the Python traceback of an error")
+    return parser
+
+
+def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | None = None) -> int:
+    """Parse ``argv`` (default: the command line), run ``body`` on the result and return the exit code.
+
+    Never raises for anything that a user can cause, wrong usage and ``--help`` included.
+    """
+    try:
+        arguments = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse: 0 after --help and --version, 2 after wrong usage
+        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+    return guarded(
+        parser.prog,
+        lambda: body(arguments),
+        verbose=arguments.verbose,
+        quiet=arguments.quiet,
+        debug=arguments.debug,
+        argv=argv,
+    )
+
+
+def guarded(
+    prog: str,
+    call: Callable[[], int | None],
+    *,
+    verbose: int = 0,
+    quiet: bool = False,
+    debug: bool = False,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """The exit code of ``call()``; every exception becomes one line on stderr (see the module's text)."""
+    try:
+        with _logging_to_stderr(prog, verbose, quiet):
+            code = call()
+        sys.stdout.flush()
+        return EXIT_OK if code is None else code
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough. Python would complain once more when it flushes stdout at exit.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except KeyboardInterrupt:
+        return _fail(prog, "interrupted", EXIT_INTERRUPTED, debug)
+    except OdcError as error:
+        return _fail(prog, f"error: {error}", EXIT_USER, debug)
+    except OSError as error:
+        return _fail(prog, f"error: {_os_error_text(error)}", EXIT_USER, debug)
+    except MemoryError:
+        return _fail(prog, "error: not enough memory", EXIT_USER, debug)
+    except Exception as error:
+        where = write_reproducer(prog, sys.argv[1:] if argv is None else argv)
+        kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = f"internal error: {' '.join(kind.split())}; this is a defect of odc-mlir, please report it to its maintainers"
+        return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
+
+
+def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
+    """Write the current exception, the command line and the versions to a new file in the temporary directory.
+
+    Returns its path, or None when it cannot be written.
+    """
+    import platform
+    import shlex
+    import tempfile
+    import traceback
+
+    versions = [f"odc-mlir {__version__}", f"Python {platform.python_version()}", platform.platform()]
+    versions += [
+        f"{name} {getattr(sys.modules[name], '__version__', '?')}"
+        for name in ("numpy", "xdsl", "flatbuffers")
+        if name in sys.modules
+    ]
+    text = f"{shlex.join([prog, *argv])}\ndirectory {os.getcwd()}\n{', '.join(versions)}\n\n{traceback.format_exc()}"
+    try:
+        handle, path = tempfile.mkstemp(prefix=f"{prog}-crash-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        return None
+    return path
+
+
+def _fail(prog: str, text: str, code: int, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    print(f"{prog}: {text}", file=sys.stderr)
+    return code
+
+
+def _os_error_text(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename is not None else reason
+
+
+@contextmanager
+def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
+    """Show the library's log on stderr as ``prog: warning: text`` while the command runs."""
+    import logging
+
+    class LineFormatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            origin = f"{record.name}: " if verbose > 1 else ""
+            return f"{prog}: {record.levelname.lower()}: {origin}{record.getMessage()}"
+
+    logger = logging.getLogger("odc_mlir")
+    before = logger.level
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
