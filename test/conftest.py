@@ -1,0 +1,68 @@
+"""Fixtures and hooks of every test: the data folder, a time limit per test, and a summary of what was skipped."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from helpers.data import MISSING, data_folder
+
+DEFAULT_TIMEOUT_SECONDS = 120.0
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder with models, golden outputs and the conformance corpus; skips where there is none."""
+    folder = data_folder()
+    if folder is None:
+        pytest.skip(MISSING)
+    return folder
+
+
+@contextmanager
+def _time_limit(item: pytest.Item) -> Generator[None]:
+    """Fail what runs inside when it takes longer than the test's limit; the traceback shows where it was."""
+    marker = item.get_closest_marker("timeout")
+    seconds = float(marker.args[0]) if marker else DEFAULT_TIMEOUT_SECONDS
+
+    def expired(_signal: int, _frame: FrameType | None) -> None:
+        pytest.fail(f"took longer than {seconds:g} s; a slower test needs @pytest.mark.timeout(seconds)")
+
+    previous = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    with _time_limit(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with _time_limit(item):
+        return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were skipped and why, one line per reason."""
+    reasons = Counter(_skip_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    terminalreporter.section(f"{reasons.total()} skipped")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:5d}  {reason}")
+
+
+def _skip_reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    return str(report.longrepr)
