@@ -1,0 +1,350 @@
+"""The ``npu`` dialect at tensor level: what one pass of the NPU computes, with every integer an instruction will hold.
+
+Operands and results are the quantised tensors of the ``circle`` dialect; scales have already become multipliers and
+exponents, so nothing below this level rounds a real number. Layout is NHWC, ``N`` is kept and looped over when
+instructions are made. The instruction level of the same dialect lives in :mod:`odc_mlir.dialects.npu_isa`.
+
+All arithmetic is defined by :mod:`odc_mlir.numerics`; :mod:`odc_mlir.interpreters.npu` runs these operations.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import ClassVar
+
+from xdsl.ir import Attribute, Dialect, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def, traits_def
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from odc_mlir.dialects.circle import BlobAttr
+from odc_mlir.dialects.npu_base import (
+    INT,
+    TENSOR,
+    ZERO,
+    CodeType,
+    CodeTypeAttr,
+    ElementwiseKind,
+    ElementwiseKindAttr,
+    NpuTensorOp,
+    PoolKind,
+    PoolKindAttr,
+    ReduceKind,
+    ReduceKindAttr,
+    ScaleAttr,
+    broadcast,
+    dtype_of,
+    int_attr,
+    ints,
+    same_shape,
+    shape_of,
+)
+from odc_mlir.dialects.npu_window import ConvOp, PoolOp
+
+__all__ = [
+    "CodeType",
+    "ConstantOp",
+    "ConvOp",
+    "ElementwiseKind",
+    "ElementwiseOp",
+    "LutOp",
+    "NpuTensorOp",
+    "PoolKind",
+    "PoolOp",
+    "ReduceKind",
+    "ReduceOp",
+    "ReshapeOp",
+    "ScaleAttr",
+    "ScaleOp",
+    "SoftmaxOp",
+    "dialect",
+    "dtype_of",
+    "int_attr",
+    "ints",
+    "shape_of",
+]
+
+@irdl_op_definition
+class ConstantOp(NpuTensorOp):
+    """A constant tensor that element-wise operations read."""
+
+    name = "npu.constant"
+
+    value = prop_def(BlobAttr)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = "$value attr-dict `:` type($output)"
+
+    def __init__(self, value: BlobAttr, result_type: Attribute) -> None:
+        super().__init__(properties={"value": value}, result_types=[result_type])
+
+    def verify_operation(self) -> None:
+        elements = math.prod(shape_of(self.output))
+        if self.value.size != elements:
+            raise VerifyException(f"{self.name} needs {elements} bytes, the blob has {self.value.size}")
+
+
+@irdl_op_definition
+class ElementwiseOp(NpuTensorOp):
+    """Element-wise arithmetic of two tensors; dimensions of size 1 broadcast, shapes align at the right.
+
+    ``add``, ``sub``: ``multiply(scaled(a) +- scaled(b), out_scale) + out_zero`` with
+    ``scaled(a) = multiply((a - a_zero) << left_shift, a_scale)``; ``mul``: ``multiply((a - a_zero) * (b - b_zero),
+    out_scale) + out_zero``; ``max``, ``min``: of the codes themselves, no scales. All clamp to act_min..act_max.
+    """
+
+    name = "npu.elementwise"
+
+    kind = prop_def(ElementwiseKindAttr)
+    a = operand_def(TENSOR)
+    b = operand_def(TENSOR)
+    a_zero = prop_def(INT, default_value=ZERO)
+    b_zero = prop_def(INT, default_value=ZERO)
+    out_zero = prop_def(INT, default_value=ZERO)
+    left_shift = prop_def(INT, default_value=ZERO)
+    a_scale = opt_prop_def(ScaleAttr)
+    b_scale = opt_prop_def(ScaleAttr)
+    out_scale = opt_prop_def(ScaleAttr)
+    act_min = prop_def(INT)
+    act_max = prop_def(INT)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$kind $a `,` $b (`a_zero` $a_zero^)? (`b_zero` $b_zero^)? (`out_zero` $out_zero^)? (`shift` $left_shift^)?"
+        " (`a_scale` $a_scale^)? (`b_scale` $b_scale^)? (`out_scale` $out_scale^)?"
+        " `clamp` `(` $act_min `,` $act_max `)` attr-dict `:` type($a) `,` type($b) `->` type($output)"
+    )
+
+    _SCALES: ClassVar = {
+        ElementwiseKind.ADD: ("a_scale", "b_scale", "out_scale"),
+        ElementwiseKind.SUB: ("a_scale", "b_scale", "out_scale"),
+        ElementwiseKind.MUL: ("out_scale",),
+        ElementwiseKind.MAX: (),
+        ElementwiseKind.MIN: (),
+    }
+
+    def __init__(
+        self,
+        kind: ElementwiseKind,
+        a: SSAValue,
+        b: SSAValue,
+        result_type: Attribute,
+        *,
+        zeros: tuple[int, int, int] = (0, 0, 0),
+        left_shift: int = 0,
+        a_scale: ScaleAttr | None = None,
+        b_scale: ScaleAttr | None = None,
+        out_scale: ScaleAttr | None = None,
+        clamp: tuple[int, int],
+    ) -> None:
+        properties: dict[str, Attribute | None] = {
+            "kind": ElementwiseKindAttr(kind),
+            "a_zero": int_attr(zeros[0]),
+            "b_zero": int_attr(zeros[1]),
+            "out_zero": int_attr(zeros[2]),
+            "left_shift": int_attr(left_shift),
+            "a_scale": a_scale,
+            "b_scale": b_scale,
+            "out_scale": out_scale,
+            "act_min": int_attr(clamp[0]),
+            "act_max": int_attr(clamp[1]),
+        }
+        super().__init__(operands=[a, b], properties=properties, result_types=[result_type])
+
+    def verify_operation(self) -> None:
+        expected = self._SCALES[self.kind.data]
+        for name in ("a_scale", "b_scale", "out_scale"):
+            if (getattr(self, name) is not None) != (name in expected):
+                verb = "needs" if name in expected else "takes no"
+                raise VerifyException(f"{self.name} {self.kind.data} {verb} {name}")
+        if broadcast(shape_of(self.a), shape_of(self.b)) != shape_of(self.output):
+            a, b, result = (list(shape_of(v)) for v in (self.a, self.b, self.output))
+            raise VerifyException(f"{self.name}: shapes {a} and {b} do not broadcast to {result}")
+        names = ("a_zero", "b_zero", "out_zero", "left_shift")
+        self.check_fields("vop", **{name: getattr(self, name).value.data for name in names})
+        self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+
+
+@irdl_op_definition
+class ReduceOp(NpuTensorOp):
+    """Reduction over all pixels of each image: ``[N, H, W, C]`` to ``[N, 1, 1, C]``.
+
+    ``sum``: ``clamp(multiply(sum of (x - in_zero), scale) + out_zero, act_min, act_max)``; a mean holds the division in
+    its scale. ``max``: of the codes, without zero points and scale.
+    """
+
+    name = "npu.reduce"
+
+    kind = prop_def(ReduceKindAttr)
+    input = operand_def(TENSOR)
+    in_zero = prop_def(INT, default_value=ZERO)
+    out_zero = prop_def(INT, default_value=ZERO)
+    scale = opt_prop_def(ScaleAttr)
+    act_min = prop_def(INT)
+    act_max = prop_def(INT)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$kind $input (`in_zero` $in_zero^)? (`out_zero` $out_zero^)? (`scale` $scale^)?"
+        " `clamp` `(` $act_min `,` $act_max `)` attr-dict `:` type($input) `->` type($output)"
+    )
+
+    def __init__(
+        self,
+        kind: ReduceKind,
+        source: SSAValue,
+        result_type: Attribute,
+        *,
+        zeros: tuple[int, int] = (0, 0),
+        scale: ScaleAttr | None = None,
+        clamp: tuple[int, int],
+    ) -> None:
+        properties: dict[str, Attribute | None] = {
+            "kind": ReduceKindAttr(kind),
+            "in_zero": int_attr(zeros[0]),
+            "out_zero": int_attr(zeros[1]),
+            "scale": scale,
+            "act_min": int_attr(clamp[0]),
+            "act_max": int_attr(clamp[1]),
+        }
+        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+
+    def verify_operation(self) -> None:
+        self.check_rank4(self.input, self.output)
+        batch, _, _, channels = shape_of(self.input)
+        if shape_of(self.output) != (batch, 1, 1, channels):
+            raise VerifyException(f"{self.name} gives {[batch, 1, 1, channels]}, not {list(shape_of(self.output))}")
+        if (self.scale is None) != (self.kind.data is ReduceKind.MAX):
+            verb = "needs a" if self.scale is None else "takes no"
+            raise VerifyException(f"{self.name} {self.kind.data} {verb} scale")
+        self.check_fields("reduce", in_zero=self.in_zero.value.data, out_zero=self.out_zero.value.data)
+        self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+
+
+@irdl_op_definition
+class SoftmaxOp(NpuTensorOp):
+    """Softmax along the last axis.
+
+    ``scale``: beta times the input scale, in Q5.26. The result's scale is 1/256 and its zero point the smallest code.
+    Differences from the maximum below ``diff_min`` give the smallest code.
+    """
+
+    name = "npu.softmax"
+
+    input = operand_def(TENSOR)
+    scale = prop_def(ScaleAttr)
+    diff_min = prop_def(INT)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = "$input `scale` $scale `diff_min` $diff_min attr-dict `:` type($input) `->` type($output)"
+
+    def __init__(self, source: SSAValue, result_type: Attribute, *, scale: ScaleAttr, diff_min: int) -> None:
+        properties = {"scale": scale, "diff_min": int_attr(diff_min)}
+        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+
+    def verify_operation(self) -> None:
+        same_shape(self, self.input, self.output)
+
+
+@irdl_op_definition
+class LutOp(NpuTensorOp):
+    """``output = table[code]``: 256 result codes, indexed by the input code's byte (int8 code -1 is index 255)."""
+
+    name = "npu.lut"
+
+    input = operand_def(TENSOR)
+    table = prop_def(BlobAttr)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = "$input `table` $table attr-dict `:` type($input) `->` type($output)"
+
+    def __init__(self, source: SSAValue, result_type: Attribute, *, table: BlobAttr) -> None:
+        super().__init__(operands=[source], properties={"table": table}, result_types=[result_type])
+
+    def verify_operation(self) -> None:
+        same_shape(self, self.input, self.output)
+        if self.table.size != 256:
+            raise VerifyException(f"{self.name} needs a table of 256 bytes, not {self.table.size}")
+
+
+@irdl_op_definition
+class ScaleOp(NpuTensorOp):
+    """Requantisation: ``clamp(multiply(x - in_zero, scale) + out_zero, act_min, act_max)``."""
+
+    name = "npu.scale"
+
+    input = operand_def(TENSOR)
+    in_zero = prop_def(INT, default_value=ZERO)
+    out_zero = prop_def(INT, default_value=ZERO)
+    scale = prop_def(ScaleAttr)
+    act_min = prop_def(INT)
+    act_max = prop_def(INT)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$input (`in_zero` $in_zero^)? (`out_zero` $out_zero^)? `scale` $scale `clamp` `(` $act_min `,` $act_max `)`"
+        " attr-dict `:` type($input) `->` type($output)"
+    )
+
+    def __init__(
+        self,
+        source: SSAValue,
+        result_type: Attribute,
+        *,
+        zeros: tuple[int, int],
+        scale: ScaleAttr,
+        clamp: tuple[int, int],
+    ) -> None:
+        properties = {
+            "in_zero": int_attr(zeros[0]),
+            "out_zero": int_attr(zeros[1]),
+            "scale": scale,
+            "act_min": int_attr(clamp[0]),
+            "act_max": int_attr(clamp[1]),
+        }
+        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+
+    def verify_operation(self) -> None:
+        same_shape(self, self.input, self.output)
+        self.check_fields("vop", a_zero=self.in_zero.value.data, out_zero=self.out_zero.value.data)
+        self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+
+
+@irdl_op_definition
+class ReshapeOp(NpuTensorOp):
+    """The same bytes seen with another shape: an alias, never an instruction."""
+
+    name = "npu.reshape"
+
+    input = operand_def(TENSOR)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = "$input attr-dict `:` type($input) `->` type($output)"
+
+    def __init__(self, source: SSAValue, result_type: Attribute) -> None:
+        super().__init__(operands=[source], result_types=[result_type])
+
+    def verify_operation(self) -> None:
+        source, result = shape_of(self.input), shape_of(self.output)
+        if math.prod(source) != math.prod(result) or dtype_of(self.input) != dtype_of(self.output):
+            raise VerifyException(f"{self.name} keeps all elements, {self.input.type} became {self.output.type}")
+
+
+TENSOR_OPS = (ConstantOp, ConvOp, ElementwiseOp, PoolOp, ReduceOp, SoftmaxOp, LutOp, ScaleOp, ReshapeOp)
+TENSOR_ATTRIBUTES = (ScaleAttr, ElementwiseKindAttr, PoolKindAttr, ReduceKindAttr, CodeTypeAttr)
+
+
+@cache
+def dialect() -> Dialect:
+    """Both levels of the dialect in one object; the instruction level is imported only here."""
+    from odc_mlir.dialects import npu_isa
+
+    return Dialect("npu", [*TENSOR_OPS, *npu_isa.OPS], [*TENSOR_ATTRIBUTES, *npu_isa.ATTRIBUTES])

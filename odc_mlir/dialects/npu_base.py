@@ -1,0 +1,204 @@
+"""What the tensor-level ``npu`` operations share: attributes, integer helpers, checks against the instruction table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import cache
+
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i32
+from xdsl.dialects.utils import EnumAttribute
+from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SSAValue
+from xdsl.irdl import EqAttrConstraint, IRDLOperation, irdl_attr_definition, param_def
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from odc_mlir.dialects.circle import info_of
+from odc_mlir.isa.instructions import BY_MNEMONIC
+
+Ints = DenseArrayBase[IntegerType]
+Int = IntegerAttr[IntegerType]
+
+INT = IntegerAttr.constr(type=EqAttrConstraint(i32))
+INTS = DenseArrayBase.constr(i32)
+TENSOR = TensorType.constr()
+UNIT_PAIR = DenseArrayBase.from_list(i32, [1, 1])
+NO_PADS = DenseArrayBase.from_list(i32, [0, 0, 0, 0])
+ZERO = IntegerAttr(0, i32)
+
+
+class ElementwiseKind(StrEnum):
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    MAX = "max"
+    MIN = "min"
+
+
+class PoolKind(StrEnum):
+    MAX = "max"
+    AVERAGE = "average"
+
+
+class ReduceKind(StrEnum):
+    SUM = "sum"
+    MAX = "max"
+
+
+class CodeType(StrEnum):
+    """Element types that the NPU computes with."""
+
+    U8 = "u8"
+    I8 = "i8"
+
+
+@irdl_attr_definition
+class ElementwiseKindAttr(EnumAttribute[ElementwiseKind]):
+    name = "npu.elementwise_kind"
+
+
+@irdl_attr_definition
+class PoolKindAttr(EnumAttribute[PoolKind]):
+    name = "npu.pool_kind"
+
+
+@irdl_attr_definition
+class ReduceKindAttr(EnumAttribute[ReduceKind]):
+    name = "npu.reduce_kind"
+
+
+@irdl_attr_definition
+class CodeTypeAttr(EnumAttribute[CodeType]):
+    name = "npu.code_type"
+
+
+@irdl_attr_definition
+class ScaleAttr(ParametrizedAttribute):
+    """``#npu.scale<q, e>``: the real factor ``q * 2**(e - 31)``, applied as ``numerics.fixed.multiply``."""
+
+    name = "npu.scale"
+    multiplier: Int = param_def(INT)
+    exponent: Int = param_def(INT)
+
+    @classmethod
+    def of(cls, multiplier: int, exponent: int) -> ScaleAttr:
+        return cls(IntegerAttr(multiplier, i32), IntegerAttr(exponent, i32))
+
+    @property
+    def values(self) -> tuple[int, int]:
+        """(multiplier, exponent)."""
+        return self.multiplier.value.data, self.exponent.value.data
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> tuple[Attribute, ...]:
+        with parser.in_angle_brackets():
+            multiplier = parser.parse_integer()
+            parser.parse_punctuation(",")
+            exponent = parser.parse_integer()
+        return IntegerAttr(multiplier, i32), IntegerAttr(exponent, i32)
+
+    def print_parameters(self, printer: Printer) -> None:
+        multiplier, exponent = self.values
+        printer.print_string(f"<{multiplier}, {exponent}>")
+
+
+def ints(values: Iterable[int]) -> Ints:
+    """A dense i32 array attribute of any iterable of integers."""
+    return DenseArrayBase.from_list(i32, [int(v) for v in values])
+
+
+def int_attr(value: int) -> Int:
+    """An i32 attribute."""
+    return IntegerAttr(int(value), i32)
+
+
+def shape_of(value: SSAValue) -> tuple[int, ...]:
+    """Static shape of a tensor value."""
+    assert isinstance(value.type, TensorType)
+    return tuple(value.type.get_shape())
+
+
+def dtype_of(value: SSAValue) -> str:
+    """Storage element type of a tensor value by its ``ops.dtypes`` name: ``int8``, ``uint8`` …"""
+    return info_of(value).dtype
+
+
+CODE_TYPES = {"int8": CodeType.I8, "uint8": CodeType.U8}
+CODE_RANGES = {CodeType.I8: (-128, 127), CodeType.U8: (0, 255)}
+
+
+class NpuTensorOp(IRDLOperation):
+    """Base of the tensor-level operations: checks that all of them share."""
+
+    def verify_(self) -> None:
+        for value in (*self.operands, *self.results):
+            if isinstance(value.type, TensorType):
+                if any(d < 0 for d in value.type.get_shape()):
+                    raise VerifyException(f"{self.name} needs static shapes, {value.type} has an unknown dimension")
+                if dtype_of(value) not in CODE_TYPES:
+                    raise VerifyException(f"{self.name} computes with int8 and uint8 codes, not {dtype_of(value)}")
+        self.verify_operation()
+
+    def verify_operation(self) -> None:
+        """Checks of one operation; shapes are known to be static here."""
+
+    def check_rank4(self, *values: SSAValue) -> None:
+        for value in values:
+            if len(shape_of(value)) != 4:
+                raise VerifyException(f"{self.name} needs [N, H, W, C] tensors, not rank {len(shape_of(value))}")
+
+    def check_length(self, what: str, values: Ints, length: int) -> None:
+        if len(values) != length:
+            raise VerifyException(f"{self.name} needs {length} values in {what}, not {len(values)}")
+
+    def check_fields(self, instruction: str, **values: int) -> None:
+        """Each value fits the field of ``instruction`` that will hold it."""
+        for field, value in values.items():
+            low, high = field_range(instruction, field)
+            if not low <= value <= high:
+                raise VerifyException(f"{self.name}: {field} is {value}, the instruction holds {low} to {high}")
+
+    def check_clamp(self, low: int, high: int) -> None:
+        first, last = CODE_RANGES[CODE_TYPES[dtype_of(self.results[0])]]
+        if not first <= low <= high <= last:
+            raise VerifyException(f"{self.name}: clamp [{low}, {high}] is not an interval inside [{first}, {last}]")
+
+    def check_window(
+        self, kernel: Ints, stride: Ints, dilation: Ints, pads: Ints, source: SSAValue, result: SSAValue
+    ) -> None:
+        """The result's height and width are those of the window sliding over the padded source."""
+        self.check_length("kernel", kernel, 2)
+        self.check_length("stride", stride, 2)
+        self.check_length("dilation", dilation, 2)
+        self.check_length("pads", pads, 4)
+        top, left, bottom, right = pads.get_values()
+        for axis, name, before, after in ((0, "height", top, bottom), (1, "width", left, right)):
+            taps, step, gap = (p.get_values()[axis] for p in (kernel, stride, dilation))
+            if min(taps, step, gap) < 1 or min(before, after) < 0:
+                raise VerifyException(f"{self.name}: kernel, stride and dilation are at least 1, pads at least 0")
+            size = shape_of(source)[axis + 1] + before + after - ((taps - 1) * gap + 1)
+            expected, seen = size // step + 1, shape_of(result)[axis + 1]
+            if expected != seen:
+                raise VerifyException(f"{self.name}: the window gives {name} {expected}, the result has {seen}")
+
+
+@cache
+def field_range(instruction: str, field: str) -> tuple[int, int]:
+    """Smallest and largest value that ``instruction``'s field called ``field`` can hold."""
+    return next(f.range for f in BY_MNEMONIC[instruction].fields if f.name == field)
+
+
+def same_shape(op: Operation, source: SSAValue, result: SSAValue) -> None:
+    """Raises VerifyException when the two shapes differ."""
+    if shape_of(source) != shape_of(result):
+        raise VerifyException(f"{op.name} keeps the shape, {list(shape_of(source))} became {list(shape_of(result))}")
+
+
+def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Common shape after broadcasting dimensions of size 1, None when there is none."""
+    rank = max(len(a), len(b))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in (a, b)]
+    if any(x != y and 1 not in (x, y) for x, y in zip(*padded, strict=True)):
+        return None
+    return tuple(y if x == 1 else x for x, y in zip(*padded, strict=True))
