@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+
 from helpers.data import MISSING, data_folder
 
 DEFAULT_TIMEOUT_SECONDS = 120.0

@@ -5,7 +5,7 @@ import sys
 
 import lit.formats
 
-config.name = "odc-mlir"  # noqa: F821 - lit provides it
+config.name = "odc-mlir"
 config.test_format = lit.formats.ShTest(execute_external=False)  # lit's own shell: the same everywhere, knows `not`
 config.suffixes = [".mlir"]
 config.excludes = ["Inputs", "Output"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from helpers.lit_runner import LitFailure, run_file
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from helpers.lit_runner import LitFailure, parse_pipe, run_file, run_lines
 
 

@@ -1,0 +1,64 @@
+# Sourced by the other scripts. `ready_environment EXTRAS` makes a virtual environment with the project and the named
+# extras ("" for none) installed, unless it is there already, and sets PYTHON to its interpreter.
+#
+# ODC_VENV    where it is                     (default: .venv in the repository)
+# ODC_PYTHON  interpreter to make it with     (default: the first of python3, python3.13, .12, .11 that is new enough)
+
+say() { printf '%s\n' "$*" >&2; }
+
+# An interpreter that runs, is new enough, and can make virtual environments with pip in them.
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+makes_venvs() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
+
+find_python() {
+    BASE_PYTHON=
+    for candidate in ${ODC_PYTHON:-python3 python3.13 python3.12 python3.11}; do
+        if new_enough "$candidate"; then
+            BASE_PYTHON=${BASE_PYTHON:-$candidate}
+            if makes_venvs "$candidate"; then
+                BASE_PYTHON=$candidate
+                return 0
+            fi
+        fi
+    done
+    return 1
+}
+
+install_python() {
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        say "installing python3-venv"
+        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv; } >&2
+    else
+        return 1
+    fi
+}
+
+require_python() {
+    find_python && return 0
+    install_python && find_python && return 0
+    if [ -n "$BASE_PYTHON" ]; then
+        say "error: $BASE_PYTHON cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)"
+    else
+        say "error: needs Python 3.11 or newer; install it, or name an interpreter with ODC_PYTHON=..."
+    fi
+    exit 1
+}
+
+ready_environment() {
+    VENV=${ODC_VENV:-$ROOT/.venv}
+    PYTHON=$VENV/bin/python
+    # A checkout that moved, or whose requirements changed, is installed again.
+    wanted="$ROOT $(cksum <"$ROOT/pyproject.toml")"
+    stamp=$VENV/odc-installed${1:+-$1}
+    if new_enough "$PYTHON" && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+        return 0
+    fi
+    if ! new_enough "$PYTHON"; then
+        require_python
+        say "making $VENV with $BASE_PYTHON"
+        "$BASE_PYTHON" -m venv --clear "$VENV"
+    fi
+    say "installing the project${1:+ with extras $1} into $VENV"
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check --editable "$ROOT${1:+[$1]}"
+    printf '%s' "$wanted" >"$stamp"
+}

@@ -1,0 +1,118 @@
+"""Imports go downwards only, and heavy packages load late."""
+
+from __future__ import annotations
+
+from helpers.source import Import, imports, package_files
+
+FACTS = frozenset({"errors", "isa", "formats", "targets", "numerics", "ops"})
+IR = FACTS | {"support", "dialects"}
+
+# Room (top-level module or folder of the package) -> what it may import. The whole import rule is this table.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "numerics": frozenset({"errors"}),
+    "targets": frozenset({"errors"}),
+    "ops": frozenset({"errors"}),
+    "isa": frozenset({"errors", "targets"}),
+    "formats": frozenset({"errors", "ops"}),
+    "simulator": frozenset({"errors", "isa", "targets", "numerics"}),
+    "runtime": FACTS | {"simulator"},
+    "support": FACTS,
+    "dialects": FACTS | {"support"},
+    "frontend": IR,
+    "transforms": IR,
+    "emitter": IR,
+    "interpreters": frozenset({"errors", "ops", "numerics", "support", "dialects", "runtime.kernels"}),
+    "pipelines": IR | {"frontend", "transforms", "emitter"},
+    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines"},
+    "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
+}
+# The Python interface and the commands may use everything, but only inside functions (heavy things load late).
+ENTRANCES = frozenset({"", "_version", "tools"})
+
+# The one module of the runtime that compiles on the device, by an import inside a function.
+RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
+
+USES_XDSL = frozenset(
+    {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
+)
+HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
+
+
+def room_of(module: str) -> str:
+    """``odc_mlir.runtime.executor`` -> ``runtime``; the package itself -> the empty string."""
+    return module.partition(".")[2].partition(".")[0]
+
+
+def _all_imports() -> list[Import]:
+    return [found for path in package_files() for found in imports(path)]
+
+
+def _allowed(found: Import) -> bool:
+    importer, target = room_of(found.importer), room_of(found.target)
+    if importer == target or importer in ENTRANCES or target == "_version":
+        return True
+    if found.importer == RUNTIME_TO_COMPILER and target == "compiler":
+        return found.lazy
+    return any(
+        found.target == f"odc_mlir.{allowed}" or found.target.startswith(f"odc_mlir.{allowed}.")
+        for allowed in MAY_IMPORT[importer]
+    )
+
+
+def test_every_room_has_a_rule() -> None:
+    rooms = {room_of(found.importer) for found in _all_imports()}
+    assert rooms - ENTRANCES <= set(MAY_IMPORT), "add the new room to the import rule"
+
+
+def test_imports_go_downwards() -> None:
+    wrong = [found for found in _all_imports() if found.target.startswith("odc_mlir") and not _allowed(found)]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_the_rule_says_no() -> None:
+    assert not _allowed(Import("odc_mlir.simulator.core", "odc_mlir.dialects.npu", 1, lazy=True))
+    assert not _allowed(Import("odc_mlir.dialects.npu", "odc_mlir.transforms.tile", 1, lazy=False))
+    assert not _allowed(Import("odc_mlir.interpreters.circle", "odc_mlir.runtime.api", 1, lazy=False))
+    assert not _allowed(Import(RUNTIME_TO_COMPILER, "odc_mlir.compiler", 1, lazy=False))
+    assert not _allowed(Import("odc_mlir.compiler", "odc_mlir.tools.common", 1, lazy=False))
+
+
+def test_tools_are_imported_by_nobody() -> None:
+    wrong = [f for f in _all_imports() if room_of(f.target) == "tools" and room_of(f.importer) != "tools"]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_xdsl_stays_in_the_compiler() -> None:
+    wrong = [
+        found
+        for found in _all_imports()
+        if found.target.partition(".")[0] == "xdsl"
+        and room_of(found.importer) not in USES_XDSL
+        and not (room_of(found.importer) in ENTRANCES and found.lazy)
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_entrances_import_nothing_heavy_at_the_top() -> None:
+    light = {"odc_mlir._version", "odc_mlir.errors", "odc_mlir.tools", "odc_mlir.tools.common"}
+    wrong = [
+        found
+        for found in _all_imports()
+        if room_of(found.importer) in ENTRANCES
+        and not found.lazy
+        and (
+            found.target.partition(".")[0] in HEAVY
+            or (found.target.startswith("odc_mlir") and found.target not in light)
+        )
+    ]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_dialects_do_not_import_numpy_at_the_top() -> None:
+    wrong = [
+        found
+        for found in _all_imports()
+        if room_of(found.importer) == "dialects" and found.target == "numpy" and not found.lazy
+    ]
+    assert not wrong, "\n".join(map(str, wrong))

@@ -1,0 +1,151 @@
+"""House rules that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from helpers.data import REPOSITORY
+from helpers.source import package_files, tracked_files, tree
+
+LONGEST_FILE_LINES = 550
+LONGEST_FUNCTION_LINES = 90
+
+# Written in pieces, so that this file does not find itself.
+MACHINE_PATHS = re.compile(
+    r"(^|[^A-Za-z0-9_.])/(" + "|".join(["work", "farm", "root", "home"]) + r")/|\.\./" + "shared"
+)
+REGISTRY_HOSTS = re.compile("|".join([r"pypi\." + "org", "files\\.python" + "hosted", r"registry\.npm" + "js"]))
+NOTES_TO_SELF = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"]) + r")\b")
+
+GROWING = ("append", "appendleft", "add", "update", "setdefault", "extend", "insert")
+SHRINKING = ("pop", "popitem", "clear", "remove", "discard")
+MUTATING = frozenset({*GROWING, *SHRINKING, "sort", "reverse"})
+CONTAINERS = frozenset({"dict", "list", "set", "defaultdict", "deque", "Counter", "OrderedDict"})
+
+
+def _lines_matching(pattern: re.Pattern[str]) -> list[str]:
+    found = []
+    for path in tracked_files():
+        name = path.relative_to(REPOSITORY)
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if pattern.search(line):
+                found.append(f"{name}:{number}: {line.strip()[:100]}")
+    return found
+
+
+@pytest.mark.parametrize("pattern", [MACHINE_PATHS, REGISTRY_HOSTS, NOTES_TO_SELF], ids=["paths", "hosts", "notes"])
+def test_no_trace_of_a_machine(pattern: re.Pattern[str]) -> None:
+    assert not (found := _lines_matching(pattern)), "\n".join(found)
+
+
+def test_the_patterns_find_something() -> None:
+    assert MACHINE_PATHS.search("see /ro" + "ot/models")
+    assert REGISTRY_HOSTS.search("https://pypi." + "org/simple")
+    assert NOTES_TO_SELF.search("# TO" + "DO later")
+
+
+def test_files_are_short() -> None:
+    python = [path for path in tracked_files() if path.suffix == ".py"]
+    lengths = {path: path.read_text().count("\n") for path in python}
+    long = [f"{path.relative_to(REPOSITORY)}: {n} lines" for path, n in lengths.items() if n > LONGEST_FILE_LINES]
+    assert not long, "\n".join(long)
+
+
+def test_functions_are_short() -> None:
+    long = []
+    for path in package_files():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
+                lines = node.end_lineno - node.lineno + 1
+                if lines > LONGEST_FUNCTION_LINES:
+                    long.append(f"{path.relative_to(REPOSITORY)}:{node.lineno}: {node.name} has {lines} lines")
+    assert not long, "\n".join(long)
+
+
+def test_no_assert_on_data() -> None:
+    """Asserts vanish under -O; the few that state an invariant of ours carry a message that says so."""
+    bare = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}: {ast.unparse(node)[:80]}"
+        for path in package_files()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Assert) and node.msg is None and not _narrows_a_type(node.test)
+    ]
+    assert not bare, "\n".join(bare)
+
+
+def _narrows_a_type(test: ast.expr) -> bool:
+    """``isinstance(x, T)`` and ``x is not None`` tell the type checker what an invariant already guarantees."""
+    if isinstance(test, ast.BoolOp):
+        return all(map(_narrows_a_type, test.values))
+    text = ast.unparse(test)
+    return text.startswith("isinstance(") or text.endswith("is not None")
+
+
+def _module_containers(module: ast.Module) -> Iterator[str]:
+    """Names bound to a mutable container at module level."""
+    for node in module.body:
+        if isinstance(node, ast.Assign):
+            targets: list[ast.expr] = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        value = node.value
+        display = isinstance(value, ast.Dict | ast.List | ast.Set | ast.DictComp | ast.ListComp | ast.SetComp)
+        call = isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in CONTAINERS
+        if display or call:
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _mutations(module: ast.Module, names: set[str]) -> Iterator[ast.AST]:
+    """Places inside functions that change a container called one of ``names``, and every ``global``."""
+    functions = [n for n in ast.walk(module) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+    for node in (inner for function in functions for inner in ast.walk(function)):
+        if isinstance(node, ast.Global):
+            yield node
+        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.value, ast.Name):
+            changes = not isinstance(node.ctx, ast.Load) if isinstance(node, ast.Subscript) else node.attr in MUTATING
+            if changes and node.value.id in names:
+                yield node
+
+
+def _state(source: str) -> list[str]:
+    module = ast.parse(source)
+    return [ast.unparse(node) for node in _mutations(module, set(_module_containers(module)))]
+
+
+def test_no_state_in_modules() -> None:
+    found = []
+    for path in package_files():
+        found += [f"{path.relative_to(REPOSITORY)}: {place}" for place in _state(path.read_text())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "seen = {}\ndef f(x):\n    seen[x] = 1\n",
+        "from collections import defaultdict\ncache = defaultdict(list)\ndef f(x):\n    cache.pop(x)\n",
+        "count = 0\ndef f():\n    global count\n    count += 1\n",
+    ],
+)
+def test_state_is_found(source: str) -> None:
+    assert _state(source)
+
+
+def test_tables_are_not_state() -> None:
+    assert not _state("TABLE = {'a': 1}\ndef f(x):\n    local = []\n    local.append(TABLE[x])\n    return local\n")
+
+
+def test_lit_separators_separate() -> None:
+    """A file with ``// -----`` whose RUN lines lack --split-input-file is one case, whatever it looks like."""
+    wrong = [
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / "test" / "filecheck").rglob("*.mlir")
+        if re.search(r"^// -----", text := path.read_text(), re.MULTILINE) and "--split-input-file" not in text
+    ]
+    assert not wrong, "\n".join(wrong)
