@@ -343,3 +343,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
 
 BY_MNEMONIC = {i.mnemonic: i for i in INSTRUCTIONS}
 BY_OPCODE = {i.opcode: i for i in INSTRUCTIONS}
+
+
+def field_range(mnemonic: str, field: str) -> tuple[int, int]:
+    """Smallest and largest value that the field called ``field`` of one instruction holds."""
+    return next(f.range for f in BY_MNEMONIC[mnemonic].fields if f.name == field)
