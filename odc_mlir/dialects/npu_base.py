@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from functools import cache
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i32
 from xdsl.dialects.utils import EnumAttribute
@@ -15,7 +14,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle import info_of
-from odc_mlir.isa.instructions import BY_MNEMONIC
+from odc_mlir.isa.instructions import field_range
 
 Ints = DenseArrayBase[IntegerType]
 Int = IntegerAttr[IntegerType]
@@ -29,6 +28,8 @@ ZERO = IntegerAttr(0, i32)
 
 
 class ElementwiseKind(StrEnum):
+    """What an element-wise operation computes."""
+
     ADD = "add"
     SUB = "sub"
     MUL = "mul"
@@ -37,11 +38,15 @@ class ElementwiseKind(StrEnum):
 
 
 class PoolKind(StrEnum):
+    """What a window gives."""
+
     MAX = "max"
     AVERAGE = "average"
 
 
 class ReduceKind(StrEnum):
+    """What the pixels of an image are reduced to."""
+
     SUM = "sum"
     MAX = "max"
 
@@ -55,21 +60,29 @@ class CodeType(StrEnum):
 
 @irdl_attr_definition
 class ElementwiseKindAttr(EnumAttribute[ElementwiseKind]):
+    """What an element-wise operation computes."""
+
     name = "npu.elementwise_kind"
 
 
 @irdl_attr_definition
 class PoolKindAttr(EnumAttribute[PoolKind]):
+    """What a window gives."""
+
     name = "npu.pool_kind"
 
 
 @irdl_attr_definition
 class ReduceKindAttr(EnumAttribute[ReduceKind]):
+    """What the pixels of an image are reduced to."""
+
     name = "npu.reduce_kind"
 
 
 @irdl_attr_definition
 class CodeTypeAttr(EnumAttribute[CodeType]):
+    """Type of weight codes."""
+
     name = "npu.code_type"
 
 
@@ -181,12 +194,6 @@ class NpuTensorOp(IRDLOperation):
             expected, seen = size // step + 1, shape_of(result)[axis + 1]
             if expected != seen:
                 raise VerifyException(f"{self.name}: the window gives {name} {expected}, the result has {seen}")
-
-
-@cache
-def field_range(instruction: str, field: str) -> tuple[int, int]:
-    """Smallest and largest value that ``instruction``'s field called ``field`` can hold."""
-    return next(f.range for f in BY_MNEMONIC[instruction].fields if f.name == field)
 
 
 def same_shape(op: Operation, source: SSAValue, result: SSAValue) -> None:
