@@ -1,0 +1,142 @@
+"""Quantised element-wise arithmetic with broadcasting: add, subtract, multiply, rescale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import Requantizer, multiply, quantize_multiplier
+
+LEFT_SHIFT_8BIT, LEFT_SHIFT_16BIT = 20, 15
+_TABLE_THRESHOLD = 512  # elements from which tabulating all 256 codes is cheaper than scaling each one
+
+
+@dataclass(frozen=True, slots=True)
+class AddParams:
+    """Integers of a quantised addition or subtraction."""
+
+    a_zero: int
+    b_zero: int
+    out_zero: int
+    left_shift: int
+    a_multiplier: int
+    a_exponent: int
+    b_multiplier: int
+    b_exponent: int
+    out_multiplier: int
+    out_exponent: int
+    act_min: int
+    act_max: int
+    dtype: str = "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class MulParams:
+    """Integers of a quantised multiplication."""
+
+    a_zero: int
+    b_zero: int
+    out_zero: int
+    multiplier: int
+    exponent: int
+    act_min: int
+    act_max: int
+    dtype: str = "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleParams:
+    """Integers of a change of scale (and of the activations that are one)."""
+
+    in_zero: int
+    out_zero: int
+    multiplier: int
+    exponent: int
+    act_min: int
+    act_max: int
+    dtype: str = "int8"
+
+
+Quant = tuple[float, int]  # scale, zero point
+
+
+def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
+    """Parameters of an addition or subtraction of tensors with these (scale, zero point) pairs.
+
+    ``act`` is the result's code range, ``dtype`` its storage dtype (8-bit, or int16 without the power-of-two path).
+    Raises ModelError for scale ratios that cannot be represented.
+    """
+    left_shift = LEFT_SHIFT_16BIT if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_8BIT
+    (sa, za), (sb, zb), (sy, zy) = a, b, out
+    twice = 2.0 * max(sa, sb)
+    qa, ea = quantize_multiplier(_ratio(sa, twice))
+    qb, eb = quantize_multiplier(_ratio(sb, twice))
+    qy, ey = quantize_multiplier(_ratio(twice, (1 << left_shift) * sy))
+    return AddParams(za, zb, zy, left_shift, qa, ea, qb, eb, qy, ey, *act, dtype)
+
+
+def mul_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> MulParams:
+    """Parameters of a multiplication; the real multiplier is formed in float32."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        real = np.float32(np.float32(a[0]) * np.float32(b[0])) / np.float32(out[0])
+    q, e = quantize_multiplier(float(real))
+    return MulParams(a[1], b[1], out[1], q, e, *act, dtype)
+
+
+def scale_params(x: Quant, out: Quant, act: tuple[int, int], dtype: str, *, single: bool) -> ScaleParams:
+    """Parameters of a change of scale; ``single``: the ratio is formed in float32 (RELU family), else in float64."""
+    if single:
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            real = float(np.float32(x[0]) / np.float32(out[0]))
+    else:
+        real = _ratio(x[0], out[0])
+    q, e = quantize_multiplier(real)
+    return ScaleParams(x[1], out[1], q, e, *act, dtype)
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else float("inf")
+
+
+def add_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
+    """Codes of ``a + b``; operands broadcast."""
+    return _scaled_sum(a, b, p, np.add)
+
+
+def sub_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
+    """Codes of ``a - b``; operands broadcast."""
+    return _scaled_sum(a, b, p, np.subtract)
+
+
+def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callable[..., Any]) -> NDArray[Any]:
+    left = _shifted(a, p.a_zero, p.left_shift, p.a_multiplier, p.a_exponent)
+    right = _shifted(b, p.b_zero, p.left_shift, p.b_multiplier, p.b_exponent)
+    finish = Requantizer(p.out_multiplier, p.out_exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
+    return finish(np.ascontiguousarray(combine(left, right)))
+
+
+def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> NDArray[np.int32]:
+    """``multiply((x - zero) << left_shift, q, e)``: by a table of all codes for large 8-bit tensors."""
+
+    def scale(codes: NDArray[Any]) -> NDArray[np.int32]:
+        return multiply(((codes.astype(np.int64) - zero) << left_shift).astype(np.int32), q, e)
+
+    if x.dtype.itemsize == 1 and x.size > _TABLE_THRESHOLD:
+        return scale(np.arange(256, dtype=np.uint8).view(x.dtype))[x.view(np.uint8)]
+    return scale(x)
+
+
+def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any]:
+    """Codes of ``a * b``; operands broadcast."""
+    product = np.multiply(a.astype(np.int32) - np.int32(p.a_zero), b.astype(np.int32) - np.int32(p.b_zero))
+    return Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)(product)
+
+
+def scale_quantized(x: NDArray[Any], p: ScaleParams) -> NDArray[Any]:
+    """Codes of ``x`` at another scale, zero point or dtype, clamped: requantisation and the RELU family."""
+    shifted = x.astype(np.int32) - np.int32(p.in_zero)
+    return Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)(shifted)

@@ -1,0 +1,221 @@
+"""Fixed-point primitives: multipliers, rounding, requantisation and activation ranges.
+
+The formulas are those of TensorFlow Lite's reference kernels and gemmlowp (double rounding). A real multiplier ``d`` is
+held as ``q * 2^(e-31)`` with an int32 ``q`` and a small signed ``e``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import ModelError, UnsupportedError
+
+Ints = int | NDArray[Any]
+
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+CHUNK_ELEMENTS = 1 << 15  # wide temporaries of one chunk stay in the second-level cache
+LARGEST_EXPONENT = 31
+_HIGH_WORD = 1 if sys.byteorder == "little" else 0
+
+_ACTIVATION_BOUNDS: dict[str, tuple[float | None, float | None]] = {
+    "none": (None, None),
+    "tanh": (None, None),
+    "relu": (0.0, None),
+    "relu6": (0.0, 6.0),
+    "relu_n1_to_1": (-1.0, 1.0),
+    "relu_0_to_1": (0.0, 1.0),
+}
+
+
+def round_half_away(x: NDArray[Any]) -> NDArray[Any]:
+    """Round floats to the nearest integer, halves away from zero, as float64 (C's ``round``)."""
+    wide = np.asarray(x, np.float64)
+    whole = np.trunc(wide)
+    rounded: NDArray[Any] = whole + np.copysign(np.abs(wide - whole) >= 0.5, wide)
+    return rounded
+
+
+def quantize_multipliers(real: NDArray[Any] | Sequence[float]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Fixed-point form ``(q, e)``, both int32 arrays, of float64 multipliers: ``real ~ q * 2^(e-31)``.
+
+    Raises ModelError for a multiplier that is not finite or that is 2^31 and more.
+    """
+    values = np.asarray(real, np.float64)
+    if not np.isfinite(values).all():
+        raise ModelError("a scale ratio is not finite; scales must be positive and finite")
+    mantissa, exponent = np.frexp(values)
+    q = round_half_away(mantissa * float(1 << 31)).astype(np.int64)
+    full = np.abs(q) == 1 << 31
+    q = np.where(full, q // 2, q)
+    exponent = exponent.astype(np.int64) + full
+    vanishes = exponent < -31
+    q = np.where(vanishes, 0, q)
+    exponent = np.where(vanishes | (q == 0), 0, exponent)
+    if exponent.size and int(exponent.max()) > LARGEST_EXPONENT:
+        raise ModelError(f"a scale ratio of {float(np.abs(values).max()):g} is too large; it must be below 2^31")
+    return q.astype(np.int32), exponent.astype(np.int32)
+
+
+def quantize_multiplier(real: float) -> tuple[int, int]:
+    """Fixed-point form ``(q, e)`` of one multiplier; see :func:`quantize_multipliers`."""
+    q, e = quantize_multipliers([real])
+    return int(q[0]), int(e[0])
+
+
+def wrap32(x: NDArray[Any]) -> NDArray[np.int32]:
+    """The low 32 bits of int64 values, as int32."""
+    return x.astype(np.int32)
+
+
+def srdhm(a: Ints, b: Ints) -> NDArray[np.int32]:
+    """High half of the doubled 32-bit product, rounded with ties up: ``(a*b + 2^30) >> 31``, saturating."""
+    product = np.multiply(a, b, dtype=np.int64)
+    return wrap32(np.minimum((product + (1 << 30)) >> 31, INT32_MAX))
+
+
+def rdbpot(x: Ints, n: Ints) -> NDArray[Any]:
+    """``x / 2^n`` rounded to nearest, ties away from zero; 0 <= n <= 62. Keeps the dtype of ``x``."""
+    values = np.asarray(x)
+    wide = values.astype(np.int64)
+    shift = np.asarray(n, np.int64)
+    half = (np.int64(1) << shift) >> 1
+    correction = np.where(shift > 0, wide >> 63, 0)
+    return ((wide + half + correction) >> shift).astype(values.dtype)
+
+
+def multiply(x: Ints, q: Ints, e: Ints) -> NDArray[np.int32]:
+    """``x * q * 2^(e-31)`` for int32 ``x``, with two roundings: the requantisation step of TFLite's 8-bit kernels.
+
+    Operands broadcast. A left shift (``e`` > 0) wraps to 32 bits before the product.
+    """
+    exponent = np.asarray(e, np.int64)
+    shifted = wrap32(np.asarray(x, np.int64) << np.clip(exponent, 0, 32))
+    result: NDArray[np.int32] = rdbpot(srdhm(shifted, q), np.maximum(-exponent, 0))
+    return result
+
+
+def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
+    """``x * q * 2^(e-31)`` for int64 ``x`` (|x| < 2^47): one rounding, only 15 bits of the multiplier are used."""
+    multiplier = np.asarray(q, np.int64)
+    reduced = np.where(multiplier >= 0x7FFF0000, 0x7FFF, (multiplier + (1 << 15)) >> 16)
+    shift = 15 - np.asarray(e, np.int64)
+    return wrap32((np.asarray(x, np.int64) * reduced + (np.int64(1) << (shift - 1))) >> shift)
+
+
+class Requantizer:
+    """Prepared ``clamp(multiply(acc, q, e) + zero_point, low, high)``; ``q`` and ``e`` scalars or one per channel.
+
+    Calling it maps int32 sums ``[..., C]`` to codes of ``dtype``. The common case works on 32-bit values after the
+    product: clamping before the last rounding shift instead of after it gives the same codes, because rounding is
+    monotone and maps ``code << n`` to ``code``, and it keeps every later step inside 32 bits.
+    """
+
+    def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
+        self.q = np.atleast_1d(np.asarray(q, np.int64))
+        self.e = np.atleast_1d(np.asarray(e, np.int64))
+        self.zero_point, self.low, self.high = int(zero_point), int(low), int(high)
+        self.dtype = np.dtype(dtype)
+        right = np.maximum(-self.e, 0)
+        half = (np.int64(1) << right) >> 1
+        lower, upper = (self.low - self.zero_point) << right, (self.high - self.zero_point) << right
+        addend = half + (self.zero_point << right)
+        least = min(int((lower - 1).min()), int((lower - 1 + addend).min()), int(self.q.min()) - 1)
+        most = max(int(upper.max()), int((upper + addend).max()))
+        self._fast = least >= INT32_MIN and most <= INT32_MAX
+        self._doubled = self.q * 2
+        left = np.clip(self.e, 0, 32).astype(np.int32)
+        self._left = left if left.any() else None
+        # codes below the zero point never survive the clamp then, so how negative ties round cannot be seen
+        self._signed = self.low < self.zero_point and bool((right > 0).any())
+        self._sign_mask = None if (right > 0).all() else -(right > 0).astype(np.int32)
+        if self._fast:
+            self._lower, self._upper = lower.astype(np.int32), upper.astype(np.int32)
+            self._addend, self._right = addend.astype(np.int32), right.astype(np.int32)
+
+    def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
+        """Codes ``[..., C]`` for int32 sums ``[..., C]``."""
+        shape = acc.shape
+        acc = np.ascontiguousarray(acc)
+        columns = 1 if self.q.size == 1 and self.e.size == 1 else acc.shape[-1]
+        result = np.empty(acc.shape, self.dtype)
+        if acc.size == 0:
+            return result.reshape(shape)
+        rows, target = acc.reshape(-1, columns), result.reshape(-1, columns)
+        step = max(1, CHUNK_ELEMENTS // columns)
+        for start in range(0, rows.shape[0], step):
+            chunk = rows[start : start + step]
+            target[start : start + step] = self._scale(chunk) if self._fast else self._scale_slowly(chunk)
+        return result.reshape(shape)
+
+    def _scale(self, acc: NDArray[Any]) -> NDArray[np.int32]:
+        if self._left is not None:
+            acc = np.left_shift(acc, self._left, dtype=np.int32)
+        wide = np.multiply(acc, self._doubled, dtype=np.int64)
+        wide += 1 << 31
+        scaled: NDArray[np.int32] = np.maximum(wide.view(np.int32)[:, _HIGH_WORD::2], self._lower)
+        np.minimum(scaled, self._upper, out=scaled)
+        if self._signed:
+            sign = scaled >> 31
+            scaled += sign if self._sign_mask is None else sign & self._sign_mask
+        scaled += self._addend
+        scaled >>= self._right
+        return scaled
+
+    def _scale_slowly(self, acc: NDArray[Any]) -> NDArray[np.int64]:
+        codes: NDArray[np.int64] = multiply(acc, self.q, self.e).astype(np.int64) + self.zero_point
+        return np.clip(codes, self.low, self.high)
+
+
+def requantize(
+    acc: NDArray[Any], q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]
+) -> NDArray[Any]:
+    """``clamp(multiply(acc, q, e) + zero_point, low, high)`` as ``dtype``; per channel along the last axis."""
+    return Requantizer(q, e, zero_point, low, high, dtype)(np.asarray(acc, np.int32))
+
+
+def requantize64(
+    acc: NDArray[Any], q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]
+) -> NDArray[Any]:
+    """As :func:`requantize` for int64 sums, by :func:`multiply64` (16-bit activations)."""
+    codes = multiply64(acc, q, e).astype(np.int64) + zero_point
+    return np.clip(codes, low, high).astype(dtype)
+
+
+def activation_bounds(activation: str) -> tuple[float | None, float | None]:
+    """Real bounds of a fused activation, None where there is none; raises UnsupportedError for ``sign_bit``."""
+    try:
+        return _ACTIVATION_BOUNDS[activation]
+    except KeyError:
+        allowed = ", ".join(_ACTIVATION_BOUNDS)
+        raise UnsupportedError(f"fused activation {activation!r} is not supported; supported are {allowed}") from None
+
+
+def code_range(dtype: str | np.dtype[Any]) -> tuple[int, int]:
+    """Smallest and largest code of an integer storage dtype."""
+    limits = np.iinfo(np.dtype(dtype))
+    return int(limits.min), int(limits.max)
+
+
+def activation_range(activation: str, dtype: str | np.dtype[Any], scale: float, zero_point: int) -> tuple[int, int]:
+    """Codes ``(low, high)`` that a fused activation allows for results with this scale and zero point."""
+    low, high = code_range(dtype)
+    least, most = activation_bounds(activation)
+    if least is not None:
+        low = max(low, _code_of(least, scale, zero_point))
+    if most is not None:
+        high = min(high, _code_of(most, scale, zero_point))
+    return min(low, code_range(dtype)[1]), max(high, code_range(dtype)[0])
+
+
+def _code_of(value: float, scale: float, zero_point: int) -> int:
+    """Unclamped code of a real value: ``zero_point + round(f32(value) / f32(scale))``."""
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        ratio = np.asarray(np.float32(value) / np.float32(scale))
+    if np.isnan(ratio):
+        return zero_point
+    return zero_point + int(np.clip(round_half_away(ratio), INT32_MIN, INT32_MAX))

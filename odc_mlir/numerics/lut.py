@@ -1,0 +1,54 @@
+"""Look-up tables over 8-bit codes: 256 entries, indexed by the code's byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import code_range, round_half_away
+
+Function = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def codes_by_byte(dtype: str | np.dtype[Any]) -> NDArray[Any]:
+    """All codes of an 8-bit dtype, ordered by their byte."""
+    return np.arange(256, dtype=np.uint8).view(np.dtype(dtype))
+
+
+def tabulate(function: Function, dtype: str | np.dtype[Any]) -> NDArray[Any]:
+    """Table of a function from 8-bit codes to codes."""
+    return function(codes_by_byte(dtype))
+
+
+def real_table(
+    function: Function,
+    in_quant: tuple[float, int],
+    out_quant: tuple[float, int],
+    in_dtype: str | np.dtype[Any],
+    out_dtype: str | np.dtype[Any],
+) -> NDArray[Any]:
+    """Table of a real float32 function between quantised 8-bit types; ``*_quant`` are (scale, zero point).
+
+    The result is multiplied by the float32 reciprocal of the scale, not divided, and rounded half away from zero.
+    """
+    codes = codes_by_byte(in_dtype).astype(np.int64)
+    x = np.float32(in_quant[0]) * (codes - in_quant[1]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        y = function(x).astype(np.float32) * (np.float32(1) / np.float32(out_quant[0]))
+    low, high = code_range(out_dtype)
+    y = np.clip(np.nan_to_num(y.astype(np.float64), nan=low), -(2.0**31), 2.0**31 - 1)
+    return np.asarray(np.clip(round_half_away(y) + out_quant[1], low, high), out_dtype)
+
+
+def apply(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+    """Entries of a table for 8-bit codes ``x``."""
+    return np.take(table, x.view(np.uint8))
+
+
+def logistic(x: NDArray[Any]) -> NDArray[Any]:
+    """``1 / (1 + e^-x)`` in the dtype of ``x``."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-x)), x.dtype)

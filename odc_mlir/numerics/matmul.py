@@ -1,0 +1,65 @@
+"""Exact integer matrix products through floating-point BLAS.
+
+A float32 product of integers is exact, in any order of summation, while every partial sum stays below 2^24; float64
+while it stays below 2^53. The bound is the largest input magnitude times the largest sum of weight magnitudes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FLOAT32_EXACT = 1 << 24
+FLOAT64_EXACT = 1 << 53
+
+
+def compute_dtype(largest_sum: int) -> np.dtype[Any]:
+    """The cheapest dtype that holds every partial sum up to ``largest_sum`` exactly."""
+    if largest_sum < FLOAT32_EXACT:
+        return np.dtype(np.float32)
+    return np.dtype(np.float64 if largest_sum < FLOAT64_EXACT else np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Right-hand side ``[K, N]`` in the dtype to compute with; ``sums`` is the dtype of results."""
+
+    values: NDArray[Any]
+    sums: np.dtype[Any]
+
+    def product(self, a: NDArray[Any]) -> NDArray[Any]:
+        """``a [M, K] @ values`` as ``[M, N]``; integer results wrap to ``sums``."""
+        result = a.astype(self.values.dtype, copy=False) @ self.values
+        return narrow(result, self.sums)
+
+
+def narrow(sums: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Exact integers held in a float or int64 array, wrapped to ``dtype``."""
+    if sums.dtype == np.float64 and dtype == np.int32:
+        sums = sums.astype(np.int64)  # float to int32 is undefined outside the range; int64 to int32 wraps
+    return sums.astype(dtype, copy=False)
+
+
+def integer_matrix(b: NDArray[Any], largest: int, sums: str = "int32") -> Matrix:
+    """Prepare integer ``b [K, N]`` for exact products with integers of magnitude at most ``largest``."""
+    totals = np.abs(b.astype(np.int64)).sum(axis=0)
+    dtype = compute_dtype(int(totals.max(initial=0)) * int(largest))
+    return Matrix(b.astype(dtype), np.dtype(sums))
+
+
+def float_matrix(b: NDArray[Any]) -> Matrix:
+    """Prepare float32 ``b [K, N]``."""
+    return Matrix(np.asarray(b, np.float32), np.dtype(np.float32))
+
+
+def largest_magnitude(a: NDArray[Any]) -> int:
+    """Largest absolute value in an integer array, 0 when it is empty."""
+    return max(int(a.max(initial=0)), -int(a.min(initial=0)))
+
+
+def exact_matmul(a: NDArray[Any], b: NDArray[Any], sums: str = "int32") -> NDArray[Any]:
+    """Exact integer product ``a [M, K] @ b [K, N]``, wrapped to ``sums`` (int32 or int64)."""
+    return integer_matrix(b, largest_magnitude(a), sums).product(a)

@@ -1,0 +1,82 @@
+"""Maximum and average pooling over NHWC tensors. Taps outside the input are left out and not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pair = tuple[int, int]
+
+
+def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice]]:
+    """For each tap of one axis that meets the input: (input positions, result positions)."""
+    first = max(0, pad - (output - 1) * stride)
+    last = min(kernel, pad + size)
+    for k in range(first, last):
+        start = max(0, -((k - pad) // stride))
+        stop = min(output, (size - 1 - (k - pad)) // stride + 1)
+        if stop > start:
+            begin = start * stride + k - pad
+            yield slice(begin, begin + (stop - 1 - start) * stride + 1, stride), slice(start, stop)
+
+
+def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> NDArray[np.int64]:
+    """How many taps of each result of one axis meet the input, ``[output]``."""
+    first = np.arange(output, dtype=np.int64) * stride - pad
+    counts: NDArray[np.int64] = np.maximum(np.minimum(first + kernel, size) - np.maximum(first, 0), 0)
+    return counts
+
+
+def _sweep(
+    x: NDArray[Any], axis: int, combine: Callable[..., Any], start: Any, kernel: int, stride: int, pad: int, output: int
+) -> NDArray[Any]:
+    """Combine the taps of one axis into an array with ``output`` entries there; ``start`` is the neutral element."""
+    shape = list(x.shape)
+    shape[axis] = output
+    result = np.full(shape, start, x.dtype)
+    lead = (slice(None),) * axis
+    for source, target in _taps(x.shape[axis], kernel, stride, pad, output):
+        view = result[(*lead, target)]
+        combine(view, x[(*lead, source)], out=view)
+    return result
+
+
+def _pool(
+    x: NDArray[Any], combine: Callable[..., Any], start: Any, window: Pair, stride: Pair, pads: Pair, output: Pair
+) -> NDArray[Any]:
+    rows = _sweep(x, 1, combine, start, window[0], stride[0], pads[0], output[0])
+    return _sweep(rows, 2, combine, start, window[1], stride[1], pads[1], output[1])
+
+
+def max_pool(
+    x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
+) -> NDArray[Any]:
+    """Maxima ``[N, *output, C]`` of ``x [N, H, W, C]`` (codes or floats), clamped; ``pads`` are (top, left)."""
+    start = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    result = _pool(x, np.maximum, start, window, stride, pads, output)
+    return result if low is None and high is None else np.clip(result, low, high).astype(x.dtype, copy=False)
+
+
+def average_pool(
+    x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
+) -> NDArray[Any]:
+    """Averages ``[N, *output, C]`` of codes or float32 ``x [N, H, W, C]``, clamped; ``pads`` are (top, left).
+
+    Codes: the sum plus half the count away from zero, divided by the count with truncation; no rescaling.
+    """
+    rows = tap_counts(x.shape[1], window[0], stride[0], pads[0], output[0])
+    columns = tap_counts(x.shape[2], window[1], stride[1], pads[1], output[1])
+    counts = np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None]
+    if x.dtype.kind == "f":
+        sums = _pool(x, np.add, 0, window, stride, pads, output)
+        result = sums / counts.astype(x.dtype)
+    else:
+        sums = _pool(x.astype(np.int64), np.add, 0, window, stride, pads, output)
+        magnitude = (np.abs(sums) + counts // 2) // counts
+        result = np.where(sums > 0, magnitude, -magnitude)
+    if low is not None or high is not None:
+        result = np.clip(result, low, high)
+    return np.asarray(result, x.dtype)

@@ -1,0 +1,78 @@
+"""Softmax of 8-bit codes along the last axis."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import code_range, quantize_multiplier, rdbpot, srdhm, wrap32
+from odc_mlir.numerics.transcendental import exp_negative, reciprocal
+
+_DIFF_BITS = 5  # integer bits of scaled differences
+_SUM_BITS = 12  # integer bits of the sum of exponentials
+
+
+def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
+    """``(multiplier, exponent, diff_min)`` of a softmax over codes with this scale.
+
+    Differences from the maximum below ``diff_min`` give the lowest code.
+    """
+    product = float(np.float64(np.float32(beta)) * np.float64(np.float32(scale)))
+    real = min(product * (1 << (31 - _DIFF_BITS)), 2.0**31 - 1)
+    multiplier, exponent = quantize_multiplier(real)
+    radius = math.floor(((1 << _DIFF_BITS) - 1) * 2.0 ** (31 - _DIFF_BITS) / 2.0**exponent)
+    return multiplier, exponent, -radius
+
+
+def exponentials(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """``e^(beta*scale*d)`` in Q0 for the differences d = 0, -1 ... -255, and which of them count."""
+    diff = -np.arange(256, dtype=np.int64)
+    counts = diff >= diff_min
+    scaled = srdhm(wrap32(np.where(counts, diff, 0) << max(exponent, 0)), multiplier)
+    scaled = rdbpot(scaled, max(-exponent, 0))
+    return exp_negative(scaled, _DIFF_BITS), counts
+
+
+def softmax_codes(
+    x: NDArray[Any], multiplier: int, exponent: int, diff_min: int, dtype: str | np.dtype[Any]
+) -> NDArray[Any]:
+    """Softmax codes of 8-bit ``x [..., C]``: scale 1/256 for 8-bit, 1/65536 for int16 results, zero point the minimum.
+
+    Everything up to the sum depends on the difference from the row's maximum only, so it is tabulated.
+    """
+    values, counts = exponentials(multiplier, exponent, diff_min)
+    low, high = code_range(dtype)
+    rows = x.reshape(-1, x.shape[-1]).astype(np.int16)
+    diff = rows.max(axis=1, keepdims=True) - rows
+    terms = np.where(counts, rdbpot(values, _SUM_BITS), 0).astype(np.int64)
+    total = terms[diff].sum(axis=1, keepdims=True) & 0xFFFFFFFF
+    inverse, over = reciprocal(np.maximum(total, 1), _SUM_BITS)
+    bits = 8 * np.dtype(dtype).itemsize
+    codes = rdbpot(srdhm(inverse, values[diff]).astype(np.int64), over + 31 - bits) + low
+    codes = np.where(counts[diff], np.clip(codes, low, high), low)
+    return codes.astype(dtype).reshape(x.shape)
+
+
+def softmax_float_table(
+    x: NDArray[Any], scale: float, beta: float, out_scale: float, out_zero: int, dtype: str | np.dtype[Any]
+) -> NDArray[Any]:
+    """Softmax codes by a table of float32 exponentials: for results whose scale is not 1/256 (ONE uses 1/255)."""
+    step = np.float32(-np.float32(scale) * np.float32(beta))
+    table = np.exp(step * np.arange(256, dtype=np.float32), dtype=np.float32)
+    rows = x.reshape(-1, x.shape[-1]).astype(np.int16)
+    terms = table[rows.max(axis=1, keepdims=True) - rows]
+    total = np.add.accumulate(terms, axis=1, dtype=np.float32)[:, -1:]  # in order, as the scalar loop adds
+    inverse = np.float32(1) / (total * np.float32(out_scale))
+    low, high = code_range(dtype)
+    codes = np.floor((terms * inverse).astype(np.float64) + 0.5).astype(np.int64) + out_zero
+    return np.asarray(np.clip(codes, low, high), dtype).reshape(x.shape)
+
+
+def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
+    """Softmax of float32 ``x`` along the last axis."""
+    powers = np.exp((x - x.max(axis=-1, keepdims=True)) * np.float32(beta))
+    result: NDArray[Any] = powers / powers.sum(axis=-1, keepdims=True)
+    return result

@@ -1,0 +1,91 @@
+"""Fixed-point exponential and reciprocal (gemmlowp's), on int32 arrays.
+
+"Qk" is an int32 with k integer bits and f = 31 - k fraction bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import INT32_MAX, INT32_MIN, Ints, rdbpot, srdhm, wrap32
+
+_EXP_MINUS_EIGHTH = 1895147668  # e^-1/8 in Q0
+_ONE_THIRD = 715827883  # 1/3 in Q0
+_EXP_STEPS = {  # j: e^-(2^j) in Q0
+    -2: 1672461947,
+    -1: 1302514674,
+    0: 790015084,
+    1: 290630308,
+    2: 39332535,
+    3: 720401,
+    4: 242,
+}
+_48_OVER_17, _MINUS_32_OVER_17 = 1515870810, -1010580540  # Q2
+
+
+def saturate32(x: NDArray[Any]) -> NDArray[np.int32]:
+    """int64 values clamped to the int32 range."""
+    return wrap32(np.clip(x, INT32_MIN, INT32_MAX))
+
+
+def shift_pot(x: NDArray[Any], n: int) -> NDArray[np.int32]:
+    """``x * 2^n``: saturating for n > 0, rounded with ties away from zero for n < 0."""
+    if n >= 0:
+        return saturate32(x.astype(np.int64) << n)
+    result: NDArray[np.int32] = rdbpot(x, -n)
+    return result
+
+
+def _add(a: NDArray[Any], b: Ints) -> NDArray[np.int32]:
+    """Wrapping int32 sum."""
+    return wrap32(a.astype(np.int64) + b)
+
+
+def exp_negative(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:
+    """``e^x`` in Q0 for int32 ``x <= 0`` in Q``integer_bits`` (at most 5)."""
+    x = np.asarray(x, np.int32)
+    fraction_bits = 31 - integer_bits
+    quarter = 1 << (fraction_bits - 2)
+    remainder_source = wrap32((x.astype(np.int64) & (quarter - 1)) - quarter)
+    y = _add(shift_pot(remainder_source, integer_bits), 1 << 28)
+    y2 = srdhm(y, y)
+    y3, y4 = srdhm(y2, y), srdhm(y2, y2)
+    tail = shift_pot(_add(srdhm(_add(shift_pot(y4, -2), y3), _ONE_THIRD), y2), -1)
+    result = saturate32(srdhm(_add(y, tail), _EXP_MINUS_EIGHTH).astype(np.int64) + _EXP_MINUS_EIGHTH)
+    bits = remainder_source.astype(np.int64) - x
+    for step, factor in _EXP_STEPS.items():
+        if integer_bits > step:
+            result = np.where(bits >> (fraction_bits + step) & 1, srdhm(result, factor), result)
+    return np.where(x == 0, np.int32(INT32_MAX), result)
+
+
+def _half_sum(a: NDArray[Any], b: int) -> NDArray[np.int32]:
+    """``(a + b) / 2``, ties away from zero."""
+    return wrap32(rdbpot(a.astype(np.int64) + b, 1))
+
+
+def reciprocal_of_one_plus(a: NDArray[Any]) -> NDArray[np.int32]:
+    """``1 / (1 + a)`` in Q0 for ``a`` in [0, 1) in Q0, by three Newton steps."""
+    half = _half_sum(np.asarray(a, np.int32), INT32_MAX)
+    v = _add(srdhm(half, _MINUS_32_OVER_17), _48_OVER_17)
+    for _ in range(3):
+        error = wrap32((1 << 29) - srdhm(half, v).astype(np.int64))
+        v = _add(v, shift_pot(srdhm(v, error), 2))
+    return shift_pot(v, 1)
+
+
+def leading_zeros(x: NDArray[Any]) -> NDArray[np.int64]:
+    """Leading zero bits of values in [0, 2^32) as 32-bit words; 32 for 0."""
+    _, exponent = np.frexp(x.astype(np.float64))
+    return 32 - exponent.astype(np.int64)
+
+
+def reciprocal(x: NDArray[Any], integer_bits: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """``(r, over)`` with ``1/x = r * 2^-over`` for ``x > 0`` in Q``integer_bits``, ``r`` in Q0 within (1/2, 1]."""
+    wide = x.astype(np.int64)
+    zeros = leading_zeros(wide)
+    normal = wrap32((wide << zeros) - (1 << 31))
+    return reciprocal_of_one_plus(normal), integer_bits - zeros
