@@ -8,7 +8,7 @@ from functools import cached_property
 
 
 class Queue(IntEnum):
-    """In-order instruction queues. ``LOAD``, ``STORE`` and ``WEIGHT`` are the three channels of the SRAM-side DMA engine."""
+    """In-order instruction queues. LOAD, STORE and WEIGHT are the three channels of the SRAM-side DMA engine."""
 
     FETCH = 0  # loops, fences, halt: executed by the fetch engine itself
     XFER = 1  # off-chip memory <-> SRAM
@@ -71,12 +71,17 @@ class Field:
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         return 0, (1 << self.bits) - 1
 
+    @property
+    def step_bits(self) -> int:
+        """Width of this address's entry in a step block: signed, enough for every distance within its memory."""
+        return REGION_BITS + OFFSET_BITS if self.kind is Kind.MEMORY else 16
+
 
 PREFIX = (
     Field("opcode", 8, "which instruction"),
     Field("length", 3, "size in units of 16 bytes, step block included"),
     Field("queue", 3, "where it is executed"),
-    Field("stepped", 1, "a 16-byte step block follows: four signed 32-bit address steps", Kind.FLAG),
+    Field("stepped", 1, "a 16-byte step block follows: one signed step per address field", Kind.FLAG),
     Field("reserved", 1, "zero"),
     Field("wait_a", 6, "0: none, else 32 + semaphore to take one token from before starting"),
     Field("wait_b", 6, "as wait_a"),
@@ -84,6 +89,7 @@ PREFIX = (
     Field("post_b", 6, "as post_a"),
 )
 PREFIX_BITS = sum(f.bits for f in PREFIX)
+STEP_BLOCK_BYTES = GRANULE_BYTES
 
 
 @dataclass(frozen=True)
@@ -105,5 +111,5 @@ class Instruction:
 
     @cached_property
     def addresses(self) -> tuple[Field, ...]:
-        """The fields that a step block advances, in order."""
+        """The fields that a step block advances, in order; their ``step_bits`` fit in one block."""
         return tuple(f for f in self.fields if f.kind.is_address)

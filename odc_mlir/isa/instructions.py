@@ -72,8 +72,18 @@ CONV = Instruction(
     Queue.MAC,
     (
         _flag("depthwise", "result channel c*multiplier+m reads input channel c only"),
-        _enum("init", 2, "accumulators start at the bias, at zero, or keep what the accumulator buffer holds", "bias", "zero", "keep"),
-        _flag("emit", "scale finished sums and write them to the tile buffer; otherwise leave them in the accumulator buffer"),
+        _enum(
+            "init",
+            2,
+            "accumulators start at the bias, at zero, or keep what the accumulator buffer holds",
+            "bias",
+            "zero",
+            "keep",
+        ),
+        _flag(
+            "emit",
+            "scale finished sums and write them to the tile buffer; otherwise leave them in the accumulator buffer",
+        ),
         _type("in_type", "input codes"),
         _type("weight_type", "weight codes (u8 or i8)"),
         _type("out_type", "result codes"),
@@ -90,7 +100,12 @@ CONV = Instruction(
         _int("dilation_x", 8, "pixels between taps"),
         _signed("in_zero", 16, "input zero point"),
         _signed("weight_zero", 16, "weight zero point"),
-        Field("weights", 16, "weights as [channel group][ky][kx][input channel][channel in group]; depthwise [ky][kx][channel]", Kind.WEIGHT),
+        Field(
+            "weights",
+            16,
+            "weights as [channel group][ky][kx][input channel][channel in group]; depthwise [ky][kx][channel]",
+            Kind.WEIGHT,
+        ),
         Field("accumulators", 16, "first accumulator, [pixel][channel]", Kind.ACCUMULATOR),
         Field("param", 12, "first channel's bias, multiplier and exponent", Kind.PARAM),
         _tile("output", "first result"),
@@ -112,7 +127,13 @@ _LOAD_SHAPE = (
 )
 
 INSTRUCTIONS: tuple[Instruction, ...] = (
-    Instruction("halt", 0x00, Queue.FETCH, (_int("status", 16, "reported to the driver"),), "stop when every queue is empty and every write has landed"),
+    Instruction(
+        "halt",
+        0x00,
+        Queue.FETCH,
+        (_int("status", 16, "reported to the driver"),),
+        "stop when every queue is empty and every write has landed",
+    ),
     Instruction("sync", 0x01, None, (), "does nothing in its queue but wait and post"),
     Instruction(
         "loop",
@@ -133,7 +154,12 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "fill",
         0x11,
         Queue.LOAD,
-        (_tile("target", "first byte"), _int("bytes", 16, "how many"), _signed("value", 16, "code written"), _type("type", "element type")),
+        (
+            _tile("target", "first byte"),
+            _int("bytes", 16, "how many"),
+            _signed("value", 16, "code written"),
+            _type("type", "element type"),
+        ),
         "fill part of the tile buffer with one code",
     ),
     Instruction(
@@ -180,7 +206,13 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _memory("source", "first record"),
             Field("target", 12, "first entry", Kind.PARAM),
             _int("count", 12, "entries"),
-            _enum("form", 2, "9-byte records (bias i32, multiplier i32, exponent i8), or 4-byte biases with the other two from the entry before the first record", "full", "bias"),
+            _enum(
+                "form",
+                2,
+                "records of bias i32, multiplier i32, exponent i8; or one multiplier and exponent, then biases",
+                "full",
+                "bias",
+            ),
         ),
         "load per-channel scaling records",
     ),
@@ -188,7 +220,11 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "table",
         0x16,
         Queue.WEIGHT,
-        (_memory("source", "first byte"), Field("target", 12, "first byte written", Kind.TABLE), _int("bytes", 12, "how many")),
+        (
+            _memory("source", "first byte"),
+            Field("target", 12, "first byte written", Kind.TABLE),
+            _int("bytes", 12, "how many"),
+        ),
         "load a look-up table",
     ),
     CONV,
@@ -198,7 +234,10 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         Queue.VECTOR,
         (
             _enum("kind", 4, "what is computed", "add", "sub", "mul", "max", "min", "scale", "lut", "copy"),
-            _flag("accumulated", "operand a comes from the accumulator buffer, scaled by param records with zero point a_zero"),
+            _flag(
+                "accumulated",
+                "operand a comes from the accumulator buffer, scaled by param records with zero point a_zero",
+            ),
             _flag("lut", "map the result through a table"),
             _type("a_type", "codes of a"),
             _type("b_type", "codes of b"),
