@@ -1,0 +1,1 @@
+"""File formats: bytes to plain records and back, free of IR."""

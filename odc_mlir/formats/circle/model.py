@@ -1,0 +1,258 @@
+"""Typed records of a model file: the interchange between reader, writer, importer, exporter and runtime.
+
+Records compare by value (arrays bit for bit, NaN equal to itself), so a round trip can be checked with ``==``. Bytes of
+constants are memoryviews into the file and are never copied here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import ModelError
+from odc_mlir.ops.spec import QuantParams, Shape
+
+LEFT_OUT = -1
+"""Tensor index of an operand that is not given."""
+
+EMPTY = memoryview(b"")
+
+INDEX_WIDTHS = MappingProxyType({"Int32Vector": "<i4", "Uint16Vector": "<u2", "Uint8Vector": "|u1"})
+"""numpy names of the widths in which a sparse level may store its index vectors, by schema table."""
+
+
+def _no_floats() -> NDArray[np.float32]:
+    return np.empty(0, np.float32)
+
+
+def _no_integers() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
+    """Equal dtype, shape and bytes."""
+    if a is None or b is None:
+        return a is b
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@dataclass(slots=True, eq=False)
+class Quantization:
+    """What a file says of a tensor's quantisation, as it says it; empty arrays where it says nothing.
+
+    ``min`` and ``max`` are calibration records. ``details`` is a (table name, fields) pair and wins over the rest.
+    """
+
+    scale: NDArray[np.float32] = field(default_factory=_no_floats)
+    zero_point: NDArray[np.int64] = field(default_factory=_no_integers)
+    axis: int = 0
+    min: NDArray[np.float32] = field(default_factory=_no_floats)
+    max: NDArray[np.float32] = field(default_factory=_no_floats)
+    details: tuple[str, dict[str, Any]] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Quantization):
+            return NotImplemented
+        arrays = ("scale", "zero_point", "min", "max")
+        same = self.axis == other.axis and self.details == other.details
+        return same and all(_same(getattr(self, name), getattr(other, name)) for name in arrays)
+
+    def params(self, rank: int | None = None) -> QuantParams | None:
+        """The affine parameters, None when there is no scale; missing zero points are 0.
+
+        Per-tensor parameters have axis 0. So have those of a tensor of ``rank`` 1, because files exist whose bias
+        names another axis. Raises ModelError when scales and zero points differ in number or the axis does not exist.
+        """
+        count = self.scale.size
+        if count == 0:
+            return None
+        if self.zero_point.size not in (0, count):
+            raise ModelError(f"{count} scales but {self.zero_point.size} zero points; their numbers must agree")
+        zero_points = self.zero_point.tolist() or [0] * count
+        axis = 0 if count == 1 or rank == 1 else self.axis
+        if axis < 0 or (rank is not None and axis >= max(rank, 1)):
+            raise ModelError(f"quantized_dimension {self.axis} does not exist in a tensor of rank {rank}")
+        return QuantParams(tuple(self.scale.tolist()), tuple(zero_points), axis)
+
+
+@dataclass(slots=True, eq=False)
+class DimMetadata:
+    """One level of a sparse tensor; index vectors keep their stored width (int32, uint16 or uint8)."""
+
+    format: str
+    dense_size: int = 0
+    segments: NDArray[Any] | None = None
+    indices: NDArray[Any] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DimMetadata):
+            return NotImplemented
+        same = self.format == other.format and self.dense_size == other.dense_size
+        return same and _same(self.segments, other.segments) and _same(self.indices, other.indices)
+
+
+@dataclass(slots=True)
+class Sparsity:
+    """How a constant's stored elements spread over its shape."""
+
+    traversal_order: tuple[int, ...]
+    block_map: tuple[int, ...]
+    dims: tuple[DimMetadata, ...]
+
+
+@dataclass(slots=True)
+class VariantSubType:
+    """Element type of a variant tensor."""
+
+    dtype: str
+    shape: tuple[int, ...] | None
+    has_rank: bool = False
+
+
+@dataclass(slots=True)
+class Tensor:
+    """A tensor; ``buffer`` indexes ``Model.buffers``, ``shape`` None means that the file gives none."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+    shape_signature: tuple[int, ...] | None = None
+    buffer: int = 0
+    quantization: Quantization | None = None
+    is_variable: bool = False
+    sparsity: Sparsity | None = None
+    has_rank: bool = False
+    variant_tensors: tuple[VariantSubType, ...] = ()
+    compression: str = "none"
+
+    @property
+    def effective_shape(self) -> Shape | None:
+        """The shape with None for unknown dimensions (-1 in the signature or in the shape); None for unknown rank."""
+        if self.shape is None:
+            return None
+        # Files exist with an empty signature beside a shape; the reader refuses other differences in rank.
+        dims = self.shape_signature if self.shape_signature else self.shape
+        return tuple(None if -1 in (dim, seen) else seen for dim, seen in zip(dims, self.shape, strict=True))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a known dimension is zero, so that the tensor has no element."""
+        return self.shape is not None and 0 in self.shape
+
+    def quant_params(self) -> QuantParams | None:
+        """The affine parameters checked against the shape; raises ModelError that names the tensor."""
+        if self.quantization is None:
+            return None
+        shape = self.effective_shape
+        try:
+            params = self.quantization.params(None if shape is None else len(shape))
+        except ModelError as error:
+            raise ModelError(error.message, tensor=self.name) from None
+        if (
+            params is not None
+            and not params.per_tensor
+            and shape
+            and shape[params.axis]
+            not in (
+                None,
+                len(params.scales),
+            )
+        ):
+            raise ModelError(
+                f"{len(params.scales)} scales along dimension {params.axis}, which has extent {shape[params.axis]}",
+                tensor=self.name,
+            )
+        return params
+
+
+@dataclass(slots=True)
+class Operator:
+    """One operator in execution order.
+
+    ``inputs`` may hold :data:`LEFT_OUT`. ``options`` has every live field of the table ``options_type``: numbers,
+    strings, enum names in lower case, tuples for vectors, bytes for vectors of ubyte; None and empty when the file
+    gives no table. An operator that our schema lacks is called ``BUILTIN_<code>``.
+    """
+
+    name: str
+    version: int = 1
+    custom_code: str = ""
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    options_type: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    custom_options: memoryview = EMPTY
+    custom_options_format: str = "flexbuffers"
+    mutating_variable_inputs: tuple[bool, ...] = ()
+    intermediates: tuple[int, ...] = ()
+    debug_metadata_index: int = -1
+
+    @property
+    def label(self) -> str:
+        """What users know the kind of operator by: ``CONV_2D``, ``CUSTOM(Erf)``."""
+        return f"{self.name}({self.custom_code})" if self.custom_code else self.name
+
+
+@dataclass(slots=True)
+class SubGraph:
+    """Tensors and the operators on them; indices count within the subgraph."""
+
+    name: str | None
+    tensors: list[Tensor] = field(default_factory=list)
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    operators: list[Operator] = field(default_factory=list)
+    debug_metadata_index: int = -1
+
+    def computed(self) -> frozenset[int]:
+        """Indices of tensors that get their value at run time: inputs, operator results and variables."""
+        made = {index for operator in self.operators for index in operator.outputs}
+        variables = {index for index, tensor in enumerate(self.tensors) if tensor.is_variable}
+        return frozenset(made | variables | set(self.inputs))
+
+
+@dataclass(slots=True)
+class Signature:
+    """A named entry: user-visible names of tensors of one subgraph, in the file's order."""
+
+    key: str
+    subgraph: int
+    inputs: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Model:
+    """A whole file. ``unknown`` says what of it a newer schema defines: such a model must not be run or written."""
+
+    schema: Literal["circle", "tflite"] = "circle"
+    version: int = 0
+    description: str | None = None
+    subgraphs: list[SubGraph] = field(default_factory=list)
+    buffers: list[memoryview] = field(default_factory=lambda: [EMPTY])
+    metadata: list[tuple[str, int]] = field(default_factory=list)
+    signatures: list[Signature] = field(default_factory=list)
+    metadata_buffer: tuple[int, ...] = ()
+    unknown: list[str] = field(default_factory=list)
+
+    def constants(self, subgraph_index: int) -> dict[int, memoryview]:
+        """Bytes of every constant of a subgraph by tensor index.
+
+        A tensor is constant when its buffer has bytes, or it has no elements, and nothing gives it a value at run
+        time: it is neither a graph input, nor an operator's result, nor a variable.
+        """
+        subgraph = self.subgraphs[subgraph_index]
+        computed = subgraph.computed()
+        return {
+            index: self.buffers[tensor.buffer]
+            for index, tensor in enumerate(subgraph.tensors)
+            if index not in computed and (len(self.buffers[tensor.buffer]) or tensor.is_empty)
+        }
+
+    def constant(self, subgraph_index: int, tensor_index: int) -> memoryview | None:
+        """Bytes of one tensor if it is constant; :meth:`constants` is the way to ask for many."""
+        return self.constants(subgraph_index).get(tensor_index)

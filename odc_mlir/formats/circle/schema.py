@@ -1,0 +1,302 @@
+"""The tables, enums and unions of Circle and TFLite files, from data.
+
+``circle-schema.json`` lists the Circle schema as facts; ``tflite-delta.json`` holds what TFLite does differently. Both
+files are read once and turned into immutable descriptions that drive the decoder, the encoder, the option records and,
+through :func:`default_options`, everything that needs an operator's options without a file.
+
+Enum values are lower-case schema names everywhere (``"same"``, ``"relu6"``), so a ``TensorType`` value is a name of
+:mod:`odc_mlir.ops.dtypes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from struct import Struct
+from types import MappingProxyType
+from typing import Any, Literal
+
+from odc_mlir.errors import ModelError
+
+FieldKind = Literal["scalar", "enum", "string", "table", "union", "vector"]
+
+OPERATOR_ENUM = "BuiltinOperator"
+
+_SCALAR_FORMATS = {
+    "bool": "?",
+    "byte": "b",
+    "ubyte": "B",
+    "short": "h",
+    "ushort": "H",
+    "int": "i",
+    "uint": "I",
+    "long": "q",
+    "ulong": "Q",
+    "float": "f",
+    "double": "d",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A fixed-size little-endian number; ``dtype`` is numpy's name of it."""
+
+    name: str
+    struct: Struct
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of one value."""
+        return self.struct.size
+
+
+_SCALARS: Mapping[str, Scalar] = MappingProxyType(
+    {
+        name: Scalar(name, Struct("<" + code), "?" if code == "?" else f"<{code}")
+        for name, code in _SCALAR_FORMATS.items()
+    }
+)
+
+
+@dataclass(frozen=True)
+class Enum:
+    """Names (lower case) and codes of one enum."""
+
+    name: str
+    scalar: Scalar
+    codes: Mapping[str, int]
+
+    @cached_property
+    def names(self) -> Mapping[int, str]:
+        return {code: name for name, code in self.codes.items()}
+
+    def name_of(self, code: int) -> str:
+        """The name of ``code``; raises ModelError with the allowed values where there is none."""
+        try:
+            return self.names[code]
+        except KeyError:
+            raise ModelError(f"{code} is no value of {self.name}; allowed: {_listing(self.names)}") from None
+
+    def code_of(self, name: str) -> int:
+        """The code of ``name``; raises ModelError with the allowed values where there is none."""
+        try:
+            return self.codes[name]
+        except (KeyError, TypeError):
+            raise ModelError(f"{name!r} is no value of {self.name}; allowed: {', '.join(self.codes)}") from None
+
+
+@dataclass(frozen=True)
+class Union:
+    """Tags (1..255, 0 means none) and table names of one union."""
+
+    name: str
+    tags: Mapping[str, int]
+
+    @cached_property
+    def tables(self) -> Mapping[int, str]:
+        return {tag: table for table, tag in self.tags.items()}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a table.
+
+    ``type`` names the scalar, enum, table or union; for a vector it is the element's type and ``element`` its kind.
+    ``scalar`` is the stored number of scalar and enum fields and of such elements. A union's tag sits in the slot
+    before ``slot``. ``align`` is the alignment in bytes that the schema asks for, 0 where it is the type's own.
+    """
+
+    name: str
+    slot: int
+    kind: FieldKind
+    type: str
+    element: FieldKind | None
+    scalar: Scalar | None
+    default: Any
+    deprecated: bool
+    align: int
+
+    @property
+    def empty(self) -> Any:
+        """The value that stands for an absent field in option records: vectors, strings and bytes are never None."""
+        if self.kind == "string":
+            return ""
+        if self.kind == "vector":
+            return b"" if self.type == "ubyte" else ()
+        return self.default
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table; ``fields`` in slot order without the implicit union tags."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+    @cached_property
+    def live(self) -> tuple[Field, ...]:
+        """The fields that are not deprecated."""
+        return tuple(field for field in self.fields if not field.deprecated)
+
+    @cached_property
+    def by_slot(self) -> Mapping[int, Field]:
+        return {field.slot: field for field in self.fields}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Field]:
+        return {field.name: field for field in self.fields}
+
+    @cached_property
+    def tag_slots(self) -> frozenset[int]:
+        return frozenset(field.slot - 1 for field in self.fields if field.kind == "union")
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """Field values of an empty table: None for what is stored by reference."""
+        return {field.name: field.default for field in self.live}
+
+    @cached_property
+    def slot_count(self) -> int:
+        return 1 + max((field.slot for field in self.fields), default=-1)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One of the two file formats."""
+
+    name: Literal["circle", "tflite"]
+    identifier: bytes
+    root: str
+    enums: Mapping[str, Enum]
+    unions: Mapping[str, Union]
+    tables: Mapping[str, Table]
+
+    @property
+    def operators(self) -> Enum:
+        """Builtin operators; names here are upper case as users write them (``CONV_2D``)."""
+        return self.enums[OPERATOR_ENUM]
+
+
+def circle_schema() -> Schema:
+    """The schema of files with identifier ``CIR0``."""
+    return _load("circle")
+
+
+def tflite_schema() -> Schema:
+    """The schema of files with identifier ``TFL3``."""
+    return _load("tflite")
+
+
+def schema_of(identifier: bytes) -> Schema | None:
+    """The schema whose four-byte file identifier this is, None if neither."""
+    return next((schema for schema in (circle_schema(), tflite_schema()) if schema.identifier == identifier), None)
+
+
+def options_fields(table: str) -> tuple[Field, ...]:
+    """The fields of Circle's options table, e.g. ``"Conv2DOptions"``; raises ModelError for an unknown table."""
+    try:
+        return circle_schema().tables[table].live
+    except KeyError:
+        raise ModelError(f"{table!r} is no table of the Circle schema") from None
+
+
+@cache
+def _default_options(table: str) -> Mapping[str, Any]:
+    return MappingProxyType({field.name: field.empty for field in options_fields(table)})
+
+
+def default_options(table: str | None) -> dict[str, Any]:
+    """A fresh options record with every field at its schema default; empty for None."""
+    return dict(_default_options(table)) if table is not None else {}
+
+
+@cache
+def _load(name: Literal["circle", "tflite"]) -> Schema:
+    facts = _read_json("circle-schema.json")
+    if name == "tflite":
+        facts = _apply(facts, _read_json("tflite-delta.json"))
+    enums = {entry["name"]: _enum(entry) for entry in facts["enums"]}
+    unions = {entry["name"]: _union(entry) for entry in facts["unions"]}
+    tables = {entry["name"]: _table(entry, enums, unions) for entry in facts["tables"]}
+    return Schema(name, facts["file_identifier"].encode(), facts["root_type"], enums, unions, tables)
+
+
+def _read_json(name: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return data
+
+
+def _apply(base: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
+    """The facts of ``base`` changed by ``delta``: removals by name, then additions; new tables are appended."""
+    result = {**base, **{key: value for key, value in delta.items() if not isinstance(value, list)}}
+    for section, key in (("enums", "values"), ("unions", "members"), ("tables", "fields")):
+        entries = {entry["name"]: entry for entry in base[section]}
+        for change in delta.get(section, ()):
+            entry = entries.get(change["name"], {"name": change["name"], key: []})
+            removed = set(change.get("remove", ()))
+            kept = [item for item in entry[key] if _item_name(item) not in removed]
+            entries[change["name"]] = {**entry, key: kept + list(change.get("add", ()))}
+        result[section] = list(entries.values())
+    return result
+
+
+def _item_name(item: Any) -> str:
+    name: str = item["name"] if isinstance(item, dict) else item[0]
+    return name
+
+
+def _enum(entry: dict[str, Any]) -> Enum:
+    upper = entry["name"] == OPERATOR_ENUM
+    codes = {(name if upper else name.lower()): code for name, code in entry["values"]}
+    return Enum(entry["name"], _SCALARS[entry["underlying_type"]], codes)
+
+
+def _union(entry: dict[str, Any]) -> Union:
+    return Union(entry["name"], {name: tag for name, tag in entry["members"] if tag != 0})
+
+
+def _table(entry: dict[str, Any], enums: Mapping[str, Enum], unions: Mapping[str, Union]) -> Table:
+    fields = [_field(item, enums, unions) for item in entry["fields"] if item["kind"] != "union_tag"]
+    return Table(entry["name"], tuple(sorted(fields, key=lambda field: field.slot)))
+
+
+def _field(item: dict[str, Any], enums: Mapping[str, Enum], unions: Mapping[str, Union]) -> Field:
+    kind: FieldKind = item["kind"]
+    type_name: str = item["type"].strip("[]")
+    element = _kind_of(type_name, enums, unions) if kind == "vector" else None
+    enum = enums.get(type_name)
+    default = item["default"]
+    if type_name == OPERATOR_ENUM:
+        kind = "scalar"  # an operator's code is spread over two fields, so one of them alone has no name
+    elif kind == "enum" and enum is not None:
+        default = enum.name_of(default)
+    return Field(
+        name=item["name"],
+        slot=item["id"],
+        kind=kind,
+        type=type_name,
+        element=element,
+        scalar=enum.scalar if enum is not None else _SCALARS.get(type_name),
+        default=default,
+        deprecated=item.get("deprecated", False),
+        align=item.get("force_align", 0),
+    )
+
+
+def _kind_of(type_name: str, enums: Mapping[str, Enum], unions: Mapping[str, Union]) -> FieldKind:
+    if type_name in _SCALARS:
+        return "scalar"
+    if type_name in enums:
+        return "enum"
+    if type_name in unions:
+        return "union"
+    return "string" if type_name == "string" else "table"
+
+
+def _listing(names: Mapping[int, str]) -> str:
+    shown: Sequence[str] = [f"{code} {name}" for code, name in list(names.items())[:32]]
+    return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")
