@@ -18,7 +18,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, r
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.circle import BlobAttr
+from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_base import (
     INT,
     TENSOR,
@@ -82,8 +82,8 @@ class ConstantOp(NpuTensorOp):
 
     def verify_operation(self) -> None:
         elements = math.prod(shape_of(self.output))
-        if self.value.size != elements:
-            raise VerifyException(f"{self.name} needs {elements} bytes, the blob has {self.value.size}")
+        if self.value.data.size != elements:
+            raise VerifyException(f"{self.name} needs {elements} bytes, the blob has {self.value.data.size}")
 
 
 @irdl_op_definition
@@ -269,8 +269,8 @@ class LutOp(NpuTensorOp):
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
-        if self.table.size != 256:
-            raise VerifyException(f"{self.name} needs a table of 256 bytes, not {self.table.size}")
+        if self.table.data.size != 256:
+            raise VerifyException(f"{self.name} needs a table of 256 bytes, not {self.table.data.size}")
 
 
 @irdl_op_definition

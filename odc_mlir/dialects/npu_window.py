@@ -10,7 +10,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, r
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.circle import BlobAttr
+from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_base import (
     INT,
     INTS,
@@ -131,9 +131,9 @@ class ConvOp(NpuTensorOp):
         for name in ("bias", "multiplier", "exponent"):
             self.check_length(name, getattr(self, name), out_channels)
         weights = math.prod(self.weight_shape)
-        if self.weights.size != weights:
+        if self.weights.data.size != weights:
             shape = list(self.weight_shape)
-            raise VerifyException(f"{self.name} needs {weights} weights {shape}, the blob has {self.weights.size}")
+            raise VerifyException(f"{self.name} needs {weights} weights {shape}, the blob has {self.weights.data.size}")
         zeros = {name: getattr(self, name).value.data for name in ("in_zero", "weight_zero", "out_zero")}
         self.check_fields("conv", **zeros, **window_fields(self.kernel, self.stride))
         dilation_y, dilation_x = self.dilation.get_values()
@@ -187,7 +187,7 @@ class PoolOp(NpuTensorOp):
         self.check_rank4(self.input, self.output)
         self.check_window(self.kernel, self.stride, UNIT_PAIR, self.pads, self.input, self.output)
         if dtype_of(self.input) != dtype_of(self.output):
-            raise VerifyException(f"{self.name}: {dtype_of(self.input)} codes do not become {dtype_of(self.output)} codes")
+            raise VerifyException(f"{self.name} keeps the element type, {self.input.type} became {self.output.type}")
         source, result = shape_of(self.input), shape_of(self.output)
         if (source[0], source[3]) != (result[0], result[3]):
             raise VerifyException(f"{self.name} keeps batch and channels, {list(source)} became {list(result)}")

@@ -1,0 +1,158 @@
+"""Named stages and their passes: the only place that decides what runs in which order.
+
+``odc-opt --stage``, ``odc-compile --emit``, ``odc_mlir.lower`` and the compiler itself read :data:`STAGES`. A stage
+includes all stages before it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
+
+from odc_mlir import transforms
+from odc_mlir.errors import OptionError
+from odc_mlir.support.diagnostics import typed_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``passes`` are what this stage adds to the one before it."""
+
+    name: str
+    passes: tuple[str, ...]
+    summary: str
+
+
+STAGES = (
+    Stage("circle", ("circle-infer-shapes",), "the imported model with every shape that can be known"),
+    Stage("circle-opt", ("circle-fold-constants", "canonicalize", "cse", "dce"), "without what is constant or unused"),
+    Stage("quant", (), "on quantised types"),
+    Stage(
+        "partition",
+        ("odc-set-target", "npu-mark-supported", "npu-form-segments", "npu-outline-segments"),
+        "divided into host operators and segments for the target",
+    ),
+    Stage(
+        "npu",
+        ("convert-circle-to-npu", "npu-fuse-padding", "npu-elide-reshapes", "cse", "dce"),
+        "segments as NPU operations on tensors",
+    ),
+    Stage(
+        "npu-sched",
+        ("npu-choose-tiles", "npu-lower-to-instructions", "npu-stage-constants"),
+        "segments as instructions on buffers, in program order",
+    ),
+    Stage(
+        "npu-alloc",
+        ("npu-allocate-memory", "npu-insert-sync", "npu-verify-memory"),
+        "instructions with addresses and semaphores",
+    ),
+    Stage("package", (), "the binaries are made of this"),
+)
+
+# Passes of xDSL's that the stages use.
+_XDSL_PASSES = {
+    "canonicalize": "xdsl.transforms.canonicalize:CanonicalizePass",
+    "cse": "xdsl.transforms.common_subexpression_elimination:CommonSubexpressionElimination",
+    "dce": "xdsl.transforms.dead_code_elimination:DeadCodeElimination",
+}
+
+Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that has just run, the module
+
+
+def stage_names() -> tuple[str, ...]:
+    """The stages in order."""
+    return tuple(stage.name for stage in STAGES)
+
+
+def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
+    """All stages up to and including ``name``, without those up to and including ``after``; raises OptionError."""
+    names = stage_names()
+    for wanted in (name, *([after] if after else [])):
+        if wanted not in names:
+            raise OptionError(f"unknown stage {wanted!r}", hint=f"use one of {', '.join(names)}")
+    return STAGES[names.index(after) + 1 if after else 0 : names.index(name) + 1]
+
+
+def find_pass(name: str) -> type[ModulePass]:
+    """The class of one of our passes or of those of xDSL that the stages use; raises OptionError."""
+    if name in transforms.NAMES:
+        return transforms.load(name)
+    if name not in _XDSL_PASSES:
+        known = ", ".join(sorted((*transforms.NAMES, *_XDSL_PASSES)))
+        raise OptionError(f"unknown pass {name!r}", hint=f"use one of {known}")
+    module, _, attribute = _XDSL_PASSES[name].partition(":")
+    found: type[ModulePass] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def build_pass(spec: ArgSpec) -> ModulePass:
+    """A pass with the options of ``spec``; raises OptionError for an unknown pass, option or value."""
+    try:
+        return find_pass(spec.name).from_spec(spec)
+    except ValueError as error:
+        raise OptionError(f"pass {spec.name!r}: {str(error)[:1].lower()}{str(error)[1:]}") from error
+
+
+def expand(pipeline: str) -> Iterator[ArgSpec]:
+    """The passes that a textual ``pipeline`` names; a stage's name stands for the passes that it adds.
+
+    Raises OptionError for text that is no pipeline.
+    """
+    by_name = {stage.name: stage for stage in STAGES}
+    try:
+        specs = list(parse_pipeline(pipeline))
+    except ValueError as error:
+        raise OptionError(f"cannot read the pipeline {pipeline!r}: {error}") from error
+    for spec in specs:
+        if spec.name in by_name and not spec.parameters:
+            yield from (ArgSpec(name, {}) for name in by_name[spec.name].passes)
+        else:
+            yield spec
+
+
+def passes_until(
+    name: str, *, after: str | None = None, options: Sequence[ModulePass] = ()
+) -> Iterator[tuple[str, ModulePass]]:
+    """Stage and pass for every pass from the first stage (or the one behind ``after``) to the end of stage ``name``.
+
+    ``options``: configured passes that stand in for the stages' default ones of the same name.
+    """
+    configured = {type(item).name: item for item in options}
+    for stage in stages_until(name, after):
+        for pass_name in stage.passes:
+            yield stage.name, configured.get(pass_name) or build_pass(ArgSpec(pass_name, {}))
+
+
+def run(
+    context: Context,
+    module: ModuleOp,
+    name: str,
+    *,
+    after: str | None = None,
+    options: Sequence[ModulePass] = (),
+    observe: Observer | None = None,
+) -> None:
+    """Take ``module`` to the end of stage ``name`` in place, verifying it after every pass.
+
+    Raises OptionError for an unknown stage and other OdcErrors, naming the stage, for what a pass refuses.
+    """
+    run_passes(context, module, passes_until(name, after=after, options=options), observe=observe)
+
+
+def run_passes(
+    context: Context, module: ModuleOp, passes: Iterable[tuple[str, ModulePass]], *, observe: Observer | None = None
+) -> None:
+    """Run (stage, pass) pairs over ``module`` in place, verifying it after each."""
+    for stage, item in passes:
+        with typed_errors(stage):
+            item.apply(context, module)
+            module.verify()
+        if observe is not None:
+            observe(stage, item, module)

@@ -1,0 +1,45 @@
+"""The passes by name; each is imported when it is first asked for.
+
+Pass ``circle-infer-shapes`` is ``CircleInferShapesPass`` in ``circle_infer_shapes.py``: the name alone says where it
+is. :mod:`odc_mlir.pipelines` says in which order they run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xdsl.passes import ModulePass
+
+NAMES = (
+    "circle-infer-shapes",
+    "circle-fold-constants",
+    "odc-set-target",
+    "npu-mark-supported",
+    "npu-form-segments",
+    "npu-outline-segments",
+    "convert-circle-to-npu",
+    "npu-fuse-padding",
+    "npu-elide-reshapes",
+    "npu-choose-tiles",
+    "npu-lower-to-instructions",
+    "npu-stage-constants",
+    "npu-allocate-memory",
+    "npu-insert-sync",
+    "npu-verify-memory",
+)
+
+
+def load(name: str) -> type[ModulePass]:
+    """The class of the pass called ``name``, one of :data:`NAMES`."""
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    found: type[ModulePass] = getattr(module, "".join(part.capitalize() for part in name.split("-")) + "Pass")
+    return found
+
+
+def all_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
+    """Every pass as a function that imports it: the form that xDSL's drivers take."""
+    return {name: partial(load, name) for name in NAMES}

@@ -1,0 +1,361 @@
+"""The checks behind the placement rules: each looks at one thing of an operator and says what it saw in the way.
+
+A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None where its condition holds. It runs after
+the checks before it in the operator's list have passed, so it may rely on them (static shapes, known types).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from odc_mlir.isa.fields import OFFSET_BITS
+from odc_mlir.isa.instructions import field_range
+from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
+from odc_mlir.targets import Target
+
+CODES = ("int8", "uint8")
+ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What depends on the target and the options: ``sram_bytes`` is the smaller of capacity and SRAM limit."""
+
+    target: Target
+    sram_bytes: int
+    numerics: str = "fixed"
+
+
+Check = Callable[[Node, Limits], str | None]
+
+
+def activations(node: Node) -> Iterator[TensorInfo]:
+    """The operands that are not constant, then the results."""
+    yield from (t for t in node.operands if t is not None and not t.is_const)
+    yield from node.results
+
+
+def shape_text(info: TensorInfo) -> str:
+    """``shape [1, ?, 3]`` or ``unknown rank``."""
+    if info.shape is None:
+        return "unknown rank"
+    return "shape [" + ", ".join("?" if d is None else str(d) for d in info.shape) + "]"
+
+
+# ---- every operator
+
+
+def stateless(node: Node, _: Limits) -> str | None:
+    """No operand is a variable."""
+    for tensor in (t for t in node.operands if t is not None):
+        if tensor.is_variable:
+            return f"{tensor.name!r} keeps its value between runs"
+    return None
+
+
+def has_input(node: Node, _: Limits) -> str | None:
+    """Something is computed at run time."""
+    dynamic = [t for t in node.operands if t is not None and not t.is_const]
+    return None if dynamic else "all operands are constant"
+
+
+def static_shapes(node: Node, _: Limits) -> str | None:
+    """Every dimension is known."""
+    for tensor in activations(node):
+        if tensor.shape is None or any(d is None for d in tensor.shape):
+            return f"{tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def not_empty(node: Node, _: Limits) -> str | None:
+    """Every tensor has elements."""
+    for tensor in activations(node):
+        if 0 in tensor.static_shape:
+            return f"{tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def codes(node: Node, _: Limits) -> str | None:
+    """Everything computed is int8 or uint8."""
+    for tensor in activations(node):
+        if tensor.dtype not in CODES:
+            return f"{tensor.name!r} is {tensor.dtype}"
+    return None
+
+
+def quantised(node: Node, _: Limits) -> str | None:
+    """Everything computed has one usable scale and zero point."""
+    for tensor in activations(node):
+        quant = tensor.quant
+        if quant is None:
+            return f"{tensor.name!r} has no scale"
+        if not quant.per_tensor:
+            return f"{tensor.name!r} has {len(quant.scales)} scales"
+        if not 0 < quant.scale < math.inf:
+            return f"{tensor.name!r} has scale {quant.scale}"
+        low, high = tensor.info.range
+        if not low <= quant.zero_point <= high:
+            return f"{tensor.name!r} has zero point {quant.zero_point}"
+    return None
+
+
+def fits_sram(node: Node, limits: Limits) -> str | None:
+    """Operands and results fit in SRAM at the same time."""
+    needed = sum(math.prod(t.static_shape) for t in activations(node))
+    allowed = min(limits.sram_bytes, 1 << OFFSET_BITS)
+    return f"{needed} bytes of {allowed}" if needed > allowed else None
+
+
+# ---- shared by several operators
+
+
+def activation(node: Node, _: Limits) -> str | None:
+    """The fused activation is a clamp."""
+    fused = node.options.get("fused_activation_function", "none")
+    return None if fused in ACTIVATIONS else f"fused activation {fused}"
+
+
+def rank4(node: Node, _: Limits) -> str | None:
+    """First operand and results are images."""
+    for tensor in (node.operand(0), *node.results):
+        if len(tensor.static_shape) != 4:
+            return f"{tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def same_type(node: Node, _: Limits) -> str | None:
+    """All codes have one element type."""
+    first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
+    for tensor in others:
+        if tensor.dtype != first.dtype:
+            return f"{first.name!r} is {first.dtype}, {tensor.name!r} is {tensor.dtype}"
+    return None
+
+
+def quant_text(quant: QuantParams | None) -> str:
+    """``scale 0.5 and zero point 3``, or how far that is from what a tensor has."""
+    if quant is None:
+        return "no scale"
+    if not quant.per_tensor:
+        return f"{len(quant.scales)} scales"
+    return f"scale {quant.scale:g} and zero point {quant.zero_point}"
+
+
+def same_quant(node: Node, _: Limits) -> str | None:
+    """All codes mean the same real numbers."""
+    first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
+    for tensor in others:
+        if tensor.quant != first.quant:
+            return f"{tensor.name!r} has {quant_text(tensor.quant)}, {first.name!r} has {quant_text(first.quant)}"
+    return None
+
+
+def constant(index: int) -> Check:
+    """Check that operand ``index`` is constant or left out."""
+
+    def check(node: Node, _: Limits) -> str | None:
+        tensor = node.optional(index)
+        return None if tensor is None or tensor.is_const else f"{tensor.name!r} is computed at run time"
+
+    return check
+
+
+def option_in_field(instruction: str, **fields: str) -> Check:
+    """Check that options (by keyword) fit the instruction fields given for them, and are at least 1."""
+
+    def check(node: Node, _: Limits) -> str | None:
+        for option, field in fields.items():
+            value, highest = node.options[option], field_range(instruction, field)[1]
+            if not 1 <= value <= highest:
+                return f"{option} is {value}, allowed 1 to {highest}"
+        return None
+
+    return check
+
+
+# ---- convolutions and matrix products
+
+
+def weights(node: Node, _: Limits) -> str | None:
+    """Weight codes have the input's type and one zero point."""
+    source, filters = node.operand(0), node.operand(1)
+    if filters.dtype != source.dtype:
+        return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
+    if filters.quant is None:
+        return f"{filters.name!r} has no scale"
+    zero_points = set(filters.quant.zero_points)
+    if len(zero_points) > 1:
+        return f"{filters.name!r} has {len(zero_points)} different zero points"
+    if not all(0 <= scale < math.inf for scale in filters.quant.scales):
+        return f"{filters.name!r} has a scale that is negative or not finite"
+    return None
+
+
+def weight_axis(axis: int) -> Check:
+    """Check that several weight scales lie along ``axis``, one per result channel."""
+
+    def check(node: Node, _: Limits) -> str | None:
+        filters = node.operand(1)
+        quant = filters.quant
+        if quant is None or quant.per_tensor:
+            return None
+        if quant.axis == axis and len(quant.scales) == filters.static_shape[axis]:
+            return None
+        return f"{filters.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
+
+    return check
+
+
+def bias(node: Node, _: Limits) -> str | None:
+    """The bias is int32, one value per result channel, or left out."""
+    values, channels = node.optional(2), node.operand(1).static_shape
+    if values is None:
+        return None
+    if values.dtype != "int32":
+        return f"{values.name!r} is {values.dtype}"
+    count = channels[3] if node.spec.name == "DEPTHWISE_CONV_2D" else channels[0]
+    return None if math.prod(values.static_shape) == count else f"{values.name!r} has {shape_text(values)}"
+
+
+def kernel_in_field(node: Node, _: Limits) -> str | None:
+    """The kernel fits the convolution instruction."""
+    height, width = node.operand(1).static_shape[1:3]
+    highest = field_range("conv", "kernel_height")[1]
+    return None if max(height, width) <= highest else f"kernel {height}x{width}, at most {highest}x{highest}"
+
+
+def channels(node: Node, _: Limits) -> str | None:
+    """Input and result channels fit the convolution instruction."""
+    highest = field_range("conv", "channels")[1]
+    rows, columns = node.operand(1).static_shape[0], node.operand(1).static_shape[-1]
+    seen = max(rows, columns)
+    return None if seen <= highest else f"{seen} channels, at most {highest}"
+
+
+def groups(node: Node, _: Limits) -> str | None:
+    """One group, or as many as input channels (a depthwise convolution)."""
+    total, taken = node.operand(0).static_shape[3], node.operand(1).static_shape[3]
+    return None if taken in (total, 1) else f"{total // taken} groups of {taken} input channels"
+
+
+def depth_multiplier(node: Node, _: Limits) -> str | None:
+    """Result channels per input channel fit the instruction."""
+    count = node.operand(0).static_shape[3]
+    results = node.results[0].static_shape[3]
+    highest = field_range("conv", "multiplier")[1]
+    if results % count == 0 and results // count <= highest:
+        return None
+    return f"{results} result channels of {count} input channels, at most {highest} of each"
+
+
+def weights_format(node: Node, _: Limits) -> str | None:
+    """The weights of a fully connected layer are stored row by row."""
+    seen = node.options.get("weights_format", "default")
+    return None if seen == "default" else f"weights format {seen}"
+
+
+def fixed_numerics(_: Node, limits: Limits) -> str | None:
+    """Requantisation is by fixed-point multipliers."""
+    return None if limits.numerics == "fixed" else f"numerics {limits.numerics}"
+
+
+# ---- the rest
+
+
+def broadcastable(node: Node, _: Limits) -> str | None:
+    """Operands have at most four dimensions."""
+    for tensor in node.results:
+        if len(tensor.static_shape) > 4:
+            return f"{tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def windows_meet_image(node: Node, _: Limits) -> str | None:
+    """With VALID padding the window fits the image (with SAME, padding is always smaller than the window)."""
+    (_, height, width, _), options = node.operand(0).static_shape, node.options
+    taps = (options["filter_height"], options["filter_width"])
+    if options["padding"] == "same" or (taps[0] <= height and taps[1] <= width):
+        return None
+    return f"window {taps[0]}x{taps[1]} on an image of {height}x{width}"
+
+
+def reduced_run(node: Node) -> tuple[int, int, tuple[int, ...]] | None:
+    """Shape of a reduction as (outer elements, inner elements, reduced dimensions); None where axes have a gap."""
+    shape = node.operand(0).static_shape
+    axes = sorted({int(axis) % len(shape) for axis in node.const(1).reshape(-1)}) if shape else []
+    if not axes or axes != list(range(axes[0], axes[-1] + 1)):
+        return None
+    first, last = axes[0], axes[-1] + 1
+    return math.prod(shape[:first]), math.prod(shape[last:]), tuple(d for d in shape[first:last] if d != 1)
+
+
+def reduction(node: Node, _: Limits) -> str | None:
+    """Neighbouring axes are reduced, no more than an image's height and width."""
+    run = reduced_run(node)
+    axes = [int(axis) for axis in node.const(1).reshape(-1)]
+    if run is None:
+        return f"axes {axes}"
+    highest = field_range("reduce", "width")[1]
+    dims = run[2]
+    if len(dims) > 2 or any(d > highest for d in dims):
+        return f"{'x'.join(map(str, dims))} elements along axes {axes}, at most {highest}x{highest}"
+    return None
+
+
+def softmax_result(node: Node, _: Limits) -> str | None:
+    """The result has the scale that the fixed-point softmax gives."""
+    result = node.results[0]
+    expected = QuantParams((1 / 256,), (result.info.range[0],))
+    quant = result.quant
+    if quant is not None and (quant.scales, quant.zero_points) == (expected.scales, expected.zero_points):
+        return None
+    return f"{result.name!r} has {quant_text(quant)}, expected {quant_text(expected)}"
+
+
+def softmax_row(node: Node, _: Limits) -> str | None:
+    """A row fits the instruction and the tile buffer, which holds it twice."""
+    columns = node.operand(0).static_shape[-1] if node.operand(0).static_shape else 0
+    highest = min(field_range("softmax", "columns")[1], _.target.local.tile_bytes // 2)
+    return None if 1 <= columns <= highest else f"rows of {columns} elements, allowed 1 to {highest}"
+
+
+def padding(node: Node, _: Limits) -> str | None:
+    """Only height and width are padded, by what a load can add."""
+    amounts = [[int(v) for v in row] for row in node.const(1).reshape(-1, 2)]
+    highest = field_range("load", "pad_before1")[1]
+    if any(v < 0 or v > highest for row in amounts for v in row):
+        return f"paddings {amounts}, each at most {highest}"
+    if any(v for row in (amounts[0], amounts[3]) for v in row):
+        return f"paddings {amounts} of batch or channels"
+    return None
+
+
+def pad_value(node: Node, _: Limits) -> str | None:
+    """PADV2 pads with real zero."""
+    value, quant = node.optional(2), node.results[0].quant
+    if value is None or quant is None or int(value.array().reshape(-1)[0]) == quant.zero_point:
+        return None
+    return f"code {int(value.array().reshape(-1)[0])}, the zero point is {quant.zero_point}"
+
+
+def one_input(node: Node, _: Limits) -> str | None:
+    """Exactly one operand is computed at run time, so a table of its 256 codes says everything."""
+    dynamic = [t for t in node.operands if t is not None and not t.is_const]
+    return None if len(dynamic) == 1 else f"{len(dynamic)} operands are computed at run time"
+
+
+def same_shape(node: Node, _: Limits) -> str | None:
+    """The result has the input's shape."""
+    source, result = next(activations(node)), node.results[0]
+    if source.static_shape == result.static_shape:
+        return None
+    return f"{source.name!r} has {shape_text(source)}, {result.name!r} {shape_text(result)}"
+
+
+def moves_no_element(node: Node, _: Limits) -> str | None:
+    """A transposition keeps the order of all dimensions that are not 1, so the bytes stay where they are."""
+    shape = node.operand(0).static_shape
+    order = [int(p) for p in node.const(1).reshape(-1) if shape[int(p)] != 1]
+    return None if order == sorted(order) else f"permutation {[int(p) for p in node.const(1).reshape(-1)]}"

@@ -1,0 +1,184 @@
+"""What the NPU can run, as a table of rules.
+
+Each rule looks at one thing and says what it saw when that thing is in the way. ``npu-mark-supported`` asks
+:func:`verdict` for every operator; compile reports and the generated documentation read the same table. Rules see
+operators as :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odc_mlir.ops.spec import Node
+from odc_mlir.transforms import npu_checks as check
+from odc_mlir.transforms.npu_checks import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``text`` says what must hold; ``check`` returns None where it does, else what was seen instead."""
+
+    name: str
+    text: str
+    check: check.Check
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``reason`` is empty for an operator that the NPU can run."""
+
+    supported: bool
+    reason: str = ""
+
+
+def verdict(node: Node, limits: Limits) -> Verdict:
+    """Whether every rule that applies to ``node`` holds, else the first that does not and what it saw."""
+    rules = OPERATORS.get(node.spec.name)
+    if rules is None:
+        return Verdict(False, f"operator: {node.spec.name} has no NPU form")
+    for rule in (*GENERIC, *rules):
+        if seen := rule.check(node, limits):
+            return Verdict(False, f"{rule.name}: {seen}")
+    return Verdict(True)
+
+
+GENERIC: tuple[Rule, ...] = (
+    Rule("stateless", "no operand keeps a value between runs", check.stateless),
+    Rule("has-input", "at least one operand is computed at run time", check.has_input),
+    Rule("static-shape", "all shapes are known when compiling", check.static_shapes),
+    Rule("not-empty", "no tensor is empty", check.not_empty),
+    Rule("element-type", "everything computed is int8 or uint8", check.codes),
+    Rule("quantised", "everything computed has one positive scale and a zero point inside the type", check.quantised),
+    Rule("fits-sram", "operands and results fit in the SRAM limit together", check.fits_sram),
+)
+
+_ACTIVATION = Rule("activation", f"the fused activation is one of {', '.join(check.ACTIVATIONS)}", check.activation)
+_RANK4 = Rule("rank-4", "input and result are [N, H, W, C]", check.rank4)
+_SAME_TYPE = Rule("same-type", "all codes have one element type", check.same_type)
+_SAME_QUANT = Rule("same-quantisation", "codes are moved as they are: scales and zero points agree", check.same_quant)
+_BROADCAST = Rule("broadcast", "operands have at most four dimensions", check.broadcastable)
+
+_PRODUCT = (
+    Rule("constant-weights", "weights are constant", check.constant(1)),
+    Rule("constant-bias", "the bias is constant or left out", check.constant(2)),
+    _SAME_TYPE,
+    Rule("weights", "weights have the input's type, scales that are not negative and one zero point", check.weights),
+    Rule("bias", "the bias is int32, one value per result channel", check.bias),
+    Rule("channels", "channels fit the instruction", check.channels),
+    _ACTIVATION,
+)
+
+_WINDOW = Rule(
+    "stride-dilation",
+    "strides and dilations fit the instruction",
+    check.option_in_field(
+        "conv", stride_h="stride_y", stride_w="stride_x", dilation_h_factor="dilation_y", dilation_w_factor="dilation_x"
+    ),
+)
+_KERNEL = Rule("kernel", "the kernel fits the instruction", check.kernel_in_field)
+
+_POOL = (
+    _RANK4,
+    _SAME_QUANT,
+    Rule(
+        "window",
+        "window and strides fit the instruction",
+        check.option_in_field(
+            "pool",
+            filter_height="kernel_height",
+            filter_width="kernel_width",
+            stride_h="stride_y",
+            stride_w="stride_x",
+        ),
+    ),
+    Rule("image", "the window fits the image", check.windows_meet_image),
+    _ACTIVATION,
+)
+
+_ARITHMETIC = (_SAME_TYPE, _BROADCAST, _ACTIVATION)
+_SELECTION = (_SAME_TYPE, _SAME_QUANT, _BROADCAST)
+_AXES = Rule("constant-axes", "axes are constant", check.constant(1))
+_REDUCTION = (
+    _AXES,
+    Rule("axes", "one or two neighbouring axes are reduced, counting only sizes above 1", check.reduction),
+)
+_TABLE = (
+    Rule("one-input", "one operand is computed at run time", check.one_input),
+    Rule("same-shape", "the result has the input's shape", check.same_shape),
+)
+_VIEW = (_SAME_TYPE, _SAME_QUANT)
+_PAD = (
+    _RANK4,
+    _SAME_QUANT,
+    Rule("constant-paddings", "paddings are constant", check.constant(1)),
+    Rule("paddings", "height and width are padded, by what an instruction can add", check.padding),
+)
+
+# What each operator needs beyond the generic rules; an operator without an entry stays on the host.
+OPERATORS: dict[str, tuple[Rule, ...]] = {
+    "CONV_2D": (
+        _RANK4,
+        *_PRODUCT,
+        _KERNEL,
+        _WINDOW,
+        Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
+        Rule("groups", "one group, or one per input channel", check.groups),
+    ),
+    "DEPTHWISE_CONV_2D": (
+        _RANK4,
+        *_PRODUCT,
+        _KERNEL,
+        _WINDOW,
+        Rule("weight-scales", "several weight scales lie along axis 3", check.weight_axis(3)),
+        Rule("depth-multiplier", "result channels per input channel fit the instruction", check.depth_multiplier),
+    ),
+    "FULLY_CONNECTED": (
+        *_PRODUCT,
+        Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
+        Rule("weights-format", "weights are stored row by row", check.weights_format),
+        Rule("numerics", "requantisation is by fixed-point multipliers", check.fixed_numerics),
+    ),
+    "ADD": _ARITHMETIC,
+    "SUB": _ARITHMETIC,
+    "MUL": _ARITHMETIC,
+    "MAXIMUM": _SELECTION,
+    "MINIMUM": _SELECTION,
+    "AVERAGE_POOL_2D": _POOL,
+    "MAX_POOL_2D": _POOL,
+    "MEAN": (_SAME_TYPE, *_REDUCTION),
+    "SUM": (_SAME_TYPE, *_REDUCTION),
+    "REDUCE_MAX": (_SAME_TYPE, _SAME_QUANT, *_REDUCTION),
+    "SOFTMAX": (
+        _SAME_TYPE,
+        Rule("softmax-result", "the result has scale 1/256 and the smallest code as zero point", check.softmax_result),
+        Rule("softmax-row", "a row fits the instruction and the tile buffer", check.softmax_row),
+    ),
+    "QUANTIZE": (),
+    "RELU": (),
+    "RELU6": (),
+    "RELU_N1_TO_1": (),
+    "LOGISTIC": _TABLE,
+    "TANH": _TABLE,
+    "LEAKY_RELU": _TABLE,
+    "HARD_SWISH": _TABLE,
+    "ELU": _TABLE,
+    "EXP": _TABLE,
+    "GELU": _TABLE,
+    "LOG": _TABLE,
+    "ABS": _TABLE,
+    "RSQRT": _TABLE,
+    "RESHAPE": _VIEW,
+    "SQUEEZE": _VIEW,
+    "EXPAND_DIMS": _VIEW,
+    "TRANSPOSE": (
+        *_VIEW,
+        Rule("constant-permutation", "the permutation is constant", check.constant(1)),
+        Rule("permutation", "only dimensions of size 1 change place", check.moves_no_element),
+    ),
+    "PAD": _PAD,
+    "PADV2": (
+        *_PAD,
+        Rule("constant-value", "the value is constant", check.constant(2)),
+        Rule("value", "padding is real zero", check.pad_value),
+    ),
+}
