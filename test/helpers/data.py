@@ -99,14 +99,15 @@ def golden_models(*groups: str, quantised: bool | None = None) -> list[Any]:
     """Parameters for ``pytest.mark.parametrize``: the models of ``groups`` (zoo, zoo-int16, digits) with golden files.
 
     ``quantised`` True or False keeps only models whose input is of that kind. Where the data folder is missing the
-    list holds one parameter that is skipped with the reason, so that nothing disappears silently.
+    list holds one parameter that is skipped with the reason, so that nothing disappears silently. All tests of one
+    model run in the same worker process, where they share what was compiled.
     """
     root = data_folder()
     if root is None:
         return [pytest.param(None, marks=pytest.mark.skip(reason=MISSING), id="no-test-data")]
     found = [model for group in groups for model in _models(root / "models" / group)]
     chosen = [model for model in found if quantised is None or model.quantised is quantised]
-    return [pytest.param(model, id=model.name) for model in chosen]
+    return [pytest.param(model, id=model.name, marks=pytest.mark.xdist_group(model.name)) for model in chosen]
 
 
 def _models(folder: Path) -> Iterator[GoldenModel]:

@@ -1,0 +1,73 @@
+"""Stopping after any stage: the text stands alone and reads back, names survive, stock tools accept it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+import odc_mlir
+from odc_mlir import pipelines
+from odc_mlir.tools import odc_opt
+
+STAGES = [name for name in pipelines.STAGES if name != "package"]
+MODELS = ["zoo/pretrainedResnet_quant", "digits/digits_cnn_int8"]
+
+
+def _odc_opt(*arguments: object) -> None:
+    assert odc_opt.main([str(argument) for argument in arguments]) == 0
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", MODELS)
+def test_text_reads_back(name: str, stage: str, test_data: Path, tmp_path: Path) -> None:
+    once, twice = tmp_path / "once.mlir", tmp_path / "twice.mlir"
+    _odc_opt(test_data / "models" / f"{name}.circle", "--stage", stage, "-o", once)
+    _odc_opt(once, "-o", twice)
+    assert once.read_text() == twice.read_text()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_stages_compose(stage: str, test_data: Path, tmp_path: Path) -> None:
+    """Going on from the text of a stage gives the same end as going through in one piece."""
+    last = STAGES[-1]
+    middle, resumed, direct = tmp_path / "middle.mlir", tmp_path / "resumed.mlir", tmp_path / "direct.mlir"
+    model = test_data / "models" / "digits" / "digits_cnn_int8.circle"
+    _odc_opt(model, "--stage", stage, "-o", middle)
+    _odc_opt(middle, "--stage", last, "-o", resumed)
+    _odc_opt(model, "--stage", last, "-o", direct)
+    assert resumed.read_text() == direct.read_text()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_operation_keeps_a_name(name: str, stage: str, test_data: Path) -> None:
+    from xdsl.dialects.builtin import ModuleOp, UnknownLoc
+    from xdsl.dialects.func import FuncOp
+
+    module = odc_mlir.lower(odc_mlir.load(test_data / "models" / f"{name}.circle"), stage=stage, target="npu-256")
+    module.verify()
+    structure = (ModuleOp, FuncOp)
+    nameless = [op for op in module.walk() if not isinstance(op, structure) and isinstance(op.location, UnknownLoc)]
+    assert not nameless, f"{len(nameless)} without a name, first {nameless[0].name}"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_stock_xdsl_accepts_elided_generic_text(stage: str, test_data: Path, tmp_path: Path) -> None:
+    from xdsl.context import Context
+    from xdsl.dialects.builtin import Builtin
+    from xdsl.dialects.func import Func
+    from xdsl.parser import Parser
+    from xdsl.printer import Printer
+
+    path = tmp_path / "generic.mlir"
+    model = test_data / "models" / "digits" / "digits_cnn_int8.circle"
+    _odc_opt(model, "--stage", stage, "--constants", "elide", "--print-op-generic", "-o", path)
+    context = Context(allow_unregistered=True)
+    context.load_dialect(Builtin)
+    context.load_dialect(Func)
+    module = Parser(context, path.read_text()).parse_module()
+    text = io.StringIO()
+    Printer(text, print_generic_format=True).print_op(module)
+    assert "circle.conv_2d" in text.getvalue()
