@@ -94,7 +94,7 @@ def guarded(
     except Exception as error:
         where = write_reproducer(prog, sys.argv[1:] if argv is None else argv)
         kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        text = f"internal error: {' '.join(kind.split())}; this is a defect of odc-mlir, please report it to its maintainers"
+        text = f"internal error: {' '.join(kind.split())}; please report this defect of odc-mlir to its maintainers"
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
 
 

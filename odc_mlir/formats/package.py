@@ -1,0 +1,219 @@
+"""nnpackages: reading and writing the folder or zip that holds a model, its plan and its compiled segments.
+
+Layout of what is written here::
+
+    model.circle                  the whole model; any Circle reader can run it
+    metadata/MANIFEST             names the model and the plan in force
+    metadata/config.cfg           settings of the runtime
+    odc/<key>/plan.json           see odc_mlir.formats.plan; <key> is a digest of all that follows from compiling
+    odc/<key>/segment-0.npu ...   one binary per segment
+
+Packages of other tools read too: they have a model and no plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import secrets
+import shutil
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from odc_mlir.errors import PackageError
+from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.manifest import (
+    CONFIG_NAME,
+    MANIFEST_PATH,
+    Manifest,
+    format_config,
+    parse_config,
+    parse_manifest,
+)
+from odc_mlir.formats.members import DirectoryMembers, ZipMembers
+from odc_mlir.formats.plan import Plan, parse_plan
+
+# The oldest date that a zip can express: two packages of the same content are the same bytes.
+_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class PackageFiles:
+    """A package's members with its parsed metadata; ``plan`` None means that nothing in it is compiled."""
+
+    members: Mapping[str, bytes]
+    manifest: Manifest
+    config: Mapping[str, str]
+    plan: Plan | None
+    location: str
+
+    @property
+    def model(self) -> bytes:
+        """Bytes of the primary model."""
+        return self.read(self.manifest.models[0])
+
+    def segment(self, file: str) -> bytes:
+        """Bytes of the segment binary ``file``, which lies beside the plan."""
+        return self.read(str(PurePosixPath(self.manifest.plan or "").parent / file))
+
+    def read(self, path: str) -> bytes:
+        """The member ``path``; raises PackageError when it is missing."""
+        try:
+            return self.members[path]
+        except KeyError:
+            raise PackageError(f"the member {path!r} is missing", location=self.location) from None
+
+
+def build_package(
+    model: bytes, plan: Plan, segments: Mapping[str, bytes], config: Mapping[str, str] | None = None
+) -> PackageFiles:
+    """A new package in memory from a Circle ``model``, its ``plan`` and the binary of every segment by file name.
+
+    Raises PackageError when the plan names a segment that is not there, or the reverse.
+    """
+    expected = {step.file for step in plan.segments}
+    if expected != set(segments):
+        raise PackageError(f"the plan names the segments {sorted(expected)}, but {sorted(segments)} were made")
+    settings = dict(config or {})
+    if plan.target is not None:
+        settings["ODC_TARGET"] = plan.target
+    plan_text = plan.to_json()
+    digest = hashlib.sha256()
+    for data in (plan_text, model, *(segments[name] for name in sorted(segments))):
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    folder = f"odc/{digest.hexdigest()[:16]}"
+    manifest = Manifest((plan.model,), ("circle",), (CONFIG_NAME,), f"{folder}/plan.json")
+    members = {
+        MANIFEST_PATH: manifest.to_json(),
+        f"metadata/{CONFIG_NAME}": format_config(settings),
+        plan.model: model,
+        f"{folder}/plan.json": plan_text,
+        **{f"{folder}/{name}": segments[name] for name in sorted(segments)},
+    }
+    return PackageFiles(members, manifest, settings, plan, "new package")
+
+
+def is_package(path: str | os.PathLike[str]) -> bool:
+    """True for a directory or a zip file: what :func:`read_package` should be asked to read."""
+    file = Path(path)
+    return file.is_dir() or (file.is_file() and zipfile.is_zipfile(file))
+
+
+def read_package(path: str | os.PathLike[str]) -> PackageFiles:
+    """Open the nnpackage directory or zip at ``path``; members are read when they are needed.
+
+    Raises PackageError when there is none, its metadata is malformed, or a member is unsafe or missing.
+    """
+    file, location = Path(path), str(path)
+    if not file.exists():
+        raise PackageError("there is no such package", location=location)
+    members: Mapping[str, bytes] = DirectoryMembers(file) if file.is_dir() else ZipMembers(file)
+    return _parse(members, location)
+
+
+def _parse(members: Mapping[str, bytes], location: str) -> PackageFiles:
+    if MANIFEST_PATH not in members:
+        raise PackageError(f"not an nnpackage: it has no {MANIFEST_PATH}", location=location)
+    manifest = parse_manifest(members[MANIFEST_PATH], location)
+    for path in (*manifest.models, *([manifest.plan] if manifest.plan else [])):
+        if path not in members:
+            raise PackageError(f"the member {path!r}, which {MANIFEST_PATH} names, is missing", location=location)
+    config: dict[str, str] = {}
+    if manifest.configs and (config_path := f"metadata/{manifest.configs[0]}") in members:
+        config = parse_config(members[config_path])
+    plan = None
+    if manifest.plan:
+        plan = parse_plan(members[manifest.plan], f"{location}/{manifest.plan}")
+        if plan.model != manifest.models[0]:
+            raise PackageError(
+                f"the plan is for {plan.model!r}, but the primary model is {manifest.models[0]!r}", location=location
+            )
+    return PackageFiles(members, manifest, config, plan, location)
+
+
+def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write every member to the folder ``path``, or to one zip file when its name ends with ``.zip``.
+
+    What stands at ``path`` afterwards is either what was there before or the whole new package. With ``overwrite`` an
+    earlier package is replaced; anything that is not a package (or an empty folder) is never deleted. Raises
+    PackageError.
+    """
+    target = Path(os.path.abspath(path))
+    as_zip = target.suffix.lower() == ".zip"
+    _check_destination(target, as_zip, overwrite)
+    members = {name: files.members[name] for name in sorted(files.members)}
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if as_zip:
+            write_file(target, _zip_bytes(members))
+        else:
+            _write_folder(members, target)
+    except OSError as error:
+        raise PackageError(f"cannot write the package: {error}", location=str(path)) from error
+
+
+def _check_destination(target: Path, as_zip: bool, overwrite: bool) -> None:
+    if not target.exists() and not target.is_symlink():
+        return
+    if not as_zip and target.is_dir() and not any(target.iterdir()):
+        return
+    replaceable = zipfile.is_zipfile(target) if as_zip and target.is_file() else (target / MANIFEST_PATH).is_file()
+    if not replaceable:
+        raise PackageError(
+            "something that is not an nnpackage is in the way", location=str(target), hint="choose another name"
+        )
+    if not overwrite:
+        raise PackageError("it exists already", location=str(target), hint="pass overwrite=True to replace it")
+
+
+def _zip_bytes(members: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, _ZIP_DATE)
+            info.external_attr = 0o644 << 16
+            info.create_system = 3  # Unix, wherever it is written
+            archive.writestr(info, data)
+    return buffer.getvalue()
+
+
+def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
+    """Write a new folder beside ``target``, bring it to the disk and rename it; an old one steps aside first."""
+    new = target.parent / f".{target.name}.{secrets.token_hex(4)}.new"
+    old = new.with_suffix(".old")
+    try:
+        for name, data in members.items():
+            file = new / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with open(file, "xb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+        for folder, _, _ in os.walk(new):
+            _sync_folder(Path(folder))
+        replaced = target.is_dir()
+        if replaced:
+            os.rename(target, old)
+        try:
+            os.rename(new, target)
+        except OSError:
+            if replaced:
+                os.rename(old, target)
+            raise
+        _sync_folder(target.parent)
+        if replaced:
+            shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,66 @@
+"""Checks arrays against the tensors that they are meant for, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.errors import InputError
+from odc_mlir.ops.spec import Array, Shape, TensorInfo
+
+
+def type_text(dtype: str, shape: Shape | tuple[int, ...] | None) -> str:
+    """A tensor type as errors show it: ``float32[?,8,8,1]``; ``[...]`` for an unknown rank."""
+    dims = "..." if shape is None else ",".join("?" if dim is None else str(dim) for dim in shape)
+    return f"{dtype}[{dims}]"
+
+
+def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: bool = False) -> list[Array]:
+    """``inputs`` as read-only C-contiguous arrays, one per graph input.
+
+    Element types must be the model's own and static dimensions must agree; unknown dimensions take any size, and with
+    ``resize`` static ones too. Raises InputError that names the input, what is expected and what was given.
+    """
+    if not isinstance(inputs, Sequence) or isinstance(inputs, (str, bytes, np.ndarray)):
+        raise InputError(
+            f"inputs must be a list of arrays, not {type(inputs).__name__}", hint="pass [array] for a single input"
+        )
+    if len(inputs) != len(infos):
+        names = ", ".join(repr(info.name) for info in infos)
+        raise InputError(f"the model has {len(infos)} inputs ({names}), {len(inputs)} arrays were given")
+    pairs = enumerate(zip(infos, inputs, strict=True))
+    return [_bind(position, info, value, resize) for position, (info, value) in pairs]
+
+
+def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
+    array = np.asarray(value)
+    expected = type_text(info.dtype, info.shape)
+    seen = type_text(array.dtype.name, array.shape)
+    if info.info.kind == "string" and array.dtype.kind in "SUO":
+        array = array.astype(object)
+    elif array.dtype != info.info.numpy:
+        raise InputError(
+            f"input {position} must be {expected}, not {seen}",
+            tensor=info.name,
+            hint=f"convert it with astype({info.info.numpy.name!r})",
+        )
+    if not fits(info.shape, array.shape, resize=resize):
+        raise InputError(f"input {position} must be {expected}, not {seen}", tensor=info.name)
+    if info.info.is_integer and info.info.bits < 8 and array.size:
+        low, high = info.info.range
+        if array.min() < low or array.max() > high:
+            raise InputError(f"input {position} holds values outside {info.dtype}'s {low}..{high}", tensor=info.name)
+    view = np.ascontiguousarray(array).reshape(array.shape).view()
+    view.flags.writeable = False
+    return view
+
+
+def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False) -> bool:
+    """True when an array of ``shape`` may be bound to a tensor declared with the shape ``declared``."""
+    if declared is None:
+        return True
+    if len(declared) != len(shape):
+        return False
+    return resize or all(known is None or known == dim for known, dim in zip(declared, shape, strict=True))

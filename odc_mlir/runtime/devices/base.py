@@ -1,0 +1,50 @@
+"""What the runtime asks of a device. A driver for real hardware implements these two protocols and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from odc_mlir.ops.spec import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a loaded program: its name, element type and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """``outputs`` in program order (empty when only time was asked for), measured ``counters`` and ``trace`` events."""
+
+    outputs: tuple[Array, ...]
+    counters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    trace: Any = None
+
+
+class DeviceProgram(Protocol):
+    """A binary that is loaded and can run any number of times."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
+        """Execute once; raises OdcError when the device fails."""
+
+    def measure(self, memory_model: str = "parity") -> DeviceResult:
+        """Counters of one execution, which do not depend on data; raises UnsupportedError where none are kept."""
+
+
+class Device(Protocol):
+    """A device that takes ``.npu`` binaries."""
+
+    name: str
+
+    def load(self, data: bytes) -> DeviceProgram:
+        """Check and load a binary; raises OdcError when it is damaged or made for something else."""

@@ -1,0 +1,42 @@
+"""The NPU simulator as a device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from odc_mlir import simulator
+from odc_mlir.ops.spec import Array, numpy_dtype
+from odc_mlir.runtime.devices.base import DeviceResult, Port
+
+
+class SimulatorProgram:
+    """A binary loaded into the simulator."""
+
+    def __init__(self, program: simulator.Program) -> None:
+        self.program = program
+        self.inputs = tuple(Port(record.name, record.dtype, tuple(record.shape)) for record in program.inputs)
+        self.outputs = tuple(Port(record.name, record.dtype, tuple(record.shape)) for record in program.outputs)
+
+    def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
+        """Execute once, bit for bit, and count cycles; raises SimulationError."""
+        result = simulator.simulate(self.program, inputs, trace=trace)
+        return DeviceResult(tuple(result.outputs), dataclasses.asdict(result.counters), result.trace)
+
+    def measure(self, memory_model: str = "parity") -> DeviceResult:
+        """Counters of one execution under ``memory_model``, without computing values."""
+        zeros = [np.zeros(port.shape, numpy_dtype(port.dtype)) for port in self.inputs]
+        result = simulator.simulate(self.program, zeros, memory_model=memory_model, execute=False)
+        return DeviceResult((), dataclasses.asdict(result.counters))
+
+
+class SimulatorDevice:
+    """Loads ``.npu`` binaries of every shipped target."""
+
+    name = "simulator"
+
+    def load(self, data: bytes) -> SimulatorProgram:
+        """Check and load a binary; raises PackageError or TargetError."""
+        return SimulatorProgram(simulator.load(data))
