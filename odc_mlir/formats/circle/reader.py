@@ -12,14 +12,13 @@ import mmap
 import os
 import stat
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
-from odc_mlir.formats.circle.checks import check_indices, check_model, check_operator
+from odc_mlir.formats.circle.checks import check_index, check_model
 from odc_mlir.formats.circle.decoder import Decoder, MalformedError, Record
 from odc_mlir.formats.circle.model import (
     EMPTY,
@@ -40,9 +39,6 @@ from odc_mlir.ops.dtypes import DTYPES
 # Larger files are mapped: reading them whole would double their memory. Smaller ones are read, so that a file that is
 # truncated in place while we use it cannot crash the process.
 MAP_BYTES = 64 << 20
-
-# No process can address a tensor of this many elements.
-MAX_ELEMENTS = 1 << 47
 
 # `deprecated_builtin_code` of operators whose code does not fit in a byte.
 _EXTENDED_CODE = 127
@@ -120,14 +116,9 @@ class _Reader:
         self._codes = self._each(root["operator_codes"], "operator_codes", self._operator_code)
         model = Model(self._schema.name, root["version"], root["description"], buffers=self._buffers)
         model.subgraphs = self._each(root["subgraphs"], "subgraphs", self._subgraph)
-        if not model.subgraphs:
-            raise MalformedError("the model has none", path="subgraphs")
-        model.metadata = self._each(root["metadata"], "metadata", self._metadata)
+        model.metadata = self._each(root["metadata"], "metadata", _metadata)
         model.metadata_buffer = self._tuple(root["metadata_buffer"])
-        check_indices(model.metadata_buffer, len(self._buffers), "metadata_buffer", "a buffer")
-        model.signatures = self._each(
-            root["signature_defs"], "signature_defs", lambda record: self._signature(record, model.subgraphs)
-        )
+        model.signatures = self._each(root["signature_defs"], "signature_defs", self._signature)
         check_model(model)
         self._note(root, "external_buffers", "Model")
         model.unknown = [f"{part.what} of {part.table}" for part in self._decoder.unknown] + list(self._unknown)
@@ -163,7 +154,7 @@ class _Reader:
     def _note(self, record: Record, name: str, table: str) -> None:
         """Remember that the file sets a field for which Circle has no place."""
         value = record.get(name)
-        if len(value) if hasattr(value, "__len__") else value:
+        if len(value) if isinstance(value, (list, memoryview, np.ndarray)) else value:
             self._unknown[f"{name} of {table}"] = None
 
     def _buffer(self, record: Record) -> memoryview:
@@ -198,17 +189,14 @@ class _Reader:
         return name, record["version"], record["custom_code"] or ""
 
     def _subgraph(self, record: Record) -> SubGraph:
-        tensors = self._each(record["tensors"], "tensors", self._tensor)
-        inputs, outputs = self._tuple(record["inputs"]), self._tuple(record["outputs"])
-        check_indices(inputs, len(tensors), "inputs", "a tensor")
-        check_indices(outputs, len(tensors), "outputs", "a tensor")
-        operators = self._each(record["operators"], "operators", self._operator)
-        for index, operator in enumerate(operators):
-            try:
-                check_operator(operator, len(tensors))
-            except MalformedError as error:
-                raise error.within(f"operators[{index}]") from None
-        return SubGraph(record["name"], tensors, inputs, outputs, operators, record["debug_metadata_index"])
+        return SubGraph(
+            name=record["name"],
+            tensors=self._each(record["tensors"], "tensors", self._tensor),
+            inputs=self._tuple(record["inputs"]),
+            outputs=self._tuple(record["outputs"]),
+            operators=self._each(record["operators"], "operators", self._operator),
+            debug_metadata_index=record["debug_metadata_index"],
+        )
 
     def _tensor(self, record: Record) -> Tensor:
         name: str = record["name"] or ""
@@ -216,8 +204,6 @@ class _Reader:
             self._note(record, "external_buffer", "Tensor")
             shape = None if record["shape"] is None else self._tuple(record["shape"])
             signature = None if record["shape_signature"] is None else self._tuple(record["shape_signature"])
-            _check_shape(shape, signature)
-            check_indices((record["buffer"],), len(self._buffers), "buffer", "a buffer")
             return Tensor(
                 name=name,
                 dtype=_dtype(record["type"]),
@@ -261,7 +247,7 @@ class _Reader:
         return VariantSubType(_dtype(record["type"]), shape, record["has_rank"])
 
     def _operator(self, record: Record) -> Operator:
-        check_indices((record["opcode_index"],), len(self._codes), "opcode_index", "an operator code")
+        check_index(record["opcode_index"], len(self._codes), "opcode_index", "an operator code")
         name, version, custom_code = self._codes[record["opcode_index"]]
         first, second = record["builtin_options"], record["builtin_options_2"]
         if first is not None and second is not None:
@@ -304,17 +290,17 @@ class _Reader:
             return value
         return bytes(value) if field.type == "ubyte" else self._tuple(value)
 
-    def _metadata(self, record: Record) -> tuple[str, int]:
-        check_indices((record["buffer"],), len(self._buffers), "buffer", "a buffer")
-        return record["name"] or "", record["buffer"]
+    def _signature(self, record: Record) -> Signature:
+        return Signature(
+            key=record["signature_key"] or "",
+            subgraph=record["subgraph_index"],
+            inputs=_named(self._each(record["inputs"], "inputs", _tensor_map), "inputs"),
+            outputs=_named(self._each(record["outputs"], "outputs", _tensor_map), "outputs"),
+        )
 
-    def _signature(self, record: Record, subgraphs: list[SubGraph]) -> Signature:
-        index = record["subgraph_index"]
-        check_indices((index,), len(subgraphs), "subgraph_index", "a subgraph")
-        count = len(subgraphs[index].tensors)
-        inputs = _named(self._each(record["inputs"], "inputs", lambda entry: _tensor_map(entry, count)), "inputs")
-        outputs = _named(self._each(record["outputs"], "outputs", lambda entry: _tensor_map(entry, count)), "outputs")
-        return Signature(record["signature_key"] or "", index, inputs, outputs)
+
+def _metadata(record: Record) -> tuple[str, int]:
+    return record["name"] or "", record["buffer"]
 
 
 def _dtype(name: str) -> str:
@@ -325,18 +311,6 @@ def _dtype(name: str) -> str:
 
 def _array(vector: NDArray[Any] | None, dtype: str) -> NDArray[Any]:
     return vector if vector is not None else np.empty(0, dtype)
-
-
-def _check_shape(shape: tuple[int, ...] | None, signature: tuple[int, ...] | None) -> None:
-    for name, dims in (("shape", shape), ("shape_signature", signature)):
-        if dims is None:
-            continue
-        if min(dims, default=0) < -1:
-            raise MalformedError(f"{list(dims)} has a negative dimension other than -1 (unknown)", path=name)
-        if prod(max(dim, 1) for dim in dims) > MAX_ELEMENTS:
-            raise MalformedError(f"{list(dims)} has more elements than fit in any memory", path=name)
-    if shape is not None and signature and len(signature) != len(shape):
-        raise MalformedError(f"{list(signature)} has another rank than the shape {list(shape)}", path="shape_signature")
 
 
 def _dim_metadata(record: Record) -> DimMetadata:
@@ -353,8 +327,7 @@ def _index_vector(union: tuple[str, Record] | None) -> NDArray[Any] | None:
     return np.frombuffer(record["values"], width) if record["values"] is not None else np.empty(0, width)
 
 
-def _tensor_map(record: Record, tensor_count: int) -> tuple[str, int]:
-    check_indices((record["tensor_index"],), tensor_count, "tensor_index", "a tensor")
+def _tensor_map(record: Record) -> tuple[str, int]:
     return record["name"] or "", record["tensor_index"]
 
 

@@ -11,7 +11,7 @@ Enum values are lower-case schema names everywhere (``"same"``, ``"relu6"``), so
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,6 +22,9 @@ from typing import Any, Literal
 from odc_mlir.errors import ModelError
 
 FieldKind = Literal["scalar", "enum", "string", "table", "union", "vector"]
+
+# Longest list of allowed values in a message.
+_LISTED = 32
 
 OPERATOR_ENUM = "BuiltinOperator"
 
@@ -79,14 +82,14 @@ class Enum:
         try:
             return self.names[code]
         except KeyError:
-            raise ModelError(f"{code} is no value of {self.name}; allowed: {_listing(self.names)}") from None
+            raise ModelError(f"{code} is no value of {self.name}; allowed: {_listing(self.codes)}") from None
 
     def code_of(self, name: str) -> int:
         """The code of ``name``; raises ModelError with the allowed values where there is none."""
         try:
             return self.codes[name]
         except (KeyError, TypeError):
-            raise ModelError(f"{name!r} is no value of {self.name}; allowed: {', '.join(self.codes)}") from None
+            raise ModelError(f"{name!r} is no value of {self.name}; allowed: {_listing(self.codes)}") from None
 
 
 @dataclass(frozen=True)
@@ -297,6 +300,6 @@ def _kind_of(type_name: str, enums: Mapping[str, Enum], unions: Mapping[str, Uni
     return "string" if type_name == "string" else "table"
 
 
-def _listing(names: Mapping[int, str]) -> str:
-    shown: Sequence[str] = [f"{code} {name}" for code, name in list(names.items())[:32]]
-    return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")
+def _listing(codes: Mapping[str, int]) -> str:
+    shown = [f"{name} ({code})" for name, code in list(codes.items())[:_LISTED]]
+    return ", ".join(shown) + (", ..." if len(codes) > _LISTED else "")

@@ -1,0 +1,57 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from odc_mlir.errors import OdcError
+
+
+def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memoryview) -> None:
+    """Write the chunks one after another to ``path``, replacing what is there in one step.
+
+    A reader sees the old file or the new one, also after a power loss: the bytes go to a hidden file in the same
+    folder, reach the disk, and take the name then. A symbolic link keeps pointing to the file, permissions of an old
+    file stay, and devices and pipes are written directly. Raises OdcError that names the path.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        mode = target.stat().st_mode if target.exists() else None
+        if mode is not None and not stat.S_ISREG(mode):
+            with target.open("wb") as file:
+                file.writelines(chunks)
+            return
+        _replace(target, chunks, None if mode is None else stat.S_IMODE(mode))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise OdcError(f"the file cannot be written: {reason}", location=os.fspath(path)) from None
+
+
+def sync_folder(path: str | os.PathLike[str]) -> None:
+    """Make the names in a folder survive a power loss, where the system can."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(target: Path, chunks: tuple[bytes | bytearray | memoryview, ...], mode: int | None) -> None:
+    # A random name, because several processes may write one target at the same time. The target's own name is no part
+    # of it, as that may already be as long as names can be.
+    temporary = target.with_name(f".odc-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.writelines(chunks)
+            file.flush()
+            if mode is not None:
+                temporary.chmod(mode)
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
