@@ -169,7 +169,7 @@ def parse(text: str, location: str) -> Target:
 
 def _record(cls: Any, value: Any, location: str, path: str) -> Any:
     if not isinstance(value, dict):
-        raise TargetError(f"key {path!r} must be a table", location=location)
+        raise TargetError(f"key {path.removesuffix('.')!r} must be a table", location=location)
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     for key in value:
@@ -203,7 +203,8 @@ def _check(target: Target, location: str) -> None:
     for pixels, channels in (*target.array.shapes, target.array.depthwise_shape):
         if pixels * channels != target.array.macs_per_cycle:
             raise TargetError(
-                f"array shape {pixels}x{channels} does not use {target.array.macs_per_cycle} multipliers", location=location
+                f"array shape {pixels}x{channels} does not use {target.array.macs_per_cycle} multipliers",
+                location=location,
             )
     if len(target.array.shapes) > 4:
         raise TargetError("at most 4 array shapes can be encoded", location=location)

@@ -1,0 +1,81 @@
+"""Target descriptions are read strictly."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from odc_mlir import targets
+from odc_mlir.errors import TargetError
+
+TEXT = (resources.files(targets) / "npu-256.toml").read_text("utf-8")
+
+
+def test_shipped_targets_load() -> None:
+    assert targets.names() == ("npu-128", "npu-256", "npu-512")
+    assert [targets.load(name).name for name in targets.names()] == list(targets.names())
+
+
+def test_a_file_is_as_good_as_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TEXT)
+    assert targets.load(path) == targets.load("npu-256")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("clock_hz = 500_000_000", "", "missing key 'clock_hz'"),
+        ("clock_hz = 500_000_000", "clock_hz = 1\nvoltage = 1", "unknown key 'voltage'"),
+        ("issue_cycles = 2", "issue_cycles = 2\nspare = 1", "unknown key 'fetch.spare'"),
+        ("issue_cycles = 2", "issue_cycles = 2.5", "key 'fetch.issue_cycles' has the value 2.5"),
+        ("issue_cycles = 2", "issue_cycles = true", "key 'fetch.issue_cycles' has the value True"),
+        ("issue_cycles = 2", "issue_cycles = -2", "key 'fetch.issue_cycles' has the value -2"),
+        ("depthwise_shape = [16, 16]", "depthwise_shape = [16]", "key 'array.depthwise_shape'"),
+        ("depthwise_shape = [16, 16]", "depthwise_shape = [16, 8]", "array shape 16x8 does not use 256 multipliers"),
+        ("[[32, 8], [16, 16], [8, 32], [4, 64]]", "[]", "key 'array.shapes'"),
+        (
+            "[[32, 8], [16, 16], [8, 32], [4, 64]]",
+            "[[32, 8], [16, 16], [8, 32], [4, 64], [2, 128]]",
+            "at most 4 array shapes",
+        ),
+        ('name = "npu-256"', "name = ", "not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(old: str, new: str, message: str) -> None:
+    assert old in TEXT
+    with pytest.raises(TargetError) as raised:
+        targets.parse(TEXT.replace(old, new), "mine.toml")
+    assert str(raised.value).startswith(message)
+    assert "in mine.toml" in str(raised.value)
+
+
+def test_a_table_must_be_a_table() -> None:
+    start, end = TEXT.index("[dma]"), len(TEXT)
+    with pytest.raises(TargetError, match="key 'dma' must be a table"):
+        targets.parse("dma = 1\n" + TEXT[:start] + TEXT[end:], "mine.toml")
+
+
+@pytest.mark.parametrize("name", ["npu-1", "", "npu-256.tom"])
+def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(TargetError, match="npu-128, npu-256, npu-512, or"):
+        targets.load(name)
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"none\.toml"):
+        targets.load(tmp_path / "none.toml")
+
+
+def test_the_digest_tells_targets_and_memory_modes_apart() -> None:
+    digests = {targets.load(name).digest(mode) for name in targets.names() for mode in targets.MEMORY_MODES}
+    assert len(digests) == 6
+    changed = targets.parse(TEXT.replace("issue_cycles = 2", "issue_cycles = 3"), "mine.toml")
+    assert changed.digest("flash") not in digests
+
+
+def test_comments_do_not_change_the_digest() -> None:
+    same = targets.parse("# a comment\n" + TEXT, "mine.toml")
+    assert same.digest("flash") == targets.load("npu-256").digest("flash")
