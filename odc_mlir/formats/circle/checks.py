@@ -88,11 +88,11 @@ def _check_shape(tensor: Tensor) -> None:
 
 def _check_references(operator: Operator, subgraph_count: int) -> None:
     """Options that name subgraphs do so in their field names; the schema has no other mark."""
-    if operator.options_type is None:
+    table = circle_schema().tables.get(operator.options_type or "")
+    if table is None:
         return
-    fields = circle_schema().tables[operator.options_type].by_name
     for name, value in operator.options.items():
-        if "subgraph" in name and fields[name].type in ("int", "uint"):
+        if "subgraph" in name and name in table.by_name and table.by_name[name].type in ("int", "uint"):
             check_indices(value if isinstance(value, tuple) else (value,), subgraph_count, name, "a subgraph")
 
 

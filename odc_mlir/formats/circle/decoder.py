@@ -31,6 +31,9 @@ _I32 = struct.Struct("<i")
 _BUDGET_FACTOR = 2
 _BUDGET_SLACK_BYTES = 4096
 
+# A decoded table takes some hundred times the bytes of the smallest stored one; no real model has as many.
+MAX_TABLES = 1 << 21
+
 
 class MalformedError(Exception):
     """Internal to reading: why a file is refused, while the path of the field grows outwards.
@@ -109,7 +112,7 @@ class Decoder:
     def _read(self, number: struct.Struct, position: int) -> Any:
         """One number; ``position`` may be anything."""
         if position < 0 or position + number.size > self._size:
-            raise MalformedError(f"byte {position} lies outside the file of {self._size} bytes")
+            raise MalformedError(f"it points to byte {position}, but the file has {self._size}: truncated or corrupt")
         return number.unpack_from(self._data, position)[0]
 
     def _reference(self, position: int) -> int:
@@ -124,6 +127,8 @@ class Decoder:
         if record is not None:
             return record
         self._charge(_I32.size)
+        if len(self._tables) >= MAX_TABLES:
+            raise MalformedError(f"the file has more than {MAX_TABLES} tables")
         layout = self._layout(table, position - self._read(_I32, position))
         for slot in layout.unknown_slots:
             self.unknown[UnknownPart(table.name, f"field in slot {slot}")] = None
@@ -188,7 +193,7 @@ class Decoder:
         name = self.schema.unions[field.type].tables.get(tag)
         if name is None:
             self.unknown[UnknownPart(field.type, f"member with tag {tag}")] = None
-            return f"#{tag}", {}
+            return f"UNKNOWN_{tag}", {}
         table = self.schema.tables[name]
         record = self._table(table, self._reference(position + offset)) if offset else dict(table.defaults)
         return name, record
@@ -210,7 +215,7 @@ class Decoder:
         start = position + 4
         if count * element_bytes > self._size - start:
             raise MalformedError(
-                f"a vector of {count} elements at byte {position} does not fit in the file of {self._size} bytes"
+                f"a vector of {count} elements at byte {position} is longer than the file of {self._size} bytes"
             )
         self._charge(4 + count * element_bytes)
         return self._data[start : start + count * element_bytes]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.checks import check_index, check_model
-from odc_mlir.formats.circle.decoder import Decoder, MalformedError, Record
+from odc_mlir.formats.circle.decoder import MAX_TABLES, Decoder, MalformedError, Record
 from odc_mlir.formats.circle.model import (
     EMPTY,
     INDEX_WIDTHS,
@@ -103,7 +103,7 @@ class _Reader:
         self._schema = schema
         self._decoder = Decoder(data, schema)
         # A record costs its file an offset of four bytes, unless a vector of them is shared by many owners.
-        self._budget = len(data) // 4 + 64
+        self._budget = min(len(data) // 4 + 64, MAX_TABLES)
         self._tuples: dict[int, tuple[Any, ...]] = {}
         self._unknown: dict[str, None] = {}
         self._buffers: list[memoryview] = []
@@ -130,7 +130,7 @@ class _Reader:
         self._budget -= len(entries)
         if self._budget < 0:
             raise MalformedError(
-                f"the same tables repeat more often than a file of {len(self._data)} bytes can", path=name
+                f"tables are shared more often than makes sense in a file of {len(self._data)} bytes", path=name
             )
         converted = []
         for index, record in enumerate(entries):
