@@ -1,0 +1,101 @@
+"""The bytes of a constant as an array: element types unpacked, size checked against the shape."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.ops.spec import Array, TensorInfo
+
+MAX_RANK = 32
+
+_BLOCK_ELEMENTS = 32
+_BLOCK_BYTES = {"ggml_q4_0": 18, "ggml_q4_1": 20, "ggml_q8_0": 34, "ggml_q8_1": 36}
+
+
+def decode_constant(info: TensorInfo) -> Array:
+    """The value of constant ``info`` as a read-only array of its shape, in storage dtype.
+
+    Types with one whole number of bytes per element are views of the file's bytes. Four-bit types become one byte per
+    element, bfloat16 becomes float32, strings an object array of ``bytes``; block formats keep their raw bytes with the
+    last dimension replaced by (blocks, bytes per block). Raises ModelError when the bytes do not fit the shape,
+    UnsupportedError for types that no constant can have.
+    """
+    if info.data is None:
+        raise ModelError("this tensor must be a constant", tensor=info.name)
+    shape = info.static_shape
+    if len(shape) > MAX_RANK or any(d < 0 for d in shape):
+        raise ModelError(f"the shape {list(shape)} is not valid", tensor=info.name)
+    dtype = info.info
+    if dtype.kind == "string":
+        array = _strings(info, info.data, math.prod(shape)).reshape(shape)
+    elif dtype.kind == "block":
+        array = _blocks(info, info.data, shape)
+    elif dtype.kind == "handle":
+        raise UnsupportedError(f"a constant cannot have the element type {info.dtype}", tensor=info.name)
+    else:
+        array = _numbers(info, info.data, shape)
+    array.flags.writeable = False
+    return array
+
+
+def _check_size(info: TensorInfo, data: memoryview, expected: int) -> None:
+    if data.nbytes != expected:
+        raise ModelError(
+            f"the constant has {data.nbytes} bytes, {list(info.static_shape)} of {info.dtype} needs {expected}",
+            tensor=info.name,
+        )
+
+
+def _numbers(info: TensorInfo, data: memoryview, shape: tuple[int, ...]) -> Array:
+    dtype, count = info.info, math.prod(shape)
+    _check_size(info, data, (count * dtype.bits + 7) // 8)
+    if dtype.bits == 4:
+        return _four_bit(np.frombuffer(data, np.uint8), count, signed=dtype.kind == "int").reshape(shape)
+    if dtype.name == "bfloat16":
+        wide = np.frombuffer(data, "<u2").astype(np.uint32) << 16
+        return wide.view(np.float32).reshape(shape)
+    if dtype.kind == "bool":
+        return np.asarray(np.frombuffer(data, np.uint8) != 0).reshape(shape)
+    array = np.frombuffer(data, dtype.numpy).reshape(shape)
+    return array if array.flags.aligned else array.copy()
+
+
+def _four_bit(packed: Array, count: int, *, signed: bool) -> Array:
+    """One byte per element of two's complement or unsigned nibbles, the even element in the low half."""
+    nibbles = np.empty(packed.size * 2, np.uint8)
+    nibbles[0::2], nibbles[1::2] = packed & 15, packed >> 4
+    if signed:
+        return ((nibbles ^ 8).astype(np.int8) - np.int8(8))[:count]
+    return nibbles[:count]
+
+
+def _blocks(info: TensorInfo, data: memoryview, shape: tuple[int, ...]) -> Array:
+    block_bytes = _BLOCK_BYTES.get(info.dtype)
+    if block_bytes is None:
+        raise UnsupportedError(f"a constant cannot have the element type {info.dtype}", tensor=info.name)
+    if not shape or shape[-1] % _BLOCK_ELEMENTS:
+        raise ModelError(
+            f"the last dimension of {list(shape)} must be a multiple of {_BLOCK_ELEMENTS} for {info.dtype}",
+            tensor=info.name,
+        )
+    blocks = shape[-1] // _BLOCK_ELEMENTS
+    _check_size(info, data, math.prod(shape[:-1]) * blocks * block_bytes)
+    return np.frombuffer(data, np.uint8).reshape(*shape[:-1], blocks, block_bytes)
+
+
+def _strings(info: TensorInfo, data: memoryview, count: int) -> Array:
+    """An int32 count, count + 1 offsets from the start of the buffer, then the bytes."""
+    raw = data.cast("B")
+    words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
+    if not len(words) or words[0] != count or len(words) < count + 2:
+        raise ModelError(f"the string constant does not hold {count} strings", tensor=info.name)
+    offsets = words[1 : count + 2]
+    if offsets[0] != 4 * (count + 2) or offsets[-1] > len(raw) or (np.diff(offsets) < 0).any():
+        raise ModelError("the string constant's offsets are out of order or out of range", tensor=info.name)
+    array = np.empty(count, object)
+    for i in range(count):
+        array[i] = bytes(raw[offsets[i] : offsets[i + 1]])
+    return array

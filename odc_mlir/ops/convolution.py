@@ -1,0 +1,61 @@
+"""Convolutions and fully connected layers."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.spec import Operand, OpSpec
+
+_ACTIVATIONS = ("float32", "int8", "uint8", "int16")
+_WEIGHTS = ("float32", "int8", "uint8", "int16", "int4", "uint4")
+_X = Operand("input", dtypes=_ACTIVATIONS)
+_FILTER = Operand("filter", dtypes=_WEIGHTS)
+_BIAS = Operand("bias", optional=True, dtypes=("float32", "int32", "int64"))
+_RESULT = (Operand("output", dtypes=_ACTIVATIONS),)
+_INFER = "odc_mlir.ops.infer.convolution"
+_KERNELS = "odc_mlir.runtime.kernels.convolution"
+
+SPECS = (
+    OpSpec(
+        "CONV_2D",
+        (_X, _FILTER, _BIAS),
+        _RESULT,
+        "Conv2DOptions",
+        f"{_INFER}:conv_2d",
+        f"{_KERNELS}:conv_2d",
+        f"{_INFER}:verify_conv_2d",
+        max_version=8,
+        summary="2-D convolution of NHWC images with filters [O, kh, kw, I]; grouped when I divides the channels",
+    ),
+    OpSpec(
+        "DEPTHWISE_CONV_2D",
+        (_X, _FILTER, _BIAS),
+        _RESULT,
+        "DepthwiseConv2DOptions",
+        f"{_INFER}:depthwise_conv_2d",
+        f"{_KERNELS}:depthwise_conv_2d",
+        f"{_INFER}:verify_depthwise_conv_2d",
+        max_version=7,
+        summary="2-D convolution of each channel by its own filters [1, kh, kw, C*M]",
+    ),
+    OpSpec(
+        "TRANSPOSE_CONV",
+        (Operand("output_shape", dtypes=("int32",)), _FILTER, _X, _BIAS),
+        _RESULT,
+        "TransposeConvOptions",
+        f"{_INFER}:transpose_conv",
+        f"{_KERNELS}:transpose_conv",
+        f"{_INFER}:verify_transpose_conv",
+        max_version=5,
+        summary="transposed 2-D convolution: each pixel adds its filter taps to the result",
+    ),
+    OpSpec(
+        "FULLY_CONNECTED",
+        (_X, Operand("weights", dtypes=_WEIGHTS), _BIAS),
+        _RESULT,
+        "FullyConnectedOptions",
+        f"{_INFER}:fully_connected",
+        "odc_mlir.runtime.kernels.fully_connected:fully_connected",
+        f"{_INFER}:verify_fully_connected",
+        max_version=13,
+        summary="rows of the input times weights [O, I], plus bias",
+    ),
+)

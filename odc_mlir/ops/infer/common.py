@@ -1,0 +1,199 @@
+"""Rules that many operators share: broadcasting, axes, constant operands, limits, type checks.
+
+Shape functions work with partly known shapes: an unknown rank is None, an unknown dimension is None. They raise
+``node.error`` for what cannot be right whatever the unknown sizes are, and never give a negative size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from odc_mlir.errors import UnsupportedError
+from odc_mlir.ops.constants import MAX_RANK
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import Node, ResultType, Shape, TensorInfo
+
+MAX_BYTES = 1 << 31  # a larger tensor is refused: a mistake or an attack, not a model for a device
+MAX_CONSTANT_LIST = 1 << 16  # longest constant operand that a shape function reads
+
+
+def shape_text(shape: Shape | None) -> str:
+    """``[1, ?, 3]``, or ``unknown``."""
+    return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None) -> Shape | None:
+    """Shape of operand ``index``, None for an unknown rank; raises where a size is negative or the rank not allowed."""
+    info = node.operand(index)
+    if info.shape is None:
+        return None
+    what = f"operand {index} ({node.spec.operand_name(index)})"
+    if any(d is not None and d < 0 for d in info.shape):
+        raise node.error(f"{what} has the shape {shape_text(info.shape)}; sizes must not be negative", tensor=info.name)
+    allowed = (ranks,) if isinstance(ranks, int) else tuple(ranks or ())
+    if allowed and len(info.shape) not in allowed:
+        wanted = " or ".join(str(r) for r in allowed)
+        raise node.error(f"{what} has the shape {shape_text(info.shape)}; its rank must be {wanted}", tensor=info.name)
+    if len(info.shape) > MAX_RANK:
+        raise node.error(f"{what} has rank {len(info.shape)}; at most {MAX_RANK} is supported", tensor=info.name)
+    return info.shape
+
+
+def check_elements(node: Node, shape: Iterable[int | None], dtype: str) -> None:
+    """Refuse a result or temporary of more than MAX_BYTES."""
+    sizes = [d for d in shape if d is not None]
+    total = math.prod(sizes) * DTYPES[dtype].numpy.itemsize
+    if total > MAX_BYTES:
+        raise node.error(
+            f"a tensor of shape {sizes} and {dtype} takes {total} bytes; at most {MAX_BYTES} are supported"
+        )
+
+
+def result(node: Node, dtype: str, shape: Shape | None) -> list[ResultType]:
+    """The one result of an operator, refused when too large."""
+    if shape is not None:
+        check_elements(node, shape, dtype)
+        if len(shape) > MAX_RANK:
+            raise node.error(f"the result has rank {len(shape)}; at most {MAX_RANK} is supported")
+    return [ResultType(dtype, shape)]
+
+
+def option(node: Node, name: str) -> Any:
+    """Value of a field of the options table; raises where the operator came without its options."""
+    try:
+        return node.options[name]
+    except KeyError:
+        raise node.error(f"the option {name} is missing; the operator has no {node.spec.options}") from None
+
+
+def static_ints(node: Node, index: int) -> tuple[int, ...] | None:
+    """Flattened value of an integer operand when it is constant, None when it is computed."""
+    info = node.operand(index)
+    if not info.info.is_integer:
+        raise node.error(f"operand {index} ({node.spec.operand_name(index)}) is {info.dtype}; it must hold integers")
+    if not info.is_const:
+        return None
+    values = info.array()
+    if values.size > MAX_CONSTANT_LIST:
+        raise node.error(f"operand {index} ({node.spec.operand_name(index)}) has {values.size} entries")
+    return tuple(int(v) for v in values.ravel())
+
+
+def vector_length(node: Node, index: int) -> int | None:
+    """Number of entries of a list-valued operand, None when unknown; raises where it is not a vector (or scalar)."""
+    shape = shape_of(node, index, (0, 1))
+    if shape is None:
+        return None
+    return shape[0] if shape else 1
+
+
+def unknown_shape(rank: int | None) -> Shape | None:
+    """A shape of known rank without known sizes."""
+    return None if rank is None else (None,) * rank
+
+
+def normal_axis(node: Node, axis: int, rank: int) -> int:
+    """``axis`` counted from the front; raises where it is outside ``[-rank, rank)``."""
+    if not -rank <= axis < rank:
+        raise node.error(f"axis {axis} is out of range for rank {rank}; allowed are {-rank} to {rank - 1}")
+    return axis % rank
+
+
+def same_dim(node: Node, a: int | None, b: int | None, what: str) -> int | None:
+    """The size that two dimensions share; raises where both are known and differ."""
+    if a is not None and b is not None and a != b:
+        raise node.error(f"{what}: {a} and {b} must be equal")
+    return b if a is None else a
+
+
+def broadcast(node: Node, a: Shape, b: Shape) -> Shape:
+    """numpy's broadcast of two shapes. An unknown size beside 1 or another unknown stays unknown."""
+    rank = max(len(a), len(b))
+    left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    sizes: list[int | None] = []
+    for x, y in zip(left, right, strict=True):
+        if x == 1 or y == 1:
+            sizes.append(y if x == 1 else x)
+        elif x is None or y is None or x == y:
+            sizes.append(y if x is None else x)
+        else:
+            raise node.error(f"shapes {shape_text(a)} and {shape_text(b)} cannot be broadcast: {x} and {y} differ")
+    return tuple(sizes)
+
+
+def unary(node: Node) -> list[ResultType]:
+    """Result like the first operand."""
+    return result(node, node.operand(0).dtype, shape_of(node, 0))
+
+
+def binary(node: Node) -> list[ResultType]:
+    """Result with the broadcast shape and the first operand's element type."""
+    a, b = shape_of(node, 0), shape_of(node, 1)
+    return result(node, node.operand(0).dtype, None if a is None or b is None else broadcast(node, a, b))
+
+
+def comparison(node: Node) -> list[ResultType]:
+    """Booleans with the broadcast shape."""
+    a, b = shape_of(node, 0), shape_of(node, 1)
+    return result(node, "bool", None if a is None or b is None else broadcast(node, a, b))
+
+
+def declared(node: Node) -> list[ResultType]:
+    """Result shaped like the first operand, of the element type that the model declares (quantize, cast)."""
+    return result(node, node.results[0].dtype, shape_of(node, 0))
+
+
+def reduce(node: Node) -> list[ResultType]:
+    """Operand 0 reduced over the axes in operand 1, kept as size 1 with ``keep_dims``."""
+    shape, keep = shape_of(node, 0), bool(option(node, "keep_dims"))
+    vector_length(node, 1)
+    axes = static_ints(node, 1)
+    if shape is None:
+        return result(node, node.operand(0).dtype, None)
+    if axes is None:
+        return result(node, node.operand(0).dtype, unknown_shape(len(shape) if keep else None))
+    reduced = {normal_axis(node, axis, len(shape)) for axis in axes} if shape else set()
+    sizes = [1 if i in reduced else d for i, d in enumerate(shape) if keep or i not in reduced]
+    return result(node, node.operand(0).dtype, tuple(sizes))
+
+
+def verify_same_dtype(node: Node) -> None:
+    """Every operand has the result's element type."""
+    expected = node.results[0].dtype
+    for index, info in enumerate(node.operands):
+        if info is not None and info.dtype != expected:
+            raise node.error(
+                f"operand {index} ({node.spec.operand_name(index)}) is {info.dtype}, the result {expected}; "
+                "they must be equal",
+                tensor=info.name,
+            )
+
+
+def verify_first_dtype(node: Node) -> None:
+    """The first operand has the result's element type."""
+    first, expected = node.operand(0), node.results[0].dtype
+    if first.dtype != expected:
+        raise node.error(f"the operand is {first.dtype}, the result {expected}; they must be equal")
+
+
+def verified(check: Callable[[Node], None], infer: Callable[[Node], Any]) -> Callable[[Node], None]:
+    """A verifier that also proves that the shape function accepts the operator."""
+
+    def verify(node: Node) -> None:
+        check(node)
+        infer(node)
+
+    verify.__doc__ = check.__doc__
+    return verify
+
+
+def require_dtype(node: Node, info: TensorInfo, *allowed: str) -> None:
+    """Raises UnsupportedError where the element type is not one of ``allowed``."""
+    if info.dtype not in allowed:
+        raise UnsupportedError(
+            f"the element type {info.dtype} is not supported here; supported are {', '.join(allowed)}",
+            op=node.spec.name,
+            tensor=info.name,
+        )

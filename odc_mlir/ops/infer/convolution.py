@@ -1,0 +1,199 @@
+"""Shapes and checks of convolutions and fully connected layers. Images are ``[N, H, W, C]``."""
+
+from __future__ import annotations
+
+import math
+
+from odc_mlir.ops.infer.common import (
+    check_elements,
+    option,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_ints,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+)
+from odc_mlir.ops.infer.geometry import axis_window, positive, window_options
+from odc_mlir.ops.spec import Node, ResultType, Shape
+
+WEIGHT_DTYPES = {
+    "float32": ("float32", "int8", "uint8", "int4", "uint4"),
+    "int8": ("int8", "int4"),
+    "uint8": ("uint8",),
+    "int16": ("int8", "int16", "int4"),
+}
+
+
+def _kernel(node: Node, weights: Shape | None) -> tuple[int | None, int | None]:
+    """Window size of a filter ``[_, kh, kw, _]``; a size of 0 is refused."""
+    if weights is None:
+        return None, None
+    for name, size in (("height", weights[1]), ("width", weights[2])):
+        if size is not None:
+            positive(node, f"the filter's {name}", size)
+    return weights[1], weights[2]
+
+
+def _window_result(node: Node, x: Shape | None, weights: Shape | None, channels: int | None) -> list[ResultType]:
+    options = window_options(node)
+    kernel = _kernel(node, weights)
+    if x is None:
+        return result(node, node.operand(0).dtype, (None, None, None, channels))
+    sizes: list[int | None] = []
+    for axis, name in enumerate(("height", "width")):
+        size, stride, dilation = x[1 + axis], options.stride[axis], options.dilation[axis]
+        taps = kernel[axis]
+        known = 1 if taps is None else taps
+        output = axis_window(node, name, size, known, stride, dilation, options.padding).output
+        sizes.append(None if taps is None and options.padding == "valid" else output)
+    return result(node, node.operand(0).dtype, (x[0], *sizes, channels))
+
+
+def conv_2d(node: Node) -> list[ResultType]:
+    """``x [N, H, W, C]`` and filter ``[O, kh, kw, C/groups]`` to ``[N, OH, OW, O]``."""
+    x, weights = shape_of(node, 0, 4), shape_of(node, 1, 4)
+    channels = weights[0] if weights else None
+    if x is not None and weights is not None and x[3] is not None and weights[3] is not None:
+        groups_of(node, x[3], weights)
+    return _window_result(node, x, weights, channels)
+
+
+def groups_of(node: Node, in_channels: int, weights: Shape) -> int:
+    """Number of groups of a convolution; raises where filter and input do not fit."""
+    per_group = weights[3] or 0
+    if per_group < 1 or in_channels < 1 or in_channels % per_group:
+        raise node.error(
+            f"the input has {in_channels} channels, the filter {shape_text(weights)} reads {per_group}; "
+            "the input's must be a multiple of the filter's"
+        )
+    groups = in_channels // per_group
+    if weights[0] is not None and weights[0] % groups:
+        raise node.error(f"{weights[0]} result channels cannot be divided into {groups} groups")
+    return groups
+
+
+def depthwise_conv_2d(node: Node) -> list[ResultType]:
+    """``x [N, H, W, C]`` and filter ``[1, kh, kw, C*M]`` to ``[N, OH, OW, C*M]``."""
+    x, weights = shape_of(node, 0, 4), shape_of(node, 1, 4)
+    channels = weights[3] if weights else None
+    if weights is not None and weights[0] not in (None, 1):
+        raise node.error(f"the filter has the shape {shape_text(weights)}; its first dimension must be 1")
+    if x is not None and x[3] is not None and channels is not None and (x[3] < 1 or channels % x[3]):
+        raise node.error(f"the filter has {channels} channels, the input {x[3]}; it must be a multiple of the input's")
+    return _window_result(node, x, weights, channels)
+
+
+def transpose_conv(node: Node) -> list[ResultType]:
+    """Operands: result shape ``[N, OH, OW, O]``, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``."""
+    weights, x = shape_of(node, 1, 4), shape_of(node, 2, 4)
+    transposed_options(node)
+    _kernel(node, weights)
+    length = vector_length(node, 0)
+    if length not in (None, 4):
+        raise node.error(f"the result's shape has {length} entries; it must have 4")
+    if x is not None and weights is not None:
+        same_dim(node, x[3], weights[3], "channels of input and filter")
+    shape: list[int | None] = [None, None, None, weights[0] if weights else None]
+    wanted = static_ints(node, 0)
+    if wanted is not None:
+        if any(d < 1 for d in wanted[1:3]):
+            raise node.error(f"the result's shape is {list(wanted)}; sizes must be positive")
+        shape[1:3] = wanted[1:3]
+        same_dim(node, shape[3], wanted[3], "result channels of filter and result shape")
+    shape[0] = x[0] if x is not None else None
+    if x is not None and weights is not None:  # every tap of every input pixel exists for a moment, tile by tile
+        check_elements(node, (weights[0], weights[1], weights[2], x[3]), "float32")
+    return result(node, node.operand(2).dtype, tuple(shape))
+
+
+def transposed_options(node: Node) -> tuple[tuple[int, int], str]:
+    """Stride (y, x) and padding of a transposed convolution."""
+    options = window_options(node, dilated=False)
+    return options.stride, options.padding
+
+
+def fully_connected(node: Node) -> list[ResultType]:
+    """``x`` of any shape, read as rows of I elements, and weights ``[O, I]`` to ``[rows, O]``."""
+    x, weights = shape_of(node, 0), shape_of(node, 1, 2)
+    dtype = node.results[0].dtype
+    outputs, inputs = weights if weights else (None, None)
+    if inputs == 0:
+        raise node.error("the weights have no columns")
+    if option(node, "keep_num_dims"):
+        if x is None or not x:
+            return result(node, dtype, unknown_shape(None if x is None else 0) if x is None else (outputs,))
+        same_dim(node, x[-1], inputs, "last dimension of the input and columns of the weights")
+        return result(node, dtype, (*x[:-1], outputs))
+    rows: int | None = None
+    if x is not None and inputs is not None and all(d is not None for d in x):
+        total = math.prod(d for d in x if d is not None)
+        if total % inputs:
+            raise node.error(f"{total} input elements cannot be divided into rows of {inputs}")
+        rows = total // inputs
+    return result(node, dtype, (rows, outputs))
+
+
+def _check_bias(node: Node, index: int, channels: int | None) -> None:
+    bias = node.optional(index)
+    if bias is None or bias.shape is None or any(d is None for d in bias.shape) or channels is None:
+        return
+    if math.prod(bias.static_shape) != channels:
+        raise node.error(
+            f"the bias has the shape {shape_text(bias.shape)}; it must have {channels} elements", tensor=bias.name
+        )
+
+
+def _check_types(node: Node, x_index: int, weight_index: int, bias_index: int) -> None:
+    x, weights, bias = node.operand(x_index), node.operand(weight_index), node.optional(bias_index)
+    allowed = WEIGHT_DTYPES.get(x.dtype, ())
+    if weights.dtype not in allowed:
+        raise node.error(
+            f"weights of {weights.dtype} do not go with an input of {x.dtype}; allowed are {', '.join(allowed)}",
+            tensor=weights.name,
+        )
+    wanted = {"float32": ("float32",), "int16": ("int64", "int32")}.get(x.dtype, ("int32",))
+    if bias is not None and bias.dtype not in wanted:
+        raise node.error(
+            f"a bias of {bias.dtype} does not go with an input of {x.dtype}; allowed are {', '.join(wanted)}",
+            tensor=bias.name,
+        )
+
+
+def _check_conv_2d(node: Node) -> None:
+    verify_first_dtype(node)
+    _check_types(node, 0, 1, 2)
+    weights = shape_of(node, 1, 4)
+    _check_bias(node, 2, weights[0] if weights else None)
+
+
+def _check_depthwise_conv_2d(node: Node) -> None:
+    verify_first_dtype(node)
+    _check_types(node, 0, 1, 2)
+    weights = shape_of(node, 1, 4)
+    _check_bias(node, 2, weights[3] if weights else None)
+
+
+def _check_transpose_conv(node: Node) -> None:
+    if node.operand(2).dtype != node.results[0].dtype:
+        raise node.error(
+            f"the input is {node.operand(2).dtype}, the result {node.results[0].dtype}; they must be equal"
+        )
+    _check_types(node, 2, 1, 3)
+    weights = shape_of(node, 1, 4)
+    _check_bias(node, 3, weights[0] if weights else None)
+
+
+def _check_fully_connected(node: Node) -> None:
+    _check_types(node, 0, 1, 2)
+    weights = shape_of(node, 1, 2)
+    _check_bias(node, 2, weights[0] if weights else None)
+
+
+verify_conv_2d = verified(_check_conv_2d, conv_2d)
+verify_depthwise_conv_2d = verified(_check_depthwise_conv_2d, depthwise_conv_2d)
+verify_transpose_conv = verified(_check_transpose_conv, transpose_conv)
+verify_fully_connected = verified(_check_fully_connected, fully_connected)

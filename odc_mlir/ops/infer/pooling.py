@@ -1,0 +1,31 @@
+"""Shapes and checks of pooling."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.infer.common import option, result, shape_of, verified, verify_first_dtype
+from odc_mlir.ops.infer.geometry import axis_window, positive, window_options
+from odc_mlir.ops.spec import Node, ResultType
+
+
+def pool_window(node: Node) -> tuple[int, int]:
+    """Window size (height, width) of a pool."""
+    return (
+        positive(node, "filter_height", int(option(node, "filter_height"))),
+        positive(node, "filter_width", int(option(node, "filter_width"))),
+    )
+
+
+def pool_2d(node: Node) -> list[ResultType]:
+    """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
+    x, dtype = shape_of(node, 0, 4), node.operand(0).dtype
+    options, kernel = window_options(node, dilated=False), pool_window(node)
+    if x is None:
+        return result(node, dtype, (None,) * 4)
+    height, width = (
+        axis_window(node, name, x[1 + i], kernel[i], options.stride[i], 1, options.padding).output
+        for i, name in enumerate(("height", "width"))
+    )
+    return result(node, dtype, (x[0], height, width, x[3]))
+
+
+verify_pool_2d = verified(verify_first_dtype, pool_2d)

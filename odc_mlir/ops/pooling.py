@@ -1,0 +1,28 @@
+"""Pooling over windows of NHWC images."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.spec import Operand, OpSpec
+
+_CODES = ("float32", "int8", "uint8", "int16")
+
+
+def _pool(name: str, summary: str) -> OpSpec:
+    return OpSpec(
+        name,
+        (Operand("input", dtypes=_CODES),),
+        (Operand("output", dtypes=_CODES),),
+        "Pool2DOptions",
+        "odc_mlir.ops.infer.pooling:pool_2d",
+        f"odc_mlir.runtime.kernels.pooling:{name.lower()}",
+        "odc_mlir.ops.infer.pooling:verify_pool_2d",
+        max_version=3,
+        quant="same",
+        summary=summary,
+    )
+
+
+SPECS = (
+    _pool("AVERAGE_POOL_2D", "average of each window, padding not counted"),
+    _pool("MAX_POOL_2D", "maximum of each window"),
+)

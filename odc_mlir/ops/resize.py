@@ -1,0 +1,28 @@
+"""Image resizing."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.spec import Operand, OpSpec
+
+_CODES = ("float32", "int8", "uint8", "int16")
+
+
+def _resize(name: str, options: str, summary: str) -> OpSpec:
+    return OpSpec(
+        name,
+        (Operand("input", dtypes=_CODES), Operand("size", dtypes=("int32",))),
+        (Operand("output", dtypes=_CODES),),
+        options,
+        "odc_mlir.ops.infer.resize:resize",
+        f"odc_mlir.runtime.kernels.resize:{name.lower()}",
+        "odc_mlir.ops.infer.resize:verify_resize",
+        max_version=4,
+        quant="same",
+        summary=summary,
+    )
+
+
+SPECS = (
+    _resize("RESIZE_BILINEAR", "ResizeBilinearOptions", "image at another size, interpolated between four pixels"),
+    _resize("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions", "image at another size, nearest pixels"),
+)
