@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.errors import InputError
-from odc_mlir.ops.spec import Array, Shape, TensorInfo
-
-
-def type_text(dtype: str, shape: Shape | tuple[int, ...] | None) -> str:
-    """A tensor type as errors show it: ``float32[?,8,8,1]``; ``[...]`` for an unknown rank."""
-    dims = "..." if shape is None else ",".join("?" if dim is None else str(dim) for dim in shape)
-    return f"{dtype}[{dims}]"
+from odc_mlir.ops.check import type_text
+from odc_mlir.ops.spec import Array, ResultType, Shape, TensorInfo
 
 
 def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: bool = False) -> list[Array]:
@@ -36,8 +31,8 @@ def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: b
 
 def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
     array = np.asarray(value)
-    expected = type_text(info.dtype, info.shape)
-    seen = type_text(array.dtype.name, array.shape)
+    expected = type_text(ResultType(info.dtype, info.shape))
+    seen = type_text(ResultType(array.dtype.name, array.shape))
     if info.info.kind == "string" and array.dtype.kind in "SUO":
         array = array.astype(object)
     elif array.dtype != info.info.numpy:

@@ -9,7 +9,8 @@ from typing import Any
 
 from odc_mlir.errors import OdcError, PackageError, SimulationError
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
-from odc_mlir.runtime.binding import type_text
+from odc_mlir.ops.check import type_text
+from odc_mlir.ops.spec import ResultType
 from odc_mlir.runtime.devices.base import Device, DeviceProgram, Port
 from odc_mlir.runtime.executor import Event, Executor, Frame, Unit, operator_units
 from odc_mlir.runtime.graph import Graph
@@ -161,7 +162,7 @@ class SegmentUnit:
         for port, tensor in zip(self.program.inputs, self.reads, strict=True):
             shape = frame.value(tensor).shape
             if shape != port.shape:
-                return f"it was compiled for {_port_text(port)}, the input is {type_text(port.dtype, shape)}"
+                return f"it was compiled for {_port_text(port)}, the input has the shape {list(shape)}"
         return None
 
     def _give_up(self, action: str, error: OdcError) -> None:
@@ -172,7 +173,7 @@ class SegmentUnit:
 
 
 def _port_text(port: Port) -> str:
-    return f"{port.name!r} as {type_text(port.dtype, port.shape)}"
+    return f"{port.name!r} as {type_text(ResultType(port.dtype, port.shape))}"
 
 
 class PlanExecutor(Executor):

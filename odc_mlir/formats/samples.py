@@ -1,0 +1,206 @@
+"""Files of input and output data: NPZ, HDF5 and raw bytes.
+
+NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis when the caller says so (labels are
+then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
+HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import InputError, OptionError
+from odc_mlir.formats.atomic import write_file
+
+Array = NDArray[Any]
+Layout = Literal["single", "axis", "numbered"]
+
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+_HDF5_SUFFIXES = (".h5", ".hdf5")
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """``records[k][j]`` is input j of sample k; ``layout`` says how the file held them, so that outputs can follow."""
+
+    records: list[list[Array]]
+    layout: Layout
+    labels: Array | None = None
+
+
+def read_samples(path: str | os.PathLike[str], ranks: Sequence[int | None], *, sample_axis: bool = False) -> Samples:
+    """The samples in the NPZ or HDF5 file ``path`` for a model whose inputs have ``ranks`` (None: unknown).
+
+    With ``sample_axis`` the arrays ``in_J`` hold one sample per index of their first axis; a sample that has one
+    dimension less than its input gets a batch dimension of 1. Raises InputError.
+    """
+    location = str(path)
+    groups, labels = _read_arrays(Path(path), location)
+    if -1 not in groups and groups:
+        records = [_record(groups.get(k, {}), f"in_{k}_", len(ranks), location) for k in range(max(groups) + 1)]
+        return Samples(records, "numbered", labels)
+    if len(groups) > 1:
+        raise InputError("the file holds both numbered samples and arrays of one sample", location=location)
+    whole = _record(groups.get(-1, {}), "in_", len(ranks), location)
+    if not sample_axis:
+        return Samples([whole], "single", labels)
+    return Samples(_split(whole, ranks, location), "axis", labels)
+
+
+def _record(found: Mapping[int, Array], prefix: str, inputs: int, location: str) -> list[Array]:
+    """The arrays of one sample in input order."""
+    for j in range(inputs):
+        if j not in found:
+            raise InputError(f"the array {prefix}{j} is missing; the model has {inputs} inputs", location=location)
+    for j in found:
+        if j >= inputs:
+            raise InputError(f"the array {prefix}{j} is too many; the model has {inputs} inputs", location=location)
+    return [found[j] for j in range(inputs)]
+
+
+def _split(whole: list[Array], ranks: Sequence[int | None], location: str) -> list[list[Array]]:
+    counts = {len(array) if array.ndim else 0 for array in whole}
+    if len(counts) > 1 or 0 in counts:
+        raise InputError("the arrays do not hold the same number of samples, at least one", location=location)
+
+    def sample(array: Array, rank: int | None, k: int) -> Array:
+        return array[k : k + 1] if rank == array.ndim else array[k]
+
+    count = counts.pop() if counts else 0
+    return [[sample(array, rank, k) for array, rank in zip(whole, ranks, strict=True)] for k in range(count)]
+
+
+def _read_arrays(path: Path, location: str) -> tuple[dict[int, dict[int, Array]], Array | None]:
+    """Arrays by sample (-1 where the file does not number samples) and tensor; and the labels."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_HDF5_MAGIC))
+    except OSError as error:
+        raise InputError(f"cannot read the data: {error.strerror}", location=location) from error
+    if head == _HDF5_MAGIC:
+        return _read_hdf5(path, location), None
+    if not head.startswith(b"PK"):
+        raise InputError("the data is neither NPZ nor HDF5", location=location)
+    groups: dict[int, dict[int, Array]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            for key in archive.files:
+                if match := re.fullmatch(r"in_(?:(\d{1,9})_)?(\d{1,9})", key):
+                    groups.setdefault(int(match[1] or -1), {})[int(match[2])] = archive[key]
+            labels = archive["y"] if "y" in archive.files else None
+    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
+        raise InputError(f"cannot read the NPZ data: {error}", location=location) from error
+    return groups, labels
+
+
+def _read_hdf5(path: Path, location: str) -> dict[int, dict[int, Array]]:
+    h5py = _h5py()
+    groups: dict[int, dict[int, Array]] = {}
+    try:
+        with h5py.File(path, "r") as file:
+            for name, item in file["value"].items():
+                if isinstance(item, h5py.Dataset):
+                    groups.setdefault(-1, {})[int(name)] = np.asarray(item[()])
+                else:
+                    groups[int(name)] = {int(tensor): np.asarray(data[()]) for tensor, data in item.items()}
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise InputError(f"cannot read the HDF5 data: {error}", location=location) from error
+    return groups
+
+
+def write_outputs(path: str | os.PathLike[str], outputs: Sequence[Sequence[Array]], layout: Layout) -> None:
+    """Write ``outputs[k][j]``, output j of sample k, as the file's suffix (.npz, .h5, .hdf5) and ``layout`` ask.
+
+    Raises OptionError for another suffix and OdcError when the file cannot be written.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix in _HDF5_SUFFIXES:
+        write_file(path, _hdf5_bytes(outputs, layout))
+    elif suffix == ".npz":
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **_named(outputs, layout))
+        write_file(path, buffer.getvalue())
+    else:
+        raise OptionError(f"cannot tell the format of {os.fspath(path)!r} by its name", hint="use .npz, .h5 or .hdf5")
+
+
+def _named(outputs: Sequence[Sequence[Array]], layout: Layout) -> dict[str, Array]:
+    if layout == "numbered":
+        return {f"out_{k}_{j}": _plain(array) for k, record in enumerate(outputs) for j, array in enumerate(record)}
+    if layout == "single":
+        return {f"out_{j}": _plain(array) for j, array in enumerate(outputs[0])}
+    return {
+        f"out_{j}": _joined([_plain(array) for array in arrays]) for j, arrays in enumerate(zip(*outputs, strict=True))
+    }
+
+
+def _joined(arrays: list[Array]) -> Array:
+    """All samples of one output along a leading axis; a batch dimension of 1 becomes that axis."""
+    if all(array.ndim and array.shape[0] == 1 for array in arrays) and len({array.shape for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    try:
+        return np.stack(arrays)
+    except ValueError:
+        raise InputError(
+            "the outputs of the samples differ in shape and cannot be written as one array",
+            hint="number the samples in the input file (in_K_J)",
+        ) from None
+
+
+def _plain(array: Array) -> Array:
+    """Strings as bytes of fixed size, which both formats can hold without pickling; everything else unchanged."""
+    return array.astype(np.bytes_) if array.dtype == object else array
+
+
+def _hdf5_bytes(outputs: Sequence[Sequence[Array]], layout: Layout) -> bytes:
+    h5py = _h5py()
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for k, record in enumerate(outputs):
+            folder = "value" if layout == "single" else f"value/{k}"
+            for j, array in enumerate(record):
+                file.create_dataset(f"{folder}/{j}", data=_plain(array))
+    return buffer.getvalue()
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ImportError:
+        raise OptionError(
+            "HDF5 files need the package h5py", hint="install odc-mlir with the extra hdf5, or use .npz files"
+        ) from None
+    return h5py
+
+
+def read_raw(prefix: str, tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
+    """Arrays of these dtypes and shapes from ``prefix.0``, ``prefix.1`` ...; raises InputError unless sizes agree."""
+    arrays = []
+    for index, (dtype, shape) in enumerate(tensors):
+        path = Path(f"{prefix}.{index}")
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise InputError(f"cannot read the data: {error.strerror}", location=str(path)) from error
+        expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if len(data) != expected:
+            raise InputError(f"the file has {len(data)} bytes, the input {expected}", location=str(path))
+        arrays.append(np.frombuffer(data, dtype).reshape(shape))
+    return arrays
+
+
+def write_raw(prefix: str, arrays: Sequence[Array]) -> None:
+    """Write each array's bytes to ``prefix.0``, ``prefix.1`` ..."""
+    for index, array in enumerate(arrays):
+        write_file(f"{prefix}.{index}", np.ascontiguousarray(array).tobytes())

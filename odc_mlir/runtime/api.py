@@ -1,0 +1,201 @@
+"""The functions of ``odc_mlir``: run, compile and inspect models.
+
+This is the only module of the runtime that reaches the compiler, by imports inside the functions that compile: running
+a model file or a package loads none of it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.package import is_package
+from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.executor import Executor, HostExecutor
+from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.package import Package
+
+Backend = Literal["auto", "host", "npu", "litert"]
+BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "litert")
+NUMERICS = ("fixed", "litert")
+
+ModelSource = str | os.PathLike[str] | bytes
+"""A .circle or .tflite file, an nnpackage directory or zip, or the bytes of a model file."""
+
+Module = Any
+"""xDSL's ``ModuleOp``; the runtime knows nothing of IR and only hands it on."""
+
+
+def run(
+    model: ModelSource | Package,
+    inputs: Sequence[Any],
+    *,
+    backend: Backend = "auto",
+    target: str = "npu-256",
+    memory: str = "flash",
+    strict: bool = False,
+    numerics: str = "fixed",
+    max_bytes: int | None = None,
+) -> list[Array]:
+    """The model's outputs for ``inputs``: arrays in graph order, of the model's element types, not changed.
+
+    ``auto`` runs a model file on the host and a compiled package on what it was compiled for; ``npu`` compiles a model
+    file for ``target`` and ``memory`` first. A segment that the device cannot run is run by host kernels, which give
+    the same result; ``strict`` makes that an error. ``max_bytes`` bounds the activations alive at one time. Raises
+    InputError for arrays that do not fit and other OdcErrors.
+    """
+    executor = open_executor(
+        model,
+        backend=backend,
+        target=target,
+        memory=memory,
+        strict=strict,
+        numerics=numerics,
+        max_bytes=max_bytes,
+    )
+    executor.reset()
+    return executor.run(inputs)
+
+
+def open_executor(
+    model: ModelSource | Package,
+    *,
+    backend: Backend = "auto",
+    target: str = "npu-256",
+    memory: str = "flash",
+    strict: bool = False,
+    numerics: str = "fixed",
+    max_bytes: int | None = None,
+    resize: bool = False,
+) -> Executor:
+    """What :func:`run` runs, for many runs; ``resize`` also accepts inputs that change static dimensions."""
+    _check_choice("backend", backend, BACKENDS)
+    _check_choice("numerics", numerics, NUMERICS)
+    if backend == "litert":
+        raise UnsupportedError("the litert backend is not available yet", hint="use host, npu or auto")
+    if numerics == "litert":
+        raise UnsupportedError("litert numerics are not available yet", hint="use fixed")
+    opened = _open(model)
+    if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None):
+        opened = compile(model, target=target, memory=memory, strict=strict)
+    if isinstance(opened, Package):
+        host_only = backend == "host" or opened.plan is None
+        return opened.executor(host_only=host_only, strict=strict, max_bytes=max_bytes, resize=resize)
+    return opened.executor(max_bytes, resize)
+
+
+class _ModelFile:
+    """A model outside any package."""
+
+    def __init__(self, source: ModelSource) -> None:
+        self.graph = build_graph(read_model(source))
+
+    def executor(self, max_bytes: int | None, resize: bool) -> Executor:
+        return HostExecutor(self.graph, max_bytes=max_bytes, resize=resize)
+
+
+def _open(model: ModelSource | Package) -> Package | _ModelFile:
+    if isinstance(model, Package):
+        return model
+    if not isinstance(model, bytes) and is_package(model):
+        return Package.from_path(model)
+    return _ModelFile(model)
+
+
+def _check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(allowed)}")
+
+
+def load_package(path: str | os.PathLike[str]) -> Package:
+    """Open the nnpackage directory or zip at ``path``; raises PackageError."""
+    return Package.from_path(path)
+
+
+def import_model(path: ModelSource) -> Module:
+    """Read a model file into the circle dialect and verify it; raises OdcError on any problem."""
+    from odc_mlir import compiler
+
+    return compiler.import_model(_model_of(path))
+
+
+def load(path: ModelSource) -> Module:
+    """The model at ``path`` (.circle, .tflite, .mlir or nnpackage) as a module; raises OdcError."""
+    from odc_mlir import compiler
+
+    return compiler.load(_model_of(path))
+
+
+def lower(
+    module: Module,
+    stage: str,
+    *,
+    target: str = "npu-256",
+    memory: str = "flash",
+    prefer: str = "performance",
+    sram_limit: int | None = None,
+) -> Module:
+    """A copy of ``module`` taken to the end of ``stage`` (a name of ``odc-opt --list-stages``); raises OdcError."""
+    from odc_mlir import compiler
+
+    return compiler.lower(module, stage, target=target, memory=memory, prefer=prefer, sram_limit=sram_limit)
+
+
+def compile(
+    model: ModelSource | Module,
+    *,
+    target: str = "npu-256",
+    memory: str = "flash",
+    prefer: str = "performance",
+    quantize: str | None = None,
+    sram_limit: int | None = None,
+    strict: bool = False,
+) -> Package:
+    """Compile a quantised model for an NPU.
+
+    ``target``: a shipped target or a .toml file; ``memory``: where constants live, flash or sram; ``prefer``:
+    performance, memory or compile-time; ``sram_limit`` in bytes (default: the target's capacity). What cannot be
+    compiled stays on the host with the reason; ``strict`` makes failing to compile a placed segment an error. Raises
+    OdcError.
+    """
+    if quantize not in (None, "none"):
+        raise UnsupportedError("quantising is not available yet", hint="compile a model that is quantised already")
+    from odc_mlir import compiler
+
+    start = time.perf_counter()
+    files = compiler.compile(
+        _model_of(model), target=target, memory=memory, prefer=prefer, sram_limit=sram_limit, strict=strict
+    )
+    seconds = time.perf_counter() - start
+    return Package(files, {"compile_seconds": seconds, "compile_peak_rss_bytes": _peak_rss_bytes()})
+
+
+def quantize(model: ModelSource | Module, *, scheme: str = "int8", **options: Any) -> NoReturn:
+    """Not available yet: raises UnsupportedError."""
+    raise UnsupportedError("quantising is not available yet", hint="use a model that is quantised already")
+
+
+def _model_of(source: Any) -> Any:
+    """``source``, or the bytes of its primary model when it is a package."""
+    if isinstance(source, (str, os.PathLike)) and is_package(Path(source)):
+        source = Package.from_path(source)
+    if isinstance(source, Package):
+        return source.files.model
+    return source
+
+
+def _peak_rss_bytes() -> int | None:
+    """Largest resident size of this process so far; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    import sys
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,131 @@
+"""A compiled package (or any nnpackage) as users hold it: what goes in and out, how to run, save and explain it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from odc_mlir.errors import PackageError, UnsupportedError
+from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.package import PackageFiles, read_package, write_package
+from odc_mlir.formats.plan import Plan
+from odc_mlir.ops.spec import Shape, TensorInfo
+from odc_mlir.runtime.devices import open_device
+from odc_mlir.runtime.executor import Executor, HostExecutor
+from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.plan import PlanExecutor
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output. Unknown dimensions are None; ``scale`` and ``zero_point`` too, unless there is one of each."""
+
+    name: str
+    shape: Shape | None
+    dtype: str
+    scale: float | None
+    zero_point: int | None
+
+
+def tensor_spec(info: TensorInfo) -> TensorSpec:
+    """What users see of a graph input or output."""
+    quant = info.quant if info.quant is not None and info.quant.per_tensor else None
+    return TensorSpec(
+        info.name,
+        info.shape,
+        info.dtype,
+        None if quant is None else quant.scale,
+        None if quant is None else quant.zero_point,
+    )
+
+
+class Package:
+    """An nnpackage in memory or on disk. ``measured`` holds what was measured while it was compiled."""
+
+    def __init__(self, files: PackageFiles, measured: Mapping[str, float | int | None] | None = None) -> None:
+        self.files = files
+        self.measured = dict(measured or {})
+        self._executors: dict[tuple[Any, ...], Executor] = {}
+        if len(files.manifest.models) > 1 and files.manifest.has_connections:
+            raise UnsupportedError("several connected models are not supported yet", location=files.location)
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str]) -> Package:
+        """Open an nnpackage directory or zip; raises PackageError."""
+        return cls(read_package(path))
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the package to the folder ``path``, or to a zip when the name ends with ``.zip``.
+
+        Raises PackageError when something is there already; ``overwrite`` replaces another package, nothing else.
+        """
+        write_package(self.files, path, overwrite=overwrite)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan; None in a package that holds nothing compiled."""
+        return self.files.plan
+
+    @cached_property
+    def model(self) -> Model:
+        """The primary model's records; raises ModelError."""
+        return read_model(self.files.model)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The primary model's first subgraph; raises ModelError or UnsupportedError."""
+        return build_graph(self.model)
+
+    @cached_property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What the model takes, in order."""
+        return tuple(map(tensor_spec, self.graph.input_infos()))
+
+    @cached_property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What the model gives, in order."""
+        return tuple(map(tensor_spec, self.graph.output_infos()))
+
+    @cached_property
+    def report(self) -> dict[str, Any]:
+        """Placement, cycles, bytes and times as plain JSON data; see :mod:`odc_mlir.runtime.report` for the keys.
+
+        Made when first asked for, by running every segment once on the simulator and the host operators once on zeros.
+        """
+        from odc_mlir.runtime.report import build_report
+
+        return build_report(self)
+
+    def executor(
+        self, *, host_only: bool = False, strict: bool = False, max_bytes: int | None = None, resize: bool = False
+    ) -> Executor:
+        """What runs the package, kept for the next call: by its plan, or with ``host_only`` by host kernels alone.
+
+        Raises PackageError when there is no plan, or it does not fit the model, and with ``strict`` whatever makes a
+        segment unusable.
+        """
+        key = (host_only, strict, max_bytes, resize)
+        if key not in self._executors:
+            if host_only:
+                self._executors[key] = HostExecutor(self.graph, max_bytes=max_bytes, resize=resize)
+            else:
+                self._executors[key] = self._plan_executor(strict, max_bytes, resize)
+        return self._executors[key]
+
+    def _plan_executor(self, strict: bool, max_bytes: int | None, resize: bool) -> PlanExecutor:
+        if self.plan is None:
+            raise PackageError("nothing in this package is compiled", location=self.files.location)
+        return PlanExecutor(
+            self.graph,
+            self.plan,
+            open_device(),
+            self.files.segment,
+            strict=strict,
+            max_bytes=max_bytes,
+            resize=resize,
+            location=f"{self.files.location}/{self.files.manifest.plan}",
+        )
