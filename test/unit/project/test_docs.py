@@ -1,0 +1,72 @@
+"""The scripts that check and generate documentation find what they should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import check_docs
+import generate_docs
+import pytest
+
+from helpers.data import REPOSITORY
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.md"
+    path.write_text("# One Title: `code`\n\n## Second\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("[a](page.md) [b](page.md#second) [c](#one-title-code) [d](https://example.com)", []),
+        ("[a](other.md)", ["no such file: other.md"]),
+        ("[a](page.md#third)", ["no such heading: page.md#third"]),
+    ],
+)
+def test_links(text: str, problems: list[str], page: Path) -> None:
+    assert list(check_docs.bad_links(page, text)) == problems
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("`scripts/check lint` and `test/unit/<room>/` and `docs/*.md`, `model.circle`", []),
+        ("`scripts/chekc`", ["no such file: scripts/chekc"]),
+    ],
+)
+def test_paths(text: str, problems: list[str]) -> None:
+    assert list(check_docs.bad_paths(text)) == problems
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("```sh\nodc-opt a.circle --stage npu -t mlir  # --no-such\nscripts/demo\n```\n", []),
+        ("```sh\nodc-opt a.mlir --npu-choose-tiles=x=1\n```\n", []),
+        ("```sh\nodc-opt a.circle \\\n  --no-such\n```\n", ["odc-opt has no --no-such"]),
+        ("```sh\nscripts/chekc\n```\n", ["no such file: scripts/chekc"]),
+        ("```python\nscripts/chekc\n```\n", []),
+    ],
+)
+def test_commands(text: str, problems: list[str]) -> None:
+    assert list(check_docs.bad_commands(text)) == problems
+
+
+def test_every_document_is_looked_at() -> None:
+    names = {str(path.relative_to(REPOSITORY)) for path in check_docs.documents()}
+    assert {"README.md", "CONTRIBUTING.md", "docs/pipeline.md", "docs/design/README.md"} <= names
+
+
+def test_generated_parts_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(generate_docs.SECTIONS, "numbers", lambda: "1 2 3")
+    page = "before\n<!-- generated: numbers -->\nold\n<!-- end -->\nafter\n"
+    new = generate_docs.updated(page)
+    assert new == "before\n<!-- generated: numbers -->\n\n1 2 3\n\n<!-- end -->\nafter\n"
+    assert generate_docs.updated(new) == new
+
+
+def test_tables_escape_bars() -> None:
+    assert generate_docs.table(("a",), [("x|y",)]) == "| a |\n| --- |\n| x\\|y |"
