@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import check_docs
-import generate_docs
 import pytest
 
+import check_docs
+import generate_docs
 from helpers.data import REPOSITORY
 
 

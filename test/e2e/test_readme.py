@@ -1,0 +1,62 @@
+"""What the README and the quickstart tell people to type works, in the order in which they say it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.data import REPOSITORY
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """The code blocks of one language, without those that set up an environment."""
+    text = (REPOSITORY / document).read_text()
+    return [body for found, body in BLOCK.findall(text) if found == language and "scripts/" not in body]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder in which the repository's examples are seen, and files may be written."""
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    (tmp_path / "out").mkdir()
+    return tmp_path
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Standard output of a command run in ``folder`` with our commands on its PATH."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/quickstart.md"])
+def test_commands(document: str, checkout: Path) -> None:
+    scripts = blocks(document, "sh")
+    assert scripts
+    run(["sh", "-ec", "\n".join(scripts)], checkout)
+
+
+def test_python_of_the_readme(checkout: Path) -> None:
+    (code,) = blocks("README.md", "python")
+    assert "cycles" in run([sys.executable, "-c", code], checkout)
+
+
+def test_python_of_the_quickstart(checkout: Path) -> None:
+    (code,) = blocks("docs/quickstart.md", "python")
+    (checkout / "model.circle").symlink_to(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
+    run([sys.executable, "-c", code], checkout)
+
+
+def test_the_demo(checkout: Path) -> None:
+    demo = run([sys.executable, str(REPOSITORY / "examples" / "digits" / "run_demo.py")], checkout)
+    assert "cycles" in demo
