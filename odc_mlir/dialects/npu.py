@@ -34,13 +34,14 @@ from odc_mlir.dialects.npu_base import (
     ReduceKindAttr,
     ScaleAttr,
     broadcast,
+    code_range,
     dtype_of,
     int_attr,
     ints,
     same_shape,
     shape_of,
 )
-from odc_mlir.dialects.npu_window import ConvOp, PoolOp
+from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 
 __all__ = [
     "CodeType",
@@ -50,6 +51,7 @@ __all__ = [
     "ElementwiseOp",
     "LutOp",
     "NpuTensorOp",
+    "PadOp",
     "PoolKind",
     "PoolOp",
     "ReduceKind",
@@ -58,6 +60,7 @@ __all__ = [
     "ScaleAttr",
     "ScaleOp",
     "SoftmaxOp",
+    "code_range",
     "dialect",
     "dtype_of",
     "int_attr",
@@ -338,7 +341,7 @@ class ReshapeOp(NpuTensorOp):
             raise VerifyException(f"{self.name} keeps all elements, {self.input.type} became {self.output.type}")
 
 
-TENSOR_OPS = (ConstantOp, ConvOp, ElementwiseOp, PoolOp, ReduceOp, SoftmaxOp, LutOp, ScaleOp, ReshapeOp)
+TENSOR_OPS = (ConstantOp, ConvOp, ElementwiseOp, PoolOp, PadOp, ReduceOp, SoftmaxOp, LutOp, ScaleOp, ReshapeOp)
 TENSOR_ATTRIBUTES = (ScaleAttr, ElementwiseKindAttr, PoolKindAttr, ReduceKindAttr, CodeTypeAttr)
 
 

@@ -15,6 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle import info_of
 from odc_mlir.isa.instructions import field_range
+from odc_mlir.ops.dtypes import DTYPES
 
 Ints = DenseArrayBase[IntegerType]
 Int = IntegerAttr[IntegerType]
@@ -138,7 +139,11 @@ def dtype_of(value: SSAValue) -> str:
 
 
 CODE_TYPES = {"int8": CodeType.I8, "uint8": CodeType.U8}
-CODE_RANGES = {CodeType.I8: (-128, 127), CodeType.U8: (0, 255)}
+
+
+def code_range(dtype: str) -> tuple[int, int]:
+    """Smallest and largest code of ``int8`` or ``uint8``."""
+    return DTYPES[dtype].range
 
 
 class NpuTensorOp(IRDLOperation):
@@ -173,7 +178,7 @@ class NpuTensorOp(IRDLOperation):
                 raise VerifyException(f"{self.name}: {field} is {value}, the instruction holds {low} to {high}")
 
     def check_clamp(self, low: int, high: int) -> None:
-        first, last = CODE_RANGES[CODE_TYPES[dtype_of(self.results[0])]]
+        first, last = code_range(dtype_of(self.results[0]))
         if not first <= low <= high <= last:
             raise VerifyException(f"{self.name}: clamp [{low}, {high}] is not an interval inside [{first}, {last}]")
 

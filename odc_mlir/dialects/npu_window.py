@@ -29,6 +29,7 @@ from odc_mlir.dialects.npu_base import (
     shape_of,
 )
 
+
 @irdl_op_definition
 class ConvOp(NpuTensorOp):
     """Convolution, depthwise convolution or matrix product with requantisation.
@@ -127,7 +128,7 @@ class ConvOp(NpuTensorOp):
         if batch != out_batch:
             raise VerifyException(f"{self.name}: input batch {batch} and result batch {out_batch} differ")
         if self.depthwise and out_channels % channels:
-            raise VerifyException(f"{self.name}: {channels} input channels do not divide {out_channels} result channels")
+            raise VerifyException(f"{self.name}: {out_channels} result channels for {channels} input channels")
         for name in ("bias", "multiplier", "exponent"):
             self.check_length(name, getattr(self, name), out_channels)
         weights = math.prod(self.weight_shape)
@@ -197,6 +198,32 @@ class PoolOp(NpuTensorOp):
             raise VerifyException(f"{self.name}: some windows lie wholly in the padding")
         self.check_fields("pool", **window_fields(self.kernel, self.stride))
         self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+
+
+@irdl_op_definition
+class PadOp(NpuTensorOp):
+    """Real zero around every image: ``pads`` are top, left, bottom, right. ``npu-fuse-padding`` removes it again."""
+
+    name = "npu.pad"
+
+    input = operand_def(TENSOR)
+    pads = prop_def(INTS)
+    zero = prop_def(INT)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = "$input `pads` $pads `zero` $zero attr-dict `:` type($input) `->` type($output)"
+
+    def __init__(self, source: SSAValue, result_type: Attribute, *, pads: tuple[int, int, int, int], zero: int) -> None:
+        properties = {"pads": ints(pads), "zero": int_attr(zero)}
+        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+
+    def verify_operation(self) -> None:
+        self.check_rank4(self.input, self.output)
+        self.check_window(UNIT_PAIR, UNIT_PAIR, UNIT_PAIR, self.pads, self.input, self.output)
+        source, result = shape_of(self.input), shape_of(self.output)
+        if (source[0], source[3]) != (result[0], result[3]) or dtype_of(self.input) != dtype_of(self.output):
+            raise VerifyException(f"{self.name} pads height and width, {self.input.type} became {self.output.type}")
 
 
 def window_fields(kernel: Ints, stride: Ints) -> dict[str, int]:

@@ -332,28 +332,6 @@ def padding(node: Node, _: Limits) -> str | None:
     return None
 
 
-def pad_value(node: Node, _: Limits) -> str | None:
-    """PADV2 pads with real zero."""
-    value, quant = node.optional(2), node.results[0].quant
-    if value is None or quant is None or int(value.array().reshape(-1)[0]) == quant.zero_point:
-        return None
-    return f"code {int(value.array().reshape(-1)[0])}, the zero point is {quant.zero_point}"
-
-
-def one_input(node: Node, _: Limits) -> str | None:
-    """Exactly one operand is computed at run time, so a table of its 256 codes says everything."""
-    dynamic = [t for t in node.operands if t is not None and not t.is_const]
-    return None if len(dynamic) == 1 else f"{len(dynamic)} operands are computed at run time"
-
-
-def same_shape(node: Node, _: Limits) -> str | None:
-    """The result has the input's shape."""
-    source, result = next(activations(node)), node.results[0]
-    if source.static_shape == result.static_shape:
-        return None
-    return f"{source.name!r} has {shape_text(source)}, {result.name!r} {shape_text(result)}"
-
-
 def moves_no_element(node: Node, _: Limits) -> str | None:
     """A transposition keeps the order of all dimensions that are not 1, so the bytes stay where they are."""
     shape = node.operand(0).static_shape

@@ -96,23 +96,7 @@ _POOL = (
 )
 
 _ARITHMETIC = (_SAME_TYPE, _BROADCAST, _ACTIVATION)
-_SELECTION = (_SAME_TYPE, _SAME_QUANT, _BROADCAST)
-_AXES = Rule("constant-axes", "axes are constant", check.constant(1))
-_REDUCTION = (
-    _AXES,
-    Rule("axes", "one or two neighbouring axes are reduced, counting only sizes above 1", check.reduction),
-)
-_TABLE = (
-    Rule("one-input", "one operand is computed at run time", check.one_input),
-    Rule("same-shape", "the result has the input's shape", check.same_shape),
-)
 _VIEW = (_SAME_TYPE, _SAME_QUANT)
-_PAD = (
-    _RANK4,
-    _SAME_QUANT,
-    Rule("constant-paddings", "paddings are constant", check.constant(1)),
-    Rule("paddings", "height and width are padded, by what an instruction can add", check.padding),
-)
 
 # What each operator needs beyond the generic rules; an operator without an entry stays on the host.
 OPERATORS: dict[str, tuple[Rule, ...]] = {
@@ -141,13 +125,13 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "ADD": _ARITHMETIC,
     "SUB": _ARITHMETIC,
     "MUL": _ARITHMETIC,
-    "MAXIMUM": _SELECTION,
-    "MINIMUM": _SELECTION,
     "AVERAGE_POOL_2D": _POOL,
     "MAX_POOL_2D": _POOL,
-    "MEAN": (_SAME_TYPE, *_REDUCTION),
-    "SUM": (_SAME_TYPE, *_REDUCTION),
-    "REDUCE_MAX": (_SAME_TYPE, _SAME_QUANT, *_REDUCTION),
+    "MEAN": (
+        _SAME_TYPE,
+        Rule("constant-axes", "axes are constant", check.constant(1)),
+        Rule("axes", "neighbouring axes are reduced, at most two with sizes above 1", check.reduction),
+    ),
     "SOFTMAX": (
         _SAME_TYPE,
         Rule("softmax-result", "the result has scale 1/256 and the smallest code as zero point", check.softmax_result),
@@ -157,16 +141,9 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "RELU": (),
     "RELU6": (),
     "RELU_N1_TO_1": (),
-    "LOGISTIC": _TABLE,
-    "TANH": _TABLE,
-    "LEAKY_RELU": _TABLE,
-    "HARD_SWISH": _TABLE,
-    "ELU": _TABLE,
-    "EXP": _TABLE,
-    "GELU": _TABLE,
-    "LOG": _TABLE,
-    "ABS": _TABLE,
-    "RSQRT": _TABLE,
+    "LEAKY_RELU": (),
+    "LOGISTIC": (),
+    "TANH": (),
     "RESHAPE": _VIEW,
     "SQUEEZE": _VIEW,
     "EXPAND_DIMS": _VIEW,
@@ -175,10 +152,10 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("constant-permutation", "the permutation is constant", check.constant(1)),
         Rule("permutation", "only dimensions of size 1 change place", check.moves_no_element),
     ),
-    "PAD": _PAD,
-    "PADV2": (
-        *_PAD,
-        Rule("constant-value", "the value is constant", check.constant(2)),
-        Rule("value", "padding is real zero", check.pad_value),
+    "PAD": (
+        _RANK4,
+        _SAME_QUANT,
+        Rule("constant-paddings", "paddings are constant", check.constant(1)),
+        Rule("paddings", "height and width are padded, by what an instruction can add", check.padding),
     ),
 }

@@ -1,0 +1,129 @@
+"""``circle-fold-constants``: run operators on constant operands now, with the kernels that would run them later.
+
+Before::
+
+    %0 = circle.shape(%x) {out_type = int32} : (tensor<1x8x8x4xf32>) -> tensor<4xi32>
+    %1 = circle.strided_slice(%0, %begin, %end, %strides) {shrink_axis_mask = 1} : … -> tensor<i32>
+
+After: ``%1`` is ``circle.const [1] : tensor<i32>``, and so is everything computed from such values.
+
+Left alone: operators with effects, results that a function returns (an output stays the result of an operator), results
+over the size limit or much larger than what they are made of, element types without whole bytes, and whatever the
+kernel refuses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, TensorType, UnrankedTensorType
+from xdsl.dialects.func import ReturnOp
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, has_unresolved_operand, node_of
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.spec import Array, Node, ResultType, TensorInfo, Trait
+from odc_mlir.support.locations import name_loc, value_name
+
+GROWTH = 4  # a folded constant may be this much larger than the constants it replaces (float16 or int8 to float32)
+ALWAYS_BYTES = 4096  # results up to this size are folded whatever their operands' sizes
+
+# Operators that read their operand's shape, not its contents.
+SHAPE_READERS = frozenset({"SHAPE"})
+
+
+@dataclass(frozen=True)
+class CircleFoldConstantsPass(ModulePass):
+    """Replace what can be computed now by constants; see the module's text."""
+
+    name = "circle-fold-constants"
+
+    limit_bytes: int = 16 << 20
+    """Largest result that becomes a constant, in bytes: larger ones are cheaper to compute than to store."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for item in [inner for inner in op.walk() if isinstance(inner, CircleOp)]:
+            if not is_candidate(item):
+                continue
+            node = node_of(item)
+            arrays = operand_arrays(node)
+            if arrays is None or not self.is_worth_it(node, arrays):
+                continue
+            results = evaluate(node, arrays)
+            if results is not None:
+                replace_by_constants(item, results)
+
+    def is_worth_it(self, node: Node, arrays: Sequence[Array | None]) -> bool:
+        """Whether the results are small enough, alone and beside their operands."""
+        try:
+            inferred = node.spec.infer_function(node)
+        except OdcError:
+            return False
+        total = sum(map(_nbytes, inferred))
+        operands = sum(array.nbytes for array in arrays if array is not None)
+        return total <= min(self.limit_bytes, max(ALWAYS_BYTES, GROWTH * operands))
+
+
+def is_candidate(op: CircleOp) -> bool:
+    """Whether the operator has no effect and a kernel, and nothing returns its results."""
+    if Trait.PURE not in op.SPEC.traits or not op.SPEC.kernel or not op.SPEC.infer or has_unresolved_operand(op):
+        return False
+    if any(isinstance(use.operation, ReturnOp) for result in op.results for use in result.uses):
+        return False
+    return all(isinstance(result.type, TensorType | UnrankedTensorType) for result in op.results)
+
+
+def operand_arrays(node: Node) -> list[Array | None] | None:
+    """Values of all operands (None where one is left out), or None when some are known only at run time."""
+    arrays: list[Array | None] = []
+    for operand in node.operands:
+        if operand is None:
+            arrays.append(None)
+        elif operand.is_const:
+            try:
+                arrays.append(operand.array())
+            except OdcError:
+                return None
+        elif node.spec.name in SHAPE_READERS and _is_static(operand):
+            arrays.append(np.broadcast_to(np.zeros((), operand.info.numpy), operand.static_shape))
+        else:
+            return None
+    return arrays
+
+
+def _is_static(info: TensorInfo) -> bool:
+    return info.shape is not None and all(d is not None for d in info.shape)
+
+
+def _nbytes(result: ResultType) -> float:
+    """Size of a result, infinite where it is not known or has no whole bytes per element."""
+    info = TensorInfo("", result.dtype, result.shape).info
+    if not _is_static(TensorInfo("", result.dtype, result.shape)) or info.bits != 8 * info.numpy.itemsize:
+        return math.inf
+    return math.prod(d for d in result.shape or () if d is not None) * info.numpy.itemsize
+
+
+def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | None:
+    """The results by the host kernel, None where it refuses."""
+    try:
+        with np.errstate(all="ignore"):
+            return node.spec.kernel_function(node)(arrays)
+    except OdcError:
+        return None
+
+
+def replace_by_constants(op: CircleOp, arrays: Sequence[Array]) -> None:
+    """Put constants with the results' names in the place of ``op``."""
+    constants = []
+    for result, array in zip(op.results, arrays, strict=True):
+        assert isinstance(result.type, TensorType | UnrankedTensorType)
+        constant = ConstOp(BlobAttr.of(np.ascontiguousarray(array).tobytes()), with_shape(result.type, array.shape))
+        constant.location = name_loc(value_name(result))
+        constants.append(constant)
+    Rewriter.replace_op(op, constants, [constant.result for constant in constants])

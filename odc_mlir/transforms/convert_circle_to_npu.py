@@ -1,0 +1,76 @@
+"""``convert-circle-to-npu``: rewrite the target body of every segment from ``circle`` to ``npu`` operations.
+
+Before (inside ``odc.segment … target``)::
+
+    %w = circle.const #circle.blob<…> : tensor<8x3x3x1x!quant.uniform<i8:f32, 0.5>>
+    %y = circle.conv_2d(%x, %w, %b) {padding = same, …} : …
+
+After: scales have become multipliers, padding rules numbers, constants properties::
+
+    %y = npu.conv %x kernel [3, 3] pads [1, 1, 1, 1] weights <…> i8 zeros (-128, 0, 3) … : …
+
+The placement rules have made sure that every operator in a segment can be converted; one without a lowering here is an
+error. Names of tensors stay on the locations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
+from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.errors import CompileError
+from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.lower_elementwise import lower_binary, lower_by_table, lower_scale
+from odc_mlir.transforms.lower_products import lower_conv_2d, lower_depthwise_conv_2d, lower_fully_connected
+from odc_mlir.transforms.lower_windows import lower_mean, lower_pad, lower_pool, lower_softmax, lower_view
+from odc_mlir.transforms.lowering_site import Site
+
+LOWERINGS: Mapping[str, Callable[[Site], None]] = {
+    "CONV_2D": lower_conv_2d,
+    "DEPTHWISE_CONV_2D": lower_depthwise_conv_2d,
+    "FULLY_CONNECTED": lower_fully_connected,
+    "ADD": lower_binary,
+    "SUB": lower_binary,
+    "MUL": lower_binary,
+    "AVERAGE_POOL_2D": lower_pool,
+    "MAX_POOL_2D": lower_pool,
+    "MEAN": lower_mean,
+    "SOFTMAX": lower_softmax,
+    "QUANTIZE": lower_scale,
+    "RELU": lower_scale,
+    "RELU6": lower_scale,
+    "RELU_N1_TO_1": lower_scale,
+    "LEAKY_RELU": lower_by_table,
+    "LOGISTIC": lower_by_table,
+    "TANH": lower_by_table,
+    "RESHAPE": lower_view,
+    "SQUEEZE": lower_view,
+    "EXPAND_DIMS": lower_view,
+    "TRANSPOSE": lower_view,
+    "PAD": lower_pad,
+}
+
+
+@dataclass(frozen=True)
+class ConvertCircleToNpuPass(ModulePass):
+    """Lower segments' operators; see the module's text."""
+
+    name = "convert-circle-to-npu"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for segment in [item for item in op.walk() if isinstance(item, SegmentOp)]:
+            for item in [inner for inner in segment.target.walk() if isinstance(inner, CircleOp)]:
+                lowering = LOWERINGS.get(item.SPEC.name)
+                if lowering is None:
+                    raise CompileError("no NPU form of this operator", op=item.SPEC.name, tensor=op_name(item))
+                lowering(Site(item))
+            for item in [inner for inner in segment.target.walk() if isinstance(inner, ConstOp | NoneOp)]:
+                if not any(result.uses for result in item.results):
+                    item.detach()
+                    item.erase()

@@ -1,0 +1,54 @@
+"""``npu-mark-supported``: decide for every operator whether the target can run it, and write down why not.
+
+Before::
+
+    %1 = circle.floor %0 : (tensor<1x8xf32>) -> tensor<1x8xf32>
+
+After::
+
+    %1 = circle.floor %0 {odc.placed = "host", odc.reason = "operator: FLOOR has no NPU form"} : …
+
+The rules are those of :mod:`odc_mlir.transforms.npu_rules`. Only the main function is divided into segments; operators
+of functions that control flow calls stay on the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from odc_mlir import targets
+from odc_mlir.dialects.circle import node_of
+from odc_mlir.dialects.odc import target_of
+from odc_mlir.transforms.npu_checks import Limits
+from odc_mlir.transforms.npu_rules import verdict
+from odc_mlir.transforms.placement import functions, operators, place_on_host, place_on_npu
+
+
+@dataclass(frozen=True)
+class NpuMarkSupportedPass(ModulePass):
+    """Mark every operator with its place and, where that is the host, the reason."""
+
+    name = "npu-mark-supported"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        chosen = target_of(op)
+        if chosen is None:
+            for item in operators(op):
+                place_on_host(item, "target: none was chosen")
+            return
+        target = targets.load(chosen.target)
+        limits = Limits(target, chosen.sram_limit or target.sram.capacity_bytes, chosen.numerics)
+        for index, function in enumerate(functions(op)):
+            for item in operators(function):
+                if index > 0:
+                    place_on_host(item, f"function: {function.sym_name.data} is called by control flow")
+                    continue
+                result = verdict(node_of(item), limits)
+                if result.supported:
+                    place_on_npu(item)
+                else:
+                    place_on_host(item, result.reason)

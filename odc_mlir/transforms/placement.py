@@ -1,0 +1,65 @@
+"""Attributes that say where an operator runs and why, and helpers that several partitioning passes need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.errors import ModelError
+from odc_mlir.ops.spec import Trait
+
+PLACED = "odc.placed"  # "npu" or "host"
+REASON = "odc.reason"  # why on the host
+SEGMENT = "odc.segment"  # number of the segment to be made
+NPU, HOST = "npu", "host"
+
+
+def functions(module: ModuleOp) -> Iterator[FuncOp]:
+    """The functions of a module: one per subgraph, the model's main one first."""
+    return (op for op in module.body.block.ops if isinstance(op, FuncOp))
+
+
+def main_function(module: ModuleOp) -> FuncOp:
+    """The function of the first subgraph; raises ModelError for a module without functions."""
+    found = next(functions(module), None)
+    if found is None or not found.body.blocks:
+        raise ModelError("the module has no function")
+    return found
+
+
+def operators(root: Operation) -> Iterator[CircleOp]:
+    """Every operator below ``root`` (no constants), in program order."""
+    return (op for op in root.walk() if isinstance(op, CircleOp))
+
+
+def placed(op: Operation) -> str | None:
+    """``npu``, ``host`` or None before ``npu-mark-supported``."""
+    attribute = op.attributes.get(PLACED)
+    return attribute.data if isinstance(attribute, StringAttr) else None
+
+
+def place_on_npu(op: Operation) -> None:
+    """Run ``op`` on the NPU."""
+    op.attributes[PLACED] = StringAttr(NPU)
+    op.attributes.pop(REASON, None)
+
+
+def place_on_host(op: Operation, reason: str) -> None:
+    """Keep ``op`` on the host; ``reason`` names the rule and what it saw."""
+    op.attributes[PLACED] = StringAttr(HOST)
+    op.attributes[REASON] = StringAttr(reason)
+
+
+def reason_of(op: Operation) -> str:
+    """Why ``op`` stays on the host; empty where nothing says."""
+    attribute = op.attributes.get(REASON)
+    return attribute.data if isinstance(attribute, StringAttr) else ""
+
+
+def is_view(op: CircleOp) -> bool:
+    """Whether the result is the operand's bytes with another shape."""
+    return Trait.VIEW in op.SPEC.traits
