@@ -1,0 +1,277 @@
+"""The ``circle`` dialect: one operation per Circle operator, constants, and the bridge to the operator table.
+
+A subgraph is a ``func.func``; every value is a tensor whose name is its location. ``node_of`` gives an operation as the
+operator table's functions see it, ``info_of`` a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, NoneType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Dialect, Operation, OpResult, SSAValue
+from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, result_def, traits_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from odc_mlir.dialects.circle_attributes import (
+    NONE_TYPE,
+    OPAQUE_TYPES,
+    BlobAttr,
+    QParamsAttr,
+    QuantRecord,
+    TensorAttr,
+)
+from odc_mlir.dialects.circle_ops import RECORD_NAMES, CircleOp, op_class, operator_names
+from odc_mlir.dialects.circle_options import SymbolOption
+from odc_mlir.dialects.circle_types import TensorFacts, axis_mismatch, tensor_facts, tensor_type
+from odc_mlir.dialects.circle_values import pack_values, parse_values, values_text
+from odc_mlir.errors import ModelError
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.support.blob import Blob
+from odc_mlir.support.locations import op_name, value_name
+
+__all__ = [
+    "BlobAttr",
+    "Circle",
+    "CircleOp",
+    "ConstOp",
+    "NoneOp",
+    "QParamsAttr",
+    "QuantRecord",
+    "TensorAttr",
+    "UndefinedOp",
+    "VariableOp",
+    "has_unresolved_operand",
+    "info_of",
+    "node_of",
+    "op_class",
+    "subgraph_functions",
+    "tensor_facts",
+    "tensor_type",
+]
+
+
+@irdl_op_definition
+class ConstOp(IRDLOperation):
+    """A constant tensor. Few numbers are written as a flat list, anything else as a blob.
+
+    ::
+
+        %0 = circle.const [1, 64] : tensor<2xi32>
+        %1 = circle.const #circle.blob<"4f5a…", 3456> : tensor<32x3x3x4xi8>
+    """
+
+    name = "circle.const"
+
+    value = prop_def(BlobAttr)
+    sparsity = opt_prop_def(DictionaryAttr)
+    result = result_def()
+    traits = traits_def(Pure())
+
+    def __init__(self, value: BlobAttr, result_type: Attribute, sparsity: DictionaryAttr | None = None) -> None:
+        super().__init__(properties={"value": value, "sparsity": sparsity}, result_types=[result_type])
+
+    @property
+    def blob(self) -> Blob:
+        return self.value.data
+
+    def verify_(self) -> None:
+        facts = tensor_facts(self.result.type)
+        bits = DTYPES[facts.dtype].bits
+        if problem := axis_mismatch(facts):
+            raise VerifyException(_text(problem, self))
+        if not bits or self.sparsity is not None or facts.shape is None:
+            return
+        elements = 1
+        for extent in facts.shape:
+            if extent is None:
+                raise VerifyException(_text("a constant needs a static shape", self))
+            elements *= extent
+        expected = (elements * bits + 7) // 8
+        if self.blob.size != expected:
+            seen = f"{elements} elements of {facts.dtype} take {expected} bytes, found {self.blob.size}"
+            raise VerifyException(_text(seen, self))
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ConstOp:
+        values, blob, sparsity = None, None, None
+        if parser.parse_optional_punctuation("[") is not None:
+            values = parse_values(parser)
+        elif isinstance(found := parser.parse_attribute(), BlobAttr):
+            blob = found
+        else:
+            parser.raise_error(f"expected a list of numbers or a #circle.blob, found {found}")
+        if parser.parse_optional_keyword("sparse") is not None:
+            sparsity = DictionaryAttr(parser.parse_optional_dictionary_attr_dict())
+        attributes = parser.parse_optional_attr_dict_with_keyword()
+        parser.parse_punctuation(":")
+        type = parser.parse_type()
+        try:
+            value = blob or BlobAttr.of(pack_values(values or (), tensor_facts(type).dtype))
+        except (ModelError, VerifyException) as error:
+            parser.raise_error(str(error))
+        op = cls(value, type, sparsity)
+        op.attributes |= attributes.data if attributes is not None else {}
+        return op
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        text = None if self.sparsity is not None else values_text(self.blob, tensor_facts(self.result.type))
+        if text is not None:
+            printer.print_string(text)
+        else:
+            printer.print_attribute(self.value)
+        if self.sparsity is not None:
+            printer.print_string(" sparse ")
+            printer.print_attr_dict(self.sparsity.data)
+        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_string(" : ")
+        printer.print_attribute(self.result.type)
+
+
+@irdl_op_definition
+class NoneOp(IRDLOperation):
+    """Stands for an operand that is left out: ``%none = circle.none``."""
+
+    name = "circle.none"
+
+    result = result_def(NoneType)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict"
+
+    def __init__(self) -> None:
+        super().__init__(result_types=[NONE_TYPE])
+
+
+@irdl_op_definition
+class VariableOp(IRDLOperation):
+    """A tensor that keeps its contents from one run to the next: ``%state = circle.variable : tensor<1x4xf32>``.
+
+    It starts at real zero; operators that take it as operand may write it. Two variables are never one.
+    """
+
+    name = "circle.variable"
+
+    result = result_def()
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self, result_type: Attribute) -> None:
+        super().__init__(result_types=[result_type])
+
+    def verify_(self) -> None:
+        tensor_facts(self.result.type)
+
+
+@irdl_op_definition
+class UndefinedOp(IRDLOperation):
+    """A graph output that nothing computes: ``%y = circle.undefined : tensor<4xf32>``. Some files have one."""
+
+    name = "circle.undefined"
+
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self, result_type: Attribute) -> None:
+        super().__init__(result_types=[result_type])
+
+    def verify_(self) -> None:
+        tensor_facts(self.result.type)
+
+
+def info_of(value: SSAValue) -> TensorInfo:
+    """``value`` as the operator table sees it; raises VerifyException where its type is no tensor of ours.
+
+    ``data`` is set for constants whose bytes are known.
+    """
+    facts = tensor_facts(value.type)
+    owner = value.owner
+    data = None
+    if isinstance(owner, ConstOp) and owner.blob.is_resolved:
+        data = owner.blob.data
+    return TensorInfo(
+        value_name(value), facts.dtype, facts.shape, facts.quant, data, is_variable=isinstance(owner, VariableOp)
+    )
+
+
+def node_of(op: Operation) -> Node:
+    """A ``circle`` operator with its surroundings; raises VerifyException where a type is no tensor type of ours."""
+    if not isinstance(op, CircleOp):
+        raise TypeError(f"{op.name} is no operator of the table")
+    options: dict[str, Any] = {}
+    record: dict[str, Any] = {}
+    for name, attribute in op.properties.items():
+        option = op.OPTIONS[name]
+        value = option.decode(attribute)
+        if isinstance(option, SymbolOption):
+            value = _subgraph_index(op, value)
+        (record if name in RECORD_NAMES else options)[name] = value
+    intermediates = record.get("intermediates")
+    return Node(
+        spec=op.SPEC,
+        operands=tuple(_operand_info(operand) for operand in op.operands),
+        results=tuple(info_of(result) for result in op.results),
+        options=options,
+        name=op_name(op),
+        version=record.get("version", 1),
+        custom_code=record.get("custom_code", ""),
+        custom_options=record.get("custom_options", b""),
+        intermediates=tuple(map(_intermediate_info, intermediates)) if intermediates is not None else (),
+    )
+
+
+def has_unresolved_operand(op: Operation) -> bool:
+    """Whether some constant operand's bytes are unknown, so that rules about values cannot be checked."""
+    return any(
+        isinstance(operand, OpResult) and isinstance(operand.op, ConstOp) and not operand.op.blob.is_resolved
+        for operand in op.operands
+    )
+
+
+def subgraph_functions(op: Operation) -> tuple[FuncOp, ...]:
+    """The subgraphs of the module around ``op`` in index order."""
+    top: Operation = op
+    while (parent := top.parent_op()) is not None:
+        top = parent
+    return tuple(child for child in top.ops if isinstance(child, FuncOp)) if isinstance(top, ModuleOp) else ()
+
+
+def _subgraph_index(op: Operation, symbol: str) -> int:
+    names = [function.sym_name.data for function in subgraph_functions(op)]
+    if symbol not in names:
+        raise VerifyException(_text(f"refers to @{symbol}, which is no function of this module", op))
+    return names.index(symbol)
+
+
+def _operand_info(operand: SSAValue) -> TensorInfo | None:
+    return None if isinstance(operand.type, NoneType) else info_of(operand)
+
+
+def _intermediate_info(attribute: Attribute) -> TensorInfo | None:
+    if not isinstance(attribute, TensorAttr):
+        return None
+    facts: TensorFacts = tensor_facts(attribute.type)
+    return TensorInfo(attribute.tensor_name.data, facts.dtype, facts.shape, facts.quant)
+
+
+def _text(message: str, op: Operation) -> str:
+    kind = op.SPEC.name if isinstance(op, CircleOp) else op.name
+    return str(ModelError(message, op=kind, tensor=op_name(op)))
+
+
+class CircleDialect(Dialect):
+    """The dialect object; its operator classes come into being when they are listed."""
+
+    @property
+    def operations(self) -> Iterator[type[Operation]]:
+        yield from (ConstOp, NoneOp, UndefinedOp, VariableOp)
+        yield from (op_class(name) for name in operator_names())
+
+
+Circle = CircleDialect("circle", [], [BlobAttr, QParamsAttr, TensorAttr, *OPAQUE_TYPES.values()])

@@ -1,0 +1,284 @@
+"""Operation classes of the ``circle`` dialect, made from the operator table one by one when first asked for.
+
+``op_class("CONV_2D")`` is the class of ``circle.conv_2d``. Operand ``i`` of the operation is input ``i`` of the
+operator; an operand left out in the middle is the value of ``circle.none``, one left out at the end is not there.
+Options are properties, always present: what is not given is at the schema's default, which custom syntax leaves out::
+
+    %y = circle.conv_2d(%x, %filter, %bias) {padding = valid, stride = [2, 2], activation = relu6} : (…) -> …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, Self
+
+from xdsl.dialects.builtin import LocationAttr, NoneType
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    AnyAttr,
+    IRDLOperation,
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import OpTrait, Pure
+from xdsl.utils.exceptions import VerifyException
+
+from odc_mlir.dialects.circle_options import (
+    ALWAYS_PRINTED,
+    PAIRS,
+    RECORD_NAMES,
+    RECORD_OPTIONS,
+    SHORT_NAMES,
+    Option,
+    table_options,
+)
+from odc_mlir.errors import ModelError
+from odc_mlir.formats.circle.schema import circle_schema
+from odc_mlir.ops import all_specs
+from odc_mlir.ops.check import check_node
+from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from odc_mlir.support.locations import op_name
+
+# How the reader calls an operator whose code a newer schema defines.
+_NEWER = "BUILTIN_"
+
+
+class CircleOp(IRDLOperation):
+    """Base of all operators of the table; ``SPEC`` is the table's entry."""
+
+    SPEC: ClassVar[OpSpec]
+    OPTIONS: ClassVar[Mapping[str, Option]]  # by property name: the options table's fields, then the record's
+
+    inputs = var_operand_def()
+    outputs = var_result_def()
+
+    @classmethod
+    def make(
+        cls,
+        operands: Sequence[SSAValue],
+        result_types: Sequence[Attribute],
+        options: Mapping[str, Any] | None = None,
+        *,
+        location: LocationAttr | None = None,
+        attributes: Mapping[str, Attribute] | None = None,
+    ) -> Self:
+        """An operation with Python values as options, by schema field name; None leaves the property out."""
+        encode = cls.OPTIONS
+        properties = {key: encode[key].encode(value) for key, value in (options or {}).items() if value is not None}
+        return cls.create(
+            operands=operands,
+            result_types=result_types,
+            properties=properties,
+            attributes=attributes or {},
+            location=location,
+        )
+
+    def option(self, name: str) -> Any:
+        """The Python value of an option by schema field name; None where it is absent without a default."""
+        attribute = self.properties.get(name)
+        return None if attribute is None else self.OPTIONS[name].decode(attribute)
+
+    def operand_named(self, name: str) -> SSAValue | None:
+        """The operand that the table calls ``name``, None where it is left out."""
+        index = next(i for i, operand in enumerate(self.SPEC.operands) if operand.name == name)
+        if index >= len(self.operands) or isinstance(self.operands[index].type, NoneType):
+            return None
+        return self.operands[index]
+
+    def verify_(self) -> None:
+        from odc_mlir.dialects.circle import has_unresolved_operand, node_of
+
+        for name, attribute in self.properties.items():
+            if not self.OPTIONS[name].accepts(attribute):
+                raise self._error(f"{name} is {attribute}, must be {self.OPTIONS[name].kind}")
+        try:
+            check_node(node_of(self), own_rules=not has_unresolved_operand(self))
+        except ModelError as error:
+            raise VerifyException(str(error)) from error
+
+    def _error(self, message: str) -> VerifyException:
+        return VerifyException(str(ModelError(message, op=self.SPEC.name, tensor=op_name(self))))
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        operands = parser.parse_op_args_list()
+        properties: dict[str, Attribute] = {}
+        parser.parse_optional_comma_separated_list(
+            parser.Delimiter.BRACES, lambda: _parse_option(parser, cls.OPTIONS, properties)
+        )
+        attributes = parser.parse_optional_attr_dict_with_keyword()
+        parser.parse_punctuation(":")
+        position = parser.pos
+        type = parser.parse_function_type()
+        return cls.create(
+            operands=parser.resolve_operands(operands, type.inputs.data, position),
+            result_types=type.outputs.data,
+            properties=properties,
+            attributes={} if attributes is None else attributes.data,
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_operands(self.operands)
+        shown = _shown_options(self.OPTIONS, self.properties)
+        if shown:
+            printer.print_string(" ")
+            with printer.in_braces():
+                printer.print_list(shown, lambda item: _print_option(printer, *item))
+        printer.print_op_attributes(self.attributes, print_keyword=True)
+        printer.print_string(" : ")
+        printer.print_function_type(self.operand_types, self.result_types)
+
+
+Shown = tuple[str, tuple[tuple[Option, Attribute], ...]]  # name in text, then one option, or the two of a pair
+
+
+def _shown_options(options: Mapping[str, Option], properties: Mapping[str, Attribute]) -> list[Shown]:
+    """What custom syntax says of an operation's options, in schema order."""
+    shown: list[Shown] = []
+    in_pair: set[str] = set()
+    for name in options:
+        if name not in properties or name in in_pair:
+            continue
+        label, members = SHORT_NAMES.get(name, name), (name,)
+        for word, pair in PAIRS.items():
+            if name in pair and all(member in properties for member in pair):
+                label, members = word, pair
+                in_pair.update(pair)
+        is_default = all(properties[member] == _default(options[member]) for member in members)
+        if not is_default or name in ALWAYS_PRINTED:
+            shown.append((label, tuple((options[member], properties[member]) for member in members)))
+    return shown
+
+
+@cache
+def _default(option: Option) -> Attribute | None:
+    return None if option.default is None else option.encode(option.default)
+
+
+def _print_option(printer: Printer, label: str, members: tuple[tuple[Option, Attribute], ...]) -> None:
+    printer.print_string(f"{label} = ")
+    if len(members) == 1:
+        option, attribute = members[0]
+        option.print(printer, attribute)
+        return
+    with printer.in_square_brackets():
+        printer.print_list(members, lambda member: member[0].print(printer, member[1]))
+
+
+def _parse_option(parser: Parser, options: Mapping[str, Option], properties: dict[str, Attribute]) -> None:
+    position = parser.pos
+    label = parser.parse_identifier(" of an option")
+    full = next((name for name, short in SHORT_NAMES.items() if short == label and name in options), label)
+    members = PAIRS[label] if label in PAIRS and PAIRS[label][0] in options else (full,)
+    for name in members:
+        if name not in options:
+            parser.raise_error(f"unknown option {label}, allowed: {', '.join(_labels(options))}", position, parser.pos)
+        if name in properties:
+            parser.raise_error(f"option {label} is given twice", position, parser.pos)
+    parser.parse_punctuation("=")
+    if len(members) == 1:
+        properties[full] = options[full].parse(parser)
+        return
+    parser.parse_punctuation("[")
+    for index, name in enumerate(members):
+        if index:
+            parser.parse_punctuation(",")
+        properties[name] = options[name].parse(parser)
+    parser.parse_punctuation("]")
+
+
+def _labels(options: Mapping[str, Option]) -> list[str]:
+    """The option names that custom syntax knows."""
+    labels = {name: SHORT_NAMES.get(name, name) for name in options}
+    for word, pair in PAIRS.items():
+        labels |= {name: word for name in pair if name in labels}
+    return list(dict.fromkeys(labels.values()))
+
+
+@cache
+def op_class(name: str) -> type[CircleOp]:
+    """The operation class of operator ``name`` (``CONV_2D``).
+
+    An operator that the schema has and our table lacks gets a class without rules: it can be read, printed and written,
+    not executed. Raises UnsupportedError for a name that is no operator.
+    """
+    spec = spec_of(name)
+    options = {option.name: option for option in (*table_options(spec.options), *RECORD_OPTIONS)}
+    namespace: dict[str, Any] = {
+        "name": f"circle.{spec.mnemonic}",
+        "SPEC": spec,
+        "OPTIONS": options,
+        "__doc__": spec.summary or f"The operator {name}.",
+        "__annotations__": {"SPEC": ClassVar[OpSpec], "OPTIONS": ClassVar[Mapping[str, Option]]},
+        "__module__": __name__,
+        "traits": traits_def(*_traits(spec)),
+    }
+    for option in options.values():
+        accessor = option.name if not hasattr(Operation, option.name) else f"{option.name}_"
+        default = _default(option)
+        namespace[accessor] = (
+            opt_prop_def(AnyAttr(), prop_name=option.name)
+            if default is None
+            else prop_def(AnyAttr(), default_value=default, prop_name=option.name)
+        )
+    return irdl_op_definition(type(f"{name.title().replace('_', '')}Op", (CircleOp,), namespace))
+
+
+def spec_of(name: str) -> OpSpec:
+    """The table's entry for ``name``, or one without rules for an operator that only the schema has."""
+    if (spec := all_specs().get(name)) is not None:
+        return spec
+    if name not in circle_schema().operators.codes and not name.startswith(_NEWER):
+        from odc_mlir.ops import get
+
+        return get(name)  # raises the one error for unknown operators
+    anything = (Operand("tensors", optional=True, variadic=True),)
+    return OpSpec(name, anything, anything, options=_options_table(name), traits=frozenset())
+
+
+def operator_names() -> tuple[str, ...]:
+    """Every operator that has a class: the table's, then the schema's others."""
+    return tuple(dict.fromkeys((*all_specs(), *circle_schema().operators.codes)))
+
+
+def _options_table(name: str) -> str | None:
+    """The options table that carries an operator's name, None where the schema has none."""
+    if (shared := next((table for stem, table in _SHARED_TABLES if name.startswith(stem)), None)) is not None:
+        return shared
+    wanted = name.replace("_", "").lower() + "options"
+    unions = circle_schema().unions
+    tables = (table for union in ("BuiltinOptions", "BuiltinOptions2") for table in unions[union].tags)
+    return next((table for table in tables if table.lower() == wanted), None)
+
+
+# Options tables that do not carry their operator's name, by the beginning of that name.
+_SHARED_TABLES = (
+    ("AVERAGE_POOL_2D", "Pool2DOptions"),
+    ("MAX_POOL_2D", "Pool2DOptions"),
+    ("L2_POOL_2D", "Pool2DOptions"),
+    ("L2_NORMALIZATION", "L2NormOptions"),
+    ("REDUCE_WINDOW", "ReduceWindowOptions"),
+    ("REDUCE_", "ReducerOptions"),
+    ("MEAN", "ReducerOptions"),
+    ("SUM", "ReducerOptions"),
+    ("MAXIMUM", "MaximumMinimumOptions"),
+    ("MINIMUM", "MaximumMinimumOptions"),
+    ("RANDOM_", "RandomOptions"),
+    ("MULTINOMIAL", "RandomOptions"),
+    ("UNIDIRECTIONAL_SEQUENCE_RNN", "SequenceRNNOptions"),
+    ("CONV_3D_TRANSPOSE", "Conv3DOptions"),
+)
+
+
+def _traits(spec: OpSpec) -> tuple[OpTrait, ...]:
+    return (Pure(),) if Trait.PURE in spec.traits else ()
+
+
+__all__ = ["RECORD_NAMES", "CircleOp", "op_class", "operator_names", "spec_of"]

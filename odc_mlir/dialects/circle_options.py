@@ -1,0 +1,344 @@
+"""An operator's options as typed properties: between schema fields, Python values, attributes and text.
+
+One :class:`Option` per schema field, made from its kind. Integers keep the schema's width, enums and element types are
+words (``"same"``, ``"float32"``), subgraph indices become symbols. In text, height and width of one thing stand
+together: ``stride = [2, 2]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    Signedness,
+    StringAttr,
+    SymbolRefAttr,
+    f32,
+    i1,
+    i32,
+)
+from xdsl.ir import Attribute
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+
+from odc_mlir.dialects.circle_attributes import BlobAttr, float_text, parse_float, parse_integer
+from odc_mlir.formats.circle.schema import Field, circle_schema, options_fields
+from odc_mlir.support.floats import to_float32
+
+
+@dataclass(frozen=True)
+class Option:
+    """One property. ``default`` is the schema's value, None where the property is absent unless given."""
+
+    name: str
+    default: Any = None
+
+    def encode(self, value: Any) -> Attribute:
+        """The attribute that holds ``value``."""
+        raise NotImplementedError
+
+    def decode(self, attribute: Any) -> Any:
+        """The value that ``attribute`` holds."""
+        raise NotImplementedError
+
+    def accepts(self, attribute: Attribute) -> bool:
+        """Whether ``attribute`` is of this option's kind."""
+        raise NotImplementedError
+
+    def print(self, printer: Printer, attribute: Any) -> None:
+        printer.print_attribute(attribute)
+
+    def parse(self, parser: Parser) -> Attribute:
+        return parser.parse_attribute()
+
+    @property
+    def kind(self) -> str:
+        """What is allowed, for messages."""
+        return "an attribute"
+
+
+@dataclass(frozen=True)
+class IntOption(Option):
+    type: IntegerType = i32
+
+    def encode(self, value: int) -> Attribute:
+        return IntegerAttr(int(value), self.type)
+
+    def decode(self, attribute: IntegerAttr[IntegerType]) -> int:
+        return attribute.value.data
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return isinstance(attribute, IntegerAttr) and attribute.type == self.type
+
+    def print(self, printer: Printer, attribute: IntegerAttr[IntegerType]) -> None:
+        printer.print_string(str(attribute.value.data))
+
+    def parse(self, parser: Parser) -> Attribute:
+        return self.encode(parse_integer(parser))
+
+    @property
+    def kind(self) -> str:
+        return str(self.type)
+
+
+@dataclass(frozen=True)
+class BoolOption(Option):
+    def encode(self, value: bool) -> Attribute:
+        return IntegerAttr.from_bool(bool(value))
+
+    def decode(self, attribute: IntegerAttr[IntegerType]) -> bool:
+        return bool(attribute.value.data)
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return isinstance(attribute, IntegerAttr) and attribute.type == i1
+
+    def print(self, printer: Printer, attribute: IntegerAttr[IntegerType]) -> None:
+        printer.print_string("true" if attribute.value.data else "false")
+
+    def parse(self, parser: Parser) -> Attribute:
+        return self.encode(parser.parse_boolean())
+
+    @property
+    def kind(self) -> str:
+        return "true or false"
+
+
+@dataclass(frozen=True)
+class FloatOption(Option):
+    def encode(self, value: float) -> Attribute:
+        return FloatAttr(to_float32(value), f32)
+
+    def decode(self, attribute: FloatAttr[Any]) -> float:
+        return attribute.value.data
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return isinstance(attribute, FloatAttr) and attribute.type == f32
+
+    def print(self, printer: Printer, attribute: FloatAttr[Any]) -> None:
+        printer.print_string(float_text(attribute.value.data))
+
+    def parse(self, parser: Parser) -> Attribute:
+        return self.encode(parse_float(parser))
+
+    @property
+    def kind(self) -> str:
+        return "f32"
+
+
+@dataclass(frozen=True)
+class WordOption(Option):
+    """A word out of ``words``."""
+
+    words: tuple[str, ...] = ()
+
+    def encode(self, value: str) -> Attribute:
+        return StringAttr(value)
+
+    def decode(self, attribute: StringAttr) -> str:
+        return attribute.data
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return isinstance(attribute, StringAttr) and attribute.data in self.words
+
+    def print(self, printer: Printer, attribute: StringAttr) -> None:
+        printer.print_string(attribute.data)
+
+    def parse(self, parser: Parser) -> Attribute:
+        return StringAttr(parser.parse_keyword_in(self.words))
+
+    @property
+    def kind(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+
+@dataclass(frozen=True)
+class TextOption(Option):
+    def encode(self, value: str) -> Attribute:
+        return StringAttr(value)
+
+    def decode(self, attribute: StringAttr) -> str:
+        return attribute.data
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return isinstance(attribute, StringAttr)
+
+    def parse(self, parser: Parser) -> Attribute:
+        return StringAttr(parser.parse_str_literal())
+
+    @property
+    def kind(self) -> str:
+        return "a string"
+
+
+@dataclass(frozen=True)
+class BytesOption(Option):
+    def encode(self, value: Any) -> Attribute:
+        return BlobAttr.of(value)
+
+    def decode(self, attribute: BlobAttr) -> bytes:
+        return bytes(attribute.bytes)
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return isinstance(attribute, BlobAttr)
+
+    @property
+    def kind(self) -> str:
+        return "a #circle.blob"
+
+
+@dataclass(frozen=True)
+class NumbersOption(Option):
+    """A list of integers of one width, or of floats."""
+
+    type: Any = None
+
+    def encode(self, value: Any) -> Attribute:
+        items = tuple(value)
+        return DenseArrayBase.from_list(self.type, [to_float32(v) for v in items] if self.type == f32 else items)
+
+    def decode(self, attribute: Any) -> tuple[Any, ...]:
+        return tuple(attribute.get_values())
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return isinstance(attribute, DenseArrayBase) and attribute.elt_type == self.type
+
+    def print(self, printer: Printer, attribute: Any) -> None:
+        text = float_text if self.type == f32 else str
+        printer.print_string(f"[{', '.join(text(v) for v in attribute.get_values())}]")
+
+    def parse(self, parser: Parser) -> Attribute:
+        element = parse_float if self.type == f32 else parse_integer
+        return self.encode(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: element(parser)))
+
+    @property
+    def kind(self) -> str:
+        return f"an array of {self.type}"
+
+
+@dataclass(frozen=True)
+class ListOption(Option):
+    """A list of what ``element`` holds."""
+
+    element: Option = Option("")
+
+    def encode(self, value: Any) -> Attribute:
+        return ArrayAttr([self.element.encode(item) for item in value])
+
+    def decode(self, attribute: ArrayAttr[Attribute]) -> tuple[Any, ...]:
+        return tuple(self.element.decode(item) for item in attribute)
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return isinstance(attribute, ArrayAttr) and all(self.element.accepts(item) for item in attribute)
+
+    @property
+    def kind(self) -> str:
+        return f"a list of {self.element.kind}"
+
+
+@dataclass(frozen=True)
+class SymbolOption(Option):
+    """The function that a subgraph index of the file stands for; Python values are function names."""
+
+    def encode(self, value: str) -> Attribute:
+        return SymbolRefAttr(value)
+
+    def decode(self, attribute: SymbolRefAttr) -> str:
+        return attribute.root_reference.data
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return isinstance(attribute, SymbolRefAttr)
+
+    @property
+    def kind(self) -> str:
+        return "a function's symbol"
+
+
+@dataclass(frozen=True)
+class RawOption(Option):
+    """An attribute that is kept as it is."""
+
+    def encode(self, value: Attribute) -> Attribute:
+        return value
+
+    def decode(self, attribute: Attribute) -> Attribute:
+        return attribute
+
+    def accepts(self, attribute: Attribute) -> bool:
+        return True
+
+
+# Fields of an operator record that are not in its options table. `options_table` says which table a file used where
+# that is not the operator's own.
+RECORD_OPTIONS: tuple[Option, ...] = (
+    IntOption("version"),
+    TextOption("custom_code"),
+    TextOption("options_table"),
+    BytesOption("custom_options"),
+    ListOption("mutating_variable_inputs", element=BoolOption("")),
+    RawOption("intermediates"),
+)
+RECORD_NAMES = frozenset(option.name for option in RECORD_OPTIONS)
+
+# Two schema fields that people read as one, and names shorter than the schema's.
+PAIRS: Mapping[str, tuple[str, str]] = {
+    "stride": ("stride_h", "stride_w"),
+    "dilation": ("dilation_h_factor", "dilation_w_factor"),
+    "filter": ("filter_height", "filter_width"),
+}
+SHORT_NAMES: Mapping[str, str] = {"fused_activation_function": "activation"}
+# Printed even at its default: a window without its padding rule would be a riddle.
+ALWAYS_PRINTED = frozenset({"padding"})
+
+
+@cache
+def table_options(table: str | None) -> tuple[Option, ...]:
+    """The options of a schema table in field order; none for None."""
+    return tuple(_option(field) for field in options_fields(table)) if table is not None else ()
+
+
+def _option(field: Field) -> Option:
+    if "subgraph" in field.name:
+        symbol = SymbolOption(field.name)
+        return ListOption(field.name, element=symbol) if field.kind == "vector" else symbol
+    if field.kind == "vector":
+        return _vector_option(field)
+    if field.kind == "enum":
+        return WordOption(field.name, field.default, words=tuple(circle_schema().enums[field.type].codes))
+    if field.kind == "scalar":
+        return _scalar_option(field.name, field.type, field.default)
+    if field.kind == "string":
+        return TextOption(field.name, "")
+    raise ValueError(f"options field {field.name} is a {field.kind}, which no operator needs")
+
+
+def _vector_option(field: Field) -> Option:
+    if field.type == "ubyte":
+        return BytesOption(field.name, b"")
+    if field.element == "enum":
+        return ListOption(field.name, (), element=WordOption("", words=tuple(circle_schema().enums[field.type].codes)))
+    if field.type == "bool":
+        return ListOption(field.name, (), element=BoolOption(""))
+    return NumbersOption(field.name, (), type=f32 if field.type == "float" else _integer_type(field.type))
+
+
+def _scalar_option(name: str, type: str, default: Any) -> Option:
+    if type == "bool":
+        return BoolOption(name, bool(default))
+    if type == "float":
+        return FloatOption(name, to_float32(default))
+    return IntOption(name, default, type=_integer_type(type))
+
+
+_WIDTHS = {"byte": 8, "ubyte": 8, "short": 16, "ushort": 16, "int": 32, "uint": 32, "long": 64, "ulong": 64}
+
+
+def _integer_type(name: str) -> IntegerType:
+    return IntegerType(_WIDTHS[name], Signedness.UNSIGNED if name.startswith("u") else Signedness.SIGNLESS)

@@ -1,0 +1,62 @@
+"""Result types by shape inference: fills what is unknown and replaces what the operands contradict."""
+
+from __future__ import annotations
+
+import logging
+
+from xdsl.dialects.builtin import FunctionType
+from xdsl.dialects.func import FuncOp
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.dialects.circle_types import tensor_facts, with_shape
+from odc_mlir.ops.check import check_counts, compatible, type_text
+from odc_mlir.ops.spec import ResultType, Shape
+
+LOG = logging.getLogger(__name__)
+
+
+def refine_function(function: FuncOp) -> bool:
+    """Refine the result types of all operators of ``function`` in order, then its own type; True if any changed.
+
+    Every runtime resizes tensors as operators run, so a declared shape that inference contradicts is only a wrong
+    remark of the file's writer: it is replaced and a warning is logged.
+    """
+    changed = False
+    for op in function.walk():
+        if isinstance(op, CircleOp) and op.SPEC.infer:
+            changed = refine_results(op) or changed
+    terminator = function.get_return_op()
+    if terminator is not None:
+        outputs = [operand.type for operand in terminator.operands]
+        if list(function.function_type.outputs.data) != outputs:
+            function.properties["function_type"] = FunctionType.from_lists(function.function_type.inputs.data, outputs)
+            changed = True
+    return changed
+
+
+def refine_results(op: CircleOp) -> bool:
+    """Refine the result types of one operator; True if any changed. Raises ModelError where inference refuses."""
+    node = node_of(op)
+    check_counts(node, op.SPEC.operands, len(node.operands), "operand")
+    changed = False
+    for result, inferred in zip(tuple(op.results), op.SPEC.infer_function(node), strict=False):
+        # Converters write an empty shape for "unknown" as well as for a scalar, so it contradicts nothing.
+        declared = tensor_facts(result.type).shape or None
+        if not compatible(declared, inferred.shape):
+            wrong = ResultType(inferred.dtype, declared)
+            LOG.warning("%s", node.error(f"is declared {type_text(wrong)}, computes {type_text(inferred)}"))
+            shape = inferred.shape
+        else:
+            shape = _merged(declared, inferred.shape)
+        if shape != declared:
+            Rewriter.replace_value_with_new_type(result, with_shape(result.type, shape))
+            changed = True
+    return changed
+
+
+def _merged(declared: Shape | None, inferred: Shape | None) -> Shape | None:
+    """What both together know; they are compatible."""
+    if declared is None or inferred is None:
+        return inferred if declared is None else declared
+    return tuple(b if a is None else a for a, b in zip(declared, inferred, strict=True))

@@ -1,0 +1,1 @@
+"""Between model records and the ``circle`` dialect, in both directions."""

@@ -1,0 +1,297 @@
+"""Model records to the ``circle`` dialect: ``import_model``.
+
+One ``func.func`` per subgraph, one operation per operator, one ``circle.const`` per constant tensor in front of its
+first user. Names of tensors are locations, whole and unchanged; what the file says beyond the graph (version,
+description, signatures, metadata) are attributes of the module, so that :mod:`.export_circle` gives the model back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    IntegerAttr,
+    ModuleOp,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+    i32,
+)
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from odc_mlir.dialects.circle import (
+    BlobAttr,
+    CircleOp,
+    ConstOp,
+    NoneOp,
+    TensorAttr,
+    UndefinedOp,
+    VariableOp,
+    op_class,
+)
+from odc_mlir.dialects.circle_attributes import NO_CONTENTS, NONE_TYPE
+from odc_mlir.dialects.circle_options import ListOption, SymbolOption
+from odc_mlir.dialects.circle_shapes import refine_function
+from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
+from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.frontend.records import constant_shape, sparsity_attribute, type_of_tensor
+from odc_mlir.support.blob import Blob
+from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.locations import hint_of, name_loc, names_loc
+
+LOG = logging.getLogger(__name__)
+
+STAGE = "import"
+
+
+def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> ModuleOp:
+    """The module of ``model``: one function per subgraph in order, the first being the entry.
+
+    ``refine``: give results whose declared shape is unknown, or contradicts shape inference, the inferred one.
+    Raises ModelError for an inconsistent model and UnsupportedError for what the dialect cannot hold.
+    """
+    for what in model.unknown:
+        LOG.warning("this model is of a newer schema, it can be shown but not run or written: %s", what)
+    with typed_errors(STAGE):
+        module = _Importer(model).module()
+        if refine:
+            for function in module.body.block.ops:
+                assert isinstance(function, FuncOp)
+                refine_function(function)
+        if verify:
+            module.verify()
+    return module
+
+
+def subgraph_symbols(model: Model) -> list[str]:
+    """A distinct function name for each subgraph: its own where that is possible."""
+    symbols: list[str] = []
+    for index, subgraph in enumerate(model.subgraphs):
+        fallback = "main" if index == 0 else f"subgraph_{index}"
+        name = subgraph.name or fallback
+        while name in symbols:
+            name = f"{name}_{index}"
+        symbols.append(name)
+    return symbols
+
+
+class _Importer:
+    """What subgraphs share: their symbols and one blob per buffer."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.symbols = subgraph_symbols(model)
+        self.blobs: dict[int, Blob] = {}
+
+    def module(self) -> ModuleOp:
+        model = self.model
+        functions = [_SubgraphImporter(self, index).function() for index in range(len(model.subgraphs))]
+        module = ModuleOp(list[Operation](functions), attributes=self._attributes())
+        module.location = name_loc(self.symbols[0] if self.symbols else "empty")
+        return module
+
+    def blob(self, buffer: int) -> BlobAttr:
+        """The contents of a buffer; tensors that share a buffer share the blob."""
+        if buffer not in self.blobs:
+            self.blobs[buffer] = Blob(self.model.buffers[buffer])
+        return BlobAttr(self.blobs[buffer])
+
+    def _attributes(self) -> dict[str, Attribute]:
+        model = self.model
+        # The version numbers of the two formats have nothing to do with each other, and what we write is Circle.
+        version = model.version if model.schema == "circle" else 0
+        attributes: dict[str, Attribute] = {"circle.version": IntegerAttr(version, i32)}
+        if model.description is not None:
+            attributes["circle.description"] = StringAttr(model.description)
+        if model.signatures:
+            attributes["circle.signatures"] = ArrayAttr([self._signature(entry) for entry in model.signatures])
+        if model.metadata:
+            entries = [
+                DictionaryAttr({"name": StringAttr(name), "data": self.blob(buffer)}) for name, buffer in model.metadata
+            ]
+            attributes["circle.metadata"] = ArrayAttr(entries)
+        if model.metadata_buffer:
+            attributes["circle.metadata_buffer"] = ArrayAttr([self.blob(buffer) for buffer in model.metadata_buffer])
+        if model.unknown:
+            attributes["circle.unknown"] = ArrayAttr([StringAttr(what) for what in model.unknown])
+        if any(tensor.has_rank for subgraph in model.subgraphs for tensor in subgraph.tensors):
+            attributes["circle.has_rank"] = UnitAttr()
+        return attributes
+
+    def _signature(self, signature: Signature) -> DictionaryAttr:
+        subgraph = self.model.subgraphs[signature.subgraph]
+        return DictionaryAttr(
+            {
+                "key": StringAttr(signature.key),
+                "subgraph": SymbolRefAttr(self.symbols[signature.subgraph]),
+                "inputs": _positions(signature, signature.inputs, subgraph.inputs, "input"),
+                "outputs": _positions(signature, signature.outputs, subgraph.outputs, "output"),
+            }
+        )
+
+
+def _positions(signature: Signature, names: Mapping[str, int], tensors: tuple[int, ...], what: str) -> ArrayAttr[Any]:
+    """``["name", position]`` pairs: names of a signature with positions among the subgraph's inputs or outputs."""
+    pairs = []
+    for name, tensor in names.items():
+        if tensor not in tensors:
+            raise ModelError(
+                f"{what} {name!r} of signature {signature.key!r} is tensor {tensor}, no {what} of its graph"
+            )
+        pairs.append(ArrayAttr([StringAttr(name), IntegerAttr(tensors.index(tensor), i32)]))
+    return ArrayAttr(pairs)
+
+
+class _SubgraphImporter:
+    """Builds the function of one subgraph, operator by operator."""
+
+    def __init__(self, importer: _Importer, index: int) -> None:
+        self.importer = importer
+        self.index = index
+        self.subgraph: SubGraph = importer.model.subgraphs[index]
+        self.constants = importer.model.constants(index)
+        self.block = Block()
+        self.values: dict[int, SSAValue] = {}
+        self.none: SSAValue | None = None
+        self.describing: set[int] = set()
+
+    def function(self) -> FuncOp:
+        subgraph, symbol = self.subgraph, self.importer.symbols[self.index]
+        for index in subgraph.inputs:
+            self._argument(index)
+        for operator in subgraph.operators:
+            self._operator(operator)
+        results = [self._result(index) for index in subgraph.outputs]
+        terminator = ReturnOp(*results)
+        terminator.location = name_loc(symbol)
+        self.block.add_op(terminator)
+        function = FuncOp(symbol, (self.block.arg_types, [value.type for value in results]), Region(self.block))
+        function.location = name_loc(symbol)
+        if subgraph.name is None:
+            function.attributes["circle.unnamed"] = UnitAttr()
+        elif subgraph.name != symbol:
+            function.attributes["circle.name"] = StringAttr(subgraph.name)
+        variables = [position for position, i in enumerate(subgraph.inputs) if subgraph.tensors[i].is_variable]
+        if variables:
+            function.attributes["circle.variable_inputs"] = ArrayAttr([IntegerAttr(p, i32) for p in variables])
+        return function
+
+    def _argument(self, index: int) -> None:
+        tensor = self.subgraph.tensors[index]
+        if index in self.values:
+            raise ModelError("this tensor is listed as graph input twice", tensor=tensor.name)
+        argument = self.block.insert_arg(
+            self._type(tensor, tensor.effective_shape), len(self.block.args), name_loc(tensor.name)
+        )
+        argument.name_hint = hint_of(tensor.name)
+        self.values[index] = argument
+
+    def _operator(self, operator: Operator) -> None:
+        cls = op_class(operator.name)
+        tensors = self.subgraph.tensors
+        outputs = [tensors[index] for index in operator.outputs]
+        op = cls.make(
+            [self._value(index, operator.label) for index in operator.inputs],
+            [self._type(tensor, tensor.effective_shape) for tensor in outputs],
+            self._options(cls, operator),
+            location=names_loc([tensor.name for tensor in outputs]) if outputs else name_loc(operator.label),
+        )
+        self.block.add_op(op)
+        for index, tensor, result in zip(operator.outputs, outputs, op.results, strict=True):
+            result.name_hint = hint_of(tensor.name)
+            self.values[index] = result
+
+    def _value(self, index: int, user: str) -> SSAValue:
+        """The value of a tensor; constants, variables and the stand-in for a left-out one are made when first used."""
+        if index == LEFT_OUT:
+            if self.none is None:
+                self.none = self._add(NoneOp(), "none")
+            return self.none
+        if (known := self.values.get(index)) is not None:
+            return known
+        tensor = self.subgraph.tensors[index]
+        if (data := self.constants.get(index)) is not None:
+            sparsity = None if tensor.sparsity is None else sparsity_attribute(tensor.sparsity)
+            type = self._type(tensor, constant_shape(tensor, data))
+            made: Operation = ConstOp(self.importer.blob(tensor.buffer), type, sparsity)
+        elif tensor.is_variable:
+            made = VariableOp(self._type(tensor, tensor.effective_shape))
+        else:
+            raise ModelError("this tensor is used but nothing computes it", op=user, tensor=tensor.name)
+        self.values[index] = value = self._add(made, tensor.name)
+        return value
+
+    def _result(self, index: int) -> SSAValue:
+        """The value of a graph output; real files have outputs that nothing computes."""
+        tensor = self.subgraph.tensors[index]
+        if index in self.values or index in self.constants or tensor.is_variable:
+            return self._value(index, "RETURN")
+        self.values[index] = self._add(UndefinedOp(self._type(tensor, tensor.effective_shape)), tensor.name)
+        return self.values[index]
+
+    def _add(self, op: Operation, name: str) -> SSAValue:
+        op.location = name_loc(name)
+        op.results[0].name_hint = hint_of(name)
+        self.block.add_op(op)
+        return op.results[0]
+
+    def _type(self, tensor: Tensor, shape: Any) -> Attribute:
+        if tensor.compression != "none":
+            raise UnsupportedError(f"{tensor.compression} compression has no public definition", tensor=tensor.name)
+        if tensor.variant_tensors:
+            LOG.warning("tensor %r: the element types of its variants are dropped", tensor.name)
+        return type_of_tensor(tensor, shape, self._tensor_attribute)
+
+    def _tensor_attribute(self, index: int) -> Attribute:
+        """A tensor that is no value: an intermediate, or the scales of block quantisation."""
+        if index == LEFT_OUT:
+            return NONE_TYPE
+        tensor = self.subgraph.tensors[index]
+        if index in self.describing:
+            raise ModelError("the quantisation of this tensor refers to itself", tensor=tensor.name)
+        self.describing.add(index)
+        data = self.constants.get(index)
+        shape = tensor.effective_shape if data is None else constant_shape(tensor, data)
+        contents = NO_CONTENTS if data is None else self.importer.blob(tensor.buffer)
+        attribute = TensorAttr(StringAttr(tensor.name), self._type(tensor, shape), contents)
+        self.describing.discard(index)
+        return attribute
+
+    def _options(self, cls: type[CircleOp], operator: Operator) -> dict[str, Any]:
+        """Option values by property name, symbols in place of subgraph indices."""
+        table = cls.SPEC.options
+        options = dict(operator.options)
+        if operator.options_type != table:
+            if operator.options != default_options(operator.options_type):
+                found = f"has options {operator.options_type}, expected {table}"
+                raise ModelError(found, op=operator.label, tensor=self._first_result(operator))
+            options = default_options(table)
+            options["options_table"] = operator.options_type or "none"
+        symbols = self.importer.symbols
+        for name, value in options.items():
+            option = cls.OPTIONS[name]
+            if isinstance(option, SymbolOption):
+                options[name] = symbols[value]
+            elif isinstance(option, ListOption) and isinstance(option.element, SymbolOption):
+                options[name] = tuple(symbols[index] for index in value)
+        return options | self._record(operator)
+
+    def _record(self, operator: Operator) -> dict[str, Any]:
+        """What an operator's record holds beside its options table; None where it is at its default."""
+        intermediates = [self._tensor_attribute(index) for index in operator.intermediates]
+        return {
+            "version": operator.version if operator.version != 1 else None,
+            "custom_code": operator.custom_code or None,
+            "custom_options": operator.custom_options if len(operator.custom_options) else None,
+            "mutating_variable_inputs": operator.mutating_variable_inputs or None,
+            "intermediates": ArrayAttr(intermediates) if intermediates else None,
+        }
+
+    def _first_result(self, operator: Operator) -> str:
+        return self.subgraph.tensors[operator.outputs[0]].name if operator.outputs else ""

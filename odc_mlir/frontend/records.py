@@ -1,0 +1,157 @@
+"""The rare parts of a tensor record as attributes, in both directions: quantisation, sparsity, intermediates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr, StringAttr, i32
+from xdsl.ir import Attribute
+
+from odc_mlir.dialects.circle import BlobAttr, QuantRecord, tensor_type
+from odc_mlir.dialects.circle_types import AnyTensor, TensorFacts
+from odc_mlir.dialects.quant import UniformQuantizedType
+from odc_mlir.errors import ModelError
+from odc_mlir.formats.circle.model import DimMetadata, Quantization, Sparsity, Tensor
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import Shape
+
+LOG = logging.getLogger(__name__)
+
+TensorToAttribute = Callable[[int], Attribute]
+AttributeToTensor = Callable[[Attribute], int]
+
+# Fields of a quantisation details table that are tensor indices (-1: no such tensor).
+_TENSOR_FIELDS: Mapping[str, frozenset[str]] = {"BlockwiseQuantization": frozenset({"scales", "zero_points"})}
+
+
+def type_of_tensor(tensor: Tensor, shape: Shape | None, tensor_attribute: TensorToAttribute) -> AnyTensor:
+    """The type of ``tensor`` with ``shape``; raises ModelError for quantisation that does not fit the tensor.
+
+    ``tensor_attribute`` makes an attribute of another tensor of the same subgraph, which block scales refer to.
+    """
+    quantization = tensor.quantization
+    if quantization is None:
+        return tensor_type(tensor.dtype, shape)
+    quant = tensor.quant_params()
+    record = _record(quantization, tensor_attribute)
+    if shape is None and (record is not None or not _expressible(tensor.dtype, quant)):
+        if quant is not None and not UniformQuantizedType.expresses(tensor.dtype, quant):
+            raise ModelError("the quantisation of a tensor of unknown rank cannot be expressed", tensor=tensor.name)
+        LOG.warning("tensor %r has unknown rank, its recorded range is dropped", tensor.name)
+        record = None
+    return tensor_type(tensor.dtype, shape, quant, record)
+
+
+def _expressible(dtype: str, quant: Any) -> bool:
+    return quant is None or UniformQuantizedType.expresses(dtype, quant)
+
+
+def _record(quantization: Quantization, tensor_attribute: TensorToAttribute) -> QuantRecord | None:
+    """What of a quantisation goes beside scale and zero point: recorded ranges and details; None for nothing."""
+    low, high = _floats(quantization.min), _floats(quantization.max)
+    if len(low) != len(high):
+        LOG.warning("a tensor with %d minima and %d maxima: its recorded range is dropped", len(low), len(high))
+        low = high = ()
+    details = None
+    if quantization.details is not None:
+        table, fields = quantization.details
+        attributes = {key: _detail(table, key, value, tensor_attribute) for key, value in fields.items()}
+        details = (table, attributes)
+    return QuantRecord(min=low, max=high, details=details) if low or details is not None else None
+
+
+def _floats(values: NDArray[np.float32]) -> tuple[float, ...]:
+    return tuple(values.tolist())
+
+
+def _detail(table: str, key: str, value: Any, tensor_attribute: TensorToAttribute) -> Attribute:
+    if key in _TENSOR_FIELDS.get(table, ()) and value >= 0:
+        return tensor_attribute(value)
+    return IntegerAttr(value, i32) if isinstance(value, int) else BlobAttr.of(value)
+
+
+def quantization_of(facts: TensorFacts, tensor_index: AttributeToTensor) -> Quantization | None:
+    """The file record of a tensor type's quantisation, None where it has none."""
+    record = facts.record or QuantRecord()
+    if facts.quant is None and facts.record is None:
+        return None
+    quantization = Quantization(
+        min=np.array(record.min, np.float32),
+        max=np.array(record.max, np.float32),
+        details=None if record.details is None else _details_record(*record.details, tensor_index),
+    )
+    if facts.quant is not None:
+        quantization.scale = np.array(facts.quant.scales, np.float32)
+        quantization.zero_point = np.array(facts.quant.zero_points, np.int64)
+        quantization.axis = facts.quant.axis
+    return quantization
+
+
+def _details_record(
+    table: str, fields: Mapping[str, Attribute], tensor_index: AttributeToTensor
+) -> tuple[str, dict[str, Any]]:
+    values: dict[str, Any] = {}
+    for key, attribute in fields.items():
+        if isinstance(attribute, IntegerAttr):
+            values[key] = attribute.value.data
+        elif isinstance(attribute, BlobAttr):
+            values[key] = bytes(attribute.bytes)
+        else:
+            values[key] = tensor_index(attribute)
+    return table, values
+
+
+def constant_shape(tensor: Tensor, data: memoryview) -> Shape | None:
+    """The shape of a constant, which is static whatever its signature says.
+
+    A missing one is a scalar's when the bytes are those of one element.
+    """
+    shape = tensor.shape
+    bits = DTYPES[tensor.dtype].bits
+    return () if shape is None and bits and data.nbytes == (bits + 7) // 8 else shape
+
+
+def sparsity_attribute(sparsity: Sparsity) -> DictionaryAttr:
+    """How a sparse constant is stored, as ``circle.const`` holds it."""
+    return DictionaryAttr(
+        {
+            "traversal_order": DenseArrayBase.from_list(i32, sparsity.traversal_order),
+            "block_map": DenseArrayBase.from_list(i32, sparsity.block_map),
+            "dims": ArrayAttr([_level_attribute(level) for level in sparsity.dims]),
+        }
+    )
+
+
+def _level_attribute(level: DimMetadata) -> DictionaryAttr:
+    fields: dict[str, Attribute] = {
+        "format": StringAttr(level.format),
+        "dense_size": IntegerAttr(level.dense_size, i32),
+    }
+    for name in ("segments", "indices"):
+        vector: NDArray[Any] | None = getattr(level, name)
+        if vector is not None:
+            fields[name] = ArrayAttr([StringAttr(vector.dtype.str), BlobAttr.of(vector.tobytes())])
+    return DictionaryAttr(fields)
+
+
+def sparsity_record(attribute: DictionaryAttr) -> Sparsity:
+    """The file record of :func:`sparsity_attribute`; raises ModelError for a dictionary that is none."""
+    try:
+        order, blocks = (tuple(attribute.data[key].get_values()) for key in ("traversal_order", "block_map"))  # type: ignore[attr-defined]
+        levels = tuple(_level_record(level.data) for level in attribute.data["dims"])  # type: ignore[attr-defined]
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise ModelError(f"a sparse constant's description is malformed: {error}") from error
+    return Sparsity(order, blocks, levels)
+
+
+def _level_record(fields: Mapping[str, Any]) -> DimMetadata:
+    vectors: dict[str, NDArray[Any]] = {}
+    for name in ("segments", "indices"):
+        if name in fields:
+            dtype, blob = fields[name]
+            vectors[name] = np.frombuffer(blob.bytes, np.dtype(dtype.data))
+    return DimMetadata(fields["format"].data, fields["dense_size"].value.data, **vectors)

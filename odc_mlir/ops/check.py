@@ -1,0 +1,89 @@
+"""Checks of an operator against the table, the same for a file's records and for IR.
+
+Counts, left-out operands and element types come from the :class:`~odc_mlir.ops.spec.OpSpec`; then its own verifier runs
+and its shape function is compared with the declared result types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odc_mlir.ops.spec import Node, Operand, ResultType, Shape, TensorInfo
+
+
+def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True) -> None:
+    """Raise ModelError, naming operator and tensor, where ``node`` breaks a rule of the table.
+
+    ``own_rules``: also run the operator's verifier, which may need the values of constant operands.
+    ``result_types``: also compare the declared result types with the shape function's.
+    """
+    check_counts(node, node.spec.operands, len(node.operands), "operand")
+    check_counts(node, node.spec.results, len(node.results), "result")
+    _check_left_out(node)
+    for index, info in enumerate(node.operands):
+        if info is not None:
+            _check_dtype(node, _described(node.spec.operands, index), info, f"operand {index}")
+    for index, result in enumerate(node.results):
+        _check_dtype(node, _described(node.spec.results, index), result, f"result {index}")
+    if own_rules and (verify := node.spec.verify_function) is not None:
+        verify(node)
+    if result_types:
+        check_result_types(node)
+
+
+def check_counts(node: Node, described: Sequence[Operand], found: int, what: str) -> None:
+    """Raise ModelError when there are too few or too many operands or results."""
+    least = sum(not operand.optional and not operand.variadic for operand in described)
+    most = None if described and described[-1].variadic else len(described)
+    if found >= least and (most is None or found <= most):
+        return
+    names = ", ".join(operand.name for operand in described) or "none"
+    limits = f"at least {least}" if most is None else str(least) if most == least else f"{least} to {most}"
+    raise node.error(f"takes {limits} {what}{'' if limits == '1' else 's'} ({names}), found {found}")
+
+
+def check_result_types(node: Node) -> None:
+    """Raise ModelError where a declared result type contradicts what the shape function makes of the operands."""
+    if not node.spec.infer:
+        return
+    inferred = node.spec.infer_function(node)
+    if len(inferred) != len(node.results):
+        raise node.error(f"has {len(node.results)} results, its operands and options make {len(inferred)}")
+    for declared, real in zip(node.results, inferred, strict=True):
+        if declared.dtype != real.dtype or not compatible(declared.shape, real.shape):
+            expected, found = type_text(real), type_text(ResultType(declared.dtype, declared.shape))
+            raise node.error(f"result must be {expected}, found {found}", tensor=declared.name)
+
+
+def compatible(declared: Shape | None, inferred: Shape | None) -> bool:
+    """Whether both can be the shape of one tensor: same rank, equal where both dimensions are known."""
+    if declared is None or inferred is None:
+        return True
+    if len(declared) != len(inferred):
+        return False
+    return all(a is None or b is None or a == b for a, b in zip(declared, inferred, strict=True))
+
+
+def type_text(type: ResultType) -> str:
+    """``float32[1, ?, 3]``; unknown rank is ``float32[...]``."""
+    dims = "..." if type.shape is None else ", ".join("?" if d is None else str(d) for d in type.shape)
+    return f"{type.dtype}[{dims}]"
+
+
+def _check_left_out(node: Node) -> None:
+    for index, info in enumerate(node.operands):
+        described = _described(node.spec.operands, index)
+        if info is None and not (described and described.optional):
+            raise node.error(f"operand {index} ({node.spec.operand_name(index)}) is required, found none")
+
+
+def _described(operands: Sequence[Operand], index: int) -> Operand | None:
+    if index < len(operands):
+        return operands[index]
+    return operands[-1] if operands and operands[-1].variadic else None
+
+
+def _check_dtype(node: Node, described: Operand | None, info: TensorInfo, what: str) -> None:
+    if described is not None and described.dtypes and info.dtype not in described.dtypes:
+        allowed = ", ".join(described.dtypes)
+        raise node.error(f"{what} ({described.name}) is {info.dtype}, allowed: {allowed}", tensor=info.name)

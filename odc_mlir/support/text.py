@@ -1,0 +1,208 @@
+"""IR as text that stands alone: our printer and parser.
+
+Beyond xDSL's own, the printer names long types and encodings once at the top (``!per_axis0 = …``, ``#qparams0 = …``),
+leaves unknown locations out, writes readable non-ASCII text as it is, and ends a file with the bytes of its constants
+in MLIR's resource section, which the parser gives back to the blobs that the text named::
+
+    {-#
+      external_resources: {
+        odc: {
+          sha256_4f5a…: "0x10000000…"
+        }
+      }
+    #-}
+
+The first four bytes of a resource are its alignment, as upstream has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+from typing import IO, Any, Literal
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, UnknownLoc
+from xdsl.ir import Attribute, BlockArgument, Operation
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.utils.mlir_lexer import MLIRTokenKind, StringLiteral
+
+from odc_mlir.support.blob import Blob, BlobPool
+from odc_mlir.support.diagnostics import typed_errors
+
+Constants = Literal["keep", "elide"]
+
+PROVIDER = "odc"
+_KEY_PREFIX = "sha256_"
+_ALIGNMENT = (16).to_bytes(4, "little")
+
+# Attributes and types that print as an alias when their text is longer than this.
+_ALIAS_CHARACTERS = 64
+_ALIASES = {"quant.uniform": "!per_axis", "circle.qparams": "#qparams"}
+
+
+class OdcPrinter(Printer):
+    """Prints a module's body, collecting the aliases and blobs that the file around it has to define."""
+
+    def __init__(self, stream: IO[str] | None, *, generic: bool = False, locations: bool = True) -> None:
+        super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations)
+        self.blobs: dict[str, Blob] = {}
+        self.aliases: dict[Attribute, tuple[str, str]] = {}  # attribute -> (alias, definition)
+        self._short: set[Attribute] = set()
+
+    def record_blob(self, blob: Blob) -> None:
+        """Remember a blob that was printed by name."""
+        self.blobs.setdefault(blob.digest, blob)
+
+    def print_attribute(self, attribute: Attribute) -> None:
+        if attribute.name in _ALIASES and (alias := self._alias(attribute)) is not None:
+            self.print_string(alias)
+            return
+        super().print_attribute(attribute)
+
+    def _alias(self, attribute: Attribute) -> str | None:
+        if (known := self.aliases.get(attribute)) is not None:
+            return known[0]
+        if attribute in self._short:
+            return None
+        text = self._apart(lambda printer: Printer.print_attribute(printer, attribute))
+        if len(text) <= _ALIAS_CHARACTERS:
+            self._short.add(attribute)
+            return None
+        stem = _ALIASES[attribute.name]
+        count = sum(alias.startswith(stem) for alias, _ in self.aliases.values())
+        self.aliases[attribute] = (f"{stem}{count}", text)
+        return f"{stem}{count}"
+
+    def _apart(self, print_it: Callable[[OdcPrinter], None]) -> str:
+        """The text of something printed on its own; blobs in it are collected here."""
+        text = StringIO()
+        printer = OdcPrinter(text, generic=self.print_generic_format, locations=False)
+        printer.blobs = self.blobs
+        print_it(printer)
+        return text.getvalue()
+
+    @property
+    def print_debuginfo(self) -> bool:
+        """Whether to print the location of what is being printed: wanted, and known."""
+        return self._locations and not (self._open and isinstance(self._open[-1].location, UnknownLoc))
+
+    @print_debuginfo.setter
+    def print_debuginfo(self, wanted: bool) -> None:
+        self._locations = wanted
+        self._open: list[Operation | BlockArgument] = []  # innermost last
+
+    def print_op(self, op: Operation) -> None:
+        self._open.append(op)
+        super().print_op(op)
+        self._open.pop()
+
+    def print_block_argument(self, arg: BlockArgument, print_type: bool = True) -> None:
+        self._open.append(arg)
+        super().print_block_argument(arg, print_type)
+        self._open.pop()
+
+    def print_string_literal(self, string: str) -> None:
+        if string.isascii():
+            self.print_bytes_literal(string.encode())
+            return
+        escaped = "".join(c if c not in '"\\' and c.isprintable() else _escape(c) for c in string)
+        self.print_string(f'"{escaped}"')
+
+
+def _escape(character: str) -> str:
+    """A quote, backslash or unprintable character as MLIR's hexadecimal escapes of its UTF-8 bytes."""
+    return "".join(f"\\{byte:02X}" for byte in character.encode())
+
+
+class OdcParser(Parser):
+    """xDSL's parser that also reads constants' bytes back and accepts any Unicode text in strings."""
+
+    def __init__(self, ctx: Context, input: str, name: str = "<unknown>") -> None:
+        super().__init__(ctx, input, name)
+        self.blobs = BlobPool()
+
+    def parse_optional_str_literal(self) -> str | None:
+        token = self._current_token
+        if token.kind == MLIRTokenKind.BYTES_LIT:
+            try:
+                text = StringLiteral.from_span(token.span).bytes_contents.decode()
+            except UnicodeDecodeError:
+                return None
+            self._consume_token()
+            return text
+        return super().parse_optional_str_literal()
+
+    def _parse_external_resources(self) -> None:
+        self.parse_comma_separated_list(self.Delimiter.BRACES, self._parse_provider)
+
+    def _parse_provider(self) -> None:
+        ours = self.parse_identifier(" of a resource provider") == PROVIDER
+        self.parse_punctuation(":")
+        self.parse_comma_separated_list(self.Delimiter.BRACES, lambda: self._parse_resource_entry(ours))
+
+    def _parse_resource_entry(self, ours: bool) -> None:
+        key = self.parse_identifier_or_str_literal(" of a resource")
+        self.parse_punctuation(":")
+        position = self.pos
+        if (text := self.parse_optional_str_literal()) is None:
+            self.parse_boolean(" or a string as resource")
+            return
+        if not ours or (blob := self.blobs.find(key.removeprefix(_KEY_PREFIX))) is None:
+            return  # somebody else's, or a constant that nothing uses any more
+        try:
+            content = bytes.fromhex(text.removeprefix("0x"))
+        except ValueError:
+            self.raise_error("a resource is not hexadecimal", position, self.pos)
+        blob.resolve(memoryview(content)[len(_ALIGNMENT) :])
+
+
+def parse_module(ctx: Context, text: str, name: str = "<text>") -> ModuleOp:
+    """The module that ``text`` holds, not yet verified; ``name`` stands in errors.
+
+    Constants whose bytes the text leaves out stay unresolved. Raises ModelError with file, line and column.
+    """
+    with typed_errors():
+        return OdcParser(ctx, text, name).parse_module()
+
+
+def write_module(
+    module: Operation,
+    stream: IO[str],
+    *,
+    constants: Constants = "keep",
+    generic: bool = False,
+    locations: bool = True,
+) -> None:
+    """Print ``module`` to ``stream``; ``constants`` says whether bytes of constants follow or are left out.
+
+    Raises ModelError for ``keep`` when a constant's bytes are themselves unknown.
+    """
+    body = StringIO()
+    printer = OdcPrinter(body, generic=generic, locations=locations)
+    printer.print_op(module)
+    for alias, definition in printer.aliases.values():
+        stream.write(f"{alias} = {definition}\n")
+    stream.write(body.getvalue())
+    stream.write("\n")
+    if constants == "keep" and printer.blobs:
+        _write_resources(printer.blobs, stream)
+
+
+def module_text(module: Operation, **options: Any) -> str:
+    """What :func:`write_module` would write, as a string."""
+    text = StringIO()
+    write_module(module, text, **options)
+    return text.getvalue()
+
+
+def _write_resources(blobs: dict[str, Blob], stream: IO[str]) -> None:
+    stream.write(f"\n{{-#\n  external_resources: {{\n    {PROVIDER}: {{\n")
+    separator = ""
+    for digest, blob in blobs.items():
+        stream.write(f'{separator}      {_KEY_PREFIX}{digest}: "0x{_ALIGNMENT.hex()}')
+        stream.write(blob.data.hex())
+        stream.write('"')
+        separator = ",\n"
+    stream.write("\n    }\n  }\n#-}\n")
