@@ -1,0 +1,148 @@
+"""Interpreter of the tensor-level ``npu`` operations: what they mean, by :mod:`odc_mlir.numerics`.
+
+Values are numpy arrays of the tensors' storage types. Run the ``npu`` stage with these functions and the ``circle``
+stage with the host kernels: the results are equal, bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.ir import SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.numerics import convolution, elementwise, lut, pooling
+from odc_mlir.numerics.fixed import Requantizer
+from odc_mlir.numerics.reduction import mean_codes
+from odc_mlir.numerics.softmax import softmax_codes
+from odc_mlir.ops.dtypes import DTYPES
+
+Array = NDArray[Any]
+LARGEST_CODE_DIFFERENCE = 255  # of two 8-bit codes: bounds |x - zero point|
+
+
+def storage(value: SSAValue) -> np.dtype[Any]:
+    """Storage dtype of a tensor value."""
+    return DTYPES[npu.dtype_of(value)].numpy
+
+
+def codes(blob: BlobAttr, dtype: str) -> Array:
+    """The codes that a blob holds, as a flat array."""
+    return np.frombuffer(blob.bytes, DTYPES[dtype].numpy)
+
+
+def _integer(attribute: npu.Int) -> int:
+    return attribute.value.data
+
+
+def _pair(attribute: npu.Ints) -> tuple[int, int]:
+    first, second = attribute.get_values()
+    return first, second
+
+
+@register_impls
+class NpuFunctions(InterpreterFunctions):
+    """One function per operation."""
+
+    @impl(npu.ConstantOp)
+    def run_constant(self, interpreter: Interpreter, op: npu.ConstantOp, args: PythonValues) -> PythonValues:
+        return (codes(op.value, npu.dtype_of(op.output)).reshape(npu.shape_of(op.output)),)
+
+    @impl(npu.ConvOp)
+    def run_conv(self, interpreter: Interpreter, op: npu.ConvOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        dtype = {npu.CodeType.I8: "int8", npu.CodeType.U8: "uint8"}[op.weight_type.data]
+        weights = codes(op.weights, dtype).reshape(op.weight_shape).astype(np.int32) - _integer(op.weight_zero)
+        bias = np.array(op.bias.get_values(), np.int32)
+        scale = Requantizer(
+            np.array(op.multiplier.get_values()),
+            np.array(op.exponent.get_values()),
+            _integer(op.out_zero),
+            _integer(op.act_min),
+            _integer(op.act_max),
+            storage(op.output),
+        )
+
+        def finish(sums: Array) -> Array:
+            return scale(sums + bias)
+
+        top, left, bottom, right = op.pads.get_values()
+        pads = (top, left, bottom, right)
+        window = convolution.Window(_pair(op.kernel), _pair(op.stride), _pair(op.dilation), pads)
+        in_zero, result = _integer(op.in_zero), storage(op.output)
+        if op.depthwise:
+            lines = convolution.depthwise_filter(weights, LARGEST_CODE_DIFFERENCE)
+            return (convolution.depthwise(x, lines, window, in_zero=in_zero, finish=finish, dtype=result),)
+        matrix = convolution.conv_filter(weights, LARGEST_CODE_DIFFERENCE)
+        return (convolution.conv2d(x, matrix, window, in_zero=in_zero, finish=finish, dtype=result),)
+
+    @impl(npu.ElementwiseOp)
+    def run_elementwise(self, interpreter: Interpreter, op: npu.ElementwiseOp, args: PythonValues) -> PythonValues:
+        a, b = args
+        kind, low, high = op.kind.data, _integer(op.act_min), _integer(op.act_max)
+        dtype = str(storage(op.output))
+        zeros = _integer(op.a_zero), _integer(op.b_zero), _integer(op.out_zero)
+        if kind in (npu.ElementwiseKind.MAX, npu.ElementwiseKind.MIN):
+            chosen = np.maximum(a, b) if kind is npu.ElementwiseKind.MAX else np.minimum(a, b)
+            return (np.clip(chosen, low, high).astype(dtype),)
+        assert op.out_scale is not None
+        if kind is npu.ElementwiseKind.MUL:
+            product = elementwise.MulParams(*zeros, *op.out_scale.values, low, high, dtype)
+            return (elementwise.mul_quantized(a, b, product),)
+        assert op.a_scale is not None
+        assert op.b_scale is not None
+        scales = (*op.a_scale.values, *op.b_scale.values, *op.out_scale.values)
+        params = elementwise.AddParams(*zeros, _integer(op.left_shift), *scales, low, high, dtype)
+        combine = elementwise.add_quantized if kind is npu.ElementwiseKind.ADD else elementwise.sub_quantized
+        return (combine(a, b, params),)
+
+    @impl(npu.PoolOp)
+    def run_pool(self, interpreter: Interpreter, op: npu.PoolOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        pool = pooling.max_pool if op.kind.data is npu.PoolKind.MAX else pooling.average_pool
+        top, left, _, _ = op.pads.get_values()
+        _, height, width, _ = npu.shape_of(op.output)
+        low, high = _integer(op.act_min), _integer(op.act_max)
+        return (pool(x, _pair(op.kernel), _pair(op.stride), (top, left), (height, width), low, high),)
+
+    @impl(npu.PadOp)
+    def run_pad(self, interpreter: Interpreter, op: npu.PadOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        top, left, bottom, right = op.pads.get_values()
+        return (np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=_integer(op.zero)),)
+
+    @impl(npu.ReduceOp)
+    def run_reduce(self, interpreter: Interpreter, op: npu.ReduceOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        low, high = _integer(op.act_min), _integer(op.act_max)
+        if op.scale is None:
+            return (np.clip(x.max(axis=(1, 2), keepdims=True), low, high).astype(x.dtype),)
+        zeros = _integer(op.in_zero), _integer(op.out_zero)
+        return (mean_codes(x, (1, 2), *op.scale.values, *zeros, low, high, storage(op.output)),)
+
+    @impl(npu.SoftmaxOp)
+    def run_softmax(self, interpreter: Interpreter, op: npu.SoftmaxOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        return (softmax_codes(x, *op.scale.values, _integer(op.diff_min), storage(op.output)),)
+
+    @impl(npu.LutOp)
+    def run_lut(self, interpreter: Interpreter, op: npu.LutOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        return (lut.apply(codes(op.table, npu.dtype_of(op.output)), x),)
+
+    @impl(npu.ScaleOp)
+    def run_scale(self, interpreter: Interpreter, op: npu.ScaleOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        clamp = _integer(op.act_min), _integer(op.act_max)
+        zeros = _integer(op.in_zero), _integer(op.out_zero)
+        params = elementwise.ScaleParams(*zeros, *op.scale.values, *clamp, str(storage(op.output)))
+        return (elementwise.scale_quantized(x, params),)
+
+    @impl(npu.ReshapeOp)
+    def run_reshape(self, interpreter: Interpreter, op: npu.ReshapeOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        return (x.reshape(npu.shape_of(op.output)),)
