@@ -293,7 +293,7 @@ def transpose_conv2d(
 
 
 def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:
-    """Inputs of ``first..last`` (relative) whose position ``i*stride + offset`` is in ``[0, size)``; those positions."""
+    """Inputs of ``first..last`` whose position ``i*stride + offset`` is in ``[0, size)``, relative; those positions."""
     start = max(first, -(offset // stride))
     stop = min(last, (size - 1 - offset) // stride + 1)
     if stop <= start:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import Requantizer, multiply, quantize_multiplier
+from odc_mlir.numerics.fixed import Requantizer, code_range, multiply, quantize_multiplier
 
 LEFT_SHIFT_8BIT, LEFT_SHIFT_16BIT = 20, 15
 _TABLE_THRESHOLD = 512  # elements from which tabulating all 256 codes is cheaper than scaling each one
@@ -140,3 +140,35 @@ def scale_quantized(x: NDArray[Any], p: ScaleParams) -> NDArray[Any]:
     """Codes of ``x`` at another scale, zero point or dtype, clamped: requantisation and the RELU family."""
     shifted = x.astype(np.int32) - np.int32(p.in_zero)
     return Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)(shifted)
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyParams:
+    """Integers of a leaky rectifier: one scale for values from zero up, one (with alpha) for those below."""
+
+    in_zero: int
+    out_zero: int
+    multiplier: int
+    exponent: int
+    alpha_multiplier: int
+    alpha_exponent: int
+    dtype: str = "int8"
+
+
+def leaky_params(x: Quant, alpha: float, out: Quant, dtype: str) -> LeakyParams:
+    """Parameters of a leaky rectifier; ratios are formed in float32. A negative alpha gives a negative multiplier."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        plain = float(np.float32(x[0]) / np.float32(out[0]))
+        below = float(np.float32(np.float32(x[0]) * np.float32(alpha)) / np.float32(out[0]))
+    q, e = quantize_multiplier(plain)
+    qa, ea = quantize_multiplier(abs(below))
+    return LeakyParams(x[1], out[1], q, e, -qa if below < 0 else qa, ea, dtype)
+
+
+def leaky_quantized(x: NDArray[Any], p: LeakyParams) -> NDArray[Any]:
+    """Codes of ``x`` where it is positive, else of ``alpha * x``."""
+    shifted = x.astype(np.int32) - np.int32(p.in_zero)
+    above = multiply(shifted, p.multiplier, p.exponent).astype(np.int64)
+    below = multiply(shifted, abs(p.alpha_multiplier), p.alpha_exponent).astype(np.int64)
+    codes = np.where(shifted >= 0, above, -below if p.alpha_multiplier < 0 else below) + p.out_zero
+    return np.asarray(np.clip(codes, *code_range(p.dtype)), p.dtype)

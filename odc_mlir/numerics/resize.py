@@ -1,0 +1,117 @@
+"""Image resizing over NHWC tensors: nearest neighbour, and bilinear in float32 or 10-bit fixed point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import round_half_away
+
+Pair = tuple[int, int]
+
+_BLOCK_ELEMENTS = 1 << 18
+_ONE = 1 << 10  # 1.0 in the fixed-point positions
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Per result position of one axis: the two source positions and the weight of the second."""
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    fraction: NDArray[Any]
+
+
+def nearest_positions(size: int, output: int, align_corners: bool, half_pixel: bool) -> NDArray[np.int64]:
+    """Source position of each of ``output`` results along an axis of ``size`` elements."""
+    index = np.arange(output, dtype=np.float32)
+    offset = np.float32(0.5 if half_pixel else 0.0)
+    position = (index + offset) * _ratio(size, output, align_corners)
+    whole = round_half_away(position) if align_corners else np.floor(position.astype(np.float64))
+    return np.clip(whole.astype(np.int64), 0, size - 1)
+
+
+def _ratio(size: int, output: int, align_corners: bool) -> np.float32:
+    """Source elements per result, as float32."""
+    if align_corners and output > 1:
+        return np.float32(np.float32(size - 1) / np.float32(output - 1))
+    return np.float32(np.float32(size) / np.float32(output))
+
+
+def resize_nearest(x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool) -> NDArray[Any]:
+    """``[N, H, W, C]`` to ``[N, *output, C]`` of the same dtype."""
+    rows = nearest_positions(x.shape[1], output[0], align_corners, half_pixel)
+    columns = nearest_positions(x.shape[2], output[1], align_corners, half_pixel)
+    return np.ascontiguousarray(x[:, rows[:, None], columns[None, :]])
+
+
+def _float_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Line:
+    index = np.arange(output, dtype=np.float32)
+    scale = _ratio(size, output, align_corners)
+    position = (index + np.float32(0.5)) * scale - np.float32(0.5) if half_pixel else index * scale
+    low = np.maximum(np.floor(position), 0).astype(np.int64)
+    high = np.minimum(np.ceil(position), size - 1).astype(np.int64)
+    low = np.minimum(low, size - 1)
+    return _Line(low, high, position - low.astype(np.float32))
+
+
+def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Line:
+    if align_corners and output > 1:
+        scale = (_ONE * (size - 1) + (output - 1) // 2) // (output - 1)
+    else:
+        scale = (_ONE * size + output // 2) // output
+    position = np.arange(output, dtype=np.int64) * scale
+    if half_pixel:
+        position += scale // 2 - _ONE // 2
+    low = np.minimum(np.maximum(_truncated(position), 0), size - 1)
+    high = np.maximum(np.minimum(_truncated(position + _ONE - 1), size - 1), 0)
+    return _Line(low, high, position - _ONE * low)
+
+
+def _truncated(position: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``position / 1024``, truncated toward zero."""
+    return np.asarray(np.sign(position) * (np.abs(position) // _ONE))
+
+
+def _weighted(x: NDArray[Any], row: _Line, column: _Line, one: Any, dtype: type) -> NDArray[Any]:
+    """Sum of the four neighbours times their weights, in ``dtype``; terms are added in the reference's order."""
+    wy: NDArray[Any] = row.fraction[:, None, None].astype(dtype)
+    wx: NDArray[Any] = column.fraction[None, :, None].astype(dtype)
+
+    def pixels(rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
+        return x[:, rows[:, None], columns[None, :]].astype(dtype)
+
+    total: NDArray[Any] = pixels(row.low, column.low) * (one - wy) * (one - wx)
+    total += pixels(row.high, column.low) * wy * (one - wx)
+    total += pixels(row.low, column.high) * (one - wy) * wx
+    total += pixels(row.high, column.high) * wy * wx
+    return total
+
+
+def resize_bilinear(x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool) -> NDArray[Any]:
+    """``[N, H, W, C]`` to ``[N, *output, C]`` of the same dtype.
+
+    float32 and uint8 interpolate in float32 (uint8 adds 0.5 and truncates); signed codes use 10-bit positions and
+    round the sum half away from zero.
+    """
+    fixed = x.dtype.kind == "i"
+    line = _fixed_line if fixed else _float_line
+    rows = line(x.shape[1], output[0], align_corners, half_pixel)
+    columns = line(x.shape[2], output[1], align_corners, half_pixel)
+    out = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
+    step = max(1, _BLOCK_ELEMENTS // max(1, x.shape[0] * output[1] * x.shape[3]))
+    for y in range(0, output[0], step):
+        part = _Line(rows.low[y : y + step], rows.high[y : y + step], rows.fraction[y : y + step])
+        if fixed:
+            total = _weighted(x, part, columns, _ONE, np.int64)
+            half = np.where(total > 0, 1 << 19, -(1 << 19))
+            total = np.sign(total + half) * (np.abs(total + half) >> 20)
+        else:
+            total = _weighted(x, part, columns, np.float32(1), np.float32)
+            if x.dtype.kind == "u":
+                total += np.float32(0.5)
+        out[:, y : y + step] = total.astype(x.dtype)
+    return out

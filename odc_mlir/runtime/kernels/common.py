@@ -1,0 +1,112 @@
+"""What kernels share: operand access, scales, fused activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.errors import InputError, UnsupportedError
+from odc_mlir.numerics.fixed import activation_bounds, activation_range
+from odc_mlir.ops.spec import Array, Node, TensorInfo
+
+Fetch = Callable[[Sequence[Array | None]], Array]
+Clamp = Callable[[Array], Array]
+
+EIGHT_BIT = ("int8", "uint8")
+FIXED_SHAPE_HINT = "feed inputs of the size that the model was made for"
+
+
+def fetch(node: Node, index: int) -> Fetch:
+    """How to get operand ``index`` at run time: the constant, decoded once, or the array passed in."""
+    info = node.operand(index)
+    if info.is_const:
+        constant = info.array()
+        return lambda _: constant
+
+    def passed(operands: Sequence[Array | None]) -> Array:
+        array = operands[index]
+        if array is None:
+            raise input_error(node, f"operand {index} ({node.spec.operand_name(index)}) has no value")
+        return array
+
+    return passed
+
+
+def input_error(node: Node, message: str) -> InputError:
+    """An InputError that names the operator."""
+    return InputError(message, op=node.spec.name, tensor=node.name, hint=FIXED_SHAPE_HINT)
+
+
+def unsupported(node: Node, message: str) -> UnsupportedError:
+    """An UnsupportedError that names the operator."""
+    return UnsupportedError(message, op=node.spec.name, tensor=node.name)
+
+
+def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
+    """(scale, zero point) of a per-tensor quantised tensor; raises ModelError where they cannot be used."""
+    quant = info.quant
+    if quant is None:
+        raise node.error(f"{info.dtype} tensor {info.name!r} has no scale", hint="quantise the model again")
+    if not quant.per_tensor or len(quant.zero_points) != 1:
+        raise node.error(f"tensor {info.name!r} has {len(quant.scales)} scales; one is allowed here")
+    check_scales(node, info, quant.scales)
+    low, high = info.info.range
+    if not low <= quant.zero_point <= high:
+        raise node.error(f"zero point {quant.zero_point} of {info.name!r} is outside {info.dtype}'s {low} to {high}")
+    return quant.scale, quant.zero_point
+
+
+def check_scales(node: Node, info: TensorInfo, scales: Sequence[float]) -> None:
+    """Raises ModelError unless every scale is positive and finite."""
+    for scale in scales:
+        if not 0 < scale < math.inf:
+            raise node.error(f"scale {scale} of tensor {info.name!r} must be positive and finite")
+
+
+def fused_activation(node: Node) -> str:
+    """Name of the fused activation, ``none`` for operators without one."""
+    return str(node.options.get("fused_activation_function", "none"))
+
+
+def activation_codes(node: Node, info: TensorInfo) -> tuple[int, int]:
+    """Code range that the fused activation allows for quantised result ``info``."""
+    scale, zero_point = scale_of(node, info)
+    return activation_range(fused_activation(node), info.info.numpy, scale, zero_point)
+
+
+def real_clamp(node: Node) -> Clamp | None:
+    """The fused activation on real values or plain integers, in place; None where there is none to apply."""
+    activation = fused_activation(node)
+    least, most = activation_bounds(activation)
+    if activation == "tanh":
+        return lambda x: np.tanh(x, out=x)
+    if least is None and most is None:
+        return None
+
+    def clamp(x: Array) -> Array:
+        kind = x.dtype.type
+        if least is not None:
+            np.maximum(x, kind(least), out=x)
+        if most is not None:
+            np.minimum(x, kind(most), out=x)
+        return x
+
+    return clamp
+
+
+def ints(array: Array) -> tuple[int, ...]:
+    """An operand that holds sizes, axes or positions, as Python integers."""
+    return tuple(int(v) for v in np.asarray(array).ravel())
+
+
+def by_dtype(node: Node, info: TensorInfo, table: dict[str, Any]) -> Any:
+    """The entry for an element type; raises UnsupportedError for one that is not there."""
+    try:
+        return table[info.dtype]
+    except KeyError:
+        raise unsupported(
+            node, f"element type {info.dtype} is not supported; supported are {', '.join(table)}"
+        ) from None

@@ -1,0 +1,143 @@
+"""Convolutions: CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from odc_mlir.numerics.convolution import (
+    ConvFilter,
+    DepthwiseFilter,
+    Window,
+    conv2d,
+    conv_filter,
+    depthwise,
+    depthwise_filter,
+    transpose_conv2d,
+    transpose_filter,
+)
+from odc_mlir.ops.infer.common import check_elements
+from odc_mlir.ops.infer.convolution import groups_of, transposed_options
+from odc_mlir.ops.infer.geometry import WindowOptions, axis_window, positive, transposed_pad, window_options
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import fetch, input_error, ints
+from odc_mlir.runtime.kernels.sums import accumulation, bias_of, centred
+
+Filter = TypeVar("Filter")
+
+
+def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Callable[[Sequence[Array | None]], Filter]:
+    """The prepared filter in operand ``index``: made once from a constant, else in each run."""
+    values = fetch(node, index)
+    if node.operand(index).is_const:
+        ready = prepare(values(()))
+        return lambda _: ready
+    return lambda operands: prepare(values(operands))
+
+
+def image(node: Node, x: Array) -> Array:
+    """``x``, refused unless it is ``[N, H, W, C]``."""
+    if x.ndim != 4:
+        raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 4")
+    return x
+
+
+def placed_window(node: Node, options: WindowOptions, kernel: tuple[int, int], x: Array, channels: int) -> Window:
+    """The window over input ``x``, padded as its size asks for; a result that is too large is refused."""
+    rows, columns = (
+        axis_window(node, name, x.shape[1 + i], kernel[i], options.stride[i], options.dilation[i], options.padding)
+        for i, name in enumerate(("height", "width"))
+    )
+    check_elements(node, (x.shape[0], rows.output, columns.output, channels), node.results[0].dtype)
+    pads = (rows.before, columns.before, rows.after, columns.after)
+    return Window(kernel, options.stride, options.dilation, pads)
+
+
+def conv_2d(node: Node) -> Execute:
+    """``x [N, H, W, C]``, filter ``[O, kh, kw, C/groups]``, bias ``[O]`` to ``[N, OH, OW, O]``."""
+    x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
+    options, x_of = window_options(node), fetch(node, 0)
+    how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])
+
+    def prepare(values: Array) -> tuple[Array, dict[int, ConvFilter]]:
+        for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
+            positive(node, f"the filter's {name}", size)
+        return centred(node, w_info, values, 0), {}
+
+    filter_of = prepared(node, 1, prepare)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = image(node, x_of(operands))
+        weights, by_groups = filter_of(operands)
+        groups = groups_of(node, x.shape[3], weights.shape)
+        if groups not in by_groups:
+            by_groups[groups] = conv_filter(weights, how.largest, groups=groups, sums=how.sums)
+        ready = by_groups[groups]
+        window = placed_window(node, options, ready.kernel, x, ready.out_channels)
+        finish = how.finish(bias_of(operands, bias_info, 2))
+        return [conv2d(x, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)]
+
+    return execute
+
+
+def depthwise_conv_2d(node: Node) -> Execute:
+    """``x [N, H, W, C]``, filter ``[1, kh, kw, C*M]``, bias ``[C*M]`` to ``[N, OH, OW, C*M]``."""
+    x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
+    options, x_of = window_options(node), fetch(node, 0)
+    how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[3])
+
+    def prepare(values: Array) -> DepthwiseFilter:
+        for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
+            positive(node, f"the filter's {name}", size)
+        return depthwise_filter(centred(node, w_info, values, 3)[0], how.largest, sums=how.sums)
+
+    filter_of = prepared(node, 1, prepare)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = image(node, x_of(operands))
+        ready = filter_of(operands)
+        channels = ready.weights.shape[2]
+        if x.shape[3] < 1 or channels % x.shape[3]:
+            raise input_error(node, f"the input has {x.shape[3]} channels, the filter {channels}")
+        window = placed_window(node, options, ready.kernel, x, channels)
+        finish = how.finish(bias_of(operands, bias_info, 2))
+        return [depthwise(x, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)]
+
+    return execute
+
+
+def transpose_conv(node: Node) -> Execute:
+    """Result shape, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``, bias ``[O]`` to ``[N, OH, OW, O]``."""
+    w_info, x_info, bias_info = node.operand(1), node.operand(2), node.optional(3)
+    (stride, padding), x_of, shape_of = transposed_options(node), fetch(node, 2), fetch(node, 0)
+    how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])
+
+    def prepare(values: Array) -> ConvFilter:
+        for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
+            positive(node, f"the filter's {name}", size)
+        return transpose_filter(centred(node, w_info, values, 0), how.largest, sums=how.sums)
+
+    filter_of = prepared(node, 1, prepare)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, wanted = image(node, x_of(operands)), ints(shape_of(operands))
+        ready = filter_of(operands)
+        if x.shape[3] != ready.in_channels:
+            raise input_error(node, f"the input has {x.shape[3]} channels, the filter {ready.in_channels}")
+        if len(wanted) != 4 or min(wanted[1:3]) < 1:
+            raise input_error(node, f"the result's shape {list(wanted)} must have 4 positive sizes")
+        height, width = wanted[1:3]
+        check_elements(node, (x.shape[0], height, width, ready.out_channels), "float32")
+        pads = (
+            transposed_pad(x.shape[1], ready.kernel[0], stride[0], padding, height),
+            transposed_pad(x.shape[2], ready.kernel[1], stride[1], padding, width),
+        )
+        sums = transpose_conv2d(x, ready, stride, pads, (height, width), in_zero=how.in_zero)
+        finish = how.finish(bias_of(operands, bias_info, 3))
+        flat = sums.reshape(-1, ready.out_channels)
+        done = flat if finish is None else finish(flat)
+        return [np.asarray(done, how.out_dtype).reshape(sums.shape)]
+
+    return execute

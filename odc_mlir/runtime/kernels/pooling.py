@@ -1,0 +1,48 @@
+"""Pooling: AVERAGE_POOL_2D, MAX_POOL_2D."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odc_mlir.numerics.fixed import activation_bounds
+from odc_mlir.numerics.pooling import average_pool, max_pool
+from odc_mlir.ops.infer.geometry import axis_window, window_options
+from odc_mlir.ops.infer.pooling import pool_window
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import activation_codes, fetch, fused_activation, unsupported
+from odc_mlir.runtime.kernels.convolution import image
+
+Compute = Callable[..., Array]
+
+
+def _pool(node: Node, compute: Compute) -> Execute:
+    options, kernel, x_of = window_options(node, dilated=False), pool_window(node), fetch(node, 0)
+    low: float | None
+    high: float | None
+    if node.results[0].dtype == "float32":
+        if fused_activation(node) == "tanh":
+            raise unsupported(node, "a pool with a fused tanh is not supported")
+        low, high = activation_bounds(fused_activation(node))
+    else:
+        low, high = activation_codes(node, node.results[0])
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = image(node, x_of(operands))
+        rows, columns = (
+            axis_window(node, name, x.shape[1 + i], kernel[i], options.stride[i], 1, options.padding)
+            for i, name in enumerate(("height", "width"))
+        )
+        output = (rows.output or 0, columns.output or 0)
+        return [compute(x, kernel, options.stride, (rows.before, columns.before), output, low, high)]
+
+    return execute
+
+
+def average_pool_2d(node: Node) -> Execute:
+    """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
+    return _pool(node, average_pool)
+
+
+def max_pool_2d(node: Node) -> Execute:
+    """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
+    return _pool(node, max_pool)
