@@ -26,7 +26,7 @@ from odc_mlir.dialects.circle_attributes import (
     QuantRecord,
     TensorAttr,
 )
-from odc_mlir.dialects.circle_ops import RECORD_NAMES, CircleOp, op_class, operator_names
+from odc_mlir.dialects.circle_ops import RECORD_NAMES, CircleOp, has_operator, op_class, operator_names
 from odc_mlir.dialects.circle_options import SymbolOption
 from odc_mlir.dialects.circle_types import TensorFacts, axis_mismatch, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_values import pack_values, parse_values, values_text
@@ -47,6 +47,7 @@ __all__ = [
     "TensorAttr",
     "UndefinedOp",
     "VariableOp",
+    "find_operation",
     "has_unresolved_operand",
     "info_of",
     "node_of",
@@ -265,12 +266,24 @@ def _text(message: str, op: Operation) -> str:
     return str(ModelError(message, op=kind, tensor=op_name(op)))
 
 
+def find_operation(name: str) -> type[Operation] | None:
+    """The class of the operation called ``circle.<mnemonic>``, None where there is none."""
+    mnemonic = name.removeprefix("circle.")
+    if (own := next((cls for cls in _OWN_OPERATIONS if cls.name == name), None)) is not None:
+        return own
+    operator = mnemonic.upper()
+    return op_class(operator) if mnemonic == operator.lower() and has_operator(operator) else None
+
+
+_OWN_OPERATIONS: tuple[type[Operation], ...] = (ConstOp, NoneOp, UndefinedOp, VariableOp)
+
+
 class CircleDialect(Dialect):
     """The dialect object; its operator classes come into being when they are listed."""
 
     @property
     def operations(self) -> Iterator[type[Operation]]:
-        yield from (ConstOp, NoneOp, UndefinedOp, VariableOp)
+        yield from _OWN_OPERATIONS
         yield from (op_class(name) for name in operator_names())
 
 

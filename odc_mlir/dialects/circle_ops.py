@@ -235,12 +235,17 @@ def spec_of(name: str) -> OpSpec:
     """The table's entry for ``name``, or one without rules for an operator that only the schema has."""
     if (spec := all_specs().get(name)) is not None:
         return spec
-    if name not in circle_schema().operators.codes and not name.startswith(_NEWER):
+    if not has_operator(name):
         from odc_mlir.ops import get
 
         return get(name)  # raises the one error for unknown operators
     anything = (Operand("tensors", optional=True, variadic=True),)
     return OpSpec(name, anything, anything, options=_options_table(name), traits=frozenset())
+
+
+def has_operator(name: str) -> bool:
+    """Whether ``name`` is an operator of the table, of the schema, or a numbered one of a newer schema."""
+    return name in all_specs() or name in circle_schema().operators.codes or name.startswith(_NEWER)
 
 
 def operator_names() -> tuple[str, ...]:
@@ -281,4 +286,4 @@ def _traits(spec: OpSpec) -> tuple[OpTrait, ...]:
     return (Pure(),) if Trait.PURE in spec.traits else ()
 
 
-__all__ = ["RECORD_NAMES", "CircleOp", "op_class", "operator_names", "spec_of"]
+__all__ = ["RECORD_NAMES", "CircleOp", "has_operator", "op_class", "operator_names", "spec_of"]

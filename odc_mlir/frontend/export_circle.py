@@ -1,0 +1,258 @@
+"""The ``circle`` dialect back to model records: ``export_model``.
+
+The reverse of :mod:`.import_circle`. Segments are written as the operators of their circle body, in order, so that the
+operators of one segment follow each other and the file can be run by any Circle reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, NoneType, StringAttr, SymbolRefAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from odc_mlir.dialects.circle import (
+    BlobAttr,
+    CircleOp,
+    ConstOp,
+    NoneOp,
+    TensorAttr,
+    UndefinedOp,
+    VariableOp,
+    tensor_facts,
+)
+from odc_mlir.dialects.circle_options import RECORD_NAMES, ListOption, SymbolOption
+from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
+from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.frontend.records import quantization_of, sparsity_record
+from odc_mlir.ops.spec import Shape
+from odc_mlir.support.blob import Blob
+from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.locations import value_name
+
+STAGE = "export"
+
+OperatorIndices = dict[Operation, tuple[int, int]]
+"""Where each operation of the module is in the file: (subgraph, operator)."""
+
+
+def export_model(module: ModuleOp) -> Model:
+    """The records of a module in the ``circle`` dialect, segments included.
+
+    Raises ModelError for IR that is no Circle model and UnsupportedError for one of a newer schema than ours.
+    """
+    return export_with_operators(module)[0]
+
+
+def export_with_operators(module: ModuleOp) -> tuple[Model, OperatorIndices]:
+    """The records of a module, and where each of its operators (inside segments too) is in them."""
+    with typed_errors(STAGE):
+        unknown = module.attributes.get("circle.unknown")
+        if isinstance(unknown, ArrayAttr):
+            raise UnsupportedError(f"the model is of a newer schema: {', '.join(item.data for item in unknown)}")
+        return _Exporter(module).model()
+
+
+def subgraph_name(function: FuncOp) -> str | None:
+    """The subgraph's own name, from which the function's symbol may differ."""
+    if "circle.unnamed" in function.attributes:
+        return None
+    name = function.attributes.get("circle.name")
+    return name.data if isinstance(name, StringAttr) else function.sym_name.data
+
+
+class _Exporter:
+    """What subgraphs share: buffers, the index of each function, the map from operations to records."""
+
+    def __init__(self, module: ModuleOp) -> None:
+        self.module = module
+        self.functions = [self._function(op) for op in module.body.block.ops]
+        self.subgraphs = {function.sym_name.data: index for index, function in enumerate(self.functions)}
+        self.has_rank = "circle.has_rank" in module.attributes
+        self.buffers: list[memoryview] = [EMPTY]
+        self.buffer_of: dict[Blob, int] = {}
+        self.operators: OperatorIndices = {}
+
+    @staticmethod
+    def _function(op: Operation) -> FuncOp:
+        if not isinstance(op, FuncOp) or op.is_declaration:
+            raise ModelError(f"a module to export holds functions with bodies only, found {op.name}")
+        return op
+
+    def buffer(self, blob: Blob) -> int:
+        """The index of a blob's buffer; equal blobs share it, and the first buffer is the empty one."""
+        if blob.size == 0:
+            return 0
+        if blob not in self.buffer_of:
+            self.buffer_of[blob] = len(self.buffers)
+            self.buffers.append(blob.data)
+        return self.buffer_of[blob]
+
+    def symbol(self, name: str) -> int:
+        if name not in self.subgraphs:
+            raise ModelError(f"@{name} is no function of this module")
+        return self.subgraphs[name]
+
+    def model(self) -> tuple[Model, OperatorIndices]:
+        subgraphs = [_SubgraphExporter(self, index).subgraph() for index in range(len(self.functions))]
+        attributes = self.module.attributes
+        version, description = attributes.get("circle.version"), attributes.get("circle.description")
+        model = Model(
+            schema="circle",
+            version=version.value.data if isinstance(version, IntegerAttr) else 0,
+            description=description.data if isinstance(description, StringAttr) else None,
+            subgraphs=subgraphs,
+            metadata=[
+                (entry["name"].data, self.buffer(entry["data"].data)) for entry in self._entries("circle.metadata")
+            ],
+            metadata_buffer=tuple(self.buffer(blob.data) for blob in self._list("circle.metadata_buffer")),
+            signatures=[self._signature(entry, subgraphs) for entry in self._entries("circle.signatures")],
+        )
+        model.buffers = self.buffers
+        return model, self.operators
+
+    def _list(self, name: str) -> Iterable[Any]:
+        attribute = self.module.attributes.get(name)
+        return attribute if isinstance(attribute, ArrayAttr) else ()
+
+    def _entries(self, name: str) -> Iterable[Mapping[str, Any]]:
+        for entry in self._list(name):
+            if not isinstance(entry, DictionaryAttr):
+                raise ModelError(f"{name} must hold dictionaries, found {entry}")
+            yield entry.data
+
+    def _signature(self, entry: Mapping[str, Any], subgraphs: Sequence[SubGraph]) -> Signature:
+        reference: SymbolRefAttr = entry["subgraph"]
+        index = self.symbol(reference.root_reference.data)
+        graph = subgraphs[index]
+        return Signature(
+            entry["key"].data,
+            index,
+            {name.data: graph.inputs[position.value.data] for name, position in entry["inputs"]},
+            {name.data: graph.outputs[position.value.data] for name, position in entry["outputs"]},
+        )
+
+
+class _SubgraphExporter:
+    """Writes one function: a tensor per value in the order of definition, an operator per operation."""
+
+    def __init__(self, exporter: _Exporter, index: int) -> None:
+        self.exporter = exporter
+        self.index = index
+        self.function = exporter.functions[index]
+        self.tensors: list[Tensor] = []
+        self.operators: list[Operator] = []
+        self.indices: dict[SSAValue, int] = {}
+        self.described: dict[Attribute, int] = {}
+
+    def subgraph(self) -> SubGraph:
+        function = self.function
+        variables = function.attributes.get("circle.variable_inputs")
+        variable = {p.value.data for p in variables} if isinstance(variables, ArrayAttr) else set()
+        for position, argument in enumerate(function.args):
+            self._tensor(argument, is_variable=position in variable)
+        outputs = self._block(function.body.block)
+        return SubGraph(
+            name=subgraph_name(function),
+            tensors=self.tensors,
+            inputs=tuple(self.indices[argument] for argument in function.args),
+            outputs=outputs,
+            operators=self.operators,
+        )
+
+    def _block(self, block: Block) -> tuple[int, ...]:
+        """Write the operations of a block; returns the tensors that its terminator names."""
+        for op in block.ops:
+            if isinstance(op, ReturnOp | YieldOp):
+                return tuple(self.indices[operand] for operand in op.operands)
+            self._operation(op)
+        raise ModelError(f"@{self.function.sym_name.data} has no terminator")
+
+    def _operation(self, op: Operation) -> None:
+        if isinstance(op, CircleOp):
+            self._operator(op)
+        elif isinstance(op, ConstOp):
+            sparsity = None if op.sparsity is None else sparsity_record(op.sparsity)
+            self._tensor(op.result, buffer=self.exporter.buffer(op.blob), sparsity=sparsity)
+        elif isinstance(op, VariableOp):
+            self._tensor(op.result, is_variable=True)
+        elif isinstance(op, UndefinedOp):
+            self._tensor(op.result)
+        elif isinstance(op, NoneOp):
+            self.indices[op.result] = LEFT_OUT
+        elif isinstance(op, SegmentOp):
+            block = op.circle_block
+            for argument, operand in zip(block.args, op.operands, strict=True):
+                self.indices[argument] = self.indices[operand]
+            for result, index in zip(op.results, self._block(block), strict=True):
+                self.indices[result] = index
+        else:
+            raise ModelError(f"{op.name} is no operation of a Circle model")
+
+    def _operator(self, op: CircleOp) -> None:
+        inputs = tuple(self.indices[operand] for operand in op.operands)
+        outputs = tuple(self._tensor(result) for result in op.results)
+        self.exporter.operators[op] = (self.index, len(self.operators))
+        options = {name: self._option(op, name) for name in op.properties if name not in RECORD_NAMES}
+        table = op.option("options_table")
+        custom = op.properties.get("custom_options")
+        self.operators.append(
+            Operator(
+                name=op.SPEC.name,
+                version=op.option("version") or 1,
+                custom_code=op.option("custom_code") or "",
+                inputs=inputs,
+                outputs=outputs,
+                options_type=op.SPEC.options if table is None else None if table == "none" else table,
+                options=options if table is None else default_options(None if table == "none" else table),
+                custom_options=custom.bytes if isinstance(custom, BlobAttr) else EMPTY,
+                mutating_variable_inputs=op.option("mutating_variable_inputs") or (),
+                intermediates=tuple(self._described(item) for item in op.option("intermediates") or ()),
+            )
+        )
+
+    def _option(self, op: CircleOp, name: str) -> Any:
+        option, value = op.OPTIONS[name], op.option(name)
+        if isinstance(option, SymbolOption):
+            return self.exporter.symbol(value)
+        if isinstance(option, ListOption) and isinstance(option.element, SymbolOption):
+            return tuple(self.exporter.symbol(symbol) for symbol in value)
+        return value
+
+    def _tensor(self, value: SSAValue, **fields: Any) -> int:
+        self.indices[value] = index = self._add(value_name(value), value.type, **fields)
+        return index
+
+    def _add(self, name: str, type: Attribute, **fields: Any) -> int:
+        facts = tensor_facts(type)
+        quantization = quantization_of(facts, self._described)
+        shape, signature = _file_shape(facts.shape)
+        tensor = Tensor(name, facts.dtype, shape, signature, quantization=quantization, **fields)
+        tensor.has_rank = self.exporter.has_rank and shape is not None
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def _described(self, attribute: Attribute) -> int:
+        """The tensor of a ``#circle.tensor``; ``none`` stands for a left-out one."""
+        if isinstance(attribute, NoneType):
+            return LEFT_OUT
+        if not isinstance(attribute, TensorAttr):
+            raise ModelError(f"expected a #circle.tensor, found {attribute}")
+        if attribute not in self.described:
+            contents = attribute.contents
+            buffer = self.exporter.buffer(contents.data) if isinstance(contents, BlobAttr) else 0
+            self.described[attribute] = self._add(attribute.tensor_name.data, attribute.type, buffer=buffer)
+        return self.described[attribute]
+
+
+def _file_shape(shape: Shape | None) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Shape and signature as files have them: unknown dimensions are 1 in the shape and -1 in the signature."""
+    if shape is None:
+        return None, None
+    if None not in shape:
+        return tuple(dim for dim in shape if dim is not None), None
+    return tuple(1 if dim is None else dim for dim in shape), tuple(-1 if dim is None else dim for dim in shape)

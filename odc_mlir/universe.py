@@ -1,0 +1,92 @@
+"""What we add to xDSL: dialects, passes and targets by name, each imported when it is first used.
+
+``UNIVERSE`` is what a stock ``xdsl-opt`` finds through the ``xdsl.universe`` entry point; ``make_context`` is the
+context that our own tools parse and run passes with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
+
+from xdsl.context import Context
+from xdsl.ir import Dialect, Operation
+from xdsl.universe import Universe
+from xdsl.utils.target import Target
+
+from odc_mlir import transforms
+
+_DIALECTS = MappingProxyType({"circle": "Circle", "npu": "dialect", "odc": "Odc", "quant": "Quant"})
+_TARGETS = MappingProxyType({"npu-listing": "odc_mlir.emitter.npu_listing:NpuListingTarget"})
+
+
+def _dialect(name: str) -> Callable[[], Dialect]:
+    def load() -> Dialect:
+        found: Dialect | Callable[[], Dialect] = getattr(import_module(f"odc_mlir.dialects.{name}"), _DIALECTS[name])
+        return found if isinstance(found, Dialect) else found()
+
+    return load
+
+
+def _target(reference: str) -> Callable[[], type[Target]]:
+    def load() -> type[Target]:
+        module, _, attribute = reference.partition(":")
+        found: type[Target] = getattr(import_module(module), attribute)
+        return found
+
+    return load
+
+
+ALL_DIALECTS: Mapping[str, Callable[[], Dialect]] = {name: _dialect(name) for name in _DIALECTS}
+ALL_TARGETS: Mapping[str, Callable[[], type[Target]]] = {name: _target(place) for name, place in _TARGETS.items()}
+
+UNIVERSE = Universe(
+    all_dialects=dict(ALL_DIALECTS), all_passes=dict(transforms.all_passes()), all_targets=dict(ALL_TARGETS)
+)
+
+
+class OdcContext(Context):
+    """A context that makes the classes of the ``circle`` dialect's operators one by one, when text names them."""
+
+    def clone(self) -> OdcContext:
+        return OdcContext(
+            self.allow_unregistered,
+            self._loaded_dialects.copy(),
+            self._loaded_ops.copy(),
+            self._loaded_attrs.copy(),
+            self._loaded_types.copy(),
+            self._registered_dialects.copy(),
+        )
+
+    def load_registered_dialect(self, name: str) -> None:
+        if name != "circle":
+            super().load_registered_dialect(name)
+            return
+        from odc_mlir.dialects.circle import Circle
+
+        self._loaded_dialects[name] = Circle
+        for attribute in Circle.attributes:
+            self.load_attr_or_type(attribute)
+
+    def get_optional_op(self, name: str, *, dialect_stack: Sequence[str] = ()) -> type[Operation] | None:
+        if name.startswith("circle.") and name not in self._loaded_ops:
+            from odc_mlir.dialects.circle import find_operation
+
+            if (found := find_operation(name)) is not None:
+                self.load_op(found)
+        return super().get_optional_op(name, dialect_stack=dialect_stack)
+
+
+def make_context(*, allow_unregistered: bool = False) -> OdcContext:
+    """A context with our dialects and those of xDSL's that our text uses, none of them loaded yet."""
+    context = OdcContext(allow_unregistered=allow_unregistered)
+    for name, load in {**_xdsl_dialects(), **ALL_DIALECTS}.items():
+        context.register_dialect(name, load)
+    return context
+
+
+def _xdsl_dialects() -> Mapping[str, Callable[[], Dialect]]:
+    from xdsl.dialects import get_all_dialects
+
+    return get_all_dialects()
