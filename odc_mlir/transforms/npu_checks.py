@@ -185,6 +185,8 @@ def weights(node: Node, _: Limits) -> str | None:
         return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
     if filters.quant is None:
         return f"{filters.name!r} has no scale"
+    if filters.data is not None and filters.data.nbytes != math.prod(filters.static_shape):
+        return f"{filters.name!r} is stored sparse"
     zero_points = set(filters.quant.zero_points)
     if len(zero_points) > 1:
         return f"{filters.name!r} has {len(zero_points)} different zero points"

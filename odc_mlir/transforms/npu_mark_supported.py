@@ -23,6 +23,7 @@ from xdsl.passes import ModulePass
 from odc_mlir import targets
 from odc_mlir.dialects.circle import node_of
 from odc_mlir.dialects.odc import target_of
+from odc_mlir.errors import CompileError
 from odc_mlir.transforms.npu_checks import Limits
 from odc_mlir.transforms.npu_rules import verdict
 from odc_mlir.transforms.placement import functions, operators, place_on_host, place_on_npu
@@ -35,17 +36,15 @@ class NpuMarkSupportedPass(ModulePass):
     name = "npu-mark-supported"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        chosen = target_of(op)
-        if chosen is None:
-            for item in operators(op):
-                place_on_host(item, "target: none was chosen")
-            return
-        target = targets.load(chosen.target)
-        limits = Limits(target, chosen.sram_limit or target.sram.capacity_bytes, chosen.numerics)
+        choice = target_of(op)
+        if choice is None:
+            raise CompileError("no target is chosen", hint="run odc-set-target first")
+        target = targets.load(choice.target)
+        limits = Limits(target, choice.sram_limit or target.sram.capacity_bytes, choice.numerics)
         for index, function in enumerate(functions(op)):
             for item in operators(function):
                 if index > 0:
-                    place_on_host(item, f"function: {function.sym_name.data} is called by control flow")
+                    place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
                     continue
                 result = verdict(node_of(item), limits)
                 if result.supported:

@@ -1,0 +1,53 @@
+"""``odc-set-target``: write down once what the module is compiled for; every later pass reads it there.
+
+After: the module has ``odc.target = #odc.target<"npu-256", memory = flash, prefer = performance, numerics = fixed>``.
+
+Refuses a target that is unknown or malformed, words that are no choice, and an SRAM limit above the target's capacity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from odc_mlir import targets
+from odc_mlir.dialects.odc import TARGET, WORDS, TargetAttr, TargetChoice
+from odc_mlir.errors import OptionError
+
+
+@dataclass(frozen=True)
+class OdcSetTargetPass(ModulePass):
+    """Choose the target; see the module's text."""
+
+    name = "odc-set-target"
+
+    target: str = "npu-256"
+    """A shipped target's name or the path of a .toml file."""
+
+    memory: str = "flash"
+    """Where constants are at run time: flash (off-chip) or sram."""
+
+    prefer: str = "performance"
+    """What to optimise: performance, memory or compile-time."""
+
+    sram_limit: int | None = None
+    """Most bytes of SRAM that activations and staged constants may take; default: all there is."""
+
+    numerics: str = "fixed"
+    """Requantisation of fully connected layers: fixed (multipliers, as TFLite up to 2.19) or litert (host only)."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        op.attributes[TARGET] = TargetAttr(self.choice())
+
+    def choice(self) -> TargetChoice:
+        """The options as the attribute holds them; raises OptionError or TargetError for one that is not allowed."""
+        for field, words in WORDS.items():
+            if (value := getattr(self, field)) not in words:
+                raise OptionError(f"{field} is {value!r}, allowed: {', '.join(words)}")
+        capacity = targets.load(self.target).sram.capacity_bytes
+        if self.sram_limit is not None and not 0 < self.sram_limit <= capacity:
+            raise OptionError(f"the SRAM limit is {self.sram_limit} bytes, allowed: 1 to {capacity} ({self.target})")
+        return TargetChoice(self.target, self.memory, self.prefer, self.sram_limit, self.numerics)

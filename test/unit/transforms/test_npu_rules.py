@@ -1,0 +1,269 @@
+"""Every placement rule says yes at its limit and no one past it, with what it saw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odc_mlir import ops, targets
+from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
+from odc_mlir.transforms import npu_rules
+from odc_mlir.transforms.convert_circle_to_npu import LOWERINGS
+from odc_mlir.transforms.npu_checks import Limits
+
+TARGET = targets.load("npu-256")
+LIMITS = Limits(TARGET, TARGET.sram.capacity_bytes)
+Q = QuantParams((0.5,), (3,))
+SOFTMAX_Q = QuantParams((1 / 256,), (-128,))
+
+
+def tensor(name: str, *shape: int | None, dtype: str = "int8", quant: QuantParams | None = Q) -> TensorInfo:
+    return TensorInfo(name, dtype, shape, quant)
+
+
+def const(name: str, values: Any, dtype: str = "int8", quant: QuantParams | None = None) -> TensorInfo:
+    array = np.asarray(values, np.dtype(dtype))
+    return TensorInfo(name, dtype, array.shape, quant, memoryview(array.tobytes()))
+
+
+def zeros(name: str, *shape: int, dtype: str = "int8", quant: QuantParams | None = Q) -> TensorInfo:
+    return const(name, np.zeros(shape), dtype, quant)
+
+
+def conv(x: int = 8, kernel: tuple[int, int] = (3, 3), taken: int = 4, out: int = 6, **options: Any) -> Node:
+    filters = zeros("w", out, *kernel, taken, quant=QuantParams((0.25,) * out, (0,) * out, 0))
+    window = {"padding": "same", "stride_h": 1, "stride_w": 1, "dilation_h_factor": 1, "dilation_w_factor": 1}
+    return Node(
+        ops.get("CONV_2D"),
+        (tensor("x", 1, x, x, 4), filters, zeros("b", out, dtype="int32", quant=None)),
+        (tensor("y", 1, x, x, out),),
+        window | {"fused_activation_function": "relu"} | options,
+        "y",
+    )
+
+
+def depthwise(out: int = 8) -> Node:
+    node = conv(out=out)
+    filters = zeros("w", 1, 3, 3, out, quant=QuantParams((0.25,) * out, (0,) * out, 3))
+    return replace(node, spec=ops.get("DEPTHWISE_CONV_2D"), operands=(node.operands[0], filters, node.operands[2]))
+
+
+def fully_connected(**options: Any) -> Node:
+    filters = zeros("w", 5, 12, quant=QuantParams((0.25,), (1,)))
+    return Node(
+        ops.get("FULLY_CONNECTED"),
+        (tensor("x", 2, 12), filters, None),
+        (tensor("y", 2, 5),),
+        {"fused_activation_function": "none", "weights_format": "default"} | options,
+        "y",
+    )
+
+
+def binary(name: str = "ADD", shape: tuple[int, ...] = (1, 4, 4, 2), **options: Any) -> Node:
+    options = {"fused_activation_function": "none"} | options
+    return Node(ops.get(name), (tensor("a", *shape), tensor("b", *shape)), (tensor("y", *shape),), options, "y")
+
+
+def pool(**options: Any) -> Node:
+    window = {"padding": "valid", "stride_h": 2, "stride_w": 2, "filter_height": 2, "filter_width": 2}
+    return Node(
+        ops.get("MAX_POOL_2D"),
+        (tensor("x", 1, 8, 8, 4),),
+        (tensor("y", 1, 4, 4, 4),),
+        window | {"fused_activation_function": "none"} | options,
+        "y",
+    )
+
+
+def mean(shape: tuple[int, ...] = (1, 4, 4, 8), axes: tuple[int, ...] = (1, 2)) -> Node:
+    result = tuple(d for i, d in enumerate(shape) if i not in [a % len(shape) for a in axes])
+    operands = (tensor("x", *shape), const("axes", axes, "int32"))
+    return Node(ops.get("MEAN"), operands, (tensor("y", *result),), {"keep_dims": False}, "y")
+
+
+def softmax(columns: int = 10) -> Node:
+    result = tensor("y", 1, columns, quant=SOFTMAX_Q)
+    return Node(ops.get("SOFTMAX"), (tensor("x", 1, columns),), (result,), {"beta": 1.0}, "y")
+
+
+def transpose(permutation: tuple[int, ...] = (0, 2, 1, 3)) -> Node:
+    shape = (1, 1, 6, 4)
+    operands = (tensor("x", *shape), const("permutation", permutation, "int32"))
+    result = tensor("y", *(shape[p] for p in permutation))
+    return Node(ops.get("TRANSPOSE"), operands, (result,), {}, "y")
+
+
+def pad(rows: Any = ((0, 0), (1, 1), (2, 0), (0, 0))) -> Node:
+    result = [size + sum(row) for size, row in zip((1, 4, 4, 2), rows, strict=True)]
+    operands = (tensor("x", 1, 4, 4, 2), const("paddings", rows, "int32"))
+    return Node(ops.get("PAD"), operands, (tensor("y", *result),), {}, "y")
+
+
+def unary(name: str) -> Node:
+    return Node(ops.get(name), (tensor("x", 2, 3),), (tensor("y", 2, 3),), {}, "y")
+
+
+def with_operand(node: Node, index: int, **changes: Any) -> Node:
+    operands = list(node.operands)
+    operands[index] = replace(node.operand(index), **changes)
+    return replace(node, operands=tuple(operands))
+
+
+def with_result(node: Node, **changes: Any) -> Node:
+    return replace(node, results=(replace(node.results[0], **changes),))
+
+
+SUPPORTED: dict[str, Callable[[], Node]] = {
+    "CONV_2D": conv,
+    "DEPTHWISE_CONV_2D": depthwise,
+    "FULLY_CONNECTED": fully_connected,
+    "ADD": lambda: binary("ADD"),
+    "SUB": lambda: binary("SUB"),
+    "MUL": lambda: binary("MUL"),
+    "AVERAGE_POOL_2D": lambda: replace(pool(), spec=ops.get("AVERAGE_POOL_2D")),
+    "MAX_POOL_2D": pool,
+    "MEAN": mean,
+    "SOFTMAX": softmax,
+    "QUANTIZE": lambda: unary("QUANTIZE"),
+    "RELU": lambda: unary("RELU"),
+    "RELU6": lambda: unary("RELU6"),
+    "RELU_N1_TO_1": lambda: unary("RELU_N1_TO_1"),
+    "LEAKY_RELU": lambda: unary("LEAKY_RELU"),
+    "LOGISTIC": lambda: unary("LOGISTIC"),
+    "TANH": lambda: unary("TANH"),
+    "RESHAPE": lambda: unary("RESHAPE"),
+    "SQUEEZE": lambda: unary("SQUEEZE"),
+    "EXPAND_DIMS": lambda: unary("EXPAND_DIMS"),
+    "TRANSPOSE": transpose,
+    "PAD": pad,
+}
+
+PER_AXIS_1 = QuantParams((0.25,) * 3, (0,) * 3, 1)
+
+# Rule, an operator that breaks it and nothing before it, what the rule says it saw.
+REFUSED: list[tuple[str, Callable[[], Node], str]] = [
+    ("stateless", lambda: with_operand(unary("RELU"), 0, is_variable=True), "'x' keeps its value between runs"),
+    ("has-input", lambda: with_operand(unary("RELU"), 0, data=memoryview(bytes(6))), "all operands are constant"),
+    ("static-shape", lambda: with_operand(unary("RELU"), 0, shape=(None, 3)), "'x' has shape [?, 3]"),
+    ("static-shape", lambda: with_result(unary("RELU"), shape=None), "'y' has unknown rank"),
+    ("not-empty", lambda: with_operand(unary("RELU"), 0, shape=(0, 3)), "'x' has shape [0, 3]"),
+    ("element-type", lambda: with_operand(unary("RELU"), 0, dtype="float32"), "'x' is float32"),
+    ("element-type", lambda: with_result(unary("RELU"), dtype="int16"), "'y' is int16"),
+    ("quantised", lambda: with_operand(unary("RELU"), 0, quant=None), "'x' has no scale"),
+    ("quantised", lambda: with_operand(unary("RELU"), 0, quant=PER_AXIS_1), "'x' has 3 scales"),
+    ("quantised", lambda: with_result(unary("RELU"), quant=QuantParams((0.0,), (0,))), "'y' has scale 0.0"),
+    ("quantised", lambda: with_result(unary("RELU"), quant=QuantParams((1.0,), (128,))), "'y' has zero point 128"),
+    ("fits-sram", lambda: conv(x=1024), "10485760 bytes of 4194304"),
+    ("rank-4", lambda: with_operand(pool(), 0, shape=(8, 8, 4)), "'x' has shape [8, 8, 4]"),
+    ("constant-weights", lambda: with_operand(fully_connected(), 1, data=None), "'w' is computed at run time"),
+    ("constant-bias", lambda: replace_bias(dtype="int8", quant=Q, data=None), "'b' is computed at run time"),
+    ("same-type", lambda: with_operand(conv(), 1, dtype="uint8"), "'x' is int8, 'w' is uint8"),
+    ("same-type", lambda: with_result(softmax(), dtype="uint8", quant=Q), "'x' is int8, 'y' is uint8"),
+    ("weights", lambda: with_operand(conv(), 1, dtype="int4"), "'w' is int4, the input is int8"),
+    ("weights", lambda: with_operand(conv(), 1, quant=None), "'w' has no scale"),
+    ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((0.5, 0.5), (0, 1))), "'w' has 2 different zero points"),
+    ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((math.inf,), (0,))), "scale that is negative or not"),
+    ("bias", lambda: replace_bias(dtype="int64"), "'b' is int64"),
+    ("bias", lambda: replace_bias(shape=(5,)), "'b' has shape [5]"),
+    ("channels", lambda: fully_connected_of(65_536), "65536 channels, at most 65535"),
+    ("activation", lambda: conv(fused_activation_function="tanh"), "fused activation tanh"),
+    ("kernel", lambda: conv(kernel=(1, 256)), "kernel 1x256, at most 255x255"),
+    ("stride-dilation", lambda: conv(stride_w=256), "stride_w is 256, allowed 1 to 255"),
+    ("stride-dilation", lambda: conv(dilation_h_factor=256), "dilation_h_factor is 256, allowed 1 to 255"),
+    ("weight-scales", lambda: with_operand(conv(), 1, quant=PER_AXIS_1), "'w' has 3 scales along axis 1"),
+    ("groups", lambda: conv(taken=2), "2 groups of 2 input channels"),
+    ("depth-multiplier", lambda: depthwise(4 * 256), "1024 result channels of 4 input channels, at most 255 of each"),
+    ("weights-format", lambda: fully_connected(weights_format="shuffled4x16int8"), "weights format shuffled4x16int8"),
+    ("numerics", fully_connected, "numerics litert"),
+    ("broadcast", lambda: binary(shape=(1, 1, 4, 4, 2)), "'y' has shape [1, 1, 4, 4, 2]"),
+    (
+        "same-quantisation",
+        lambda: with_result(pool(), quant=QuantParams((0.25,), (3,))),
+        "'y' has scale 0.25 and zero point 3, 'x' has scale 0.5 and zero point 3",
+    ),
+    ("window", lambda: pool(filter_width=256, padding="same"), "filter_width is 256, allowed 1 to 255"),
+    ("image", lambda: pool(filter_height=9), "window 9x2 on an image of 8x8"),
+    ("constant-axes", lambda: with_operand(mean(), 1, data=None, dtype="int8", quant=Q), "'axes' is computed"),
+    ("axes", lambda: mean((2, 4, 4, 8), (0, 2)), "axes [0, 2]"),
+    ("axes", lambda: mean((2, 4, 3, 8), (0, 1, 2)), "2x4x3 elements along axes [0, 1, 2], at most 4095x4095"),
+    ("axes", lambda: mean((1, 4096, 2), (1,)), "4096 elements along axes [1], at most 4095x4095"),
+    (
+        "softmax-result",
+        lambda: with_result(softmax(), quant=QuantParams((1 / 255,), (-128,))),
+        "'y' has scale 0.00392157 and zero point -128, expected scale 0.00390625 and zero point -128",
+    ),
+    ("softmax-row", lambda: softmax(TARGET.local.tile_bytes // 2 + 1), "rows of 9585 elements, allowed 1 to 9584"),
+    ("constant-permutation", lambda: with_operand(transpose(), 1, data=None, quant=Q, dtype="int8"), "'permutation' is"),
+    ("permutation", lambda: transpose((0, 1, 3, 2)), "permutation [0, 1, 3, 2]"),
+    ("constant-paddings", lambda: with_operand(pad(), 1, data=None, dtype="int8", quant=Q), "'paddings' is computed"),
+    ("paddings", lambda: pad(((0, 0), (256, 0), (0, 0), (0, 0))), "each at most 255"),
+    ("paddings", lambda: pad(((0, 0), (0, 0), (0, 0), (0, 1))), "[0, 1]] of batch or channels"),
+]
+
+
+def replace_bias(**changes: Any) -> Node:
+    return with_operand(conv(), 2, **changes)
+
+
+def fully_connected_of(inputs: int) -> Node:
+    node = with_operand(fully_connected(), 0, shape=(2, inputs))
+    return replace(node, operands=(node.operands[0], zeros("w", 5, inputs), None))
+
+
+@pytest.mark.parametrize("name", sorted(SUPPORTED))
+def test_a_plain_operator_is_supported(name: str) -> None:
+    assert npu_rules.verdict(SUPPORTED[name](), LIMITS) == npu_rules.Verdict(True)
+
+
+@pytest.mark.parametrize(("rule", "make", "seen"), REFUSED, ids=[f"{r}-{i}" for i, (r, _, _) in enumerate(REFUSED)])
+def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str) -> None:
+    limits = replace(LIMITS, numerics="litert") if rule == "numerics" else LIMITS
+    result = npu_rules.verdict(make(), limits)
+    assert not result.supported
+    assert result.reason.startswith(f"{rule}: ")
+    assert seen in result.reason
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        conv(kernel=(255, 255), stride_h=255, stride_w=255, dilation_h_factor=255, dilation_w_factor=255),
+        conv(taken=1, out=8),
+        depthwise(4 * 255),
+        fully_connected_of(65_535),
+        pool(filter_height=8, filter_width=8),
+        mean((1, 4095, 4095, 1), (1, 2)),
+        mean((2, 1, 7), (-1,)),
+        softmax(TARGET.local.tile_bytes // 2),
+        pad(((0, 0), (255, 255), (255, 255), (0, 0))),
+    ],
+    ids=str,
+)
+def test_limits_themselves_are_allowed(node: Node) -> None:
+    unlimited = replace(LIMITS, sram_bytes=1 << 28)
+    assert npu_rules.verdict(node, unlimited) == npu_rules.Verdict(True)
+
+
+def test_an_operator_without_rules_stays_on_the_host() -> None:
+    result = npu_rules.verdict(unary("DEQUANTIZE"), LIMITS)
+    assert result.reason == "operator: DEQUANTIZE has no NPU form"
+
+
+def test_every_rule_is_refused_once() -> None:
+    rules = {rule.name for rules in (npu_rules.GENERIC, *npu_rules.OPERATORS.values()) for rule in rules}
+    assert rules == {name for name, _, _ in REFUSED}
+
+
+def test_every_operator_with_rules_has_a_lowering_and_an_entry_in_the_table() -> None:
+    assert set(npu_rules.OPERATORS) == set(LOWERINGS) == set(SUPPORTED)
+    assert set(npu_rules.OPERATORS) <= set(ops.all_specs())
+
+
+def test_a_smaller_sram_limit_refuses_more() -> None:
+    assert "640 bytes of 639" in npu_rules.verdict(conv(), replace(LIMITS, sram_bytes=639)).reason
+    assert npu_rules.verdict(conv(), replace(LIMITS, sram_bytes=640)).supported
