@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import Requantizer, code_range, multiply, quantize_multiplier
+from odc_mlir.numerics.fixed import CHUNK_ELEMENTS, Requantizer, code_range, multiply, quantize_multiplier
+from odc_mlir.numerics.lut import apply, codes_by_byte
 
 LEFT_SHIFT_8BIT, LEFT_SHIFT_16BIT = 20, 15
 _TABLE_THRESHOLD = 512  # elements from which tabulating all 256 codes is cheaper than scaling each one
@@ -62,6 +63,7 @@ class ScaleParams:
 
 
 Quant = tuple[float, int]  # scale, zero point
+Binary = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
 
 
 def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
@@ -116,24 +118,38 @@ def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callabl
     left = _shifted(a, p.a_zero, p.left_shift, p.a_multiplier, p.a_exponent)
     right = _shifted(b, p.b_zero, p.left_shift, p.b_multiplier, p.b_exponent)
     finish = Requantizer(p.out_multiplier, p.out_exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
-    return finish(np.ascontiguousarray(combine(left, right)))
+    return _in_chunks(lambda a, b: finish(combine(left(a), right(b))), a, b, p.dtype)
 
 
-def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> NDArray[np.int32]:
-    """``multiply((x - zero) << left_shift, q, e)``: by a table of all codes for large 8-bit tensors."""
+def _in_chunks(compute: Binary, a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """``compute(a, b)``, in pieces that stay in the cache where the operands have one shape."""
+    if a.shape != b.shape or a.size <= CHUNK_ELEMENTS:
+        return compute(a, b)
+    result = np.empty(a.size, dtype)
+    left, right = a.reshape(-1), b.reshape(-1)
+    for start in range(0, a.size, CHUNK_ELEMENTS):
+        piece = slice(start, start + CHUNK_ELEMENTS)
+        result[piece] = compute(left[piece], right[piece])
+    return result.reshape(a.shape)
+
+
+def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """The function ``multiply((x - zero) << left_shift, q, e)``: a table of all codes for large 8-bit tensors."""
 
     def scale(codes: NDArray[Any]) -> NDArray[np.int32]:
         return multiply(((codes.astype(np.int64) - zero) << left_shift).astype(np.int32), q, e)
 
     if x.dtype.itemsize == 1 and x.size > _TABLE_THRESHOLD:
-        return scale(np.arange(256, dtype=np.uint8).view(x.dtype))[x.view(np.uint8)]
-    return scale(x)
+        table = scale(codes_by_byte(x.dtype))
+        return lambda codes: apply(table, codes)
+    return scale
 
 
 def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any]:
     """Codes of ``a * b``; operands broadcast."""
-    product = np.multiply(a.astype(np.int32) - np.int32(p.a_zero), b.astype(np.int32) - np.int32(p.b_zero))
-    return Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)(product)
+    finish = Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
+    a_zero, b_zero = np.int32(p.a_zero), np.int32(p.b_zero)
+    return _in_chunks(lambda a, b: finish(np.subtract(a, a_zero) * np.subtract(b, b_zero)), a, b, p.dtype)
 
 
 def scale_quantized(x: NDArray[Any], p: ScaleParams) -> NDArray[Any]:

@@ -182,8 +182,14 @@ def requantize64(
     acc: NDArray[Any], q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
     """As :func:`requantize` for int64 sums, by :func:`multiply64` (16-bit activations)."""
-    codes = multiply64(acc, q, e).astype(np.int64) + zero_point
-    return np.clip(codes, low, high).astype(dtype)
+    result = np.empty(acc.shape, dtype)
+    columns = acc.shape[-1] if acc.ndim else 1
+    rows, target = acc.reshape(-1, columns), result.reshape(-1, columns)
+    step = max(1, CHUNK_ELEMENTS // max(columns, 1))
+    for start in range(0, rows.shape[0], step):
+        codes = multiply64(rows[start : start + step], q, e) + np.int64(zero_point)
+        target[start : start + step] = np.clip(codes, low, high)
+    return result
 
 
 def activation_bounds(activation: str) -> tuple[float | None, float | None]:

@@ -9,6 +9,7 @@ import numpy as np
 from odc_mlir.numerics import lut
 from odc_mlir.numerics.elementwise import leaky_params, leaky_quantized, scale_params, scale_quantized
 from odc_mlir.numerics.fixed import activation_bounds, activation_range, code_range
+from odc_mlir.numerics.int16 import logistic16, sigmoid_params, softmax16_codes, softmax16_params, tanh16
 from odc_mlir.numerics.softmax import softmax_codes, softmax_float, softmax_float_table, softmax_params
 from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -86,11 +87,17 @@ def real_function(node: Node, function: Function) -> Execute:
 
 def logistic(node: Node) -> Execute:
     """``1 / (1 + e^-x)``."""
+    if node.results[0].dtype == "int16":
+        params = sigmoid_params(scale_of(node, node.operand(0))[0], largest_shift=0)
+        return unary(node, lambda codes: logistic16(codes, params))
     return real_function(node, lut.logistic)
 
 
 def tanh(node: Node) -> Execute:
     """Hyperbolic tangent."""
+    if node.results[0].dtype == "int16":
+        params = sigmoid_params(scale_of(node, node.operand(0))[0], largest_shift=1)
+        return unary(node, lambda codes: tanh16(codes, params))
     return real_function(node, np.tanh)
 
 
@@ -102,10 +109,11 @@ def softmax(node: Node) -> Execute:
     x, out, beta = node.operand(0), node.results[0], float(option(node, "beta"))
     if out.dtype == "float32":
         return unary(node, lambda values: softmax_float(values, beta))
-    if x.dtype not in EIGHT_BIT:
-        raise unsupported(node, f"element type {x.dtype} is not supported")
     dtype = out.info.numpy
     scale, _ = scale_of(node, x)
+    if x.dtype not in EIGHT_BIT:
+        wide = softmax16_params(scale, beta)
+        return unary(node, lambda codes: softmax16_codes(codes, *wide))
     out_scale, out_zero = scale_of(node, out)
     if abs(out_scale * (1 << out.info.bits) - 1) < 1e-3 and out_zero == code_range(dtype)[0]:
         params = softmax_params(scale, beta)

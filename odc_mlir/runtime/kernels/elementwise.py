@@ -14,10 +14,10 @@ from odc_mlir.numerics.elementwise import (
     mul_quantized,
     sub_quantized,
 )
+from odc_mlir.numerics.int16 import power_add, power_add_params
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
-    EIGHT_BIT,
     activation_codes,
     fetch,
     input_error,
@@ -58,30 +58,28 @@ def plain(node: Node, compute: Compute) -> Execute:
     return broadcasting(node, clamped)
 
 
-def _sum_params(node: Node) -> AddParams:
-    out = node.results[0]
-    a, b = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
-    return add_params(a, b, scale_of(node, out), activation_codes(node, out), out.info.numpy.name)
-
-
 def add(node: Node) -> Execute:
     """``a + b``."""
     if node.results[0].dtype in _PLAIN:
         return plain(node, np.add)
-    return _quantised_sum(node, add_quantized)
+    return _quantised_sum(node, add_quantized, subtract=False)
 
 
 def sub(node: Node) -> Execute:
     """``a - b``."""
     if node.results[0].dtype in _PLAIN:
         return plain(node, np.subtract)
-    return _quantised_sum(node, sub_quantized)
+    return _quantised_sum(node, sub_quantized, subtract=True)
 
 
-def _quantised_sum(node: Node, compute: Callable[[Array, Array, AddParams], Array]) -> Execute:
-    if node.results[0].dtype not in EIGHT_BIT:
-        raise unsupported(node, f"element type {node.results[0].dtype} is not supported")
-    params = _sum_params(node)
+def _quantised_sum(node: Node, compute: Callable[[Array, Array, AddParams], Array], *, subtract: bool) -> Execute:
+    out, act = node.results[0], activation_codes(node, node.results[0])
+    a, b, y = scale_of(node, node.operand(0)), scale_of(node, node.operand(1)), scale_of(node, out)
+    if out.dtype == "int16" and node.options.get("pot_scale_int16", True) and not (a[1] or b[1] or y[1]):
+        shifts = power_add_params(a[0], b[0], y[0], act)
+        if shifts is not None:
+            return broadcasting(node, lambda a, b: power_add(a, b, shifts, subtract=subtract))
+    params = add_params(a, b, y, act, out.info.numpy.name)
     return broadcasting(node, lambda a, b: compute(a, b, params))
 
 

@@ -1,0 +1,173 @@
+"""16-bit activations: interpolated tables, softmax, logistic, tanh and power-of-two additions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import multiply, quantize_multiplier, rdbpot, round_half_away
+from odc_mlir.numerics.transcendental import leading_zeros
+
+Function = Callable[[NDArray[Any]], NDArray[Any]]
+
+_STEPS = 512
+_LOW, _HIGH = -(1 << 15), (1 << 15) - 1
+_EXP_RANGE = 10.0  # softmax tabulates e^x on [-10, 0]
+_SIGMOID_SIZE = 256
+_POWER_TOLERANCE = 1e-3
+
+
+def wide_table(function: Function, least: float, most: float, out_least: float, out_most: float) -> NDArray[np.int64]:
+    """513 entries of a real function over ``[least, most]``, scaled so that the result range fills int16.
+
+    Each entry is corrected by half the error that linear interpolation makes in the middle of its step.
+    """
+    step = (most - least) / _STEPS
+    inverse = (1 << 16) / (out_most - out_least)
+    x = least + np.arange(_STEPS, dtype=np.float64) * step
+    here = round_half_away(function(x) * inverse)
+    following = function(least + np.arange(1, _STEPS + 1, dtype=np.float64) * step) * inverse
+    interpolated = round_half_away((following + here) / 2)
+    middle = round_half_away(function(x + step / 2) * inverse)
+    entries = here - round_half_away((interpolated - middle) / 2)
+    last = round_half_away(function(np.array([most])) * inverse)
+    table: NDArray[np.int64] = np.clip(np.concatenate([entries, last]), _LOW, _HIGH).astype(np.int64)
+    table.flags.writeable = False
+    return table
+
+
+def look_up(table: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
+    """Interpolated entries of a :func:`wide_table` for int16 codes."""
+    wide = codes.astype(np.int64)
+    index, offset = (_STEPS // 2) + (wide >> 7), wide & 127
+    base = table[index]
+    found: NDArray[np.int64] = base + (((table[index + 1] - base) * offset + 64) >> 7)
+    return found
+
+
+@cache
+def _exp_table() -> NDArray[np.int64]:
+    return wide_table(np.exp, -_EXP_RANGE, 0.0, -1.0, 1.0)
+
+
+@cache
+def _reciprocal_table() -> NDArray[np.int64]:
+    """``1 / (1 + v)`` for v in [0, 1]."""
+    return wide_table(lambda v: 1 / (1 + v), 0.0, 1.0, -1.0, 1.0)
+
+
+def softmax16_params(scale: float, beta: float) -> tuple[int, int]:
+    """``(multiplier, exponent)`` that bring differences from the maximum to steps of 10/65535."""
+    product = float(np.float32(np.float32(scale) * np.float32(beta)))
+    return quantize_multiplier(product / (_EXP_RANGE / 65535.0))
+
+
+def softmax16_codes(x: NDArray[Any], multiplier: int, exponent: int) -> NDArray[np.int16]:
+    """Softmax of int16 codes along the last axis, as int16 codes with scale 1/32768 and zero point 0."""
+    rows = x.reshape(-1, x.shape[-1]).astype(np.int64)
+    diff = multiply(rows - rows.max(axis=1, keepdims=True), multiplier, exponent).astype(np.int64)
+    terms = look_up(_exp_table(), np.clip(diff + _HIGH, _LOW, _HIGH))
+    total = np.clip(terms.sum(axis=1, keepdims=True), 1, (1 << 31) - 1)
+    zeros = leading_zeros(total)
+    normal = ((total << (zeros - 1)) + (1 << 13)) >> 14
+    inverse = look_up(_reciprocal_table(), np.clip(normal - (1 << 15) - (1 << 16), _LOW, _HIGH))
+    codes = (terms * inverse + (np.int64(1) << (30 - zeros))) >> (31 - zeros)
+    return np.asarray(np.clip(codes, 0, _HIGH), np.int16).reshape(x.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class SigmoidParams:
+    """How int16 codes become table positions: ``(x * multiplier + half) >> shift``."""
+
+    multiplier: int
+    shift: int
+
+
+def sigmoid_params(scale: float, *, largest_shift: int) -> SigmoidParams:
+    """Parameters of a 16-bit logistic (``largest_shift`` 0) or tanh (1); powers of two need no rounding shift."""
+    power = math.log2(scale)
+    nearest = round(power)
+    left = 12 + nearest
+    if abs(power - nearest) < _POWER_TOLERANCE and 0 <= left <= largest_shift:
+        return SigmoidParams(3 << left, 0)
+    real, shift = scale * 4096.0 * 3.0, 0
+    while real <= 32767.0 / 2.0 and shift <= 30:
+        real *= 2
+        shift += 1
+    return SigmoidParams(int(real), shift)
+
+
+@cache
+def _sigmoid_table() -> NDArray[np.int64]:
+    """65536 times the logistic function at k/24, corrected for linear interpolation; the last entry saturates."""
+
+    def at(k: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(65536 / (1 + np.exp(-k / 24)))
+
+    k = np.arange(_SIGMOID_SIZE, dtype=np.float64)
+    table = round_half_away(at(k) - ((at(k) + at(k + 1)) / 2 - at(k + 0.5)) / 2).astype(np.int64)
+    table[-1] = 65535
+    table.flags.writeable = False
+    return table
+
+
+def _sigmoid(
+    x: NDArray[Any], p: SigmoidParams, index_bits: int, saturated: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Sign of the scaled position, and the table at its magnitude with ``index_bits`` fraction bits."""
+    half = 1 << (p.shift - 1) if p.shift else 0
+    position = (x.astype(np.int64) * p.multiplier + half) >> p.shift
+    magnitude = np.abs(position)
+    table = _sigmoid_table()
+    index = np.minimum(magnitude >> index_bits, _SIGMOID_SIZE - 2)
+    fraction = magnitude & ((1 << index_bits) - 1)
+    value = (table[index] << index_bits) + fraction * (table[index + 1] - table[index])
+    return position >= 0, np.where(magnitude >> index_bits >= _SIGMOID_SIZE - 1, saturated, value)
+
+
+def logistic16(x: NDArray[Any], p: SigmoidParams) -> NDArray[np.int16]:
+    """Logistic function of int16 codes, as codes with scale 1/32768 and zero point 0."""
+    positive, value = _sigmoid(x, p, 9, 0x7FFF << 10)
+    return (np.where(positive, value + 512, (1 << 25) - value + 511) >> 10).astype(np.int16)
+
+
+def tanh16(x: NDArray[Any], p: SigmoidParams) -> NDArray[np.int16]:
+    """Hyperbolic tangent of int16 codes, as codes with scale 1/32768 and zero point 0."""
+    positive, value = _sigmoid(x, p, 8, 0xFFFF << 8)
+    return (np.where(positive, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8).astype(np.int16)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerAddParams:
+    """Right shifts of an addition whose scales are powers of two; at most one of them is not 0."""
+
+    a_shift: int
+    b_shift: int
+    act_min: int
+    act_max: int
+
+
+def power_add_params(a: float, b: float, out: float, act: tuple[int, int]) -> PowerAddParams | None:
+    """Shifts for these scales; None unless all are powers of two and at most one operand must be shifted right."""
+    powers = [math.log2(scale) for scale in (a, b, out)]
+    if any(abs(power - round(power)) >= _POWER_TOLERANCE for power in powers):
+        return None
+    exponents = [round(power) for power in powers]
+    shifts = exponents[2] - exponents[0], exponents[2] - exponents[1]
+    if min(shifts) != 0 or max(shifts) > 31:
+        return None
+    return PowerAddParams(*shifts, *act)
+
+
+def power_add(a: NDArray[Any], b: NDArray[Any], p: PowerAddParams, *, subtract: bool = False) -> NDArray[np.int16]:
+    """Codes of ``a + b`` or ``a - b`` for int16 codes: shift one, saturate, clamp; operands broadcast."""
+    left = rdbpot(a.astype(np.int64), p.a_shift)
+    right = rdbpot(b.astype(np.int64), p.b_shift)
+    total = np.clip(left - right if subtract else left + right, _LOW, _HIGH)
+    return np.asarray(np.clip(total, p.act_min, p.act_max), np.int16)
