@@ -69,11 +69,8 @@ class MalformedError(Exception):
         return self.error(f"{where}: {self.reason}" if where else self.reason, op=self.op, tensor=self.tensor)
 
 
-class _Layout(NamedTuple):
-    """What one vtable says of one table type: live fields with their offsets, and slots beyond the schema."""
-
-    fields: tuple[tuple[Field, int, int], ...]  # field, offset in the table, offset of the tag (0: none or no tag)
-    unknown_slots: tuple[int, ...]
+# What a vtable says: live field, its offset in the table, and the offset of its tag (0: there is none).
+_Layout = list[tuple[Field, int, int]]
 
 
 class UnknownPart(NamedTuple):
@@ -130,10 +127,8 @@ class Decoder:
         if len(self._tables) >= MAX_TABLES:
             raise MalformedError(f"the file has more than {MAX_TABLES} tables")
         layout = self._layout(table, position - self._read(_I32, position))
-        for slot in layout.unknown_slots:
-            self.unknown[UnknownPart(table.name, f"field in slot {slot}")] = None
         record = dict(table.defaults)
-        for field, offset, tag_offset in layout.fields:
+        for field, offset, tag_offset in layout:
             try:
                 if field.kind == "union":
                     record[field.name] = self._union(field, position, offset, tag_offset)
@@ -156,15 +151,17 @@ class Decoder:
             raise MalformedError(f"the vtable at byte {position} has an impossible size of {nbytes} bytes")
         self._charge(nbytes)
         offsets = struct.unpack_from(f"<{nbytes // 2 - 2}H", self._data, position + 4)
-        found: list[tuple[Field, int, int]] = []
+        found: _Layout = []
         for field in table.live:
             offset = offsets[field.slot] if field.slot < len(offsets) else 0
             tag_offset = offsets[field.slot - 1] if field.kind == "union" and field.slot <= len(offsets) else 0
             if offset or tag_offset:
                 found.append((field, offset, tag_offset))
         known = table.by_slot.keys() | table.tag_slots
-        unknown = tuple(slot for slot, offset in enumerate(offsets) if offset and slot not in known)
-        return _Layout(tuple(found), unknown)
+        for slot, offset in enumerate(offsets):
+            if offset and slot not in known:
+                self.unknown[UnknownPart(table.name, f"field in slot {slot}")] = None
+        return found
 
     def _field(self, field: Field, position: int) -> Any:
         """The value of a field that is neither a union nor absent."""

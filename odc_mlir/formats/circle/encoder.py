@@ -53,7 +53,7 @@ class Encoder:
         self._schema = schema
         self._builder = flatbuffers.Builder(size_hint_bytes)
         self._strings: dict[str, int] = {}
-        self._byte_vectors: dict[tuple[int, int, int], int] = {}
+        self._byte_vectors: dict[tuple[object, int], int] = {}
         # Keeps shared bytes alive, so that an address stays unique while it is a key.
         self._held: list[memoryview] = []
 
@@ -124,7 +124,7 @@ class Encoder:
         if field.element in ("string", "table"):
             return self._offsets([self._entry(field, index, item) for index, item in enumerate(value)])
         if field.type == "ubyte":
-            return self._bytes(memoryview(value).cast("B"), max(field.align, 1))
+            return self._bytes(value if isinstance(value, bytes) else memoryview(value).cast("B"), max(field.align, 1))
         return self._numbers(field, value)
 
     def _entry(self, field: Field, index: int, item: Any) -> int:
@@ -146,12 +146,16 @@ class Encoder:
             self._builder.PrependUOffsetTRelative(target)
         return int(self._builder.EndVector())
 
-    def _bytes(self, data: memoryview, align: int) -> int:
-        """A vector of ubyte; bytes at one address are written once."""
-        address: int = np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0
-        key = (address, len(data), align)
-        if key not in self._byte_vectors:
+    def _bytes(self, data: bytes | memoryview, align: int) -> int:
+        """A vector of ubyte. Views of the same bytes are written once, and so are equal ``bytes`` objects: what is
+        shared must not depend on whether the reader or somebody else made the records."""
+        key: tuple[object, int]
+        if isinstance(data, bytes):
+            key = (data, align)
+        else:
             self._held.append(data)
+            key = ((np.frombuffer(data, np.uint8).ctypes.data, len(data)) if len(data) else b"", align)
+        if key not in self._byte_vectors:
             self._byte_vectors[key] = self._paste(data, 1, len(data), align)
         return self._byte_vectors[key]
 

@@ -36,6 +36,9 @@ INLINE_LIMIT_BYTES = (1 << 31) - (256 << 20)
 
 _BUFFER_ALIGN = 16
 
+# Longest list of what is unknown in a message.
+_NAMED_UNKNOWN = 4
+
 # Codes from here on go to the wide field only and leave this value in the narrow one.
 _EXTENDED_CODE = 127
 
@@ -59,9 +62,8 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> None:
 
 def _chunks(model: Model, inline_limit_bytes: int) -> list[bytes | memoryview]:
     if model.unknown:
-        raise UnsupportedError(
-            f"this model cannot be written, because a newer schema defines part of it: {'; '.join(model.unknown)}"
-        )
+        named = "; ".join(model.unknown[:_NAMED_UNKNOWN]) + ("; ..." if len(model.unknown) > _NAMED_UNKNOWN else "")
+        raise UnsupportedError(f"this model cannot be written, because our schema lacks part of it: {named}")
     try:
         check_model(model)
         record = _model(model)
