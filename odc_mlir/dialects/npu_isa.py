@@ -1,0 +1,230 @@
+"""The ``npu`` dialect at instruction level: buffers, and one operation per row of the instruction table.
+
+::
+
+    %input = npu.buffer "x" at 0 : !npu.buffer<inputs, 3072>
+    %slot = npu.buffer "slot" at 64 : !npu.buffer<tile, 4096>
+    npu.isa.load source %input + 1024 : !npu.buffer<inputs, 3072> target %slot : !npu.buffer<tile, 4096>
+        size0 16 size1 8 size2 8 waits [3]
+    npu.isa.halt
+
+The program is the linear order of the block, whatever queue an instruction runs in; ``npu.isa.halt`` ends it. Address
+fields are buffers with an optional offset, enum fields are words, all others integers; a field left out is 0. ``waits``
+and ``posts`` name semaphores; there are none until ``npu-insert-sync`` has run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i32, i64
+from xdsl.ir import Attribute, Data, TypeAttribute
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    EqAttrConstraint,
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.traits import IsTerminator
+from xdsl.utils.exceptions import VerifyException
+
+from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
+from odc_mlir.isa.fields import OFFSET_BITS, SEMAPHORES, Field, Instruction, Kind, Queue, Region
+
+PREFIX = "npu.isa."
+LOCAL_SPACES = tuple(kind.value for kind in Kind if kind.is_address and kind is not Kind.MEMORY)
+REGION_SPACES = tuple(region.name.lower() for region in Region)
+SPACES = (*REGION_SPACES, *LOCAL_SPACES)
+WORDS_OF_QUEUES = tuple(queue.name.lower() for queue in Queue)
+
+Ints = DenseArrayBase[IntegerType]
+INT = IntegerAttr.constr(type=EqAttrConstraint(i64))
+INTS = DenseArrayBase.constr(i32)
+
+
+@irdl_attr_definition
+class BufferType(Data[tuple[str, int]], TypeAttribute):
+    """``!npu.buffer<space, size>``: part of a memory.
+
+    Spaces are the regions bound at run time (constants, arena, inputs, outputs) and the local memories (tile, weight,
+    accumulator, param, table). The size is in bytes; in accumulators and parameter records for those two.
+    """
+
+    name = "npu.buffer"
+
+    @property
+    def space(self) -> str:
+        return self.data[0]
+
+    @property
+    def size(self) -> int:
+        return self.data[1]
+
+    def verify(self) -> None:
+        if self.space not in SPACES:
+            raise VerifyException(f"there is no memory {self.space!r}, allowed: {', '.join(SPACES)}")
+        if self.size < 0:
+            raise VerifyException(f"a buffer has at least 0 units, not {self.size}")
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[str, int]:
+        with parser.in_angle_brackets():
+            space = parser.parse_identifier(" naming a memory")
+            parser.parse_punctuation(",")
+            return space, parser.parse_integer(allow_boolean=False, allow_negative=False)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{self.space}, {self.size}>")
+
+
+@irdl_op_definition
+class BufferOp(IRDLOperation):
+    """A piece of one memory; ``address`` is its offset there, given by ``npu-allocate-memory`` at the latest.
+
+    ``data`` is the content of a buffer in the constants region.
+    """
+
+    name = "npu.buffer"
+
+    label = prop_def(StringAttr)
+    address = opt_prop_def(INT)
+    data = opt_prop_def(BlobAttr)
+    buffer = result_def(BufferType)
+
+    assembly_format = "$label (`at` $address^)? (`data` $data^)? attr-dict `:` type($buffer)"
+
+    def __init__(self, label: str, space: str, size: int, *, address: int | None = None, data: bytes | None = None) -> None:
+        properties: dict[str, Attribute | None] = {
+            "label": StringAttr(label),
+            "address": None if address is None else IntegerAttr(address, i64),
+            "data": None if data is None else BlobAttr.of(data),
+        }
+        super().__init__(properties=properties, result_types=[BufferType((space, size))])
+
+    def verify_(self) -> None:
+        type_ = self.buffer.type
+        assert isinstance(type_, BufferType)
+        if self.address is not None and not 0 <= self.address.value.data < 1 << OFFSET_BITS:
+            raise VerifyException(f"{self.name}: address {self.address.value.data} cannot be encoded")
+        if (self.data is not None) != (type_.space == Region.CONSTANTS.name.lower()):
+            verb = "needs" if self.data is None else "takes no"
+            raise VerifyException(f"{self.name} in {type_.space} {verb} data")
+        if self.data is not None and self.data.data.size != type_.size:
+            raise VerifyException(f"{self.name} of {type_.size} bytes has {self.data.data.size} bytes of data")
+
+
+class InstructionOp(IRDLOperation):
+    """Base of the operations that are instructions."""
+
+    SPEC: ClassVar[Instruction]
+    ADDRESS_FIELDS: ClassVar[tuple[Field, ...]]
+    INT_FIELDS: ClassVar[dict[str, tuple[int, int]]]
+    WORD_FIELDS: ClassVar[dict[str, tuple[str, ...]]]
+
+    def verify_(self) -> None:
+        for name, attribute in self.properties.items():
+            if isinstance(attribute, IntegerAttr):
+                low, high = self.INT_FIELDS[name]
+                if not low <= attribute.value.data <= high:
+                    raise VerifyException(f"{self.name}: {name} is {attribute.value.data}, allowed: {low} to {high}")
+            elif isinstance(attribute, StringAttr) and attribute.data not in self.WORD_FIELDS[name]:
+                words = ", ".join(self.WORD_FIELDS[name])
+                raise VerifyException(f"{self.name}: {name} is {attribute.data!r}, allowed: {words}")
+        self._verify_semaphores("waits", MAX_WAITS)
+        self._verify_semaphores("posts", MAX_POSTS)
+        for field in self.ADDRESS_FIELDS:
+            self._verify_address(field)
+
+    def _verify_semaphores(self, name: str, most: int) -> None:
+        attribute = self.properties.get(name)
+        if isinstance(attribute, DenseArrayBase):
+            values = attribute.get_values()
+            if len(values) > most or any(not 0 <= value < SEMAPHORES for value in values):
+                raise VerifyException(
+                    f"{self.name} {name} {list(values)}, allowed: at most {most} semaphores from 0 to {SEMAPHORES - 1}"
+                )
+
+    def _verify_address(self, field: Field) -> None:
+        operand = getattr(self, field.name)
+        if operand is None:
+            return
+        space = operand.type.space
+        allowed = REGION_SPACES if field.kind is Kind.MEMORY else (field.kind.value,)
+        if space not in allowed:
+            raise VerifyException(f"{self.name}: {field.name} lies in {space}, allowed: {', '.join(allowed)}")
+        offset = self.properties.get(f"{field.name}_offset")
+        if isinstance(offset, IntegerAttr) and offset.value.data >= operand.type.size:
+            raise VerifyException(
+                f"{self.name}: {field.name} is {offset.value.data} into a buffer of {operand.type.size} units"
+            )
+
+
+# Address fields that an instruction may do without, because other fields say that it does not use them.
+OPTIONAL_ADDRESSES = {
+    "conv": frozenset({"accumulators", "param", "output"}),
+    "vop": frozenset({"a", "b", "accumulators", "param", "table"}),
+    "reduce": frozenset({"accumulators", "output"}),
+}
+
+
+def _instruction_class(spec: Instruction) -> type[InstructionOp]:
+    """The operation of one row of the table."""
+    optional = OPTIONAL_ADDRESSES.get(spec.mnemonic, frozenset())
+    members: dict[str, Any] = {
+        "__doc__": f"{spec.doc[0].upper()}{spec.doc[1:]}.",
+        "__module__": __name__,
+        "name": PREFIX + spec.mnemonic,
+        "waits": opt_prop_def(INTS),
+        "posts": opt_prop_def(INTS),
+    }
+    ints: dict[str, tuple[int, int]] = {}
+    words: dict[str, tuple[str, ...]] = {}
+    syntax = []
+    for field in spec.fields:
+        name = field.name
+        if field.kind.is_address:
+            members[name] = opt_operand_def(BufferType) if name in optional else operand_def(BufferType)
+            members[f"{name}_offset"] = opt_prop_def(INT)
+            ints[f"{name}_offset"] = (0, (1 << OFFSET_BITS) - 1)
+            place = f"(`+` ${name}_offset^)? `:` type(${name})"
+            syntax.append(f"(`{name}` ${name}^ {place})?" if name in optional else f"`{name}` ${name} {place}")
+        else:
+            words |= {name: field.values} if field.values else {}
+            ints |= {} if field.values else {name: field.range}
+            members[name] = opt_prop_def(StringAttr if field.values else INT)
+            syntax.append(f"(`{name}` ${name}^)?")
+    if spec.queue is None:
+        members["queue"], words["queue"] = prop_def(StringAttr), WORDS_OF_QUEUES
+        syntax.append("$queue")
+    syntax += ["(`waits` $waits^)?", "(`posts` $posts^)?", "attr-dict"]
+    if optional:
+        members["irdl_options"] = (AttrSizedOperandSegments(as_property=True),)
+    if spec.mnemonic == "halt":
+        members["traits"] = traits_def(IsTerminator())
+    members["assembly_format"] = " ".join(syntax)
+    cls = type(f"{spec.mnemonic.title()}Op", (InstructionOp,), members)
+    made: type[InstructionOp] = irdl_op_definition(cls)
+    made.SPEC, made.ADDRESS_FIELDS, made.INT_FIELDS, made.WORD_FIELDS = spec, spec.addresses, ints, words
+    return made
+
+
+def _instruction_classes() -> dict[str, type[InstructionOp]]:
+    from odc_mlir.isa.instructions import INSTRUCTIONS
+
+    return {spec.mnemonic: _instruction_class(spec) for spec in INSTRUCTIONS}
+
+
+BY_MNEMONIC = _instruction_classes()
+HALT = BY_MNEMONIC["halt"]
+OPS = (BufferOp, *BY_MNEMONIC.values())
+ATTRIBUTES = (BufferType,)

@@ -1,0 +1,128 @@
+"""Cycle and traffic formulas of single instructions, as ``docs/npu.md`` charges them.
+
+Estimates for the tiler and the ordering: per instruction and without contention. The simulator has the last word.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+from odc_mlir.targets import MemoryMode, Port, Target
+
+
+class Runs(NamedTuple):
+    """A strided transfer: ``count`` runs of ``size`` bytes, ``stride`` apart, ``groups`` of them ``group_stride`` apart."""
+
+    size: int
+    count: int = 1
+    stride: int = 0
+    groups: int = 1
+    group_stride: int = 0
+
+
+@cache
+def mean_bursts(size: int, stride: int, burst: int) -> float:
+    """Bursts that a run of ``size`` bytes touches, averaged over the alignments that steps of ``stride`` visit."""
+    step = math.gcd(stride, burst) or burst
+    starts = range(0, burst, step)
+    return sum((start + size - 1) // burst + 1 for start in starts) / len(starts)
+
+
+def transfer_bytes(runs: Runs, burst: int) -> float:
+    """Bytes that cross the port: whole bursts per contiguous stretch."""
+    size, count, stride, groups, group_stride = runs
+    if size <= 0 or count <= 0 or groups <= 0:
+        return 0.0
+    if count == 1 or stride == size:
+        size, count, stride = size * count, 1, 0
+    if count == 1:
+        if groups == 1 or group_stride == size:
+            return math.ceil(size * groups / burst) * float(burst)
+        return groups * mean_bursts(size, group_stride, burst) * burst
+    return groups * count * mean_bursts(size, stride, burst) * burst
+
+
+class ArrayWork(NamedTuple):
+    """One convolution instruction. ``kernel_run``: contiguous bytes of one operand fetch, ``kernel_runs``: how many."""
+
+    pixels: int
+    channels: int
+    depth: int
+    kernel_run: int
+    kernel_runs: int
+    emit: bool = True
+    accumulate: bool = False
+
+
+def conv_cycles(target: Target, shape: int, work: ArrayWork) -> float:
+    """Cycles of a convolution instruction with array shape ``shape``."""
+    array, vector = target.array, target.vector
+    rows, columns = array.shapes[shape]
+    row_steps, column_steps = -(-work.pixels // rows), -(-work.channels // columns)
+    step = max(work.depth, rows * columns // array.accumulator_ports) if work.accumulate else work.depth
+    busy = float(row_steps * column_steps * step)
+    fetch = target.tile_ports.fetch_bytes
+    read = row_steps * column_steps * rows * work.kernel_runs * -(-work.kernel_run // fetch) * fetch
+    busy = max(busy, read / target.tile_ports.read_bytes_per_cycle)
+    if work.emit:
+        busy = max(busy, work.pixels * work.channels / vector.requant_lanes)
+        busy += rows * columns / vector.requant_lanes
+    return array.start_cycles + busy
+
+
+class PlaneWork(NamedTuple):
+    """One depthwise instruction."""
+
+    height: int
+    width: int
+    channels: int
+    kernel_height: int
+    kernel_width: int
+    stride_y: int
+    stride_x: int
+    dilation_x: int
+
+
+def depthwise_cycles(target: Target, work: PlaneWork) -> float:
+    """Cycles of a depthwise instruction."""
+    array, vector = target.array, target.vector
+    pixels, channels = array.depthwise_shape
+    steps = work.height * -(-work.width // pixels) * -(-work.channels // channels)
+    span = (pixels - 1) * work.stride_x + (work.kernel_width - 1) * work.dilation_x + 1
+    read = steps * span * channels * work.stride_y * -(-work.kernel_height // array.depthwise_rows)
+    results = work.height * work.width * work.channels
+    busy = max(
+        steps * work.kernel_height * work.kernel_width,
+        read / target.tile_ports.read_bytes_per_cycle,
+        results / vector.requant_lanes,
+    )
+    return array.start_cycles + busy + pixels * channels / vector.requant_lanes
+
+
+def vector_cycles(target: Target, results: int, read_bytes: int, *, elements: int = 0) -> float:
+    """Cycles of a vector instruction: ``results`` through the requantisation lanes, ``elements`` reduced."""
+    busy = max(
+        results / target.vector.requant_lanes,
+        elements / target.vector.reduce_lanes,
+        read_bytes / target.tile_ports.read_bytes_per_cycle,
+    )
+    return target.vector.start_cycles + busy
+
+
+class Ports(NamedTuple):
+    """The memory ports of one mode. Constants and the program come through ``constants``, activations through ``sram``."""
+
+    sram: Port
+    constants: Port
+
+    @property
+    def staged(self) -> bool:
+        """Constants lie off-chip and are copied to SRAM before use."""
+        return self.sram is not self.constants
+
+
+def ports(target: Target, memory: MemoryMode) -> Ports:
+    """The ports of ``target`` in mode ``memory``."""
+    return Ports(target.sram, target.offchip if memory == "flash" else target.sram)

@@ -1,0 +1,222 @@
+"""Shapes of window operations and of their tiles.
+
+A :class:`Window` is a convolution, depthwise convolution or pooling as the tiler sees it: sizes and memory strides,
+no values. Activations are one byte per element, dense NHWC; an input view may skip pixels (``pixel_bytes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from odc_mlir.isa.instructions import field_range
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``in_*``: the input image, ``pixel_bytes``/``row_bytes``/``image_bytes``: distance in memory between its
+    neighbouring pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c`` only
+    (pooling counts as depthwise with multiplier 1).
+    """
+
+    batch: int
+    in_height: int
+    in_width: int
+    in_channels: int
+    out_height: int
+    out_width: int
+    out_channels: int
+    kernel_height: int = 1
+    kernel_width: int = 1
+    stride_y: int = 1
+    stride_x: int = 1
+    dilation_y: int = 1
+    dilation_x: int = 1
+    pad_top: int = 0
+    pad_left: int = 0
+    depthwise: bool = False
+    pixel_bytes: int = 0
+    row_bytes: int = 0
+    image_bytes: int = 0
+
+    @property
+    def multiplier(self) -> int:
+        """Result channels per input channel of a depthwise window."""
+        return self.out_channels // self.in_channels if self.depthwise else 1
+
+    @property
+    def taps(self) -> int:
+        return self.kernel_height * self.kernel_width
+
+    @property
+    def depth(self) -> int:
+        """Products per result."""
+        return self.taps * (1 if self.depthwise else self.in_channels)
+
+    @property
+    def span_y(self) -> int:
+        """Input rows that one result row reads, first to last."""
+        return (self.kernel_height - 1) * self.dilation_y + 1
+
+    @property
+    def span_x(self) -> int:
+        """Input pixels of one row that one result reads, first to last."""
+        return (self.kernel_width - 1) * self.dilation_x + 1
+
+    @property
+    def overlap_y(self) -> int:
+        """Input rows that a result row shares with the next one."""
+        return max(0, self.span_y - self.stride_y)
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.depth * self.out_channels
+
+    @property
+    def dense(self) -> bool:
+        """The input is stored without gaps."""
+        return (
+            self.pixel_bytes == self.in_channels
+            and self.row_bytes == self.in_width * self.pixel_bytes
+            and self.image_bytes == self.in_height * self.row_bytes
+        )
+
+    def in_rows(self, rows: int) -> int:
+        """Input rows, padding included, that ``rows`` adjacent result rows read."""
+        return (rows - 1) * self.stride_y + self.span_y
+
+    def in_cols(self, cols: int) -> int:
+        return (cols - 1) * self.stride_x + self.span_x
+
+
+def make_window(
+    in_shape: tuple[int, ...],
+    out_shape: tuple[int, ...],
+    *,
+    kernel: tuple[int, int] = (1, 1),
+    stride: tuple[int, int] = (1, 1),
+    dilation: tuple[int, int] = (1, 1),
+    pads: tuple[int, int] = (0, 0),
+    depthwise: bool = False,
+) -> Window:
+    """The window of an operation on ``[N, H, W, C]`` shapes, simplified; ``pads``: top and left."""
+    batch, in_height, in_width, in_channels = in_shape
+    window = Window(
+        batch,
+        in_height,
+        in_width,
+        in_channels,
+        *out_shape[1:],
+        *kernel,
+        *stride,
+        *dilation,
+        *pads,
+        depthwise,
+        in_channels,
+        in_width * in_channels,
+        in_height * in_width * in_channels,
+    )
+    return _simplified(window)
+
+
+def _simplified(window: Window) -> Window:
+    """Kernel 1x1: skipped pixels are never loaded; where none is skipped, all pixels form one row."""
+    if window.taps != 1 or window.pad_top or window.pad_left:
+        return window
+    if window.in_rows(window.out_height) > window.in_height or window.in_cols(window.out_width) > window.in_width:
+        return window  # padding at the far edges
+    window = replace(
+        window,
+        in_height=window.out_height,
+        in_width=window.out_width,
+        stride_y=1,
+        stride_x=1,
+        dilation_y=1,
+        dilation_x=1,
+        pixel_bytes=window.pixel_bytes * window.stride_x,
+        row_bytes=window.row_bytes * window.stride_y,
+    )
+    if not window.dense:
+        return window
+    pixels = window.batch * window.out_height * window.out_width
+    row = pixels * window.pixel_bytes
+    return replace(
+        window,
+        batch=1,
+        in_height=1,
+        in_width=pixels,
+        out_height=1,
+        out_width=pixels,
+        row_bytes=row,
+        image_bytes=row,
+    )
+
+
+class Clip(NamedTuple):
+    """Part of a range that lies inside the image, and the padding around it."""
+
+    before: int
+    first: int
+    count: int
+    after: int
+
+
+def clip(first: int, count: int, size: int) -> Clip:
+    """``count`` positions from ``first`` (maybe negative) against an image of ``size``; ``count`` 0: all padding."""
+    low, high = max(first, 0), min(first + count, size)
+    if high <= low:
+        return Clip(count, 0, 0, 0)
+    return Clip(low - first, low, high - low, first + count - high)
+
+
+class Tile(NamedTuple):
+    """Result pixels ``[y, y + rows) x [x, x + cols)`` of one image. ``fresh``: a strip of tiles that share input rows
+    through a ring starts here."""
+
+    image: int
+    y: int
+    x: int
+    rows: int
+    cols: int
+    fresh: bool
+
+
+def tiles(window: Window, rows: int, cols: int, *, strips: bool) -> Iterator[Tile]:
+    """All tiles: row by row, or with ``strips`` column by column so that neighbours below follow each other."""
+    for image in range(window.batch):
+        ys, xs = range(0, window.out_height, rows), range(0, window.out_width, cols)
+        order = ((y, x) for x in xs for y in ys) if strips else ((y, x) for y in ys for x in xs)
+        for y, x in order:
+            height, width = min(rows, window.out_height - y), min(cols, window.out_width - x)
+            yield Tile(image, y, x, height, width, y == 0)
+
+
+def ring_rows(window: Window, rows: int) -> int:
+    """Input rows of a ring that holds a tile of ``rows`` result rows and the new rows of the next one."""
+    step = rows * window.stride_y
+    return step * (2 + -(-window.overlap_y // step))
+
+
+def parts(total: int, size: int) -> Iterator[tuple[int, int]]:
+    """``total`` cut into (start, length) pieces of ``size``; the last may be shorter."""
+    for start in range(0, total, size):
+        yield start, min(size, total - start)
+
+
+def even_splits(total: int, most: int, limit: int = 12) -> list[int]:
+    """Piece sizes up to ``most`` that cut ``total`` into nearly equal pieces, largest first, at most ``limit``."""
+    sizes: list[int] = []
+    count = max(1, -(-total // most))
+    while len(sizes) < limit:
+        size = -(-total // count)
+        if not sizes or size < sizes[-1]:
+            sizes.append(size)
+        if size == 1:
+            break
+        count += max(1, count // 8)
+    return sizes
+
+
+MAX_RUNS = field_range("load", "size1")[1]
+MAX_PAD = field_range("load", "pad_before1")[1]

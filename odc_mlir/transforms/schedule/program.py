@@ -1,0 +1,137 @@
+"""Records of an instruction stream under construction: buffers, and commands that refer to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+
+from odc_mlir.isa.fields import Instruction, Kind, Queue, Region
+from odc_mlir.isa.instructions import BY_MNEMONIC
+from odc_mlir.targets import Target
+
+
+class Space(StrEnum):
+    """Where a buffer lies. The first four are regions bound at run time, the others local memories of the NPU."""
+
+    CONSTANTS = "constants"
+    ARENA = "arena"
+    INPUTS = "inputs"
+    OUTPUTS = "outputs"
+    TILE = "tile"
+    WEIGHT = "weight"
+    ACCUMULATOR = "accumulator"
+    PARAM = "param"
+    TABLE = "table"
+
+    @property
+    def region(self) -> Region:
+        """The region of a run-time bound space; KeyError for a local memory."""
+        return Region[self.name]
+
+    @property
+    def is_local(self) -> bool:
+        return self not in (Space.CONSTANTS, Space.ARENA, Space.INPUTS, Space.OUTPUTS)
+
+
+FIELD_SPACES: dict[Kind, frozenset[Space]] = {
+    Kind.MEMORY: frozenset(space for space in Space if not space.is_local),
+    Kind.TILE: frozenset({Space.TILE}),
+    Kind.WEIGHT: frozenset({Space.WEIGHT}),
+    Kind.ACCUMULATOR: frozenset({Space.ACCUMULATOR}),
+    Kind.PARAM: frozenset({Space.PARAM}),
+    Kind.TABLE: frozenset({Space.TABLE}),
+}
+
+
+def local_sizes(target: Target) -> dict[Space, int]:
+    """Size of each local memory in its own unit: bytes, accumulators or parameter entries."""
+    local = target.local
+    return {
+        Space.TILE: local.tile_bytes,
+        Space.WEIGHT: local.weight_bytes,
+        Space.ACCUMULATOR: local.accumulators,
+        Space.PARAM: local.param_entries,
+        Space.TABLE: local.table_bytes,
+    }
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """A piece of one memory, compared by identity.
+
+    ``size`` is in the unit of the space (bytes; accumulators; parameter entries). ``address`` is the offset in the
+    region or local memory, None before allocation. ``data`` is the content of a constant.
+    """
+
+    name: str
+    space: Space
+    size: int
+    address: int | None = None
+    data: bytes | None = None
+
+
+Place = tuple[Buffer, int]
+"""A buffer and an offset into it."""
+
+
+@dataclass(eq=False, slots=True)
+class Command:
+    """One instruction before encoding.
+
+    ``values`` holds the fields that are no addresses (left out: zero), ``places`` the address fields, ``layer`` the
+    index of the tensor operation it belongs to (-1: none).
+    """
+
+    spec: Instruction
+    values: dict[str, int]
+    places: dict[str, Place]
+    layer: int = -1
+    queue: Queue = Queue.FETCH
+    waits: tuple[int, ...] = ()
+    posts: tuple[int, ...] = ()
+    macs: int = field(default=0)
+
+    @property
+    def mnemonic(self) -> str:
+        return self.spec.mnemonic
+
+
+@cache
+def enum_codes(spec: Instruction) -> dict[str, dict[str, int]]:
+    """Enum field name -> value name -> code."""
+    return {f.name: {name: code for code, name in enumerate(f.values)} for f in spec.fields if f.values}
+
+
+def command(mnemonic: str, layer: int, /, **fields: int | str | Place) -> Command:
+    """A command; places as (buffer, offset) tuples, enum values by name, everything else as integers."""
+    spec = BY_MNEMONIC[mnemonic]
+    codes = enum_codes(spec)
+    values: dict[str, int] = {}
+    places: dict[str, Place] = {}
+    for name, value in fields.items():
+        if isinstance(value, tuple):
+            places[name] = value
+        elif isinstance(value, str):
+            values[name] = codes[name][value]
+        elif value:
+            values[name] = int(value)
+    return Command(spec, values, places, layer, Queue.FETCH if spec.queue is None else spec.queue)
+
+
+def sync(queue: Queue) -> Command:
+    """A command that only waits and posts."""
+    made = command("sync", -1)
+    made.queue = queue
+    return made
+
+
+def buffers_of(commands: list[Command]) -> Iterator[Buffer]:
+    """Every buffer once, in order of first use."""
+    seen: set[int] = set()
+    for item in commands:
+        for buffer, _ in item.places.values():
+            if id(buffer) not in seen:
+                seen.add(id(buffer))
+                yield buffer
