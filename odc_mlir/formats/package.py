@@ -38,6 +38,7 @@ from odc_mlir.formats.plan import Plan, parse_plan
 
 # The oldest date that a zip can express: two packages of the same content are the same bytes.
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # with members, without
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,20 @@ def build_package(
 
 
 def is_package(path: str | os.PathLike[str]) -> bool:
-    """True for a directory or a zip file: what :func:`read_package` should be asked to read."""
+    """True for a directory or a zip file: what :func:`read_package` should be asked to read.
+
+    Only the first bytes decide: TFLite files exist that carry a zip archive of label files at their end.
+    """
     file = Path(path)
-    return file.is_dir() or (file.is_file() and zipfile.is_zipfile(file))
+    return file.is_dir() or (file.is_file() and _is_zip(file))
+
+
+def _is_zip(file: Path) -> bool:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(4) in _ZIP_MAGICS
+    except OSError:
+        return False
 
 
 def read_package(path: str | os.PathLike[str]) -> PackageFiles:
@@ -161,7 +173,7 @@ def _check_destination(target: Path, as_zip: bool, overwrite: bool) -> None:
         return
     if not as_zip and target.is_dir() and not any(target.iterdir()):
         return
-    replaceable = zipfile.is_zipfile(target) if as_zip and target.is_file() else (target / MANIFEST_PATH).is_file()
+    replaceable = _is_zip(target) if target.is_file() else (target / MANIFEST_PATH).is_file() and not as_zip
     if not replaceable:
         raise PackageError(
             "something that is not an nnpackage is in the way", location=str(target), hint="choose another name"

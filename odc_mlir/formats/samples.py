@@ -1,4 +1,4 @@
-"""Files of input and output data: NPZ, HDF5 and raw bytes.
+"""Input and output data: NPZ, HDF5 and raw files, and made-up inputs.
 
 NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis when the caller says so (labels are
 then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
@@ -204,3 +204,25 @@ def write_raw(prefix: str, arrays: Sequence[Array]) -> None:
     """Write each array's bytes to ``prefix.0``, ``prefix.1`` ..."""
     for index, array in enumerate(arrays):
         write_file(f"{prefix}.{index}", np.ascontiguousarray(array).tobytes())
+
+
+def random_inputs(tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]], seed: int) -> list[Array]:
+    """Reproducible data: normal floats (deviation 2), 8- and 16-bit codes spread likewise, other integers 0..99."""
+    random = np.random.default_rng(seed)
+    return [_random(random, dtype, shape) for dtype, shape in tensors]
+
+
+def _random(random: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    if dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu" and dtype.itemsize > 2:
+        return random.integers(0, 100, shape).astype(dtype)
+    normal = random.normal(0.0, 2.0, shape)
+    if dtype.kind in "iu":
+        # -5..5 covers the whole range of codes.
+        limits = np.iinfo(dtype)
+        codes = (normal + 5.0) / 10.0 * (int(limits.max) - int(limits.min)) + int(limits.min)
+        return np.clip(codes, limits.min, limits.max).astype(dtype)
+    if dtype.kind in "fc":
+        return normal.astype(dtype)
+    raise InputError(f"cannot make up data of type {dtype.name}", hint="load some from a file")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.ops.spec import Array
@@ -72,14 +73,24 @@ def open_executor(
     numerics: str = "fixed",
     max_bytes: int | None = None,
     resize: bool = False,
+    signature: str | None = None,
 ) -> Executor:
-    """What :func:`run` runs, for many runs; ``resize`` also accepts inputs that change static dimensions."""
+    """What :func:`run` runs, for many runs.
+
+    ``resize`` also accepts inputs that change static dimensions; ``signature`` runs the subgraph of that signature, on
+    the host if it is not the first.
+    """
     _check_choice("backend", backend, BACKENDS)
     _check_choice("numerics", numerics, NUMERICS)
     if backend == "litert":
         raise UnsupportedError("the litert backend is not available yet", hint="use host, npu or auto")
     if numerics == "litert":
         raise UnsupportedError("litert numerics are not available yet", hint="use fixed")
+    if signature is not None and (subgraph := _subgraph_of(model, signature)):
+        if backend == "npu":
+            raise UnsupportedError("only the first subgraph can run on the NPU", hint="use the backend host")
+        graph = build_graph(_model_records(model), subgraph)
+        return HostExecutor(graph, max_bytes=max_bytes, resize=resize)
     opened = _open(model)
     if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None):
         opened = compile(model, target=target, memory=memory, strict=strict)
@@ -105,6 +116,20 @@ def _open(model: ModelSource | Package) -> Package | _ModelFile:
     if not isinstance(model, bytes) and is_package(model):
         return Package.from_path(model)
     return _ModelFile(model)
+
+
+def _model_records(model: ModelSource | Package) -> Model:
+    return read_model(_model_of(model))
+
+
+def _subgraph_of(model: ModelSource | Package, signature: str) -> int:
+    """The subgraph of the signature called ``signature``; raises OptionError, listing the known ones."""
+    signatures = _model_records(model).signatures
+    for record in signatures:
+        if record.key == signature:
+            return record.subgraph
+    known = ", ".join(repr(record.key) for record in signatures) or "none"
+    raise OptionError(f"the model has no signature {signature!r}", hint=f"it has {known}")
 
 
 def _check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
@@ -172,7 +197,9 @@ def compile(
         _model_of(model), target=target, memory=memory, prefer=prefer, sram_limit=sram_limit, strict=strict
     )
     seconds = time.perf_counter() - start
-    return Package(files, {"compile_seconds": seconds, "compile_peak_rss_bytes": _peak_rss_bytes()})
+    measured = {"compile_seconds": seconds, "compile_peak_rss_bytes": _peak_rss_bytes()}
+    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
+    return Package(files, name=name, measured=measured)
 
 
 def quantize(model: ModelSource | Module, *, scheme: str = "int8", **options: Any) -> NoReturn:

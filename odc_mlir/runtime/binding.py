@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.errors import InputError
+from odc_mlir.errors import InputError, UnsupportedError
+from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.spec import Array, ResultType, Shape, TensorInfo
 
@@ -59,3 +60,32 @@ def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False
     if len(declared) != len(shape):
         return False
     return resize or all(known is None or known == dim for known, dim in zip(declared, shape, strict=True))
+
+
+def to_codes(info: TensorInfo, value: Array) -> Array:
+    """Real values as codes of a quantised tensor, saturating; any other tensor's values unchanged.
+
+    ``q = clamp(round_half_away(x / scale) + zero_point)``. Raises UnsupportedError for a tensor quantised per channel.
+    """
+    if not info.info.is_integer or info.quant is None or value.dtype.kind != "f":
+        return value
+    scale, zero_point = _per_tensor(info)
+    low, high = info.info.range
+    rounded = round_half_away(value.astype(np.float64) / scale) + zero_point
+    codes: Array = np.clip(rounded, low, high).astype(info.info.numpy)
+    return codes
+
+
+def to_reals(info: TensorInfo, codes: Array) -> Array:
+    """Codes of a quantised tensor as float32, ``x = scale * (q - zero_point)``; any other tensor's values unchanged."""
+    if not info.info.is_integer or info.quant is None:
+        return codes
+    scale, zero_point = _per_tensor(info)
+    reals: Array = (scale * (codes.astype(np.float64) - zero_point)).astype(np.float32)
+    return reals
+
+
+def _per_tensor(info: TensorInfo) -> tuple[float, int]:
+    if info.quant is None or not info.quant.per_tensor:
+        raise UnsupportedError("inputs and outputs quantised per channel cannot be converted", tensor=info.name)
+    return info.quant.scale, info.quant.zero_point

@@ -43,6 +43,9 @@ class Unit(Protocol):
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
+    def prepare(self, shaped: ShapedGraph) -> None:
+        """Do now what would make the first run slower."""
+
     def run(self, frame: Frame) -> None:
         """Take ``reads`` from the frame, put ``writes`` into it."""
 
@@ -54,6 +57,9 @@ class OperatorUnit:
     index: int
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+
+    def prepare(self, shaped: ShapedGraph) -> None:
+        shaped.kernel(self.index)
 
     def run(self, frame: Frame) -> None:
         frame.run_operator(self.index)
@@ -97,7 +103,7 @@ class Frame:
 
 
 class Executor:
-    """Runs ``units`` of ``graph`` over and over; kernels are prepared at the first run of each set of input shapes.
+    """Runs ``units`` of ``graph`` over and over; kernels are prepared once for each set of input shapes.
 
     ``max_bytes`` bounds the activations that live at one time (default: the variable ODC_MAX_ACTIVATION_BYTES, else
     2 GiB); ``resize`` accepts inputs whose static dimensions differ from the model's. Variable tensors start as zeros
@@ -132,6 +138,8 @@ class Executor:
         if shaped is None:
             shaped = ShapedGraph(self.graph, shapes)
             self._check_memory(shaped)
+            for unit in self.units:
+                unit.prepare(shaped)
             self._shaped[shapes] = shaped
             if len(self._shaped) > _SHAPES_KEPT:
                 self._shaped.popitem(last=False)
@@ -152,7 +160,8 @@ class Executor:
                 unit.run(frame)
                 for index in dead:
                     frame.values.pop(index, None)
-        return [_detached(frame.value(index), arrays) for index in self.graph.outputs]
+        kept = [*arrays, *self._state.values()]
+        return [_detached(frame.value(index), kept) for index in self.graph.outputs]
 
     def _releases(self) -> list[tuple[int, ...]]:
         """For each unit the tensors that nothing reads afterwards."""
@@ -185,9 +194,9 @@ class HostExecutor(Executor):
         super().__init__(graph, operator_units(graph, range(len(graph.nodes))), max_bytes=max_bytes, resize=resize)
 
 
-def _detached(value: Array, inputs: Sequence[Array]) -> Array:
-    """``value`` as an array that the caller owns: neither a constant of the model nor a view of an input."""
-    if not value.flags.writeable or any(np.may_share_memory(value, array) for array in inputs):
+def _detached(value: Array, kept: Sequence[Array]) -> Array:
+    """``value`` as an array that the caller owns: no constant of the model, no view of an input or of its state."""
+    if not value.flags.writeable or any(np.may_share_memory(value, array) for array in kept):
         return value.copy()
     return np.ascontiguousarray(value).reshape(value.shape)
 

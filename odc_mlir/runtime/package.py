@@ -22,7 +22,7 @@ from odc_mlir.runtime.plan import PlanExecutor
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output. Unknown dimensions are None; ``scale`` and ``zero_point`` too, unless there is one of each."""
+    """An input or output. Unknown dimensions are None; ``scale`` and ``zero_point`` too unless there is one of each."""
 
     name: str
     shape: Shape | None
@@ -44,10 +44,16 @@ def tensor_spec(info: TensorInfo) -> TensorSpec:
 
 
 class Package:
-    """An nnpackage in memory or on disk. ``measured`` holds what was measured while it was compiled."""
+    """An nnpackage in memory or on disk.
 
-    def __init__(self, files: PackageFiles, measured: Mapping[str, float | int | None] | None = None) -> None:
+    ``name``: what it was compiled from, for reports; ``measured``: what was measured while it was compiled.
+    """
+
+    def __init__(
+        self, files: PackageFiles, *, name: str = "", measured: Mapping[str, float | int | None] | None = None
+    ) -> None:
         self.files = files
+        self.name = name or files.location
         self.measured = dict(measured or {})
         self._executors: dict[tuple[Any, ...], Executor] = {}
         if len(files.manifest.models) > 1 and files.manifest.has_connections:

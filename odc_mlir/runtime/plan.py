@@ -14,6 +14,7 @@ from odc_mlir.ops.spec import ResultType
 from odc_mlir.runtime.devices.base import Device, DeviceProgram, Port
 from odc_mlir.runtime.executor import Event, Executor, Frame, Unit, operator_units
 from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.shaping import ShapedGraph
 
 _log = logging.getLogger(__name__)
 
@@ -116,6 +117,12 @@ class SegmentUnit:
                         f"{self._graph.tensors[tensor].dtype}",
                         tensor=port.name,
                     )
+
+    def prepare(self, shaped: ShapedGraph) -> None:
+        """Nothing for a loaded program; host kernels where they have to stand in."""
+        if self.failure is not None:
+            for index in self.step.operators:
+                shaped.kernel(index)
 
     def run(self, frame: Frame) -> None:
         """Run on the device; on any failure run the segment's operators by host kernels and keep the reason."""

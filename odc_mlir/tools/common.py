@@ -63,6 +63,12 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
     )
 
 
+def usage_error(parser: argparse.ArgumentParser, message: str) -> int:
+    """Say on stderr how options contradict each other, which the parser itself cannot know; returns the exit code."""
+    print(f"{parser.format_usage()}{parser.prog}: error: {message}", file=sys.stderr)
+    return EXIT_USAGE
+
+
 def guarded(
     prog: str,
     call: Callable[[], int | None],

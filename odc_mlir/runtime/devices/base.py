@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from odc_mlir.ops.spec import Array
+from odc_mlir.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class DeviceResult:
 class DeviceProgram(Protocol):
     """A binary that is loaded and can run any number of times."""
 
+    target: Target
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 

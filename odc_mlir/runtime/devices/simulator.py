@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,19 +16,20 @@ class SimulatorProgram:
 
     def __init__(self, program: simulator.Program) -> None:
         self.program = program
+        self.target = program.target
         self.inputs = tuple(Port(record.name, record.dtype, tuple(record.shape)) for record in program.inputs)
         self.outputs = tuple(Port(record.name, record.dtype, tuple(record.shape)) for record in program.outputs)
 
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
         """Execute once, bit for bit, and count cycles; raises SimulationError."""
         result = simulator.simulate(self.program, inputs, trace=trace)
-        return DeviceResult(tuple(result.outputs), dataclasses.asdict(result.counters), result.trace)
+        return DeviceResult(tuple(result.outputs), result.counters.to_dict(), result.trace)
 
     def measure(self, memory_model: str = "parity") -> DeviceResult:
         """Counters of one execution under ``memory_model``, without computing values."""
         zeros = [np.zeros(port.shape, numpy_dtype(port.dtype)) for port in self.inputs]
         result = simulator.simulate(self.program, zeros, memory_model=memory_model, execute=False)
-        return DeviceResult((), dataclasses.asdict(result.counters))
+        return DeviceResult((), result.counters.to_dict())
 
 
 class SimulatorDevice:

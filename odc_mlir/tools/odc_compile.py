@@ -1,0 +1,150 @@
+"""``odc-compile``: compile a quantised model for an NPU into a package, and explain the result."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.tools.common import base_parser, run_tool, usage_error
+
+if TYPE_CHECKING:
+    from odc_mlir.runtime.package import Package
+
+_SCHEMES = ("none", "uint8", "int8", "int16", "int16x8", "int8_wo", "int16_wo")
+_REASONS_SHOWN = 12
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-compile``."""
+    parser = base_parser(
+        "odc-compile",
+        "Compile a model (.circle, .tflite, .mlir, nnpackage directory or zip) for an NPU.",
+        epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why.",
+    )
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("-o", "--output", metavar="OUT", help="package folder, or zip file when it ends with .zip")
+    parser.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="hardware (%(default)s)")
+    parser.add_argument(
+        "--memory", default="flash", choices=("flash", "sram"), help="where constants live (%(default)s)"
+    )
+    parser.add_argument("--sram-limit", type=int, metavar="BYTES", help="use no more SRAM than this")
+    parser.add_argument(
+        "--prefer",
+        default="performance",
+        choices=("performance", "memory", "compile-time"),
+        help="what to spend effort on (%(default)s)",
+    )
+    parser.add_argument("--strict", action="store_true", help="fail where a segment would fall back to the host")
+    parser.add_argument("--emit", metavar="STAGE", help="print the IR after this stage and stop")
+    parser.add_argument("--report-json", metavar="FILE", help="write the report as JSON")
+    parser.add_argument("--report-html", metavar="FILE", help="write the report as an HTML page")
+    quantising = parser.add_argument_group("quantising (not supported yet)")
+    quantising.add_argument("--quantize", default="none", choices=_SCHEMES, help="scheme (%(default)s)")
+    quantising.add_argument("--calibration", metavar="DATA.npz")
+    quantising.add_argument("--labels", action="store_true")
+    quantising.add_argument("--max-drop", type=float, metavar="POINTS")
+    quantising.add_argument("--io", choices=("float", "quantized"))
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = build_parser()
+    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
+
+
+def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+    _refuse_quantising(arguments)
+    if arguments.emit:
+        _emit(arguments)
+        return None
+    if not (arguments.output or arguments.report_json or arguments.report_html):
+        return usage_error(parser, "give -o, --emit or a report to write")
+    _compile(arguments)
+    return None
+
+
+def _refuse_quantising(arguments: argparse.Namespace) -> None:
+    given = {
+        "--quantize": arguments.quantize != "none",
+        "--calibration": arguments.calibration is not None,
+        "--labels": arguments.labels,
+        "--max-drop": arguments.max_drop is not None,
+        "--io": arguments.io is not None,
+    }
+    for flag, present in given.items():
+        if present:
+            raise UnsupportedError(f"{flag} is not supported yet", hint="compile a model that is quantised already")
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.sram_limit is not None and arguments.sram_limit <= 0:
+        raise OptionError(f"--sram-limit is {arguments.sram_limit}, expected a positive number of bytes")
+    return {
+        "target": arguments.target,
+        "memory": arguments.memory,
+        "prefer": arguments.prefer,
+        "sram_limit": arguments.sram_limit,
+    }
+
+
+def _emit(arguments: argparse.Namespace) -> None:
+    import sys
+
+    from odc_mlir.formats.atomic import write_file
+    from odc_mlir.runtime import api
+    from odc_mlir.support.text import module_text
+
+    module = api.lower(api.load(arguments.model), arguments.emit, **_options(arguments))
+    # As everywhere: text in a file stands alone, a terminal is spared the constants.
+    if arguments.output:
+        write_file(arguments.output, module_text(module).encode())
+    else:
+        sys.stdout.write(module_text(module, constants="elide" if sys.stdout.isatty() else "keep"))
+
+
+def _compile(arguments: argparse.Namespace) -> None:
+    from odc_mlir.formats.atomic import write_file
+    from odc_mlir.runtime import api
+
+    package = api.compile(arguments.model, strict=arguments.strict, **_options(arguments))
+    if arguments.output:
+        package.save(arguments.output, overwrite=True)
+    if arguments.report_json:
+        import json
+
+        write_file(arguments.report_json, (json.dumps(package.report, indent=1) + "\n").encode())
+    if arguments.report_html:
+        from odc_mlir.runtime.report_html import render
+
+        write_file(arguments.report_html, render(package.report).encode())
+    if not arguments.quiet:
+        for line in _summary(package):
+            print(line)
+
+
+def _summary(package: Package) -> Iterator[str]:
+    """What a user wants to know at once: where operators went and why, and how long an inference takes."""
+    from collections import Counter
+
+    report = package.report
+    total = report["npu_op_count"] + report["host_op_count"]
+    yield f"{package.name}: {report['npu_op_count']} of {total} operators on {report['target']} ({report['memory']})"
+    reasons = Counter((layer["op"], layer["reason"]) for layer in report["layers"] if layer["placed"] != "npu")
+    for (op, reason), count in reasons.most_common(_REASONS_SHOWN):
+        yield f"  host: {count} x {op}: {reason}"
+    if len(reasons) > _REASONS_SHOWN:
+        yield f"  host: {len(reasons) - _REASONS_SHOWN} more reasons, see --report-json"
+    if report["segment_count"]:
+        yield (
+            f"  {report['cycles_total']} cycles in {report['segment_count']} segments "
+            f"(bound {report['ideal_cycles']}), {100 * report['mac_utilization']:.1f} % of the multipliers, "
+            f"{report['sram_peak_bytes']} bytes of SRAM"
+        )
+    yield f"  latency {report['latency_ms']:.3f} ms, of which {1000 * report['host_seconds']:.3f} ms on the host"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

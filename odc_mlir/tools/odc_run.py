@@ -1,0 +1,301 @@
+"""``odc-run``: run a model file or a compiled package, on given or made-up data, and measure it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import InputError, OptionError, UnsupportedError
+from odc_mlir.tools.common import base_parser, run_tool
+
+if TYPE_CHECKING:
+    from odc_mlir.formats.samples import Samples
+    from odc_mlir.ops.spec import Array, TensorInfo
+    from odc_mlir.runtime.executor import Executor
+    from odc_mlir.runtime.profile import Measurement
+
+_SCHEMES = ("uint8", "int16", "int8_wo", "int16_wo")
+_SEED = 1
+
+# Flags of onert_run that exist there and mean nothing here yet: flag names, number of values.
+_NOT_YET: tuple[tuple[tuple[str, ...], int], ...] = (
+    (("--output_sizes",), 1),
+    (("--output_shape",), 1),
+    (("--minmax_runs",), 1),
+    (("--gpumem_poll", "-g"), 0),
+    (("--quantize",), 1),
+    (("--qpath",), 1),
+    (("--codegen", "-c"), 1),
+    (("--cpath",), 1),
+)
+
+
+class _NotYet(argparse.Action):
+    """Remembers that a flag was given which is refused later, with the model unread."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        namespace.not_yet = option
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-run``."""
+    parser = base_parser("odc-run", "Run a .circle or .tflite model, or an nnpackage directory or zip.")
+    parser.set_defaults(not_yet=None)
+    parser.add_argument("model", metavar="MODEL_OR_PACKAGE")
+    where = parser.add_argument_group("where it runs")
+    where.add_argument(
+        "--backend",
+        default="auto",
+        choices=("auto", "host", "npu", "litert"),
+        help="auto (default): a model on the host, a package on what it was compiled for; npu compiles a model first",
+    )
+    where.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="for compiling (%(default)s)")
+    where.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
+    where.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
+    where.add_argument("--numerics", default="fixed", choices=("fixed", "litert"), help="arithmetic (%(default)s)")
+    where.add_argument("--signature", metavar="NAME", help="run the subgraph of this signature")
+    where.add_argument("--max-bytes", type=int, metavar="N", help="refuse to run with more bytes of activations")
+    _add_data_flags(parser.add_argument_group("data"))
+    _add_measuring_flags(parser.add_argument_group("measuring"))
+    later = parser.add_argument_group("not supported yet")
+    for names, count in _NOT_YET:
+        later.add_argument(*names, action=_NotYet, nargs=count, dest="not_yet", help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_data_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--load", "-l", metavar="FILE", help="inputs from an NPZ or HDF5 file")
+    group.add_argument("--load:raw", dest="load_raw", metavar="PREFIX", help="inputs from PREFIX.0, PREFIX.1 ...")
+    group.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
+    group.add_argument("--dump", "-d", metavar="FILE", help="outputs to an NPZ or HDF5 file")
+    group.add_argument("--dump:raw", dest="dump_raw", metavar="PREFIX", help="outputs to PREFIX.0, PREFIX.1 ...")
+    group.add_argument("--dump_input:raw", dest="dump_input_raw", metavar="PREFIX", help="inputs likewise")
+    group.add_argument("--fixed_input", action="store_true", help="the same made-up inputs in every run")
+    group.add_argument(
+        "--force_float", action="store_true", help="inputs and outputs of quantised models as real float32 values"
+    )
+    shapes = "'[0,[1,2],2,[]]': input 0 is 1x2, input 2 a scalar; or h5: as loaded"
+    group.add_argument("--shape_prepare", metavar="SHAPES", default="", help=f"input shapes, {shapes}")
+    group.add_argument("--shape_run", metavar="SHAPES", default="", help="the same, wins over --shape_prepare")
+
+
+def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--num_runs", "-r", type=_natural, default=1, metavar="N", help="timed runs (%(default)s)")
+    group.add_argument("--warmup_runs", "-w", type=_natural, default=0, metavar="N", help="runs before (%(default)s)")
+    group.add_argument("--run_delay", "--t", type=int, default=-1, metavar="US", help="sleep between timed runs")
+    group.add_argument("--mem_poll", "-m", action="store_true", help="report resident memory after each phase")
+    group.add_argument("--write_report", "-p", action="store_true", help="write odc-run-MODEL-BACKEND.csv here")
+    group.add_argument("--verbose_level", type=int, default=0, choices=(0, 1, 2), help="1: time of each run (or -v N)")
+    group.add_argument("--profile", metavar="FILE.json", help="times by operator")
+    group.add_argument("--trace", metavar="FILE.json", help="trace events of every timed run, for a trace viewer")
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs")
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    import sys
+
+    return run_tool(build_parser(), _body, _with_onert_spellings(sys.argv[1:] if argv is None else argv))
+
+
+def _with_onert_spellings(argv: Iterable[str]) -> list[str]:
+    """``-v N`` and ``-q SCHEME`` are onert_run's; all commands here have ``-v`` and ``-q`` without a value."""
+    result: list[str] = []
+    for word in argv:
+        if result and result[-1] == "-v" and word in ("0", "1", "2"):
+            result[-1:] = ["--verbose_level", word]
+        elif result and result[-1] == "-q" and word in _SCHEMES:
+            result[-1:] = ["--quantize", word]
+        else:
+            result.append(word)
+    return result
+
+
+def _body(arguments: argparse.Namespace) -> None:
+    if arguments.not_yet:
+        raise UnsupportedError(f"{arguments.not_yet} is not supported yet")
+    import time
+
+    from odc_mlir.runtime.api import open_executor
+    from odc_mlir.runtime.profile import Measurement
+    from odc_mlir.tools.measure import MemoryPoll
+
+    shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
+    memory = MemoryPoll(arguments.mem_poll)
+    measurement = Measurement()
+    start = time.perf_counter()
+    executor = open_executor(
+        arguments.model,
+        backend=arguments.backend,
+        target=arguments.target,
+        memory=arguments.memory,
+        strict=arguments.strict,
+        numerics=arguments.numerics,
+        max_bytes=arguments.max_bytes,
+        resize=shapes is not None,
+        signature=arguments.signature,
+    )
+    measurement.load_seconds = time.perf_counter() - start
+    memory.sample("MODEL_LOAD")
+    samples = _samples(arguments, executor, shapes)
+    start = time.perf_counter()
+    executor.prepare([array.shape for array in samples.records[0]])
+    measurement.prepare_seconds = time.perf_counter() - start
+    memory.sample("PREPARE")
+    outputs = _run_all(arguments, executor, samples, measurement, memory)
+    _write_results(arguments, executor, samples, outputs)
+    _tell(arguments, executor, samples, outputs, measurement, memory)
+
+
+def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
+    """``'[0,[1,2],2,[]]'`` as {0: (1, 2), 2: ()}; an empty mapping for ``h5``, None for no text."""
+    import json
+
+    if not text:
+        return None
+    if text == "h5":
+        return {}
+    try:
+        items = json.loads(text)
+        pairs = dict(zip(items[::2], items[1::2], strict=True))
+        valid = all(type(i) is int and all(type(d) is int and d > 0 for d in shape) for i, shape in pairs.items())
+    except (ValueError, TypeError, RecursionError):
+        valid = False
+    if not valid:
+        raise OptionError(f"the shapes {text!r} cannot be read", hint="write [0,[1,2],2,[]], or h5 for those of --load")
+    return {index: tuple(shape) for index, shape in pairs.items()}
+
+
+def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int, tuple[int, ...]] | None) -> Samples:
+    """The inputs of every sample: loaded, or one made-up sample."""
+    from odc_mlir.formats.samples import Samples, random_inputs, read_raw, read_samples
+    from odc_mlir.runtime.binding import to_codes
+
+    infos = executor.graph.input_infos()
+    if arguments.samples and not arguments.load:
+        raise OptionError("--samples describes the file of --load, which is not given")
+    if arguments.load_raw:
+        samples = Samples([read_raw(arguments.load_raw, _wanted(infos, shapes, arguments.force_float))], "single")
+    elif arguments.load:
+        ranks = [None if info.shape is None else len(info.shape) for info in infos]
+        samples = read_samples(arguments.load, ranks, sample_axis=arguments.samples)
+    else:
+        return Samples([random_inputs(_wanted(infos, shapes), _SEED)], "single")
+    if not samples.records:
+        raise InputError("the file holds no sample", location=arguments.load)
+    if arguments.force_float:
+        pairs = [list(map(to_codes, infos, record)) for record in samples.records]
+        samples = Samples(pairs, samples.layout, samples.labels)
+    return samples
+
+
+def _wanted(
+    infos: Sequence[TensorInfo], shapes: dict[int, tuple[int, ...]] | None, as_float: bool = False
+) -> list[tuple[Any, tuple[int, ...]]]:
+    """dtype and shape of every input; unknown dimensions that ``shapes`` does not give are 1."""
+    import numpy as np
+
+    for index in shapes or {}:
+        if not 0 <= index < len(infos):
+            raise OptionError(f"a shape is given for input {index}, the model has {len(infos)} inputs")
+    result = []
+    for index, info in enumerate(infos):
+        shape = tuple(1 if dim is None else dim for dim in info.shape or ())
+        shape = (shapes or {}).get(index, shape)
+        quantised = as_float and info.quant is not None
+        result.append((np.dtype(np.float32) if quantised else info.info.numpy, shape))
+    return result
+
+
+def _run_all(
+    arguments: argparse.Namespace, executor: Executor, samples: Samples, measurement: Measurement, memory: Any
+) -> list[list[Array]]:
+    """Warm-up and timed runs over all samples; the outputs of the last pass."""
+    import time
+
+    from odc_mlir.formats.samples import random_inputs
+
+    made_up = not (arguments.load or arguments.load_raw)
+    observe = measurement.events.append if arguments.profile or arguments.trace else None
+    for unit in getattr(executor, "segments", ()):
+        unit.keep_trace = arguments.trace is not None
+    for _ in range(max(arguments.warmup_runs, int(arguments.mem_poll))):
+        executor.run(samples.records[0])
+    memory.sample("EXECUTE")
+    outputs: list[list[Array]] = []
+    for number in range(arguments.num_runs):
+        if made_up and number and not arguments.fixed_input:
+            described = [(array.dtype, array.shape) for array in samples.records[0]]
+            samples.records[0] = random_inputs(described, _SEED + number)
+        if number and arguments.run_delay > 0:
+            time.sleep(1e-6 * arguments.run_delay)
+        outputs = []
+        for record in samples.records:
+            executor.reset()
+            start = time.perf_counter()
+            outputs.append(executor.run(record, observe=observe))
+            measurement.run_seconds.append(time.perf_counter() - start)
+    return outputs
+
+
+def _write_results(
+    arguments: argparse.Namespace, executor: Executor, samples: Samples, outputs: list[list[Array]]
+) -> None:
+    from odc_mlir.formats.samples import write_outputs, write_raw
+    from odc_mlir.runtime.binding import to_reals
+
+    dumps = (arguments.dump, arguments.dump_raw, arguments.dump_input_raw)
+    changing = not (arguments.load or arguments.load_raw or arguments.fixed_input) and arguments.num_runs > 1
+    if any(dumps) and changing:
+        raise OptionError("the inputs differ from run to run", hint="add --fixed_input or load some to dump results")
+    if any(dumps) and not outputs:
+        raise OptionError("there are no outputs to dump after no run", hint="use --num_runs 1")
+    if (arguments.dump_raw or arguments.dump_input_raw) and len(outputs) > 1:
+        raise OptionError("raw files hold one sample, there are several", hint="use --dump with .npz or .h5")
+    if arguments.force_float:
+        infos = executor.graph.output_infos()
+        outputs[:] = [list(map(to_reals, infos, record)) for record in outputs]
+    if arguments.dump:
+        write_outputs(arguments.dump, outputs, samples.layout)
+    if arguments.dump_raw:
+        write_raw(arguments.dump_raw, outputs[0])
+    if arguments.dump_input_raw:
+        write_raw(arguments.dump_input_raw, samples.records[0])
+
+
+def _tell(
+    arguments: argparse.Namespace,
+    executor: Executor,
+    samples: Samples,
+    outputs: list[list[Array]],
+    measurement: Measurement,
+    memory: Any,
+) -> None:
+    """Write the reports that were asked for and print the summary."""
+    from odc_mlir.runtime.scoring import score
+    from odc_mlir.tools import measure
+
+    if arguments.profile:
+        measure.write_profile(arguments.profile, arguments, executor, measurement)
+    if arguments.trace:
+        measure.write_trace(arguments.trace, executor, measurement)
+    if arguments.write_report:
+        measure.write_csv(arguments.model, arguments.backend, measurement, memory)
+    if not arguments.quiet:
+        level = max(arguments.verbose_level, arguments.verbose)
+        print(measure.summary(executor, measurement, memory, each_run=level > 0))
+    if samples.labels is not None and outputs:
+        metric, value = score([record[0] for record in outputs], samples.labels)
+        print(f"{metric} {value:.3f} over {len(outputs)} samples")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
