@@ -35,7 +35,7 @@ STAGES = (
     Stage("quant", (), "on quantised types"),
     Stage(
         "partition",
-        ("odc-set-target", "npu-mark-supported", "npu-form-segments", "npu-outline-segments"),
+        ("odc-set-target", "odc-fix-batch", "npu-mark-supported", "npu-form-segments", "npu-outline-segments"),
         "divided into host operators and segments for the target",
     ),
     Stage(

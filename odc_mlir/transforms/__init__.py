@@ -18,6 +18,7 @@ NAMES = (
     "circle-infer-shapes",
     "circle-fold-constants",
     "odc-set-target",
+    "odc-fix-batch",
     "npu-mark-supported",
     "npu-form-segments",
     "npu-outline-segments",

@@ -50,8 +50,9 @@ class Site:
         return self.node.results[0]
 
     def emit(self, new: Operation) -> SSAValue:
-        """Insert ``new`` in front of the operator, with its location; returns the first result."""
+        """Insert ``new`` in front of the operator, with its location and name; returns the first result."""
         new.location = self.op.location
+        new.results[0].name_hint = self.op.results[0].name_hint
         Rewriter.insert_op(new, InsertPoint.before(self.op))
         return new.results[0]
 
