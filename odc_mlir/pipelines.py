@@ -6,14 +6,15 @@ includes all stages before it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
+from xdsl.transforms import get_all_passes
 from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
+from xdsl.utils.exceptions import ArgSpecParseError
 
 from odc_mlir import transforms
 from odc_mlir.errors import OptionError
@@ -56,13 +57,6 @@ STAGES = (
     Stage("package", (), "the binaries are made of this"),
 )
 
-# Passes of xDSL's that the stages use.
-_XDSL_PASSES = {
-    "canonicalize": "xdsl.transforms.canonicalize:CanonicalizePass",
-    "cse": "xdsl.transforms.common_subexpression_elimination:CommonSubexpressionElimination",
-    "dce": "xdsl.transforms.dead_code_elimination:DeadCodeElimination",
-}
-
 Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that has just run, the module
 
 
@@ -81,15 +75,13 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
 
 
 def find_pass(name: str) -> type[ModulePass]:
-    """The class of one of our passes or of those of xDSL that the stages use; raises OptionError."""
+    """The class of one of our passes or of xDSL's; raises OptionError."""
     if name in transforms.NAMES:
         return transforms.load(name)
-    if name not in _XDSL_PASSES:
-        known = ", ".join(sorted((*transforms.NAMES, *_XDSL_PASSES)))
-        raise OptionError(f"unknown pass {name!r}", hint=f"use one of {known}")
-    module, _, attribute = _XDSL_PASSES[name].partition(":")
-    found: type[ModulePass] = getattr(importlib.import_module(module), attribute)
-    return found
+    theirs = get_all_passes()
+    if name not in theirs:
+        raise OptionError(f"unknown pass {name!r}", hint="odc-opt --list-passes tells their names")
+    return theirs[name]()
 
 
 def build_pass(spec: ArgSpec) -> ModulePass:
@@ -108,8 +100,9 @@ def expand(pipeline: str) -> Iterator[ArgSpec]:
     by_name = {stage.name: stage for stage in STAGES}
     try:
         specs = list(parse_pipeline(pipeline))
-    except ValueError as error:
-        raise OptionError(f"cannot read the pipeline {pipeline!r}: {error}") from error
+    except (ValueError, ArgSpecParseError) as error:  # the second is no Exception; its last line says what is wrong
+        reason = str(error).splitlines()[-1].strip()
+        raise OptionError(f"cannot read the pipeline {pipeline!r}: {reason}") from error
     for spec in specs:
         if spec.name in by_name and not spec.parameters:
             yield from (ArgSpec(name, {}) for name in by_name[spec.name].passes)

@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
 )
 from xdsl.ir import Attribute, Data, ParametrizedAttribute, TypeAttribute
-from xdsl.irdl import irdl_attr_definition, param_def
+from xdsl.irdl import BaseAttr, irdl_attr_definition, param_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
@@ -183,7 +183,7 @@ class TensorAttr(ParametrizedAttribute):
     """
 
     name = "circle.tensor"
-    tensor_name: StringAttr = param_def()
+    tensor_name: StringAttr = param_def(BaseAttr(StringAttr))
     type: Attribute = param_def()
     contents: Attribute = param_def()
 

@@ -146,15 +146,20 @@ def _shown_options(options: Mapping[str, Option], properties: Mapping[str, Attri
     for name in options:
         if name not in properties or name in in_pair:
             continue
-        label, members = SHORT_NAMES.get(name, name), (name,)
-        for word, pair in PAIRS.items():
-            if name in pair and all(member in properties for member in pair):
-                label, members = word, pair
-                in_pair.update(pair)
+        label, members = _label(name, properties)
+        in_pair.update(members)
         is_default = all(properties[member] == _default(options[member]) for member in members)
         if not is_default or name in ALWAYS_PRINTED:
             shown.append((label, tuple((options[member], properties[member]) for member in members)))
     return shown
+
+
+def _label(name: str, properties: Mapping[str, Attribute]) -> tuple[str, tuple[str, ...]]:
+    """What an option is called in text, and the properties that stand behind that."""
+    for word, pair in PAIRS.items():
+        if name in pair and all(member in properties for member in pair):
+            return word, pair
+    return SHORT_NAMES.get(name, name), (name,)
 
 
 @cache

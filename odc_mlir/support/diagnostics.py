@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from xdsl.utils.exceptions import (
+    ArgSpecParseError,
     DiagnosticException,
     InterpretationError,
     ParseError,
@@ -14,7 +15,7 @@ from xdsl.utils.exceptions import (
     VerifyException,
 )
 
-from odc_mlir.errors import CompileError, ModelError, OdcError
+from odc_mlir.errors import CompileError, ModelError, OdcError, OptionError
 
 
 @contextmanager
@@ -34,6 +35,8 @@ def typed_errors(stage: str | None = None) -> Generator[None]:
         raise ModelError(text, location=str(error.span.get_location()), stage=stage) from error
     except (VerifyException, UnregisteredConstructException) as error:
         raise ModelError(_lower(str(error)), stage=stage) from error
+    except ArgSpecParseError as error:  # a BaseException: nothing else would ever catch it
+        raise OptionError(_lower(str(error).splitlines()[-1].strip()), stage=stage) from error
     except (PassFailedException, InterpretationError, DiagnosticException) as error:
         raise CompileError(_lower(str(error)), stage=stage) from error
 
