@@ -1,0 +1,28 @@
+"""The NPU simulator: bytes of a ``.npu`` file and input arrays in; output arrays, cycles and counters out.
+
+``load(data) -> Program`` checks a file, ``simulate(program, inputs) -> Result`` runs it once: the same pass through the
+instructions gives values and time, so nothing can be computed without being charged. ``docs/npu.md`` is the
+specification of both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odc_mlir.simulator.counters import Counters
+    from odc_mlir.simulator.program import Program, load
+    from odc_mlir.simulator.run import MEMORY_MODELS, MemoryModel, Result, simulate
+
+__all__ = ["MEMORY_MODELS", "Counters", "MemoryModel", "Program", "Result", "load", "simulate"]
+
+_HOME = dict.fromkeys(("MEMORY_MODELS", "MemoryModel", "Result", "simulate"), "run")
+_HOME |= {"Counters": "counters", "Program": "program", "load": "program"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,138 @@
+"""What a run reports: cycles, bytes, multiply-accumulates, and where the time of every queue went."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from odc_mlir.simulator.timeline import BUSY, IDLE, Meter
+from odc_mlir.targets import Target
+
+_DIGITS = 3  # of a cycle; times are sums of fractions
+
+
+@dataclasses.dataclass(slots=True)
+class PortBytes:
+    """Traffic of one port. ``*_bytes``: what it carried, in whole bursts; ``*_payload_bytes``: what was asked for."""
+
+    read_bytes: int = 0
+    write_bytes: int = 0
+    read_payload_bytes: int = 0
+    write_payload_bytes: int = 0
+
+    def add(self, moved: int, payload: int, *, write: bool) -> None:
+        """Count one access."""
+        if write:
+            self.write_bytes += moved
+            self.write_payload_bytes += payload
+        else:
+            self.read_bytes += moved
+            self.read_payload_bytes += payload
+
+
+@dataclasses.dataclass(slots=True)
+class QueueTime:
+    """Cycles of one queue: ``busy + sum(stall.values()) + idle`` is the whole run.
+
+    ``stall`` causes: ``semaphore`` (head waits for a token), ``descriptor`` (no free transfer slot), and for the fetch
+    engine ``program`` (bytes not there yet), ``queue_full`` and ``drain`` (halt waits for the queues).
+    ``contended_cycles``: how much of ``busy_cycles`` is due to sharing ports and lanes with others.
+    """
+
+    busy_cycles: float = 0.0
+    stall_cycles: dict[str, float] = dataclasses.field(default_factory=dict)
+    idle_cycles: float = 0.0
+    contended_cycles: float = 0.0
+    instructions: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class OperatorTime:
+    """Share of one operator of the model (an entry of the map section).
+
+    ``macs``: of the graph; ``executed_macs``: what the array computed for it; ``busy_cycles`` by queue;
+    ``first_cycle`` and ``last_cycle``: start of its first and end of its last instruction.
+    """
+
+    name: str
+    kind: str
+    macs: int
+    executed_macs: int = 0
+    instructions: int = 0
+    busy_cycles: dict[str, float] = dataclasses.field(default_factory=dict)
+    first_cycle: float = 0.0
+    last_cycle: float = 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class Counters:
+    """Everything one run measured. Times in cycles of the target's clock, sizes in bytes.
+
+    ``macs_useful``: multiply-accumulates whose result the program asked for; ``macs_array``: multiplier slots that were
+    taken, idle lanes of edge tiles included. ``constant_bytes_read``: constants read, whole bursts, program not
+    included. ``sram_peak_bytes``: arena, inputs and outputs. ``local_peak``: bytes or entries used of each
+    local memory, from its start. ``hardware``: the parts of the target that a run draws on.
+    """
+
+    target: str
+    memory: str
+    memory_model: str
+    cycles: int
+    macs_useful: int
+    macs_array: int
+    instructions: int
+    program_bytes: int
+    program_bytes_fetched: int
+    constant_bytes: int
+    constant_bytes_read: int
+    sram_peak_bytes: int
+    arena_bytes: int
+    local_peak: dict[str, int]
+    ports: dict[str, PortBytes]
+    queues: dict[str, QueueTime]
+    operators: list[OperatorTime]
+    halt_status: int
+    hardware: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON-able values; times rounded to thousandths of a cycle."""
+        rounded = _rounded(dataclasses.asdict(self))
+        assert isinstance(rounded, dict)
+        return rounded
+
+
+def queue_time(meter: Meter, cycles: int, contended: float, instructions: int) -> QueueTime:
+    """The record of one queue; what is left of ``cycles`` after its work and stalls is idle."""
+    states = meter.close(cycles)
+    states.pop(IDLE, 0.0)
+    busy = states.pop(BUSY, 0.0)
+    return QueueTime(busy, states, max(0.0, cycles - busy - sum(states.values())), contended, instructions)
+
+
+def hardware(target: Target) -> dict[str, int]:
+    """The quantities of a target that a budget limits, as the simulator used them."""
+    return {
+        "clock_hz": target.clock_hz,
+        "macs_per_cycle": target.array.macs_per_cycle,
+        "sram_bytes_per_cycle": target.sram.bytes_per_cycle,
+        "sram_burst_bytes": target.sram.burst_bytes,
+        "sram_read_latency_cycles": target.sram.read_latency_cycles,
+        "sram_write_latency_cycles": target.sram.write_latency_cycles,
+        "sram_capacity_bytes": target.sram.capacity_bytes,
+        "offchip_bytes_per_cycle": target.offchip.bytes_per_cycle,
+        "offchip_burst_bytes": target.offchip.burst_bytes,
+        "offchip_read_latency_cycles": target.offchip.read_latency_cycles,
+        "offchip_write_latency_cycles": target.offchip.write_latency_cycles,
+        "local_memory_bytes": target.local.total_bytes,
+        "requant_lanes": target.vector.requant_lanes,
+        "weight_decoder_symbols_per_cycle": target.decoder.symbols_per_cycle,
+        "dma_descriptors_in_flight": target.dma.descriptors_in_flight,
+    }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return round(value, _DIGITS) if isinstance(value, float) else value

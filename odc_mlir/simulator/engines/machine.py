@@ -1,0 +1,119 @@
+"""What the engines share: memories, target, prepared operands, and the record of what an instruction costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import SimulationError
+from odc_mlir.isa.instructions import TYPES
+from odc_mlir.simulator.memories import Access, Memories, Space
+from odc_mlir.targets import MemoryMode, Target
+
+DTYPES = tuple(np.dtype(name) for name in ("u1", "i1", "<i2", "<i4"))  # in the order of the type codes
+ELEMENT_BYTES = tuple(dtype.itemsize for dtype in DTYPES)
+LARGEST_SHIFT = 31  # of a scale's exponent, either way
+_PREPARED_ENTRIES = 64
+
+Values = Mapping[str, int]
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Work:
+    """What executing an instruction costs, beyond what its accesses move. All times in cycles.
+
+    ``latency``: before a transfer's data; ``start``: before an engine's first result; ``shortest``: least duration of
+    the main phase; ``lanes``: results through the requantisation lanes; ``symbols``: through the weight decoder;
+    ``drain``: after the main phase. ``macs``: multiply-accumulates that matter, ``array_macs``: multiplier slots taken.
+    """
+
+    latency: float = 0.0
+    start: float = 0.0
+    shortest: float = 0.0
+    lanes: float = 0.0
+    symbols: float = 0.0
+    drain: float = 0.0
+    macs: int = 0
+    array_macs: int = 0
+
+
+@dataclass(slots=True)
+class Machine:
+    """One NPU during one run."""
+
+    target: Target
+    memory: MemoryMode
+    memories: Memories
+    access: Access
+    execute: bool
+    prepared: dict[tuple[object, ...], tuple[int, Any]]
+
+    def prepare(self, space: Space, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """``make()``, kept until ``space`` is written again: operands in the form that numpy computes with."""
+        kept = self.prepared.get(key)
+        if kept is not None and kept[0] == space.version:
+            value: T = kept[1]
+            return value
+        if len(self.prepared) >= _PREPARED_ENTRIES:
+            self.prepared.clear()
+        value = make()
+        self.prepared[key] = (space.version, value)
+        return value
+
+
+Executor = Callable[[Machine, Values], Work]
+
+
+def ceil_div(a: int, b: int) -> int:
+    """``a / b`` rounded up."""
+    return -(-a // b)
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise SimulationError with ``message`` unless ``holds``."""
+    if not holds:
+        raise SimulationError(message)
+
+
+def check_pixels(rows: int, columns: int, pixel: int, stride_y: int, stride_x: int) -> None:
+    """Raise SimulationError unless ``rows`` x ``columns`` pixels of ``pixel`` bytes lie apart from each other."""
+    row = (columns - 1) * stride_x + pixel
+    require(columns == 1 or stride_x >= pixel, f"in_stride_x is {stride_x}, a pixel has {pixel} bytes")
+    require(rows == 1 or stride_y >= row, f"in_stride_y is {stride_y}, a row has {row} bytes")
+
+
+def check_type(values: Values, field: str, *allowed: str) -> np.dtype[Any]:
+    """The numpy dtype of a type field; raises SimulationError when it is not one of ``allowed``."""
+    name = TYPES[values[field]]
+    require(name in allowed, f"field {field} is {name}, allowed: {', '.join(allowed)}")
+    return DTYPES[values[field]]
+
+
+def check_clamp(values: Values, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """``(act_min, act_max)``; raises SimulationError unless they are an interval inside the range of ``dtype``."""
+    limits = np.iinfo(dtype)
+    low, high = values["act_min"], values["act_max"]
+    require(
+        int(limits.min) <= low <= high <= int(limits.max),
+        f"result range {low}..{high} is not inside {limits.min}..{limits.max}",
+    )
+    return low, high
+
+
+def check_scale(values: Values, name: str) -> tuple[int, int]:
+    """``(multiplier, exponent)`` of the scale called ``name``; raises SimulationError for an impossible shift."""
+    exponent = values[f"{name}_exponent"]
+    require(abs(exponent) <= LARGEST_SHIFT, f"field {name}_exponent is {exponent}, allowed: -31..31")
+    return values[f"{name}_multiplier"], exponent
+
+
+def typed(
+    data: NDArray[Any], dtype: np.dtype[Any], offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> NDArray[Any]:
+    """Elements of a byte memory as an array with the given byte strides (0 repeats); no copy."""
+    return np.ndarray(shape, dtype, data.data, offset, strides)

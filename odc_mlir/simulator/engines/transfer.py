@@ -1,0 +1,147 @@
+"""Transfers: what the DMA engines do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from odc_mlir.errors import SimulationError, UnsupportedError
+from odc_mlir.isa.instructions import BY_MNEMONIC
+from odc_mlir.simulator.boxes import Box, box
+from odc_mlir.simulator.engines.machine import DTYPES, LARGEST_SHIFT, Machine, Values, Work, require
+from odc_mlir.simulator.memories import Space
+
+_CODINGS = next(f.values for f in BY_MNEMONIC["wload"].fields if f.name == "coding")
+_FULL_RECORD = np.dtype([("bias", "<i4"), ("multiplier", "<i4"), ("exponent", "i1")])
+_COMMON_RECORD = np.dtype([("multiplier", "<i4"), ("exponent", "i1")])
+_BIAS_BYTES = 4
+
+
+def copy(m: Machine, v: Values) -> Work:
+    """``bytes`` from ``source`` to ``target``, both in memory."""
+    source, start = m.memories.at(v["source"])
+    target, end = m.memories.at(v["target"])
+    data = m.access.read(source, Box(start, v["bytes"]))
+    out = m.access.write(target, Box(end, v["bytes"]))
+    if out is not None:
+        out[...] = data
+    return Work(latency=_read_latency(source) + _write_latency(target))
+
+
+def fill(m: Machine, v: Values) -> Work:
+    """``bytes`` of the tile buffer become repetitions of one code."""
+    dtype = DTYPES[v["type"]]
+    require(v["bytes"] % dtype.itemsize == 0, f"{v['bytes']} bytes are not whole elements of {dtype.itemsize} bytes")
+    out = m.access.write(m.memories.tile, Box(v["target"], v["bytes"]))
+    if out is not None:
+        pattern = (v["value"] & ((1 << 8 * dtype.itemsize) - 1)).to_bytes(dtype.itemsize, "little")
+        out[...] = np.frombuffer(pattern * (v["bytes"] // dtype.itemsize), np.uint8)
+    return Work()
+
+
+def load(m: Machine, v: Values) -> Work:
+    """Memory to tile buffer, runs and groups of padding around the data."""
+    source, start = _sram(m, v["source"])
+    size, count1, count2 = v["size0"], v["size1"], v["size2"]
+    before1, before2 = v["pad_before1"], v["pad_before2"]
+    runs, groups = before1 + count1 + v["pad_after1"], before2 + count2 + v["pad_after2"]
+    _check_runs(v["tile_stride1"], v["tile_stride2"], size, runs, groups)
+    data = m.access.read(source, box(start, size, count1, v["memory_stride1"], count2, v["memory_stride2"]))
+    area = box(v["target"], size, runs, v["tile_stride1"], groups, v["tile_stride2"])
+    out = m.access.write(m.memories.tile, area)
+    if out is not None and data is not None:
+        if (runs, groups) != (count1, count2):
+            tile = _runs(m.memories.tile, v["target"], size, runs, v["tile_stride1"], groups, v["tile_stride2"])
+            tile[...] = v["pad_value"] & 0xFF
+            out = tile[before2 : before2 + count2, before1 : before1 + count1]
+            out[...] = data.reshape(out.shape)
+        else:
+            out[...] = data.reshape(out.shape)
+    return Work(latency=_read_latency(source))
+
+
+def store(m: Machine, v: Values) -> Work:
+    """Tile buffer to memory."""
+    target, start = _sram(m, v["target"])
+    size, count1, count2 = v["size0"], v["size1"], v["size2"]
+    _check_runs(v["memory_stride1"], v["memory_stride2"], size, count1, count2)
+    data = m.access.read(m.memories.tile, box(v["source"], size, count1, v["tile_stride1"], count2, v["tile_stride2"]))
+    out = m.access.write(target, box(start, size, count1, v["memory_stride1"], count2, v["memory_stride2"]))
+    if out is not None and data is not None:
+        out[...] = data.reshape(out.shape)
+    return Work(latency=_write_latency(target))
+
+
+def wload(m: Machine, v: Values) -> Work:
+    """Coded bytes through the decoder into the weight buffer."""
+    coding = _CODINGS[v["coding"]]
+    if coding != "raw":
+        raise UnsupportedError(f"weight coding {coding!r} is not implemented, only raw is")
+    require(v["coded_bytes"] == v["bytes"], f"{v['coded_bytes']} raw bytes cannot give {v['bytes']} weights")
+    source, start = m.memories.at(v["source"])
+    data = m.access.read(source, Box(start, v["coded_bytes"]))
+    out = m.access.write(m.memories.weights, Box(v["target"], v["bytes"]))
+    if out is not None:
+        out[...] = data
+    return Work(latency=_read_latency(source), start=m.target.decoder.start_cycles, symbols=v["bytes"])
+
+
+def param(m: Machine, v: Values) -> Work:
+    """Bias, multiplier and exponent of ``count`` channels into the parameter buffer."""
+    source, start = m.memories.at(v["source"])
+    count, full = v["count"], v["form"] == 0
+    head = 0 if full else _COMMON_RECORD.itemsize
+    size = count * _FULL_RECORD.itemsize if full else head + count * _BIAS_BYTES
+    require(count > 0, "loads no entry: count is 0")
+    data = m.access.read(source, Box(start, size))
+    out = m.access.write(m.memories.params, Box(v["target"], count))
+    if out is not None and data is not None:
+        raw = data.tobytes()
+        if full:
+            records = np.frombuffer(raw, _FULL_RECORD)
+            biases = records["bias"]
+        else:
+            records = np.frombuffer(raw[:head], _COMMON_RECORD)
+            biases = np.frombuffer(raw[head:], "<i4")
+        out[:, 0], out[:, 1], out[:, 2] = biases, records["multiplier"], records["exponent"]
+        wrong = np.abs(out[:, 2]) > LARGEST_SHIFT
+        if wrong.any():
+            raise SimulationError(f"exponent {out[wrong, 2][0]} of a scaling record is outside -31..31")
+    return Work(latency=_read_latency(source))
+
+
+def table(m: Machine, v: Values) -> Work:
+    """``bytes`` of a look-up table into the table buffer."""
+    source, start = m.memories.at(v["source"])
+    data = m.access.read(source, Box(start, v["bytes"]))
+    out = m.access.write(m.memories.tables, Box(v["target"], v["bytes"]))
+    if out is not None:
+        out[...] = data
+    return Work(latency=_read_latency(source))
+
+
+def _sram(m: Machine, address: int) -> tuple[Space, int]:
+    """Memory behind the SRAM port: all that the tile buffer's transfers reach."""
+    space, offset = m.memories.at(address)
+    if space.port is not m.target.sram:
+        raise SimulationError(f"the tile buffer exchanges data with SRAM only, not with off-chip {space.name}")
+    return space, offset
+
+
+def _read_latency(space: Space) -> int:
+    return space.port.read_latency_cycles if space.port else 0
+
+
+def _write_latency(space: Space) -> int:
+    return space.port.write_latency_cycles if space.port else 0
+
+
+def _check_runs(stride1: int, stride2: int, size: int, runs: int, groups: int) -> None:
+    """What is written must not overlap; checked on the fields so that the message can name them."""
+    row = (runs - 1) * stride1 + size
+    require(runs == 1 or stride1 >= size, f"runs of {size} bytes are written {stride1} bytes apart")
+    require(groups == 1 or stride2 >= row, f"groups of {row} bytes are written {stride2} bytes apart")
+
+
+def _runs(space: Space, start: int, size: int, runs: int, stride1: int, groups: int, stride2: int) -> np.ndarray:
+    assert space.data is not None
+    return np.ndarray((groups, runs, size), np.uint8, space.data.data, start, (stride2, stride1, 1))

@@ -1,0 +1,270 @@
+"""The vector engine: element-wise arithmetic, pooling, reductions and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import UnsupportedError
+from odc_mlir.isa.instructions import BY_MNEMONIC
+from odc_mlir.numerics import lut
+from odc_mlir.numerics.elementwise import (
+    AddParams,
+    MulParams,
+    ScaleParams,
+    add_quantized,
+    mul_quantized,
+    scale_quantized,
+    sub_quantized,
+)
+from odc_mlir.numerics.fixed import Requantizer, requantize, wrap32
+from odc_mlir.numerics.pooling import average_pool, max_pool
+from odc_mlir.numerics.softmax import softmax_codes
+from odc_mlir.simulator.boxes import Box, box
+from odc_mlir.simulator.engines.machine import (
+    ELEMENT_BYTES,
+    Machine,
+    Values,
+    Work,
+    ceil_div,
+    check_clamp,
+    check_pixels,
+    check_scale,
+    check_type,
+    require,
+    typed,
+)
+
+TABLE_ENTRIES = 256
+_SOFTMAX_PASSES = 3  # maximum; exponentials and their sum; scaling
+_ALL_TYPES = ("u8", "i8", "i16", "i32")
+_UNSCALED = ("lut", "copy")
+_BINARY = ("add", "sub", "mul", "max", "min")
+
+
+def _names(mnemonic: str, field: str) -> tuple[str, ...]:
+    return next(f.values for f in BY_MNEMONIC[mnemonic].fields if f.name == field)
+
+
+_VOP_KINDS = _names("vop", "kind")
+_POOL_KINDS = _names("pool", "kind")
+_REDUCE_KINDS = _names("reduce", "kind")
+_REDUCE_INITS = _names("reduce", "init")
+
+
+def vop(m: Machine, v: Values) -> Work:
+    """Element-wise arithmetic over ``size2`` x ``size1`` x ``size0`` elements."""
+    kind = _VOP_KINDS[v["kind"]]
+    shape = (v["size2"], v["size1"], v["size0"])
+    count = shape[0] * shape[1] * shape[2]
+    require(count > 0, "computes nothing: a size is 0")
+    out_type = check_type(v, "out_type", *_ALL_TYPES)
+    work = Work(start=m.target.vector.start_cycles, lanes=count)
+    output = _area(v, "output", "out", out_type.itemsize, 1)
+    if v["accumulated"]:
+        a = _accumulated(m, v, shape)
+        work.shortest = ceil_div(count, m.target.array.accumulator_ports)
+    else:
+        a = _operand(m, v, "a", shape, output)
+    b = _operand(m, v, "b", shape, output) if kind in _BINARY else None
+    mapped = kind == "lut" or bool(v["lut"])
+    entries = m.access.read(m.memories.tables, Box(v["table"], TABLE_ENTRIES)) if mapped else None
+    index_field = "a_type" if kind in _UNSCALED else "out_type"
+    if mapped and max(ELEMENT_BYTES[v[index_field]], out_type.itemsize) > 1:
+        raise UnsupportedError("look-up tables of 16-bit codes are not implemented")
+    compute = _arithmetic(v, kind, out_type)
+    out = m.access.write(m.memories.tile, output, in_place=output)
+    if out is None or a is None:
+        return work
+    result = compute(a, b)
+    if mapped and entries is not None:
+        result = lut.apply(entries.view(out_type), np.ascontiguousarray(result))
+    out[...] = np.ascontiguousarray(result).astype(out_type, copy=False).view(np.uint8).reshape(out.shape)
+    return work
+
+
+def _area(v: Values, field: str, prefix: str, item: int, step: int) -> Box:
+    """Bytes that an operand of ``vop`` occupies; strides of 0 repeat and are not counted."""
+    size = v["size0"] * item if step else item
+    count1 = v["size1"] if v[f"{prefix}_stride1"] or prefix == "out" else 1
+    count2 = v["size2"] if v[f"{prefix}_stride2"] or prefix == "out" else 1
+    return box(v[field], size, count1, v[f"{prefix}_stride1"], count2, v[f"{prefix}_stride2"])
+
+
+def _operand(m: Machine, v: Values, name: str, shape: tuple[int, ...], output: Box) -> NDArray[Any] | None:
+    """Elements of operand ``name`` as ``[size2, size1, size0]``, broadcast by strides of 0."""
+    dtype = check_type(v, f"{name}_type", *_ALL_TYPES)
+    step = v[f"{name}_stride0"]
+    m.access.read(m.memories.tile, _area(v, name, name, dtype.itemsize, step))
+    data = m.memories.tile.data
+    if data is None:
+        return None
+    strides = (v[f"{name}_stride2"], v[f"{name}_stride1"], step * dtype.itemsize)
+    return typed(data, dtype, v[name], shape, strides)
+
+
+def _accumulated(m: Machine, v: Values, shape: tuple[int, ...]) -> NDArray[Any] | None:
+    """Operand a from sums in the accumulator buffer, scaled per channel to codes of ``a_type``."""
+    dtype = check_type(v, "a_type", "u8", "i8", "i16")
+    count, channels = shape[0] * shape[1] * shape[2], shape[2]
+    sums = m.access.read(m.memories.accumulators, Box(v["accumulators"], count))
+    params = m.access.read(m.memories.params, Box(v["param"], channels))
+    if sums is None or params is None:
+        return None
+    limits = np.iinfo(dtype)
+    codes = requantize(
+        wrap32(sums.reshape(-1, channels)),
+        params[:, 1],
+        params[:, 2],
+        v["a_zero"],
+        int(limits.min),
+        int(limits.max),
+        dtype,
+    )
+    return codes.reshape(shape)
+
+
+def _arithmetic(v: Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], NDArray[Any]]:
+    """The function of operands a and b (None for one-operand kinds) that ``kind`` names."""
+    if kind in _UNSCALED:
+        require(kind == "lut" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ")
+        return lambda a, b: np.asarray(a)
+    low, high = check_clamp(v, dtype)
+    if kind in ("max", "min"):
+        choose = np.maximum if kind == "max" else np.minimum
+        return lambda a, b: np.clip(choose(a, b), low, high)
+    name = dtype.name
+    q, e = check_scale(v, "out")
+    if kind == "scale":
+        scale = ScaleParams(v["a_zero"], v["out_zero"], q, e, low, high, name)
+        return lambda a, b: scale_quantized(a, scale)
+    if kind == "mul":
+        product = MulParams(v["a_zero"], v["b_zero"], v["out_zero"], q, e, low, high, name)
+        return lambda a, b: mul_quantized(a, b, product)
+    zeros = (v["a_zero"], v["b_zero"], v["out_zero"])
+    params = AddParams(*zeros, v["left_shift"], *check_scale(v, "a"), *check_scale(v, "b"), q, e, low, high, name)
+    combine = add_quantized if kind == "add" else sub_quantized
+    return lambda a, b: combine(a, b, params)
+
+
+def pool(m: Machine, v: Values) -> Work:
+    """Maximum or average over windows; taps outside the valid columns and rows are left out."""
+    dtype = check_type(v, "type", "u8", "i8", "i16")
+    item, channels = dtype.itemsize, v["channels"]
+    low, high = check_clamp(v, dtype)
+    rows = _valid(v["out_height"], v["stride_y"], v["kernel_height"], v["valid_y"], v["valid_height"], "y")
+    columns = _valid(v["out_width"], v["stride_x"], v["kernel_width"], v["valid_x"], v["valid_width"], "x")
+    require(channels > 0, "pools nothing: channels is 0")
+    pixel = channels * item
+    check_pixels(rows, columns, pixel, v["in_stride_y"], v["in_stride_x"])
+    results = v["out_height"] * v["out_width"] * channels
+    taps = results * v["kernel_height"] * v["kernel_width"]
+    vector = m.target.vector
+    work = Work(start=vector.start_cycles, shortest=taps / vector.reduce_lanes, lanes=results)
+    start = v["input"] + v["valid_y"] * v["in_stride_y"] + v["valid_x"] * v["in_stride_x"]
+    area = box(start, pixel, columns, v["in_stride_x"], rows, v["in_stride_y"])
+    source = m.access.read(m.memories.tile, area, moved=taps * item)
+    target = box(v["output"], pixel, v["out_width"], v["out_stride_x"], v["out_height"], v["out_stride_y"])
+    out = m.access.write(m.memories.tile, target)
+    if out is None or source is None or m.memories.tile.data is None:
+        return work
+    x = typed(
+        m.memories.tile.data, dtype, start, (1, rows, columns, channels), (0, v["in_stride_y"], v["in_stride_x"], item)
+    )
+    compute = max_pool if _POOL_KINDS[v["kind"]] == "max" else average_pool
+    window, stride = (v["kernel_height"], v["kernel_width"]), (v["stride_y"], v["stride_x"])
+    result = compute(x, window, stride, (v["valid_y"], v["valid_x"]), (v["out_height"], v["out_width"]), low, high)
+    out[...] = np.ascontiguousarray(result).view(np.uint8).reshape(out.shape)
+    return work
+
+
+def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axis: str) -> int:
+    """How many valid rows (columns) windows can reach; raises SimulationError when a window has no valid tap."""
+    require(results > 0 and stride > 0 and kernel > 0, f"a size, stride or kernel along {axis} is 0")
+    require(
+        before < kernel and (results - 1) * stride < before + inside,
+        f"a window along {axis} holds no pixel of the image",
+    )
+    return min(inside, (results - 1) * stride + kernel - before)
+
+
+def reduce(m: Machine, v: Values) -> Work:
+    """Sum or maximum over pixels per channel, or the channel with the largest code per pixel."""
+    kind, init = _REDUCE_KINDS[v["kind"]], _REDUCE_INITS[v["init"]]
+    in_type = check_type(v, "in_type", "u8", "i8", "i16")
+    height, width, channels = v["height"], v["width"], v["channels"]
+    require(height > 0 and width > 0 and channels > 0, "reduces nothing: a size is 0")
+    item = in_type.itemsize
+    check_pixels(height, width, channels * item, v["in_stride_y"], v["in_stride_x"])
+    count = height * width * channels
+    results = height * width if kind == "argmax" else channels
+    vector = m.target.vector
+    work = Work(start=vector.start_cycles, shortest=count / vector.reduce_lanes, lanes=results if v["emit"] else 0)
+    area = box(v["input"], channels * item, width, v["in_stride_x"], height, v["in_stride_y"])
+    source = m.access.read(m.memories.tile, area)
+    x = None
+    if source is not None and m.memories.tile.data is not None:
+        strides = (v["in_stride_y"], v["in_stride_x"], item)
+        x = typed(m.memories.tile.data, in_type, v["input"], (height, width, channels), strides)
+    if kind == "argmax":
+        require(bool(v["emit"]) and init == "zero", "argmax needs emit and takes no earlier sums")
+        out_type = check_type(v, "out_type", *_ALL_TYPES)
+        require(channels - 1 <= np.iinfo(out_type).max, f"an index of {channels} channels does not fit {out_type.name}")
+        return _finish(m, v, work, out_type, None if x is None else x.argmax(axis=2).reshape(-1), results)
+    partial = Box(v["accumulators"], channels)
+    kept = m.access.read(m.memories.accumulators, partial) if init == "keep" else None
+    sums = None if x is None else _reduced(kind, x, v["in_zero"], kept)
+    if not v["emit"]:
+        out = m.access.write(m.memories.accumulators, partial)
+        if out is not None and sums is not None:
+            out[...] = sums
+        return work
+    out_type = check_type(v, "out_type", "u8", "i8", "i16")
+    low, high = check_clamp(v, out_type)
+    if kind == "max":
+        return _finish(m, v, work, out_type, None if sums is None else np.clip(sums, low, high), results)
+    scale = Requantizer(*check_scale(v, "out"), v["out_zero"], low, high, out_type)
+    return _finish(m, v, work, out_type, None if sums is None else scale(wrap32(sums)), results)
+
+
+def _reduced(kind: str, x: NDArray[Any], zero: int, kept: NDArray[Any] | None) -> NDArray[np.int64]:
+    if kind == "max":
+        largest: NDArray[np.int64] = x.max(axis=(0, 1)).astype(np.int64)
+        return largest if kept is None else np.maximum(largest, kept)
+    sums: NDArray[np.int64] = x.sum(axis=(0, 1), dtype=np.int64) - zero * x.shape[0] * x.shape[1]
+    return sums if kept is None else sums + kept
+
+
+def _finish(m: Machine, v: Values, work: Work, dtype: np.dtype[Any], result: NDArray[Any] | None, count: int) -> Work:
+    """Write ``count`` results next to each other."""
+    out = m.access.write(m.memories.tile, Box(v["output"], count * dtype.itemsize))
+    if out is not None and result is not None:
+        out[...] = np.ascontiguousarray(result.astype(dtype)).view(np.uint8)
+    return work
+
+
+def softmax(m: Machine, v: Values) -> Work:
+    """Softmax of ``rows`` rows of ``columns`` codes."""
+    in_type = check_type(v, "in_type", "u8", "i8")
+    out_type = check_type(v, "out_type", "u8", "i8")
+    rows, columns = v["rows"], v["columns"]
+    require(rows > 0 and columns > 0, "computes nothing: a size is 0")
+    require(rows == 1 or v["in_stride"] >= columns, f"in_stride is {v['in_stride']}, a row has {columns} bytes")
+    q, e = check_scale(v, "beta")
+    vector, count = m.target.vector, rows * columns
+    work = Work(
+        start=vector.softmax_start_cycles,
+        shortest=_SOFTMAX_PASSES * count / vector.softmax_elements_per_cycle,
+        lanes=count,
+    )
+    area = box(v["input"], columns, rows, v["in_stride"])
+    source = m.access.read(m.memories.tile, area, moved=_SOFTMAX_PASSES * count)
+    target = box(v["output"], columns, rows, v["out_stride"])
+    out = m.access.write(m.memories.tile, target, in_place=area)
+    if out is not None and source is not None and m.memories.tile.data is not None:
+        x = typed(m.memories.tile.data, in_type, v["input"], (rows, columns), (v["in_stride"], 1))
+        out[...] = softmax_codes(x, q, e, v["diff_min"], out_type).view(np.uint8).reshape(out.shape)
+    return work

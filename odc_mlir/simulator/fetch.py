@@ -1,0 +1,182 @@
+"""The fetch engine: reads the program through its port, issues to queues in program order, runs loops and halt.
+
+Program bytes arrive in requests of half the prefetch buffer, two at most under way. Issuing takes a fixed time; an
+instruction whose queue is full blocks everything behind it. A loop body that fits in the loop buffer is fetched once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from odc_mlir.errors import SimulationError
+from odc_mlir.isa.codec import Instr
+from odc_mlir.isa.fields import Queue
+from odc_mlir.simulator.counters import PortBytes
+from odc_mlir.simulator.memories import strict_cycles
+from odc_mlir.simulator.ordering import START, Clock, Semaphores
+from odc_mlir.simulator.program import Program, Step
+from odc_mlir.simulator.queues import Engines, Entry, with_own
+from odc_mlir.simulator.resources import Phase, Resource
+from odc_mlir.simulator.timeline import BUSY, Meter, Timeline
+
+
+class Fetch:
+    """Feeds :class:`Engines` from a program; ``halted`` once halt has found everything finished."""
+
+    def __init__(
+        self,
+        program: Program,
+        engines: Engines,
+        timeline: Timeline,
+        semaphores: Semaphores,
+        ports: dict[Resource, PortBytes],
+        *,
+        strict: bool,
+    ) -> None:
+        self._program = program
+        self._engines = engines
+        self._timeline = timeline
+        self._semaphores = semaphores
+        self._steps: Iterator[Step] = program.steps()
+        flash = program.memory == "flash"
+        self._port = program.target.offchip if flash else program.target.sram
+        self._resource = Resource.OFFCHIP if flash else Resource.SRAM
+        self._ports = ports
+        self._strict = strict
+        self._buffer_bytes = program.target.fetch.buffer_bytes
+        burst = self._port.burst_bytes
+        self._request_bytes = max(burst, self._buffer_bytes // 2 // burst * burst)
+        self._stream_bytes = program.fetched_bytes
+        self._requested = 0
+        self._arrived = 0
+        self._consumed = 0
+        self._requests: deque[list[bool]] = deque()  # requests under way, in order; each says if its latency is over
+        self._moving = False
+        self._step = next(self._steps)
+        self._stage = "program"  # program: wait for bytes; issuing; issued: wait for room, tokens or the end
+        self.clock: Clock = START
+        self.position = 0
+        self.meter = Meter("program")
+        self.halted = False
+        self.status = 0
+        self.bytes_fetched = 0
+
+    @property
+    def instr(self) -> Instr:
+        """The instruction being fetched or issued."""
+        return self._program.instructions[self._step.index]
+
+    @property
+    def index(self) -> int:
+        """Its index in the program."""
+        return self._step.index
+
+    @property
+    def state(self) -> str:
+        """What the engine does now: busy, or the cause of its stall."""
+        if self._stage == "program":
+            return "program"
+        if self._stage == "issuing":
+            return BUSY
+        if self.instr.queue != Queue.FETCH:
+            return "queue_full"
+        return "drain" if self._semaphores.ready(self.instr.waits) else "semaphore"
+
+    def advance(self) -> bool:
+        """Do what can be done now; whether anything was."""
+        requested = self._request()
+        if self._stage == "program":
+            if self._arrived - self._consumed < self._step.fetched_bytes:
+                return requested
+            self._consumed += self._step.fetched_bytes
+            self._stage = "issuing"
+            self._timeline.after(self._program.target.fetch.issue_cycles, self._issued, None)
+            return True
+        if self._stage == "issued" and not self.halted:
+            done = self._control() if self.instr.queue == Queue.FETCH else self._push()
+            return done or requested
+        return requested
+
+    def _issued(self, _: None) -> None:
+        self._stage = "issued"
+
+    def _push(self) -> bool:
+        """Hand the instruction to its queue, if that has room."""
+        unit = self._engines.units[self.instr.queue]
+        if unit.full:
+            return False
+        unit.pending.append(Entry(self._step.index, self.instr, _values(self.instr, self._step.iteration), self.clock))
+        self._next()
+        return True
+
+    def _control(self) -> bool:
+        """Run an instruction of the fetch engine itself: wait, post, and for halt see whether all is finished."""
+        instr = self.instr
+        if not self._semaphores.ready(instr.waits) or (instr.mnemonic == "halt" and not self._engines.drained):
+            return False
+        self.clock = with_own(self._semaphores.take(instr.waits, Queue.FETCH, self.clock), Queue.FETCH, self.position)
+        self.position += 1
+        self._engines.post(instr.posts, Queue.FETCH, with_own(self.clock, Queue.FETCH, self.position))
+        if instr.mnemonic == "halt":
+            self.halted, self.status = True, instr["status"]
+        else:
+            self._next()
+        return True
+
+    def _next(self) -> None:
+        self._step = next(self._steps)
+        self._stage = "program"
+
+    def _request(self) -> bool:
+        """Ask for more program when the buffer has room for it."""
+        asked = False
+        while (
+            self._requested < self._stream_bytes
+            and self._requested - self._consumed + self._request_bytes <= self._buffer_bytes
+        ):
+            self._requested += self._request_bytes
+            request = [False]
+            self._requests.append(request)
+            self._timeline.after(self._port.read_latency_cycles, self._respond, request)
+            asked = True
+        return asked
+
+    def _respond(self, request: list[bool]) -> None:
+        request[0] = True
+        self._move()
+
+    def _move(self) -> None:
+        """Let the oldest request's bytes move: one request at a time, in order."""
+        if self._moving or not self._requests or not self._requests[0][0]:
+            return
+        self._moving = True
+        burst, wanted = self._port.burst_bytes, self._stream_bytes - self._arrived
+        moved = min(self._request_bytes, -(-wanted // burst) * burst)
+        self._ports[self._resource].add(moved, min(moved, wanted), write=False)
+        self.bytes_fetched += moved
+        demands = [0.0] * len(Resource)
+        demands[self._resource] = moved
+        shortest = strict_cycles(self._port, moved, write=False) if self._strict else 0.0
+        self._timeline.run(Phase(moved, shortest, demands, self._timeline.shares.width), self._land)
+
+    def _land(self, moved: object) -> None:
+        assert isinstance(moved, int)
+        self._arrived += moved
+        self._requests.popleft()
+        self._moving = False
+        self._move()
+
+
+def _values(instr: Instr, iteration: int) -> dict[str, int]:
+    """Field values in an iteration of the loop around: addresses advanced by their steps."""
+    values = dict(instr.values)
+    if instr.steps is not None and iteration:
+        for field, step in zip(instr.spec.addresses, instr.steps, strict=True):
+            values[field.name] = values.get(field.name, 0) + iteration * step
+            low, high = field.range
+            if not low <= values[field.name] <= high:
+                raise SimulationError(
+                    f"iteration {iteration} steps field {field.name} of {instr.mnemonic} to {values[field.name]}"
+                )
+    return values

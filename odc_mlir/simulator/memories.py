@@ -1,0 +1,229 @@
+"""The memories of the NPU and the only door to them.
+
+Instructions reach memories through :class:`Access`, which checks bounds, that nothing is read before it was written,
+that accesses are ordered by semaphores, and which counts what moves: the amounts it collects are the demands that the
+scheduler turns into time. A transfer that has an effect therefore always has a cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import SimulationError
+from odc_mlir.isa.codec import split_address
+from odc_mlir.isa.fields import Region
+from odc_mlir.simulator.boxes import Box, burst_bytes, overlap, repeats, view
+from odc_mlir.simulator.counters import PortBytes
+from odc_mlir.simulator.ordering import START, AccessLog, Clock
+from odc_mlir.simulator.resources import Resource
+from odc_mlir.targets import MemoryMode, Port, Target
+
+PARAM_COLUMNS = 3  # bias, multiplier, exponent
+
+
+class Space:
+    """One memory: ``size`` units (bytes, or entries of accumulators and parameters).
+
+    ``data`` is None in timing-only runs. ``written`` marks units that hold something.
+    """
+
+    __slots__ = (
+        "burst",
+        "data",
+        "high_water",
+        "log",
+        "moved",
+        "name",
+        "port",
+        "read_resource",
+        "size",
+        "version",
+        "writable",
+        "write_resource",
+        "written",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        *,
+        data: NDArray[Any] | None,
+        port: Port | None = None,
+        resources: tuple[Resource | None, Resource | None] = (None, None),
+        writable: bool = True,
+    ) -> None:
+        self.name = name
+        self.size = size
+        self.data = data
+        self.port = port
+        self.burst = port.burst_bytes if port else 1
+        self.read_resource, self.write_resource = resources
+        self.writable = writable
+        self.written = None if data is None else np.zeros(size, np.bool_)
+        self.log = AccessLog(name)
+        self.high_water = 0  # units from the start up to the last one ever written
+        self.moved = 0  # bytes that its port carried for it
+        self.version = 0  # grows with every write: what was derived from older contents is stale
+
+
+class Memories:
+    """All memories of one run. ``execute`` False leaves out their contents."""
+
+    def __init__(
+        self,
+        target: Target,
+        memory: MemoryMode,
+        constants: bytes | memoryview,
+        sizes: Mapping[int, int],
+        *,
+        execute: bool,
+    ) -> None:
+        def bytes_of(size: int) -> NDArray[Any] | None:
+            return np.zeros(size, np.uint8) if execute else None
+
+        sram = (Resource.SRAM, Resource.SRAM)
+        tile = (Resource.TILE_READ, Resource.TILE_WRITE)
+        local = target.local
+        offchip = memory == "flash"
+        self.constants = Space(
+            "constants",
+            len(constants),
+            data=np.frombuffer(constants, np.uint8) if execute else None,
+            port=target.offchip if offchip else target.sram,
+            resources=(Resource.OFFCHIP, None) if offchip else sram,
+            writable=False,
+        )
+        if self.constants.written is not None:
+            self.constants.written[:] = True
+        self.regions = {int(Region.CONSTANTS): self.constants}
+        for region in (Region.ARENA, Region.INPUTS, Region.OUTPUTS):
+            size = sizes[region]
+            self.regions[int(region)] = Space(
+                region.name.lower(), size, data=bytes_of(size), port=target.sram, resources=sram
+            )
+        self.tile = Space("tile buffer", local.tile_bytes, data=bytes_of(local.tile_bytes), resources=tile)
+        self.weights = Space("weight buffer", local.weight_bytes, data=bytes_of(local.weight_bytes))
+        self.tables = Space("table buffer", local.table_bytes, data=bytes_of(local.table_bytes))
+        self.accumulators = Space(
+            "accumulator buffer", local.accumulators, data=np.zeros(local.accumulators, np.int64) if execute else None
+        )
+        self.params = Space(
+            "parameter buffer",
+            local.param_entries,
+            data=np.zeros((local.param_entries, PARAM_COLUMNS), np.int64) if execute else None,
+        )
+
+    def at(self, address: int) -> tuple[Space, int]:
+        """The memory and byte offset that a memory field names; raises SimulationError for an unbound region."""
+        region, offset = split_address(address)
+        space = self.regions.get(region)
+        if space is None:
+            raise SimulationError(f"region {region} is not bound to a memory")
+        return space, offset
+
+
+def strict_cycles(port: Port, moved: int, *, write: bool) -> float:
+    """Least duration of a transfer with so few bursts in flight that each latency is felt (memory model "strict")."""
+    latency = port.write_latency_cycles if write else port.read_latency_cycles
+    return moved * latency / (port.strict_outstanding_bursts * port.burst_bytes)
+
+
+class Access:
+    """The door. One instruction at a time: :meth:`begin`, then reads and writes.
+
+    Then ``demands`` holds what it moves, per resource, and ``shortest`` the least duration that ports allow.
+    """
+
+    def __init__(self, ports: Mapping[Resource, PortBytes], *, check: bool, strict: bool) -> None:
+        self._ports = ports
+        self._check = check
+        self._strict = strict
+        self._queue, self._position, self._clock, self._instruction = 0, 0, START, 0
+        self._own_reads: list[tuple[Space, Box]] = []
+        self.demands = [0.0] * len(Resource)
+        self.shortest = 0.0
+
+    def begin(self, queue: int, position: int, clock: Clock, instruction: int) -> None:
+        """An instruction starts: the ``position``-th of ``queue``, number ``instruction`` of the program."""
+        self._queue, self._position, self._clock, self._instruction = queue, position, clock, instruction
+        self._own_reads = []
+        self.demands = [0.0] * len(Resource)
+        self.shortest = 0.0
+
+    def read(self, space: Space, area: Box, *, moved: int | None = None) -> NDArray[Any] | None:
+        """The units of ``area`` (a view; None in timing-only runs).
+
+        ``moved``: bytes that the memory's port carries, when the engine does not fetch each byte exactly once.
+        """
+        self._bounds(space, area, "reads")
+        if space.read_resource is not None:
+            self._count(space, space.read_resource, area, moved, write=False)
+        if self._check:
+            self._order(space, area, write=False)
+            self._own_reads.append((space, area))
+        if space.data is None or space.written is None:
+            return None
+        if not view(space.written, area).all():
+            raise SimulationError(f"reads {_range(area)} of the {space.name}, parts of which were never written")
+        return view(space.data, area) if space.data.ndim == 1 else space.data[area.start : area.end]
+
+    def write(
+        self, space: Space, area: Box, *, moved: int | None = None, in_place: Box | None = None
+    ) -> NDArray[Any] | None:
+        """A view of the units of ``area`` to assign to (None in timing-only runs).
+
+        An instruction may not write what it reads, unless element by element at the same place (``in_place``).
+        """
+        self._bounds(space, area, "writes")
+        if not space.writable:
+            raise SimulationError(f"writes {_range(area)} of the {space.name}, which is read only")
+        if repeats(area):
+            raise SimulationError(f"writes {_range(area)} of the {space.name}, some of it more than once")
+        if space.write_resource is not None:
+            self._count(space, space.write_resource, area, moved, write=True)
+        space.version += 1
+        space.high_water = max(space.high_water, area.end)
+        if self._check:
+            self._order(space, area, write=True)
+            for other, seen in self._own_reads:
+                if other is space and overlap(area, seen) and not seen == area == in_place:
+                    raise SimulationError(f"writes {_range(area)} of the {space.name}, which it reads itself")
+        if space.data is None or space.written is None:
+            return None
+        view(space.written, area)[...] = True
+        return view(space.data, area) if space.data.ndim == 1 else space.data[area.start : area.end]
+
+    def _bounds(self, space: Space, area: Box, what: str) -> None:
+        if area.size < 1 or area.count1 < 1 or area.count2 < 1:
+            raise SimulationError(f"{what} nothing: a size is 0")
+        if area.start < 0 or area.end > space.size:
+            raise SimulationError(f"{what} {_range(area)} of the {space.name}, which has {space.size} units")
+
+    def _count(self, space: Space, resource: Resource, area: Box, moved: int | None, *, write: bool) -> None:
+        payload = area.units
+        if moved is None:
+            moved = burst_bytes(area, space.burst) if space.burst > 1 else payload
+        self.demands[resource] += moved
+        space.moved += moved
+        self._ports[resource].add(moved, payload, write=write)
+        if self._strict and space.port is not None:
+            self.shortest = max(self.shortest, strict_cycles(space.port, moved, write=write))
+
+    def _order(self, space: Space, area: Box, *, write: bool) -> None:
+        if not space.writable:
+            return
+        rival = space.log.record(self._queue, self._position, self._clock, area, self._instruction, write=write)
+        if rival is not None:
+            raise SimulationError(
+                f"{'writes' if write else 'reads'} {_range(area)} of the {space.name} in a race with"
+                f" instruction {rival}: no semaphore orders the two"
+            )
+
+
+def _range(area: Box) -> str:
+    return f"{area.start}..{area.end - 1}"

@@ -1,0 +1,198 @@
+"""A loaded program: the container's contents, decoded, checked, and bound to the hardware it was made for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from odc_mlir import targets
+from odc_mlir.errors import PackageError, SimulationError, TargetError, UnsupportedError
+from odc_mlir.isa import container
+from odc_mlir.isa.codec import Instr, decode
+from odc_mlir.isa.container import Container, MapEntry, TensorRecord
+from odc_mlir.isa.fields import Region
+from odc_mlir.targets import MemoryMode, Target
+
+TARGET_DESCRIPTION = "target_description"  # metadata key: canonical text of a target that is not shipped
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One dynamic instruction: its ``index`` in the program, its ``iteration``, and the bytes fetched to issue it."""
+
+    index: int
+    iteration: int
+    fetched_bytes: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """A checked program. ``instructions`` are static; :meth:`steps` unrolls loops."""
+
+    container: Container
+    target: Target
+    memory: MemoryMode
+    instructions: tuple[Instr, ...]
+    file_bytes: int
+
+    @property
+    def inputs(self) -> tuple[TensorRecord, ...]:
+        """Inputs in binding order."""
+        return self.container.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorRecord, ...]:
+        """Outputs in binding order."""
+        return self.container.outputs
+
+    @property
+    def operators(self) -> tuple[MapEntry, ...]:
+        """Operators of the model that the program computes."""
+        return self.container.operators
+
+    @cached_property
+    def owners(self) -> tuple[int, ...]:
+        """For each instruction the operator that it belongs to, -1 for none."""
+        owners = [-1] * len(self.instructions)
+        for number, entry in enumerate(self.operators):
+            for first, count in entry.ranges:
+                owners[first : first + count] = [number] * count
+        return tuple(owners)
+
+    @cached_property
+    def dynamic_instructions(self) -> int:
+        """Instructions issued in one run, halt included."""
+        total, index = 0, 0
+        while self.instructions[index].mnemonic != "halt":
+            length = 1
+            if self.instructions[index].mnemonic == "loop":
+                length = self._body_length(index) + 2
+                total += self.instructions[index]["count"] * (length - 1)  # the body and its end
+            total += 1
+            index += length
+        return total + 1
+
+    @cached_property
+    def fetched_bytes(self) -> int:
+        """Program bytes fetched in one run: a loop body that fits in the loop buffer only once."""
+        return sum(step.fetched_bytes for step in self.steps())
+
+    def steps(self) -> Iterator[Step]:
+        """Instructions in the order in which they are issued, up to halt."""
+        index = 0
+        while True:
+            instr = self.instructions[index]
+            yield Step(index, 0, instr.size_bytes)
+            if instr.mnemonic == "halt":
+                return
+            index += 1
+            if instr.mnemonic == "loop":
+                body = range(index, index + self._body_length(index - 1) + 1)
+                kept = instr["body_bytes"] <= self.target.fetch.loop_buffer_bytes
+                for iteration in range(instr["count"]):
+                    for inner in body:
+                        size = 0 if kept and iteration else self.instructions[inner].size_bytes
+                        yield Step(inner, iteration, size)
+                index = body.stop
+
+    def _body_length(self, loop: int) -> int:
+        """Instructions between ``loop`` and its end."""
+        end = loop + 1
+        while self.instructions[end].mnemonic != "end":
+            end += 1
+        return end - loop - 1
+
+
+def load(
+    data: bytes | memoryview, *, target: Target | str | os.PathLike[str] | None = None, location: str | None = None
+) -> Program:
+    """The program in the bytes of a ``.npu`` file.
+
+    ``target``: the NPU to run on; by default the one that the program was made for. ``location`` names the file in
+    errors. Raises PackageError for a malformed file, SimulationError for malformed code, UnsupportedError for
+    instructions that this version does not implement, TargetError when the program was made for other hardware.
+    """
+    contents = container.read(data, location)
+    memory: MemoryMode = "sram" if contents.memory == "sram" else "flash"
+    npu = _resolve(contents, target, location)
+    if npu.digest(memory) != contents.target_digest:
+        raise TargetError(
+            f"the program was made for another version of target {contents.target!r} or another memory mode",
+            location=location,
+            hint="compile the model again",
+        )
+    _check_sizes(contents, npu, location)
+    try:
+        instructions = tuple(decode(contents.code))
+        _check_structure(instructions)
+    except (SimulationError, UnsupportedError) as error:
+        raise type(error)(error.message, location=location, hint=error.hint) from None
+    _check_map(contents, len(instructions), location)
+    return Program(contents, npu, memory, instructions, len(data))
+
+
+def _resolve(contents: Container, target: Target | str | os.PathLike[str] | None, location: str | None) -> Target:
+    if isinstance(target, Target):
+        return target
+    if target is not None:
+        return targets.load(target)
+    description = contents.metadata.get(TARGET_DESCRIPTION)
+    if contents.target in targets.names():
+        return targets.load(contents.target)
+    if isinstance(description, str):
+        return targets.from_canonical(description, location or "target description of the program")
+    raise TargetError(
+        f"the program was made for target {contents.target!r}, which is not known here",
+        location=location,
+        hint=f"give its description; known are {', '.join(targets.names())}",
+    )
+
+
+def _check_sizes(contents: Container, target: Target, location: str | None) -> None:
+    needed = sum(contents.region_bytes[r] for r in (Region.ARENA, Region.INPUTS, Region.OUTPUTS))
+    if needed > target.sram.capacity_bytes:
+        raise PackageError(
+            f"arena, inputs and outputs take {needed} bytes, {target.name} has {target.sram.capacity_bytes} of SRAM",
+            location=location,
+        )
+
+
+def _check_structure(instructions: tuple[Instr, ...]) -> None:
+    """Halt exists; loops are closed, not nested, as long as they say; only instructions inside loops have steps."""
+    offset = 0
+    loop: tuple[int, int] | None = None  # body's first byte, announced end
+    for index, instr in enumerate(instructions):
+        where = f"instruction {index} ({instr.mnemonic})"
+        if not instr.spec.implemented:
+            raise UnsupportedError(f"{where} is not implemented in this version")
+        if instr.steps is not None and loop is None:
+            raise SimulationError(f"{where} has address steps but is not in a loop")
+        if instr.mnemonic in ("loop", "halt") and loop is not None:
+            raise SimulationError(f"{where} is inside a loop")
+        offset += instr.size_bytes
+        if instr.mnemonic == "loop":
+            if instr["count"] < 1 or instr["body_bytes"] < 1:
+                raise SimulationError(f"{where} repeats {instr['body_bytes']} bytes {instr['count']} times")
+            loop = (offset, offset + instr["body_bytes"])
+        elif instr.mnemonic == "end":
+            if loop is None or offset - instr.size_bytes != loop[1]:
+                raise SimulationError(f"{where} does not close a loop whose body ends there")
+            loop = None
+        elif instr.mnemonic == "halt":
+            return
+    raise SimulationError("the program has no halt" if loop is None else "the program ends inside a loop")
+
+
+def _check_map(contents: Container, count: int, location: str | None) -> None:
+    taken = bytearray(count)
+    for entry in contents.operators:
+        for first, length in entry.ranges:
+            if first + length > count or length < 1 or any(taken[first : first + length]):
+                raise PackageError(
+                    f"the map gives instructions {first}..{first + length - 1} of {count} to {entry.name!r}"
+                    " or gives them twice",
+                    location=location,
+                )
+            taken[first : first + length] = b"\1" * length

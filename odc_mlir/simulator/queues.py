@@ -1,0 +1,218 @@
+"""The in-order queues and the engines behind them.
+
+An instruction leaves its queue when its tokens are there and its engine has room: compute engines take one at a time,
+the two DMA engines a few descriptors, whose latencies overlap while their data move in queue order. It is executed when
+it starts and its cost becomes timers and a phase; when that ends, its tokens are posted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from odc_mlir.isa.codec import Instr
+from odc_mlir.isa.fields import Queue
+from odc_mlir.simulator.engines.machine import Work
+from odc_mlir.simulator.ordering import START, Clock, Semaphores, join
+from odc_mlir.simulator.resources import Phase
+from odc_mlir.simulator.timeline import BUSY, IDLE, Meter, Timeline
+
+COMPUTE_QUEUES = (Queue.MAC, Queue.VECTOR)
+# Which queues share a DMA engine and its descriptors.
+DMA_ENGINES = ((Queue.XFER,), (Queue.LOAD, Queue.STORE, Queue.WEIGHT))
+
+
+@dataclass(slots=True)
+class Entry:
+    """An issued instruction. ``known``: clock of the fetch engine when it issued it."""
+
+    index: int
+    instr: Instr
+    values: Mapping[str, int]
+    known: Clock
+
+
+@dataclass(slots=True)
+class Job:
+    """A started instruction: its vector ``clock``, what it costs, and how far it is."""
+
+    entry: Entry
+    unit: Unit
+    clock: Clock
+    work: Work
+    started: float
+    phase: Phase = field(init=False)
+    data_ready: bool = False
+    data_begun: bool = False
+    phase_began: float = 0.0
+    contended: float = 0.0
+
+
+class Engine:
+    """A DMA engine: how many more descriptors it takes now."""
+
+    __slots__ = ("free", "turn")
+
+    def __init__(self, slots: int) -> None:
+        self.free = slots
+        self.turn = 0  # which of the engine's queues is asked first: moves on with every grant
+
+
+class Unit:
+    """One queue with its running instructions."""
+
+    __slots__ = (
+        "clock",
+        "contended",
+        "depth",
+        "engine",
+        "finished",
+        "last_end",
+        "meter",
+        "pending",
+        "position",
+        "queue",
+        "running",
+    )
+
+    def __init__(self, queue: Queue, engine: Engine | None, depth: int) -> None:
+        self.queue = queue
+        self.engine = engine  # None: compute queue, one instruction at a time
+        self.depth = depth
+        self.pending: deque[Entry] = deque()
+        self.running: deque[Job] = deque()
+        self.position = 0  # instructions started
+        self.finished = 0
+        self.clock = START
+        self.meter = Meter(IDLE)
+        self.last_end = 0.0
+        self.contended = 0.0
+
+    @property
+    def full(self) -> bool:
+        return len(self.pending) >= self.depth
+
+    @property
+    def drained(self) -> bool:
+        return not self.pending and not self.running
+
+    def obstacle(self, semaphores: Semaphores) -> str | None:
+        """Why the first waiting instruction cannot start; None when it can."""
+        instr = self.pending[0].instr
+        if self.engine is None:
+            if self.running:
+                return BUSY
+        elif instr.mnemonic != "sync" and self.engine.free == 0:
+            return "descriptor" if semaphores.ready(instr.waits) else "semaphore"
+        return None if semaphores.ready(instr.waits) else "semaphore"
+
+    def state(self, semaphores: Semaphores) -> str:
+        """Busy, idle, or the cause of a stall."""
+        if self.running:
+            return BUSY
+        return self.obstacle(semaphores) or BUSY if self.pending else IDLE
+
+    def next_clock(self, entry: Entry, semaphores: Semaphores) -> Clock:
+        """Take the tokens of ``entry``; the clock with which it starts: it knows all before it in this queue."""
+        clock = semaphores.take(entry.instr.waits, self.queue, join(self.clock, entry.known))
+        self.clock = with_own(clock, self.queue, self.position)
+        self.position += 1
+        return self.clock
+
+
+def with_own(clock: Clock, queue: Queue, completed: int) -> Clock:
+    """``clock`` knowing that ``completed`` instructions of ``queue`` are complete."""
+    return (*clock[:queue], completed, *clock[queue + 1 :])
+
+
+class Engines:
+    """All queues but the fetch engine's, driven by the timeline."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        semaphores: Semaphores,
+        finished: Callable[[Job], None],
+        *,
+        depth: int,
+        slots: int,
+        semaphore_cycles: int,
+    ) -> None:
+        self.timeline = timeline
+        self.semaphores = semaphores
+        self._finished = finished  # called when an instruction is complete
+        self._semaphore_cycles = semaphore_cycles
+        self.units: dict[Queue, Unit] = {queue: Unit(queue, None, depth) for queue in COMPUTE_QUEUES}
+        self._groups: list[tuple[Engine, list[Unit]]] = []
+        for queues in DMA_ENGINES:
+            engine = Engine(slots)
+            group = [Unit(queue, engine, depth) for queue in queues]
+            self.units |= {unit.queue: unit for unit in group}
+            self._groups.append((engine, group))
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing waits or runs."""
+        return all(unit.drained for unit in self.units.values())
+
+    def startable(self) -> Unit | None:
+        """A queue whose first instruction can start now: compute first, then each DMA engine's queues in turn."""
+        for queue in COMPUTE_QUEUES:
+            unit = self.units[queue]
+            if unit.pending and unit.obstacle(self.semaphores) is None:
+                return unit
+        for engine, group in self._groups:
+            for step in range(len(group)):
+                unit = group[(engine.turn + step) % len(group)]
+                if unit.pending and unit.obstacle(self.semaphores) is None:
+                    engine.turn = (engine.turn + step + 1) % len(group)
+                    return unit
+        return None
+
+    def start(self, unit: Unit, job: Job) -> None:
+        """``job``, already executed, begins to take time."""
+        unit.running.append(job)
+        if unit.engine is not None and job.entry.instr.mnemonic != "sync":
+            unit.engine.free -= 1
+        self.timeline.after(job.work.latency, self._ready, job)
+
+    def _ready(self, job: Job) -> None:
+        job.data_ready = True
+        self._begin_first(job.unit)
+
+    def _begin_first(self, unit: Unit) -> None:
+        """Let the oldest running instruction begin its main part: they come in queue order."""
+        if unit.running and unit.running[0].data_ready and not unit.running[0].data_begun:
+            job = unit.running[0]
+            job.data_begun = True
+            self.timeline.after(job.work.start, self._run, job)
+
+    def _run(self, job: Job) -> None:
+        job.phase_began = self.timeline.now
+        self.timeline.run(job.phase, self._drain)
+
+    def _drain(self, job: Job) -> None:
+        job.contended = max(0.0, self.timeline.now - job.phase_began - job.phase.solo)
+        job.unit.contended += job.contended
+        self.timeline.after(job.work.drain, self._complete, job)
+
+    def _complete(self, job: Job) -> None:
+        unit = job.unit
+        unit.running.popleft()
+        if unit.engine is not None and job.entry.instr.mnemonic != "sync":
+            unit.engine.free += 1
+        self._finished(job)
+        unit.finished += 1
+        unit.last_end = self.timeline.now
+        self.post(job.entry.instr.posts, unit.queue, with_own(job.clock, unit.queue, job.clock[unit.queue] + 1))
+        self._begin_first(unit)
+
+    def post(self, posts: tuple[int, ...], queue: Queue, clock: Clock) -> None:
+        """Post tokens; they become visible ``semaphore_cycles`` later."""
+        for semaphore in posts:
+            self.semaphores.post(semaphore, queue)
+            self.timeline.after(self._semaphore_cycles, self._deliver, (semaphore, clock))
+
+    def _deliver(self, token: tuple[int, Clock]) -> None:
+        self.semaphores.deliver(*token)

@@ -1,0 +1,155 @@
+"""Shared bandwidth: phases of instructions run at once and share ports and lanes (docs/npu.md, "Time").
+
+A phase has a shortest duration and needs amounts (bytes, results, symbols) of some resources; alone it takes the larger
+of that duration and amount / width of each resource. Phases that together ask for more than a resource's width share it
+equally, as round-robin arbitration does: nobody gets more than the fair share while somebody else could use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from odc_mlir.targets import Target
+
+FINISHED = 1e-7  # cycles of work left at which a phase counts as done: far above rounding, far below one cycle
+
+
+class Resource(IntEnum):
+    """What running phases compete for. Widths come from the target."""
+
+    OFFCHIP = 0
+    SRAM = 1
+    TILE_READ = 2
+    TILE_WRITE = 3
+    REQUANT = 4
+    DECODER = 5
+
+
+PORTS = (Resource.OFFCHIP, Resource.SRAM, Resource.TILE_READ, Resource.TILE_WRITE)  # those that carry bytes
+
+
+def widths(target: Target) -> tuple[float, ...]:
+    """Units per cycle of every resource, in :class:`Resource` order."""
+    return (
+        target.offchip.bytes_per_cycle,
+        target.sram.bytes_per_cycle,
+        target.tile_ports.read_bytes_per_cycle,
+        target.tile_ports.write_bytes_per_cycle,
+        target.vector.requant_lanes,
+        target.decoder.symbols_per_cycle,
+    )
+
+
+class Phase:
+    """A running piece of work. ``remaining`` counts cycles at full speed; ``speed`` is at most 1."""
+
+    __slots__ = ("owner", "rates", "remaining", "solo", "speed")
+
+    def __init__(self, owner: object, shortest: float, demands: Sequence[float], width: Sequence[float]) -> None:
+        self.owner = owner
+        used = [(resource, amount) for resource, amount in enumerate(demands) if amount]
+        self.solo = shortest
+        for resource, amount in used:
+            self.solo = max(self.solo, amount / width[resource])
+        self.rates = [(resource, amount / self.solo) for resource, amount in used]
+        self.remaining = self.solo
+        self.speed = 1.0
+
+
+class Shares:
+    """The phases running now and their speeds."""
+
+    def __init__(self, width: Sequence[float]) -> None:
+        self.width = width
+        self.running: list[Phase] = []
+        self._stale = False
+
+    def add(self, phase: Phase) -> None:
+        """Start a phase; speeds are adjusted before time next advances."""
+        self.running.append(phase)
+        self._stale = True
+
+    def next_finish(self) -> float:
+        """Cycles until the first phase ends at present speeds (infinity when none runs)."""
+        if self._stale:
+            self._share()
+            self._stale = False
+        return min((phase.remaining / phase.speed for phase in self.running), default=float("inf"))
+
+    def advance(self, cycles: float) -> list[Phase]:
+        """Let ``cycles`` pass, at most :meth:`next_finish`; returns the phases that ended, in order of their start."""
+        done = []
+        for phase in self.running:
+            phase.remaining -= cycles * phase.speed
+            if phase.remaining <= FINISHED:
+                done.append(phase)
+        if done:
+            self.running = [phase for phase in self.running if phase.remaining > FINISHED]
+            self._stale = True
+        return done
+
+    def usage(self) -> tuple[float, ...]:
+        """Units per cycle of every resource used at present speeds."""
+        load = [0.0] * len(self.width)
+        for phase in self.running:
+            for resource, rate in phase.rates:
+                load[resource] += rate * phase.speed
+        return tuple(load)
+
+    def _share(self) -> None:
+        load = [0.0] * len(self.width)
+        for phase in self.running:
+            phase.speed = 1.0
+            for resource, rate in phase.rates:
+                load[resource] += rate
+        crowded = [r for r, amount in enumerate(load) if amount > self.width[r] * (1 + 1e-12)]
+        if not crowded:
+            return
+        if len(crowded) > 1:
+            self._settle(crowded)
+        # Speeds only fall here, so every resource that was within its width stays within it.
+        for resource in crowded:
+            self._limit(resource)
+
+    def _limit(self, resource: int) -> None:
+        """Lower the speeds of those that use more than a fair share of ``resource`` until it is not overcommitted."""
+        users = [(phase, rate) for phase in self.running for r, rate in phase.rates if r == resource]
+        level = fair_level([rate * phase.speed for phase, rate in users], self.width[resource])
+        for phase, rate in users:
+            if rate * phase.speed > level:
+                phase.speed = level / rate
+
+    def _settle(self, crowded: list[int]) -> None:
+        """With several crowded resources, let what one of them slows down leave room on the others.
+
+        Fair levels of all of them are refined in turn; each assumes of a phase what the other levels allow it.
+        """
+        levels = dict.fromkeys(crowded, float("inf"))
+        for _ in range(4):
+            for resource in crowded:
+                allowed = []
+                for phase in self.running:
+                    rates = dict(phase.rates)
+                    if resource in rates:
+                        speed = min(
+                            (levels[r] / rates[r] for r in crowded if r != resource and r in rates), default=1.0
+                        )
+                        allowed.append(rates[resource] * min(speed, 1.0))
+                levels[resource] = fair_level(allowed, self.width[resource])
+        for phase in self.running:
+            for resource, rate in phase.rates:
+                if resource in levels and rate * phase.speed > levels[resource]:
+                    phase.speed = levels[resource] / rate
+
+
+def fair_level(wanted: Sequence[float], width: float) -> float:
+    """The largest share such that everybody getting ``min(wanted, share)`` fits in ``width`` (infinity: all fits)."""
+    left = width
+    ordered = sorted(wanted)
+    for served, amount in enumerate(ordered):
+        share = left / (len(ordered) - served)
+        if amount > share:
+            return share
+        left -= amount
+    return float("inf")

@@ -1,0 +1,253 @@
+"""Running a program: bind inputs, drive fetch and engines, collect outputs and counters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import InputError, OdcError, OptionError, SimulationError
+from odc_mlir.isa.container import TensorRecord
+from odc_mlir.isa.fields import Region
+from odc_mlir.simulator.counters import Counters, OperatorTime, PortBytes, hardware, queue_time
+from odc_mlir.simulator.engines import executors
+from odc_mlir.simulator.engines.machine import Machine, Work
+from odc_mlir.simulator.fetch import Fetch
+from odc_mlir.simulator.memories import Access, Memories
+from odc_mlir.simulator.ordering import Semaphores
+from odc_mlir.simulator.program import Program
+from odc_mlir.simulator.queues import Engines, Job, Unit
+from odc_mlir.simulator.resources import FINISHED, PORTS, Phase, Resource, Shares, widths
+from odc_mlir.simulator.timeline import Timeline
+from odc_mlir.simulator.trace import Trace
+
+MemoryModel = Literal["parity", "strict"]
+MEMORY_MODELS: tuple[MemoryModel, ...] = ("parity", "strict")
+INSTRUCTION_LIMIT = 2_000_000  # issued instructions: far above any model, well below what hangs a test
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """``outputs`` in program order (empty in timing-only runs); ``trace`` None unless asked for."""
+
+    outputs: tuple[NDArray[Any], ...]
+    counters: Counters
+    trace: Trace | None
+
+
+def simulate(
+    program: Program,
+    inputs: Sequence[NDArray[Any]] = (),
+    *,
+    memory_model: MemoryModel = "parity",
+    trace: bool = False,
+    execute: bool = True,
+    cycle_limit: int | None = None,
+    instruction_limit: int = INSTRUCTION_LIMIT,
+) -> Result:
+    """Run ``program`` once on ``inputs`` (shapes and dtypes of ``program.inputs``).
+
+    ``execute`` False: timing only; values are neither needed nor computed, and cycles are the same, but reads before
+    writes and races go unnoticed. Raises InputError for unfit inputs, SimulationError when the program misbehaves or
+    exceeds a limit.
+    """
+    if memory_model not in MEMORY_MODELS:
+        raise OptionError(f"memory model {memory_model!r} is not one of {', '.join(MEMORY_MODELS)}")
+    if program.dynamic_instructions > instruction_limit:
+        raise SimulationError(
+            f"the program issues {program.dynamic_instructions} instructions, more than {instruction_limit}"
+        )
+    run = _Run(program, memory_model == "strict", trace, execute)
+    if execute:
+        run.bind(inputs)
+    run.to_the_end(cycle_limit)
+    return Result(run.outputs() if execute else (), run.counters(memory_model), run.trace)
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(self, program: Program, strict: bool, trace: bool, execute: bool) -> None:
+        target, contents = program.target, program.container
+        self.program = program
+        self.ports = {resource: PortBytes() for resource in PORTS}
+        self.memories = Memories(target, program.memory, contents.constants, contents.region_bytes, execute=execute)
+        self.access = Access(self.ports, check=execute, strict=strict)
+        self.machine = Machine(target, program.memory, self.memories, self.access, execute, {})
+        self.timeline = Timeline(Shares(widths(target)))
+        self.semaphores = Semaphores()
+        self.engines = Engines(
+            self.timeline,
+            self.semaphores,
+            self._finished,
+            depth=target.fetch.queue_depth,
+            slots=target.dma.descriptors_in_flight,
+            semaphore_cycles=target.fetch.semaphore_cycles,
+        )
+        self.fetch = Fetch(program, self.engines, self.timeline, self.semaphores, self.ports, strict=strict)
+        self.trace = Trace(program) if trace else None
+        if self.trace is not None:
+            self.timeline.segments = self.trace.segments
+        self._executors = executors()
+        self._owners = program.owners
+        self._operators = [OperatorTime(entry.name, entry.kind, entry.macs) for entry in program.operators]
+        self._macs = 0
+        self._array_macs = 0
+
+    def bind(self, inputs: Sequence[NDArray[Any]]) -> None:
+        """Copy ``inputs`` into their regions."""
+        records = self.program.inputs
+        if len(inputs) != len(records):
+            raise InputError(f"the program takes {len(records)} inputs, got {len(inputs)}")
+        for record, value in zip(records, inputs, strict=True):
+            array = np.asarray(value)
+            if array.dtype != np.dtype(record.dtype) or array.shape != record.shape:
+                raise InputError(
+                    f"input is {array.dtype.name} {list(array.shape)}, expected {record.dtype} {list(record.shape)}",
+                    tensor=record.name,
+                )
+            data, written = self._bytes_of(record)
+            data[...] = np.frombuffer(array.astype(array.dtype.newbyteorder("<")).tobytes(), np.uint8)
+            written[...] = True
+
+    def to_the_end(self, cycle_limit: int | None) -> None:
+        """Advance time until halt."""
+        limit = float("inf") if cycle_limit is None else float(cycle_limit)
+        while True:
+            self._settle()
+            if self.fetch.halted:
+                break
+            if not self.timeline.advance():
+                raise SimulationError(self._deadlock())
+            if self.timeline.now > limit:
+                raise SimulationError(f"the cycle limit of {cycle_limit} is exceeded")
+        left = self.semaphores.left()
+        if left:
+            counts = ", ".join(f"{semaphore} holds {count}" for semaphore, count in left.items())
+            raise SimulationError(f"semaphores are not zero at halt: {counts}")
+
+    def _settle(self) -> None:
+        """Start everything that can start at this instant, then note what everybody does."""
+        progress = True
+        while progress:
+            progress = self.fetch.advance()
+            unit = self.engines.startable()
+            while unit is not None:
+                self._start(unit)
+                progress = True
+                unit = self.engines.startable()
+        now = self.timeline.now
+        for unit in self.engines.units.values():
+            unit.meter.set(unit.state(self.semaphores), now)
+        self.fetch.meter.set(self.fetch.state, now)
+
+    def _start(self, unit: Unit) -> None:
+        """Take the first instruction of a queue, execute it, and let it take its time."""
+        entry = unit.pending.popleft()
+        clock = unit.next_clock(entry, self.semaphores)
+        self.access.begin(unit.queue, clock[unit.queue], clock, entry.index)
+        executor = self._executors.get(entry.instr.mnemonic)
+        try:
+            work = executor(self.machine, entry.values) if executor else Work()
+        except OdcError as error:
+            raise type(error)(f"{self._where(entry.index)} {error.message}", hint=error.hint) from error
+        demands = self.access.demands
+        demands[Resource.REQUANT] += work.lanes
+        demands[Resource.DECODER] += work.symbols
+        shortest = max(work.shortest, self.access.shortest)
+        job = Job(entry, unit, clock, work, self.timeline.now)
+        job.phase = Phase(job, shortest, demands, self.timeline.shares.width)
+        self.engines.start(unit, job)
+
+    def _finished(self, job: Job) -> None:
+        unit, now = job.unit, self.timeline.now
+        self._macs += job.work.macs
+        self._array_macs += job.work.array_macs
+        since = max(job.started, unit.last_end)
+        if self.trace is not None:
+            self.trace.add(unit.queue, job.entry.index, job.started, since, now, job.contended)
+        owner = self._owners[job.entry.index]
+        if owner >= 0:
+            operator = self._operators[owner]
+            queue = unit.queue.name.lower()
+            if not operator.instructions:
+                operator.first_cycle = job.started
+            operator.first_cycle = min(operator.first_cycle, job.started)
+            operator.last_cycle = max(operator.last_cycle, now)
+            operator.instructions += 1
+            operator.executed_macs += job.work.macs
+            operator.busy_cycles[queue] = operator.busy_cycles.get(queue, 0.0) + now - since
+
+    def _where(self, index: int) -> str:
+        text = f"instruction {index} ({self.program.instructions[index].mnemonic}"
+        owner = self._owners[index]
+        return text + (f" of {self.program.operators[owner].name!r})" if owner >= 0 else ")")
+
+    def _deadlock(self) -> str:
+        parts = []
+        for unit in self.engines.units.values():
+            if unit.pending:
+                entry = unit.pending[0]
+                cause = unit.state(self.semaphores)
+                waits = f"semaphores {', '.join(map(str, entry.instr.waits))}" if cause == "semaphore" else cause
+                parts.append(f"queue {unit.queue.name.lower()}: {self._where(entry.index)} waits for {waits}")
+        cause = {"queue_full": "room in its queue", "drain": "the queues to be empty"}.get(
+            self.fetch.state, self.fetch.state
+        )
+        parts.append(f"queue fetch: {self._where(self.fetch.index)} waits for {cause}")
+        return f"deadlock at cycle {self.timeline.now:.0f}: {'; '.join(parts)}"
+
+    def outputs(self) -> tuple[NDArray[Any], ...]:
+        """The outputs, copied out of their regions; raises SimulationError for one that is not all written."""
+        arrays = []
+        for record in self.program.outputs:
+            data, written = self._bytes_of(record)
+            if not written.all():
+                raise SimulationError("parts of an output were never written", tensor=record.name)
+            dtype = np.dtype(record.dtype)
+            codes = np.frombuffer(data.tobytes(), dtype.newbyteorder("<"))
+            arrays.append(codes.astype(dtype).reshape(record.shape))
+        return tuple(arrays)
+
+    def _bytes_of(self, record: TensorRecord) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The bytes of an input or output, and which of them hold something."""
+        space = self.memories.regions[record.region]
+        if space.data is None or space.written is None:
+            raise ValueError("a timing-only run has no contents")
+        place = slice(record.offset, record.offset + record.bytes)
+        return space.data[place], space.written[place]
+
+    def counters(self, memory_model: MemoryModel) -> Counters:
+        """What the run measured."""
+        program, memories = self.program, self.memories
+        contents, target = program.container, program.target
+        cycles = math.ceil(self.timeline.now - FINISHED)
+        units = self.engines.units.values()
+        queues = {u.queue.name.lower(): queue_time(u.meter, cycles, u.contended, u.finished) for u in units}
+        queues["fetch"] = queue_time(self.fetch.meter, cycles, 0.0, self.fetch.position)
+        local = (memories.tile, memories.weights, memories.accumulators, memories.params, memories.tables)
+        return Counters(
+            target=target.name,
+            memory=program.memory,
+            memory_model=memory_model,
+            cycles=cycles,
+            macs_useful=self._macs,
+            macs_array=self._array_macs,
+            instructions=sum(queue.instructions for queue in queues.values()),
+            program_bytes=len(contents.code),
+            program_bytes_fetched=self.fetch.bytes_fetched,
+            constant_bytes=len(contents.constants),
+            constant_bytes_read=memories.constants.moved,
+            sram_peak_bytes=sum(size for region, size in contents.region_bytes.items() if region != Region.CONSTANTS),
+            arena_bytes=contents.arena_bytes,
+            local_peak={space.name.replace(" ", "_"): space.high_water for space in local},
+            ports={resource.name.lower(): port for resource, port in self.ports.items()},
+            queues=queues,
+            operators=self._operators,
+            halt_status=self.fetch.status,
+            hardware=hardware(target),
+        )

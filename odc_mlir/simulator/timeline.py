@@ -1,0 +1,80 @@
+"""Simulated time: timers and running phases, in one order that depends on nothing but the program."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from odc_mlir.simulator.resources import Phase, Shares
+
+BUSY, IDLE = "busy", "idle"  # states of queues that are not stalls
+_SAME_INSTANT = 1e-9  # cycles: timers this close together are due together
+Action = Callable[[Any], None]
+
+
+class Timeline:
+    """Actions at fixed times, and phases whose end depends on who shares resources with them."""
+
+    def __init__(self, shares: Shares) -> None:
+        self.now = 0.0
+        self.shares = shares
+        self._timers: list[tuple[float, int, Action, Any]] = []
+        self._sequence = 0
+        self._actions: dict[int, Action] = {}
+        self.segments: list[tuple[float, float, tuple[float, ...]]] | None = None
+
+    def after(self, cycles: float, action: Action, argument: Any) -> None:
+        """Call ``action(argument)`` in ``cycles``; at once when that is 0."""
+        if cycles <= 0:
+            action(argument)
+            return
+        heapq.heappush(self._timers, (self.now + cycles, self._sequence, action, argument))
+        self._sequence += 1
+
+    def run(self, phase: Phase, action: Action) -> None:
+        """Run ``phase`` and then call ``action(phase.owner)``; at once when there is nothing to do."""
+        if phase.solo <= 0:
+            action(phase.owner)
+            return
+        self._actions[id(phase)] = action
+        self.shares.add(phase)
+
+    def advance(self) -> bool:
+        """Go to the next instant at which something happens, and let it happen; False when nothing ever will."""
+        until_phase = self.now + self.shares.next_finish()
+        instant = min(until_phase, self._timers[0][0]) if self._timers else until_phase
+        if instant == float("inf"):
+            return False
+        if self.segments is not None and instant > self.now:
+            self.segments.append((self.now, instant, self.shares.usage()))
+        done = self.shares.advance(instant - self.now)
+        self.now = instant
+        for phase in done:
+            self._actions.pop(id(phase))(phase.owner)
+        while self._timers and self._timers[0][0] <= instant + _SAME_INSTANT:
+            _, _, action, argument = heapq.heappop(self._timers)
+            action(argument)
+        return True
+
+
+class Meter:
+    """Accumulates how long something was in each of its states."""
+
+    __slots__ = ("since", "state", "totals")
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+        self.since = 0.0
+        self.totals: dict[str, float] = {}
+
+    def set(self, state: str, now: float) -> None:
+        """Enter ``state``."""
+        if state != self.state:
+            self.totals[self.state] = self.totals.get(self.state, 0.0) + now - self.since
+            self.state, self.since = state, now
+
+    def close(self, now: float) -> dict[str, float]:
+        """Cycles per state up to ``now``."""
+        self.set("", now)
+        return {state: cycles for state, cycles in self.totals.items() if cycles > 0}
