@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odc_mlir.errors import ModelError, UnsupportedError
@@ -187,13 +187,13 @@ def models(draw: st.DrawFn) -> Model:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(models())
 def test_any_model_comes_back(model: Model) -> None:
     assert _again(model) == model
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(models())
 def test_any_model_comes_back_with_buffers_outside(model: Model) -> None:
     assert _again(model, inline_limit_bytes=0) == model

@@ -1,0 +1,150 @@
+"""``odc-dump``: show what is in a model file, a compiled segment or a package."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from odc_mlir.errors import ModelError
+from odc_mlir.tools.common import base_parser, run_tool
+
+Document = dict[str, Any]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-dump``."""
+    parser = base_parser(
+        "odc-dump",
+        "Show the tables of a .circle or .tflite model, the program in a .npu file, or the parts of an nnpackage.",
+        epilog="What a file is, is told by its content.",
+    )
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--json", action="store_true", help="print one JSON document, with every value in full")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> None:
+    document = describe(arguments.file)
+    if arguments.json:
+        import json
+
+        print(json.dumps(document, indent=1, ensure_ascii=False))
+        return
+    from odc_mlir.tools.dump_text import render
+
+    for line in render(document):
+        print(line)
+
+
+def describe(path: str) -> Document:
+    """What is in the file or folder at ``path``, as a document whose ``format`` says which kind it is.
+
+    Raises OdcError for a file that cannot be read or is malformed, ModelError for one of no known kind.
+    """
+    from odc_mlir.formats.circle.reader import identify
+    from odc_mlir.formats.package import is_package
+    from odc_mlir.isa.container import MAGIC
+
+    if is_package(path):
+        return _package(path)
+    file = Path(path)
+    if not file.is_file():
+        raise ModelError("there is no such file" if not file.exists() else "this is not a regular file", location=path)
+    with file.open("rb") as stream:
+        head = stream.read(8)
+    if identify(head) is not None:
+        return {"file": path, "bytes": file.stat().st_size, **_model(path)}
+    if head.startswith(MAGIC):
+        return {"file": path, "bytes": file.stat().st_size, **_segment(file.read_bytes(), path)}
+    raise ModelError(
+        f"its content is of no known kind, it starts with {head!r}",
+        location=path,
+        hint="odc-dump shows Circle and TFLite models, .npu programs and nnpackages",
+    )
+
+
+def _model(source: str | bytes) -> Document:
+    from odc_mlir.formats.circle.describe import describe_model
+    from odc_mlir.formats.circle.reader import read_model
+
+    return describe_model(read_model(source))
+
+
+def _segment(data: bytes, location: str) -> Document:
+    from odc_mlir.formats.circle.describe import plain
+    from odc_mlir.isa import assembly, codec, container
+    from odc_mlir.isa.fields import Region
+
+    content = container.read(data, location)
+    return {
+        "format": "npu",
+        "metadata": plain(dict(content.metadata)),
+        "target_digest": content.target_digest.hex(),
+        "source_hash": content.source_hash.hex(),
+        "compiler_version": list(content.compiler_version),
+        "constants_bytes": len(content.constants),
+        "code_bytes": len(content.code),
+        "region_bytes": {Region(index).name.lower(): size for index, size in content.region_bytes.items()},
+        "inputs": [_tensor(tensor) for tensor in content.inputs],
+        "outputs": [_tensor(tensor) for tensor in content.outputs],
+        "operators": [
+            {
+                "name": entry.name,
+                "kind": entry.kind,
+                "macs": entry.macs,
+                "recomputed_macs": entry.recomputed_macs,
+                "ranges": plain(entry.ranges),
+            }
+            for entry in content.operators
+        ],
+        "instructions": assembly.disassemble(codec.decode(content.code)).splitlines(),
+    }
+
+
+def _tensor(tensor: Any) -> Document:
+    """A tensor record of a container."""
+    from odc_mlir.formats.circle.describe import plain
+    from odc_mlir.isa.fields import Region
+
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "scale": plain(tensor.scale),
+        "zero_point": tensor.zero_point,
+        "region": Region(tensor.region).name.lower(),
+        "offset": tensor.offset,
+        "bytes": tensor.bytes,
+    }
+
+
+def _package(path: str) -> Document:
+    """The package's own files in full, and models and programs by what they hold."""
+    import json
+
+    from odc_mlir.formats.package import read_package
+
+    files = read_package(path)
+    models = [
+        {"file": name, "bytes": len(files.read(name)), **_model(files.read(name))} for name in files.manifest.models
+    ]
+    segments = [
+        {"file": step.file, "bytes": len(data := files.segment(step.file)), **_segment(data, f"{path}/{step.file}")}
+        for step in (files.plan.segments if files.plan is not None else ())
+    ]
+    return {
+        "format": "nnpackage",
+        "file": path,
+        "members": [{"path": name, "bytes": len(files.members[name])} for name in sorted(files.members)],
+        "models": models,
+        "config": dict(files.config),
+        "plan": None if files.plan is None else json.loads(files.plan.to_json()),
+        "segments": segments,
+    }
