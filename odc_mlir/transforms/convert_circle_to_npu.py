@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
 from odc_mlir.dialects.odc import SegmentOp
@@ -70,7 +71,6 @@ class ConvertCircleToNpuPass(ModulePass):
                 if lowering is None:
                     raise CompileError("no NPU form of this operator", op=item.SPEC.name, tensor=op_name(item))
                 lowering(Site(item))
-            for item in [inner for inner in segment.target.walk() if isinstance(inner, ConstOp | NoneOp)]:
-                if not any(result.uses for result in item.results):
-                    item.detach()
-                    item.erase()
+            for constant in [inner for inner in segment.target.walk() if isinstance(inner, ConstOp | NoneOp)]:
+                if not constant.result.uses:
+                    Rewriter.erase_op(constant)

@@ -276,7 +276,8 @@ def broadcastable(node: Node, _: Limits) -> str | None:
 
 def windows_meet_image(node: Node, _: Limits) -> str | None:
     """With VALID padding the window fits the image (with SAME, padding is always smaller than the window)."""
-    (_, height, width, _), options = node.operand(0).static_shape, node.options
+    height, width = node.operand(0).static_shape[1:3]
+    options = node.options
     taps = (options["filter_height"], options["filter_width"])
     if options["padding"] == "same" or (taps[0] <= height and taps[1] <= width):
         return None
@@ -329,7 +330,7 @@ def padding(node: Node, _: Limits) -> str | None:
     highest = field_range("load", "pad_before1")[1]
     if any(v < 0 or v > highest for row in amounts for v in row):
         return f"paddings {amounts}, each at most {highest}"
-    if any(v for row in (amounts[0], amounts[3]) for v in row):
+    if any(amounts[0]) or any(amounts[3]):
         return f"paddings {amounts} of batch or channels"
     return None
 

@@ -128,5 +128,5 @@ def reorder(block: Block, order: Iterable[Operation]) -> None:
     last = block.last_op
     assert last is not None, "a verified function has a terminator"
     for op in order:
-        op.detach()
+        block.detach_op(op)
         block.insert_op_before(op, last)

@@ -23,6 +23,7 @@ passes through, runs on the host instead, where it is free too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -63,8 +64,9 @@ def _segment_number(op: CircleOp) -> int:
     return attribute.value.data
 
 
-def _root(value: SSAValue, group: set[Operation]) -> SSAValue:
-    """What ``value`` is a view of, looking through the views of ``group``."""
+def _root(viewed: SSAValue, group: set[Operation]) -> SSAValue:
+    """What ``viewed`` is a view of, looking through the views of ``group``."""
+    value: SSAValue = viewed
     while isinstance(value, OpResult) and value.op in group and isinstance(value.op, CircleOp) and is_view(value.op):
         value = value.op.operands[0]
     return value
@@ -89,9 +91,9 @@ def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
         inside = isinstance(root, OpResult) and root.op in group
         if inside and len(values) == 1:
             continue
-        for value in values:
-            if value is not root:
-                _view_behind(members[-1], root, value, group)
+        for leaving in values:
+            if leaving is not root:
+                _view_behind(members[-1], root, leaving, group)
     kept = list(members)
     for op in reversed(members):
         if is_view(op) and not any(result.uses for result in op.results):
@@ -138,7 +140,7 @@ def _inputs(members: list[CircleOp], group: set[Operation]) -> list[SSAValue]:
     return list(found)
 
 
-def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs: list[SSAValue]) -> None:
+def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs: Sequence[SSAValue]) -> None:
     """Move ``members`` into ``block``, which yields ``outputs``; constants that only they read move with them."""
     inside: dict[SSAValue, SSAValue] = {}
     for argument, value in zip(block.args, inputs, strict=True):
@@ -152,7 +154,8 @@ def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs
                 inside[value] = copy.results[0]
             if value in inside:
                 op.operands[index] = inside[value]
-        op.detach()
+        if op.parent is not None:
+            op.parent.detach_op(op)
         for attribute in (SEGMENT, REASON):
             op.attributes.pop(attribute, None)
         block.add_op(op)

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "emitter": IR,
     "interpreters": frozenset({"errors", "ops", "numerics", "support", "dialects", "runtime.kernels"}),
     "pipelines": IR | {"frontend", "transforms", "emitter"},
-    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines"},
+    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines", "universe"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
 }
 # The Python interface and the commands may use everything, but only inside functions (heavy things load late).

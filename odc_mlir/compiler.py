@@ -1,0 +1,286 @@
+"""From a model to a package: import, the pipeline, binaries, the model as written into the package, the plan.
+
+Nothing here prints or exits. ``odc_mlir.compile`` wraps what :func:`compile` returns for running and reporting.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir import pipelines, targets
+from odc_mlir._version import __version__
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
+from odc_mlir.errors import ModelError, OdcError, UnsupportedError
+from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.circle.reader import identify, read_model
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.package import PackageFiles, build_package
+from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
+from odc_mlir.frontend import export_circle, import_circle
+from odc_mlir.frontend.export_circle import OperatorIndices
+from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.locations import op_name
+from odc_mlir.support.text import parse_module
+from odc_mlir.transforms.odc_fix_batch import restore_batch
+from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
+from odc_mlir.transforms.placement import HOST, main_function, operators, place_on_host, placed, reason_of
+from odc_mlir.universe import make_context
+
+LOG = logging.getLogger(__name__)
+
+MODEL_NAME = "model.circle"
+PARTITIONED, SCHEDULED = "partition", "npu-alloc"  # stages between which segments become instructions
+_LISTED_OPERATORS = 8  # host operators that one error message names
+
+ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
+
+
+def import_model(source: ModelSource) -> ModuleOp:
+    """A .circle or .tflite file, or its bytes, in the circle dialect, verified; raises OdcError."""
+    return import_circle.import_model(read_model(source))
+
+
+def load(source: ModelSource) -> ModuleOp:
+    """A model file or IR text, told apart by content, as a verified module; raises OdcError."""
+    data = _head_or_bytes(source)
+    if identify(data) is not None or not _is_text(data):
+        return import_model(source)
+    name = "<text>" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(source)
+    text = bytes(data) if name == "<text>" else Path(name).read_bytes()
+    with typed_errors("parse"):
+        try:
+            module = parse_module(make_context(), text.decode(), name)
+        except UnicodeDecodeError as error:
+            raise ModelError(f"neither a model file nor UTF-8 text: {error}", location=name) from error
+        module.verify()
+    return module
+
+
+def _head_or_bytes(source: ModelSource) -> bytes:
+    """Enough of ``source`` to tell what it is; nothing of a file that cannot be read, which its reader reports."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    try:
+        with open(source, "rb") as file:
+            return file.read(4096)
+    except OSError:
+        return b""
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether bytes can be IR text: some, and no control characters but white space."""
+    return bool(data) and not any(byte < 32 and byte not in b"\t\n\r\f" for byte in data[:4096])
+
+
+def lower(
+    module: ModuleOp,
+    stage: str,
+    *,
+    target: str = "npu-256",
+    memory: str = "flash",
+    prefer: str = "performance",
+    sram_limit: int | None = None,
+) -> ModuleOp:
+    """A copy of ``module`` taken to the end of ``stage``; raises OdcError."""
+    options = OdcSetTargetPass(target, memory, prefer, sram_limit)
+    pipelines.stages_until(stage)
+    options.choice()
+    lowered = module.clone()
+    pipelines.run(make_context(), lowered, stage, options=[options])
+    return lowered
+
+
+def compile(
+    model: ModelSource | ModuleOp,
+    *,
+    target: str = "npu-256",
+    memory: str = "flash",
+    prefer: str = "performance",
+    sram_limit: int | None = None,
+    strict: bool = False,
+) -> PackageFiles:
+    """Compile a quantised model; the same model and options give the same bytes.
+
+    What the target cannot run stays on the host; so does, with the reason, a segment that cannot be scheduled.
+    ``strict`` makes both an error. Raises OdcError.
+    """
+    options = OdcSetTargetPass(target, memory, prefer, sram_limit)
+    options.choice()
+    module = model.clone() if isinstance(model, ModuleOp) else load(model)
+    context = make_context()
+    pipelines.run(context, module, PARTITIONED, options=[options])
+    if strict:
+        refuse_host_operators(module)
+    compiled = schedule_segments(context, module, strict=strict)
+    restore_batch(compiled.module)
+    records, indices = export_circle.export_with_operators(compiled.module)
+    files = {segment: f"{segment.sym_name.data.replace('_', '-')}.npu" for segment in compiled.binaries}
+    plan = make_plan(compiled.module, records, indices, files, options)
+    binaries = {files[segment]: data for segment, data in compiled.binaries.items()}
+    return build_package(write_model(records), plan, binaries)
+
+
+def refuse_host_operators(module: ModuleOp) -> None:
+    """Raise UnsupportedError, naming operators and reasons, when some stay on the host."""
+    left = [op for op in operators(module) if placed(op) == HOST]
+    if not left:
+        return
+    listed = [f"{op.SPEC.name} {op_name(op)!r} ({reason_of(op)})" for op in left[:_LISTED_OPERATORS]]
+    more = f" and {len(left) - len(listed)} more" if len(left) > len(listed) else ""
+    count = "1 operator stays" if len(left) == 1 else f"{len(left)} operators stay"
+    raise UnsupportedError(f"{count} on the host: {', '.join(listed)}{more}", hint="leave out strict to allow that")
+
+
+class Compiled(NamedTuple):
+    """A module whose segments are instructions, and the binary of each in program order."""
+
+    module: ModuleOp
+    binaries: dict[SegmentOp, bytes]
+
+
+def schedule_segments(context: Context, module: ModuleOp, *, strict: bool) -> Compiled:
+    """Take all segments of a partitioned module to binaries; ``module`` itself is used up.
+
+    A segment that a pass refuses goes back to the host with the reason; with ``strict`` the error is raised.
+    """
+    before = module.clone()
+    try:
+        return _schedule(context, module)
+    except OdcError as error:
+        if strict:
+            raise
+        LOG.info("compiling segments one by one: %s", error)
+    failures: dict[str, OdcError] = {}
+    names = [segment.sym_name.data for segment in segments(before)]
+    for name in names:
+        trial = before.clone()
+        for segment in segments(trial):
+            if segment.sym_name.data != name:
+                inline(segment, "trial")
+        try:
+            _schedule(context, trial)
+        except OdcError as error:
+            LOG.warning("%s stays on the host: %s", name, error)
+            failures[name] = error
+    for segment in segments(before):
+        if failure := failures.get(segment.sym_name.data):
+            inline(segment, f"compile: {failure}")
+    return _schedule(context, before)
+
+
+def _schedule(context: Context, module: ModuleOp) -> Compiled:
+    pipelines.run(context, module, SCHEDULED, after=PARTITIONED)
+    binaries: dict[SegmentOp, bytes] = {}
+    found = segments(module)
+    choice = target_of(module)
+    if found and choice is not None:
+        from odc_mlir.emitter import emit_segment
+
+        target = targets.load(choice.target)
+        with typed_errors("package"):
+            binaries = {segment: emit_segment(segment, target, choice.memory) for segment in found}
+    return Compiled(module, binaries)
+
+
+def segments(module: ModuleOp) -> list[SegmentOp]:
+    """The segments of the main function in program order."""
+    return [op for op in main_function(module).body.block.ops if isinstance(op, SegmentOp)]
+
+
+def inline(segment: SegmentOp, reason: str) -> None:
+    """Put the operators of ``segment``'s circle body in its place, on the host because of ``reason``."""
+    block = segment.circle_block
+    for argument, value in zip(tuple(block.args), segment.operands, strict=True):
+        argument.replace_all_uses_with(value)
+    last = block.last_op
+    assert isinstance(last, YieldOp)
+    results = list(last.operands)
+    for op in list(block.ops):
+        if op is last:
+            continue
+        block.detach_op(op)
+        Rewriter.insert_op(op, InsertPoint.before(segment))
+        if isinstance(op, CircleOp):
+            place_on_host(op, reason)
+    Rewriter.erase_op(last)
+    Rewriter.replace_op(segment, [], results)
+
+
+def make_plan(
+    module: ModuleOp,
+    model: Model,
+    indices: OperatorIndices,
+    files: dict[SegmentOp, str],
+    options: OdcSetTargetPass,
+) -> Plan:
+    """The steps of one inference over ``model``, which ``module`` was written to."""
+    tensors = _TensorIndices(model, indices)
+    steps: list[HostStep | SegmentStep] = []
+    main = [op for op in main_function(module).body.block.ops if isinstance(op, CircleOp | SegmentOp)]
+    for is_segment, run in groupby(main, lambda op: isinstance(op, SegmentOp)):
+        if is_segment:
+            steps += [_segment_step(op, files[op], tensors) for op in run if isinstance(op, SegmentOp)]
+        else:
+            steps.append(HostStep(tuple(indices[op][1] for op in run)))
+    reasons = {indices[op][1]: reason_of(op) for op in main if isinstance(op, CircleOp)}
+    graph = model.subgraphs[0]
+    return Plan(
+        model=MODEL_NAME,
+        inputs=tuple(graph.inputs),
+        outputs=tuple(graph.outputs),
+        steps=tuple(steps),
+        target=targets.load(options.target).name,
+        memory=options.memory,
+        compiler_version=__version__,
+        options={"prefer": options.prefer, "quantize": "none", "sram_limit_bytes": options.sram_limit},
+        host_reasons={index: reason for index, reason in sorted(reasons.items()) if reason},
+    )
+
+
+def _segment_step(segment: SegmentOp, file: str, tensors: _TensorIndices) -> SegmentStep:
+    return SegmentStep(
+        file=file,
+        inputs=tensors.of(segment.operands),
+        outputs=tensors.of(segment.results),
+        operators=tuple(tensors.operator(op) for op in segment.circle_block.ops if isinstance(op, CircleOp)),
+    )
+
+
+class _TensorIndices:
+    """Where values of the main function are among the tensors of the model's first subgraph."""
+
+    def __init__(self, model: Model, indices: OperatorIndices) -> None:
+        self.graph = model.subgraphs[0]
+        self.indices = indices
+
+    def operator(self, op: Operation) -> int:
+        """Index of an operator."""
+        return self.indices[op][1]
+
+    def of(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
+        """Tensor index of each value."""
+        return tuple(map(self._of, values))
+
+    def _of(self, value: SSAValue) -> int:
+        if isinstance(value, BlockArgument):
+            owner = value.block.parent_op()
+            if isinstance(owner, SegmentOp):
+                return self._of(owner.operands[value.index])
+            return self.graph.inputs[value.index]
+        assert isinstance(value, OpResult)
+        if isinstance(value.op, SegmentOp):
+            last = value.op.circle_block.last_op
+            assert isinstance(last, YieldOp)
+            return self._of(last.operands[value.index])
+        return self.graph.operators[self.operator(value.op)].outputs[value.index]
