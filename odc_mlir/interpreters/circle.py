@@ -1,0 +1,95 @@
+"""Interpreter of the ``circle`` dialect: every operator by its host kernel.
+
+Values are numpy arrays of the tensors' storage types; a left-out operand is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.interpreter import Interpreter, InterpreterFunctions, OpImplResult, PythonValues, impl, register_impls
+from xdsl.ir import Operation
+from xdsl.utils.exceptions import InterpretationError
+
+from odc_mlir.dialects.circle import (
+    CircleOp,
+    ConstOp,
+    NoneOp,
+    UndefinedOp,
+    VariableOp,
+    info_of,
+    node_of,
+    subgraph_functions,
+)
+from odc_mlir.errors import UnsupportedError
+from odc_mlir.ops.spec import Array, Execute, Trait
+from odc_mlir.support.locations import op_name, value_name
+
+
+@register_impls
+class CircleFunctions(InterpreterFunctions):
+    """Constants and variables, and one implementation for all operators of a module.
+
+    Kernels are prepared once per operation; variables keep their contents from one run to the next.
+    """
+
+    def __init__(self, module: ModuleOp) -> None:
+        self._classes = {type(op) for op in module.walk() if isinstance(op, CircleOp)}
+        self._prepared: dict[Operation, Execute] = {}
+        self._variables: dict[Operation, Array] = {}
+
+    def _impls(self) -> Iterator[tuple[type[Operation], Any]]:  # type: ignore[override]
+        yield from super()._impls()
+        for cls in self._classes:
+            yield cls, _run_operator
+
+    @impl(ConstOp)
+    def run_const(self, interpreter: Interpreter, op: ConstOp, args: PythonValues) -> PythonValues:
+        return (info_of(op.result).array(),)
+
+    @impl(NoneOp)
+    def run_none(self, interpreter: Interpreter, op: NoneOp, args: PythonValues) -> PythonValues:
+        return (None,)
+
+    @impl(UndefinedOp)
+    def run_undefined(self, interpreter: Interpreter, op: UndefinedOp, args: PythonValues) -> PythonValues:
+        raise InterpretationError(f"nothing computes tensor {value_name(op.result)!r}")
+
+    @impl(VariableOp)
+    def run_variable(self, interpreter: Interpreter, op: VariableOp, args: PythonValues) -> PythonValues:
+        if op not in self._variables:
+            info = info_of(op.result)
+            zero = info.quant.zero_point if info.quant is not None else 0
+            self._variables[op] = np.full(info.static_shape, zero, info.info.numpy)
+        return (self._variables[op],)
+
+    def kernel(self, interpreter: Interpreter, op: CircleOp) -> Execute:
+        """The prepared kernel of an operation; raises UnsupportedError where the operator has none."""
+        if op not in self._prepared:
+            if not op.SPEC.kernel:
+                raise UnsupportedError("this operator cannot be run", op=op.SPEC.name, tensor=op_name(op))
+            node = node_of(op)
+            if Trait.CONTROL_FLOW in op.SPEC.traits:
+                node.subgraphs = _callable_subgraphs(interpreter, op)
+            self._prepared[op] = op.SPEC.kernel_function(node)
+        return self._prepared[op]
+
+
+def _run_operator(
+    functions: CircleFunctions, interpreter: Interpreter, op: CircleOp, args: PythonValues
+) -> OpImplResult:
+    return OpImplResult(tuple(functions.kernel(interpreter, op)(args)), None)
+
+
+def _callable_subgraphs(interpreter: Interpreter, op: CircleOp) -> Mapping[int, Execute]:
+    """The functions of the module as what control flow calls, by subgraph index."""
+
+    def call(name: str, values: Sequence[Array | None]) -> Sequence[Array]:
+        results: PythonValues = interpreter.call_op(name, tuple(values))
+        return results
+
+    return {i: partial(call, function.sym_name.data) for i, function in enumerate(subgraph_functions(op))}
