@@ -56,6 +56,8 @@ def _check_subgraph(model: Model, subgraph: SubGraph) -> None:
         try:
             check_index(tensor.buffer, len(model.buffers), "buffer", "a buffer")
             _check_shape(tensor)
+            if tensor.is_variable and len(model.buffers[tensor.buffer]):
+                raise MalformedError("a variable starts at zero, so its buffer must be empty", path="buffer")
         except MalformedError as error:
             error.tensor = tensor.name
             raise error.within(f"tensors[{index}]") from None

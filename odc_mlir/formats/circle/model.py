@@ -227,7 +227,7 @@ class Signature:
 
 @dataclass(slots=True)
 class Model:
-    """A whole file. ``unknown`` says what of it a newer schema defines: such a model must not be run or written."""
+    """A whole file. ``unknown`` says what of it these records cannot hold: such a model must not be run or written."""
 
     schema: Literal["circle", "tflite"] = "circle"
     version: int = 0

@@ -2,8 +2,8 @@
 
 The file identifier decides between the Circle and the TFLite schema; both give the same records, with Circle's names.
 Everything that indexes something is checked here, so that users of the records need not: operator codes, tensors,
-buffers, subgraphs, and that each tensor is computed once and before it is used. What a newer schema defines is listed
-in ``Model.unknown``.
+buffers, subgraphs, and that each tensor is computed once and before it is used. What a newer schema defines, or has no
+public definition, is listed in ``Model.unknown``.
 """
 
 from __future__ import annotations
@@ -202,6 +202,9 @@ class _Reader:
         name: str = record["name"] or ""
         try:
             self._note(record, "external_buffer", "Tensor")
+            compression = record.get("compression_type", "none")
+            if compression != "none":
+                self._unknown[f"{compression} compression of tensor {name!r}"] = None
             shape = None if record["shape"] is None else self._tuple(record["shape"])
             signature = None if record["shape_signature"] is None else self._tuple(record["shape_signature"])
             return Tensor(
@@ -215,7 +218,7 @@ class _Reader:
                 sparsity=self._sparsity(record["sparsity"]),
                 has_rank=record["has_rank"],
                 variant_tensors=tuple(self._each(record["variant_tensors"], "variant_tensors", self._variant)),
-                compression=record.get("compression_type", "none"),
+                compression=compression,
             )
         except MalformedError as error:
             error.tensor = name

@@ -163,6 +163,13 @@ def test_fields_that_only_tflite_has_are_noticed(record: Record, encode_tflite: 
     ]
 
 
+def test_compression_without_a_definition_is_noticed(record: Record, encode: Encode) -> None:
+    record["subgraphs"][0]["tensors"][1]["compression_type"] = "huffman"
+    model = read_model(encode(record))
+    assert model.subgraphs[0].tensors[1].compression == "huffman"
+    assert model.unknown == ["huffman compression of tensor 'w'"]
+
+
 @pytest.mark.parametrize("name", ["int2", "float8_e4m3fn", "float8_e5m2"])
 def test_element_types_that_circle_lacks(record: Record, encode_tflite: Encode, name: str) -> None:
     record["subgraphs"][0]["tensors"][1]["type"] = name
@@ -240,6 +247,7 @@ REFUSED = [
     ("subgraphs.0.tensors.2.shape", (2**31 - 1,) * 3, r"tensors\[2\].shape: .* has more elements than fit"),
     ("subgraphs.0.tensors.2.shape", (0, 2**31 - 1, 2**31 - 1), r"tensors\[2\].shape: .* has more elements than fit"),
     ("subgraphs.0.tensors.0.shape_signature", (-1,), r"\[-1\] has another rank than the shape \[1, 2\].*tensor 'x'"),
+    ("subgraphs.0.tensors.1.is_variable", True, r"tensors\[1\].buffer: a variable starts at zero.*tensor 'w'"),
     ("metadata.0.buffer", 3, r"metadata\[0\].buffer: 3 is no index of a buffer"),
     ("metadata_buffer", (0, -1), r"metadata_buffer\[1\]: -1 is no index of a buffer"),
     ("signature_defs.0.subgraph_index", 1, r"signature_defs\[0\].subgraph_index: 1 is no index of a subgraph"),

@@ -126,7 +126,6 @@ def tensors(draw: st.DrawFn, buffers: int) -> Tensor:
         sparsity=draw(st.none() | sparsities()),
         has_rank=draw(st.booleans()),
         variant_tensors=draw(st.just(()) | st.just((VariantSubType("int8", None), VariantSubType("bool", (1,), True)))),
-        compression=draw(st.sampled_from(["none", "huffman"])),
     )
 
 
