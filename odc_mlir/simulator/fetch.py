@@ -7,7 +7,7 @@ instruction whose queue is full blocks everything behind it. A loop body that fi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.codec import Instr
@@ -54,6 +54,8 @@ class Fetch:
         self._requests: deque[list[bool]] = deque()  # requests under way, in order; each says if its latency is over
         self._moving = False
         self._step = next(self._steps)
+        self._instr = program.instructions[self._step.index]
+        self._issue_cycles = program.target.fetch.issue_cycles
         self._stage = "program"  # program: wait for bytes; issuing; issued: wait for room, tokens or the end
         self.clock: Clock = START
         self.position = 0
@@ -61,15 +63,12 @@ class Fetch:
         self.halted = False
         self.status = 0
         self.bytes_fetched = 0
-
-    @property
-    def instr(self) -> Instr:
-        """The instruction being fetched or issued."""
-        return self._program.instructions[self._step.index]
+        self.changed = True  # something happened that may let it go on
+        self._request()
 
     @property
     def index(self) -> int:
-        """Its index in the program."""
+        """Index in the program of the instruction being fetched or issued."""
         return self._step.index
 
     @property
@@ -79,40 +78,43 @@ class Fetch:
             return "program"
         if self._stage == "issuing":
             return BUSY
-        if self.instr.queue != Queue.FETCH:
+        if self._instr.queue != Queue.FETCH:
             return "queue_full"
-        return "drain" if self._semaphores.ready(self.instr.waits) else "semaphore"
+        return "drain" if self._semaphores.ready(self._instr.waits) else "semaphore"
 
     def advance(self) -> bool:
         """Do what can be done now; whether anything was."""
-        requested = self._request()
-        if self._stage == "program":
-            if self._arrived - self._consumed < self._step.fetched_bytes:
-                return requested
-            self._consumed += self._step.fetched_bytes
-            self._stage = "issuing"
-            self._timeline.after(self._program.target.fetch.issue_cycles, self._issued, None)
-            return True
         if self._stage == "issued" and not self.halted:
-            done = self._control() if self.instr.queue == Queue.FETCH else self._push()
-            return done or requested
-        return requested
+            return self._control() if self._instr.queue == Queue.FETCH else self._push()
+        if self._stage != "program" or self._arrived - self._consumed < self._step.fetched_bytes:
+            return False
+        self._consumed += self._step.fetched_bytes
+        self._request()
+        self._stage = "issuing"
+        self._timeline.after(self._issue_cycles, self._issued, None)
+        return True
+
+    def note_state(self) -> None:
+        """Nothing more can be done at this instant: note what the engine does."""
+        self.changed = False
+        self.meter.set(self.state, self._timeline.now)
 
     def _issued(self, _: None) -> None:
         self._stage = "issued"
+        self.changed = True
 
     def _push(self) -> bool:
         """Hand the instruction to its queue, if that has room."""
-        unit = self._engines.units[self.instr.queue]
-        if unit.full:
+        if self._engines.units[self._instr.queue].full:
             return False
-        unit.pending.append(Entry(self._step.index, self.instr, _values(self.instr, self._step.iteration), self.clock))
+        values = _values(self._instr, self._step.iteration)
+        self._engines.push(Entry(self._step.index, self._instr, values, self.clock))
         self._next()
         return True
 
     def _control(self) -> bool:
         """Run an instruction of the fetch engine itself: wait, post, and for halt see whether all is finished."""
-        instr = self.instr
+        instr = self._instr
         if not self._semaphores.ready(instr.waits) or (instr.mnemonic == "halt" and not self._engines.drained):
             return False
         self.clock = with_own(self._semaphores.take(instr.waits, Queue.FETCH, self.clock), Queue.FETCH, self.position)
@@ -126,11 +128,11 @@ class Fetch:
 
     def _next(self) -> None:
         self._step = next(self._steps)
+        self._instr = self._program.instructions[self._step.index]
         self._stage = "program"
 
-    def _request(self) -> bool:
-        """Ask for more program when the buffer has room for it."""
-        asked = False
+    def _request(self) -> None:
+        """Ask for more program while the buffer has room for it."""
         while (
             self._requested < self._stream_bytes
             and self._requested - self._consumed + self._request_bytes <= self._buffer_bytes
@@ -139,8 +141,6 @@ class Fetch:
             request = [False]
             self._requests.append(request)
             self._timeline.after(self._port.read_latency_cycles, self._respond, request)
-            asked = True
-        return asked
 
     def _respond(self, request: list[bool]) -> None:
         request[0] = True
@@ -165,18 +165,20 @@ class Fetch:
         self._arrived += moved
         self._requests.popleft()
         self._moving = False
+        self.changed = True
         self._move()
 
 
-def _values(instr: Instr, iteration: int) -> dict[str, int]:
+def _values(instr: Instr, iteration: int) -> Mapping[str, int]:
     """Field values in an iteration of the loop around: addresses advanced by their steps."""
+    if instr.steps is None or not iteration:
+        return instr.values
     values = dict(instr.values)
-    if instr.steps is not None and iteration:
-        for field, step in zip(instr.spec.addresses, instr.steps, strict=True):
-            values[field.name] = values.get(field.name, 0) + iteration * step
-            low, high = field.range
-            if not low <= values[field.name] <= high:
-                raise SimulationError(
-                    f"iteration {iteration} steps field {field.name} of {instr.mnemonic} to {values[field.name]}"
-                )
+    for field, step in zip(instr.spec.addresses, instr.steps, strict=True):
+        values[field.name] = values.get(field.name, 0) + iteration * step
+        low, high = field.range
+        if not low <= values[field.name] <= high:
+            raise SimulationError(
+                f"iteration {iteration} steps field {field.name} of {instr.mnemonic} to {values[field.name]}"
+            )
     return values

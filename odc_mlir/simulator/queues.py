@@ -66,6 +66,7 @@ class Unit:
         "clock",
         "contended",
         "depth",
+        "dirty",
         "engine",
         "finished",
         "last_end",
@@ -88,6 +89,7 @@ class Unit:
         self.meter = Meter(IDLE)
         self.last_end = 0.0
         self.contended = 0.0
+        self.dirty = False  # something happened that may let its first instruction start
 
     @property
     def full(self) -> bool:
@@ -150,6 +152,12 @@ class Engines:
             group = [Unit(queue, engine, depth) for queue in queues]
             self.units |= {unit.queue: unit for unit in group}
             self._groups.append((engine, group))
+        self._compute = [self.units[queue] for queue in COMPUTE_QUEUES]
+        self._all = list(self.units.values())
+        self.changed = False  # some unit is dirty
+        self._sharing = {u.queue: group for _, group in self._groups for u in group} | {
+            u.queue: [u] for u in self._compute
+        }
 
     @property
     def drained(self) -> bool:
@@ -158,17 +166,33 @@ class Engines:
 
     def startable(self) -> Unit | None:
         """A queue whose first instruction can start now: compute first, then each DMA engine's queues in turn."""
-        for queue in COMPUTE_QUEUES:
-            unit = self.units[queue]
-            if unit.pending and unit.obstacle(self.semaphores) is None:
+        if not self.changed:
+            return None
+        for unit in self._compute:
+            if unit.dirty and unit.pending and unit.obstacle(self.semaphores) is None:
                 return unit
         for engine, group in self._groups:
             for step in range(len(group)):
                 unit = group[(engine.turn + step) % len(group)]
-                if unit.pending and unit.obstacle(self.semaphores) is None:
+                if unit.dirty and unit.pending and unit.obstacle(self.semaphores) is None:
                     engine.turn = (engine.turn + step + 1) % len(group)
                     return unit
         return None
+
+    def note_states(self) -> None:
+        """Nothing more can start at this instant: note what the queues do that something happened to."""
+        now = self.timeline.now
+        self.changed = False
+        for unit in self._all:
+            if unit.dirty:
+                unit.dirty = False
+                unit.meter.set(unit.state(self.semaphores), now)
+
+    def push(self, entry: Entry) -> None:
+        """Append an issued instruction to its queue."""
+        unit = self.units[entry.instr.queue]
+        unit.pending.append(entry)
+        unit.dirty = self.changed = True
 
     def start(self, unit: Unit, job: Job) -> None:
         """``job``, already executed, begins to take time."""
@@ -206,6 +230,8 @@ class Engines:
         unit.finished += 1
         unit.last_end = self.timeline.now
         self.post(job.entry.instr.posts, unit.queue, with_own(job.clock, unit.queue, job.clock[unit.queue] + 1))
+        for sharing in self._sharing[unit.queue]:
+            sharing.dirty = self.changed = True
         self._begin_first(unit)
 
     def post(self, posts: tuple[int, ...], queue: Queue, clock: Clock) -> None:
@@ -216,3 +242,7 @@ class Engines:
 
     def _deliver(self, token: tuple[int, Clock]) -> None:
         self.semaphores.deliver(*token)
+        self.changed = True  # the fetch engine may wait for it
+        for unit in self._all:
+            if unit.pending and token[0] in unit.pending[0].instr.waits:
+                unit.dirty = self.changed = True

@@ -132,6 +132,8 @@ class _Run:
 
     def _settle(self) -> None:
         """Start everything that can start at this instant, then note what everybody does."""
+        if not (self.engines.changed or self.fetch.changed):
+            return
         progress = True
         while progress:
             progress = self.fetch.advance()
@@ -140,10 +142,8 @@ class _Run:
                 self._start(unit)
                 progress = True
                 unit = self.engines.startable()
-        now = self.timeline.now
-        for unit in self.engines.units.values():
-            unit.meter.set(unit.state(self.semaphores), now)
-        self.fetch.meter.set(self.fetch.state, now)
+        self.engines.note_states()
+        self.fetch.note_state()
 
     def _start(self, unit: Unit) -> None:
         """Take the first instruction of a queue, execute it, and let it take its time."""
