@@ -69,10 +69,12 @@ def _tensor_info(index: int, tensor: Tensor, data: memoryview | None) -> TensorI
     name = tensor.name or f"tensor {index}"
     if data is not None and tensor.sparsity is not None:
         raise UnsupportedError("sparse constants are not supported yet", tensor=name)
+    # A constant without a shape is a scalar; anything else without one has a shape that only a run can tell.
+    shape = () if data is not None and tensor.shape is None else tensor.effective_shape
     return TensorInfo(
         name=name,
         dtype=tensor.dtype,
-        shape=tensor.effective_shape,
+        shape=shape,
         quant=tensor.quant_params(),
         data=data,
         is_variable=tensor.is_variable,

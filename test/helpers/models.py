@@ -1,0 +1,79 @@
+"""Small models made on the spot, as records and as file bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir import ops
+from odc_mlir.formats.circle.model import Model, Operator, Quantization, Signature, SubGraph, Tensor
+from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.plan import HostStep, Plan
+
+Shape = tuple[int, ...]
+
+
+class ModelBuilder:
+    """Collects tensors and operators; every method that makes a tensor returns its index."""
+
+    def __init__(self) -> None:
+        self.model = Model(subgraphs=[SubGraph("main")])
+        self.subgraph = self.model.subgraphs[0]
+
+    def tensor(
+        self,
+        name: str,
+        shape: Shape | None,
+        dtype: str = "float32",
+        *,
+        signature: Shape | None = None,
+        quant: tuple[float, int] | None = None,
+        variable: bool = False,
+        data: NDArray[Any] | None = None,
+    ) -> int:
+        quantization = None
+        if quant is not None:
+            quantization = Quantization(np.array([quant[0]], np.float32), np.array([quant[1]], np.int64))
+        buffer = 0
+        if data is not None:
+            buffer = len(self.model.buffers)
+            self.model.buffers.append(memoryview(data.tobytes()))
+        self.subgraph.tensors.append(Tensor(name, dtype, shape, signature, buffer, quantization, is_variable=variable))
+        return len(self.subgraph.tensors) - 1
+
+    def operator(self, name: str, inputs: Sequence[int], outputs: Sequence[int], **fields: Any) -> None:
+        table = ops.get(name).options if "options_type" not in fields and name in ops.all_specs() else None
+        if table is not None:
+            fields |= {"options_type": table, "options": default_options(table) | fields.get("options", {})}
+        self.subgraph.operators.append(Operator(name, inputs=tuple(inputs), outputs=tuple(outputs), **fields))
+
+    def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> Model:
+        self.subgraph.inputs, self.subgraph.outputs = tuple(inputs), tuple(outputs)
+        return self.model
+
+
+def add_model(shape: Shape = (1, 4), signature: Shape | None = None) -> Model:
+    """``sum = a + b``, ``out = sum + a`` in float32; tensors 0 a, 1 b, 2 sum, 3 out."""
+    builder = ModelBuilder()
+    a, b, total, out = (builder.tensor(name, shape, signature=signature) for name in ("a", "b", "sum", "out"))
+    builder.operator("ADD", [a, b], [total])
+    builder.operator("ADD", [total, a], [out])
+    model = builder.finish([a, b], [out])
+    model.signatures.append(Signature("serve", 0, {"a": a, "b": b}, {"out": out}))
+    return model
+
+
+def model_bytes(model: Model) -> bytes:
+    """The file that holds ``model``."""
+    return bytes(write_model(model))
+
+
+def host_plan(model: Model, **fields: Any) -> Plan:
+    """A plan that runs every operator of ``model`` on the host."""
+    subgraph = model.subgraphs[0]
+    steps = (HostStep(tuple(range(len(subgraph.operators)))),)
+    return Plan("model.circle", subgraph.inputs, subgraph.outputs, steps, **fields)

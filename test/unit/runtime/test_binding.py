@@ -1,0 +1,116 @@
+"""Arrays that do not fit are refused with the input, what is expected and what was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odc_mlir.errors import InputError, UnsupportedError
+from odc_mlir.ops.spec import QuantParams, TensorInfo
+from odc_mlir.runtime.binding import bind_inputs, fits, to_codes, to_reals
+
+X = TensorInfo("x", "float32", (None, 2))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (
+            np.zeros((1, 2)),
+            r"be float32\[\?, 2\], not float64\[1, 2\] \(tensor 'x'\); .*astype\('float32'\)",
+        ),
+        (np.zeros((1, 2), ">f4"), r"input 0 must be float32"),
+        (np.zeros((1, 3), np.float32), r"not float32\[1, 3\]"),
+        (np.zeros(2, np.float32), r"not float32\[2\]"),
+        ("text", r"not str"),
+        (None, r"not object\[\]"),
+    ],
+)
+def test_misfits(value: Any, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        bind_inputs([X], [value])
+
+
+def test_count() -> None:
+    with pytest.raises(InputError, match=r"the model has 1 inputs \('x'\), 2 arrays were given"):
+        bind_inputs([X], [np.zeros((1, 2), np.float32)] * 2)
+    with pytest.raises(InputError, match=r"must be a list of arrays, not ndarray; pass \[array\]"):
+        bind_inputs([X], np.zeros((1, 2), np.float32))  # type: ignore[arg-type]
+
+
+def test_bound_arrays_are_contiguous_and_read_only() -> None:
+    given_array = np.zeros((2, 4), np.float32).T
+    (bound,) = bind_inputs([X], [given_array])
+    assert bound.flags.c_contiguous
+    assert not bound.flags.writeable
+    assert given_array.flags.writeable
+
+
+def test_scalars_stay_scalars() -> None:
+    assert bind_inputs([TensorInfo("s", "int32", ())], [np.int32(3)])[0].shape == ()
+
+
+def test_unknown_rank_takes_everything() -> None:
+    anything = TensorInfo("x", "float32", None)
+    assert bind_inputs([anything], [np.zeros((1, 2, 3), np.float32)])[0].shape == (1, 2, 3)
+
+
+def test_strings() -> None:
+    info = TensorInfo("words", "string", (None,))
+    assert bind_inputs([info], [np.array(["a", "bc"])])[0].dtype == object
+
+
+def test_four_bit_values_are_checked() -> None:
+    info = TensorInfo("x", "int4", (2,))
+    bind_inputs([info], [np.array([-8, 7], np.int8)])
+    with pytest.raises(InputError, match=r"values outside int4's -8\.\.7"):
+        bind_inputs([info], [np.array([-8, 8], np.int8)])
+
+
+@pytest.mark.parametrize(
+    ("declared", "shape", "resize", "expected"),
+    [
+        ((1, 2), (1, 2), False, True),
+        ((1, 2), (1, 3), False, False),
+        ((1, 2), (1, 3), True, True),
+        ((1, 2), (1, 2, 3), True, False),
+        ((None, 2), (0, 2), False, True),
+        (None, (5,), False, True),
+    ],
+)
+def test_fits(declared: Any, shape: tuple[int, ...], resize: bool, expected: bool) -> None:
+    assert fits(declared, shape, resize=resize) is expected
+
+
+QUANTISED = TensorInfo("q", "int8", (3,), QuantParams((0.5,), (-3,)))
+
+
+def test_codes_round_half_away_and_saturate() -> None:
+    reals = np.array([0.25, -0.25, 1e9], np.float32)
+    np.testing.assert_array_equal(to_codes(QUANTISED, reals), np.array([-2, -4, 127], np.int8))
+
+
+@given(st.lists(st.integers(-128, 127), min_size=1))
+def test_codes_survive_the_way_to_reals_and_back(codes: list[int]) -> None:
+    array = np.array(codes, np.int8)
+    back = to_codes(QUANTISED, to_reals(QUANTISED, array))
+    np.testing.assert_array_equal(back, array)
+    assert back.dtype == np.int8
+
+
+def test_other_tensors_are_left_alone() -> None:
+    reals = np.zeros((1, 2), np.float32)
+    assert to_codes(X, reals) is reals
+    assert to_reals(X, reals) is reals
+    codes = np.zeros(3, np.int8)
+    assert to_codes(QUANTISED, codes) is codes
+
+
+def test_per_channel_inputs_cannot_be_converted() -> None:
+    info = TensorInfo("q", "int8", (2,), QuantParams((0.5, 1.0), (0, 0)))
+    with pytest.raises(UnsupportedError, match="per channel"):
+        to_codes(info, np.zeros(2, np.float32))

@@ -1,0 +1,111 @@
+"""Records become a graph only when every operator is known and reads what exists."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder, add_model
+from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.formats.circle.model import Operator
+from odc_mlir.runtime.graph import build_graph
+
+
+def test_names_indices_and_constants() -> None:
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 2))
+    w = builder.tensor("w", (2,), data=np.ones(2, np.float32))
+    y = builder.tensor("", (1, 2))
+    builder.operator("ADD", [x, w], [y])
+    graph = build_graph(builder.finish([x], [y]))
+    (item,) = graph.nodes
+    assert (item.index, item.inputs, item.outputs) == (0, (x, w), (y,))
+    assert item.node.name == "tensor 2"
+    assert item.node.options["fused_activation_function"] == "none"
+    np.testing.assert_array_equal(item.node.const(1), [1, 1])
+    assert [info.name for info in graph.input_infos()] == ["x"]
+
+
+def test_missing_options_table_means_defaults() -> None:
+    model = add_model()
+    for operator in model.subgraphs[0].operators:
+        operator.options, operator.options_type = {}, None
+    assert build_graph(model).nodes[0].node.options["pot_scale_int16"] is True
+
+
+def test_constant_without_shape_is_a_scalar() -> None:
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 2)), builder.tensor("y", (1, 2))
+    w = builder.tensor("w", None, data=np.ones(1, np.float32))
+    builder.operator("ADD", [x, w], [y])
+    assert build_graph(builder.finish([x], [y])).tensors[w].shape == ()
+
+
+def test_operand_without_a_value() -> None:
+    model = add_model()
+    model.subgraphs[0].operators.reverse()
+    with pytest.raises(ModelError, match=r"operand 'sum' is read before anything produces it \(op ADD, tensor 'out'\)"):
+        build_graph(model)
+
+
+def test_result_produced_twice() -> None:
+    model = add_model()
+    model.subgraphs[0].operators[1].outputs = (2,)
+    with pytest.raises(ModelError, match="result 'sum' is produced twice"):
+        build_graph(model)
+
+
+def test_dangling_output() -> None:
+    model = add_model()
+    model.subgraphs[0].operators.pop()
+    with pytest.raises(ModelError, match=r"nothing produces this graph output \(tensor 'out'\)"):
+        build_graph(model)
+
+
+def test_input_given_twice() -> None:
+    model = add_model()
+    model.subgraphs[0].inputs = (0, 1, 0)
+    with pytest.raises(ModelError, match="graph input twice"):
+        build_graph(model)
+
+
+def test_unknown_operator() -> None:
+    model = add_model()
+    model.subgraphs[0].operators[0] = dataclasses.replace(model.subgraphs[0].operators[0], name="BUILTIN_999")
+    with pytest.raises(UnsupportedError, match=r"not supported \(op BUILTIN_999, tensor 'sum'\)"):
+        build_graph(model)
+
+
+def test_newer_operator_version() -> None:
+    model = add_model()
+    model.subgraphs[0].operators[0].version = 1000
+    with pytest.raises(UnsupportedError, match=r"version 1000 .* newer than \d+, .*op ADD"):
+        build_graph(model)
+
+
+def test_custom_operator() -> None:
+    model = add_model()
+    model.subgraphs[0].operators[0] = Operator("CUSTOM", custom_code="Erf", inputs=(0,), outputs=(2,))
+    with pytest.raises(UnsupportedError, match=r"custom operators .*op CUSTOM\(Erf\)"):
+        build_graph(model)
+
+
+def test_wrong_operand_count() -> None:
+    model = add_model()
+    model.subgraphs[0].operators[0].inputs = (0,)
+    with pytest.raises(ModelError, match=r"takes 2 operands .* found 1 \(op ADD, tensor 'sum'\)"):
+        build_graph(model)
+
+
+def test_parts_of_a_newer_schema() -> None:
+    model = add_model()
+    model.unknown.append("Tensor.shiny")
+    with pytest.raises(UnsupportedError, match=r"newer schema: Tensor\.shiny"):
+        build_graph(model)
+
+
+def test_missing_subgraph() -> None:
+    with pytest.raises(ModelError, match="there is no subgraph 1, the model has 1"):
+        build_graph(add_model(), 1)
