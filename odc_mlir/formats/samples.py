@@ -94,7 +94,7 @@ def _read_arrays(path: Path, location: str) -> tuple[dict[int, dict[int, Array]]
         raise InputError("the data is neither NPZ nor HDF5", location=location)
     groups: dict[int, dict[int, Array]] = {}
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             for key in archive.files:
                 if match := re.fullmatch(r"in_(?:(\d{1,9})_)?(\d{1,9})", key):
                     groups.setdefault(int(match[1] or -1), {})[int(match[2])] = archive[key]

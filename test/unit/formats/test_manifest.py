@@ -1,0 +1,106 @@
+"""MANIFEST and config.cfg: what readers of nnpackages tolerate, and what nobody should."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odc_mlir.errors import PackageError
+from odc_mlir.formats.manifest import Manifest, check_member_path, format_config, parse_config, parse_manifest
+
+
+def _manifest(**values: Any) -> bytes:
+    return json.dumps({"major-version": "1", "minor-version": "0", "models": ["m.circle"], **values}).encode()
+
+
+def test_round_trip() -> None:
+    manifest = Manifest(("model.circle",), ("circle",), ("config.cfg",), "odc/12/plan.json")
+    assert parse_manifest(manifest.to_json(), "p") == manifest
+
+
+def test_foreign_keys_and_versions() -> None:
+    read = parse_manifest(_manifest(**{"minor-version": 9, "author": "x", "pkg-inputs": ["0:0:0"]}), "p")
+    assert read == Manifest(("m.circle",), has_connections=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b'{"models" : ["m.circle"] "x" : 1}', "metadata/MANIFEST is not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b"[]", "must hold a JSON object"),
+        (_manifest(**{"major-version": "2"}), "major-version is '2' .* only nnpackages of version 1"),
+        (_manifest(models=[]), "lists no models"),
+        (_manifest(models="m.circle"), "'models' .* must be a list of strings"),
+        (_manifest(models=[1]), "'models' .* must be a list of strings"),
+        (_manifest(models=["../m.circle"]), "'../m.circle' is not in its simplest form or leaves the package"),
+        (_manifest(**{"model-types": {}}), "'model-types' .* must be a list"),
+        (_manifest(**{"odc-plan": 3}), "the member path 3 is not a path"),
+        (_manifest(**{"odc-plan": "/etc/passwd"}), "'/etc/passwd' is absolute"),
+    ],
+)
+def test_rejections(data: bytes, text: str) -> None:
+    with pytest.raises(PackageError, match=text) as raised:
+        parse_manifest(data, "some/package")
+    assert raised.value.location == "some/package"
+
+
+@pytest.mark.parametrize("path", ["a", "a/b.c", "metadata/MANIFEST", "ünï/cödé", "..a/b..", "a b"])
+def test_good_paths(path: str) -> None:
+    assert check_member_path(path, "p") == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/a",
+        "a/",
+        "a//b",
+        "./a",
+        "a/./b",
+        "..",
+        "../a",
+        "a/../b",
+        "a\\b",
+        "C:a",
+        "a\0b",
+        "a\nb",
+        "\ud800",
+        "a" * 1025,
+    ],
+)
+def test_bad_paths(path: str) -> None:
+    with pytest.raises(PackageError, match="the member path"):
+        check_member_path(path, "p")
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ('BACKENDS="cpu;npu"  # two\n', {"BACKENDS": "cpu;npu"}),
+        ("A=1\nA = 2\n", {"A": "2"}),
+        ("OnDeviceCompilation 1\n", {"OnDeviceCompilation": "1"}),
+        ("A=\n=1\n# only a comment\n\nalone\n", {}),
+        ("A='x'\nB=\"\n", {"A": "x", "B": '"'}),
+        ("P=a=b\n", {"P": "a=b"}),
+    ],
+)
+def test_config(text: str, settings: dict[str, str]) -> None:
+    assert parse_config(text.encode()) == settings
+
+
+def test_config_is_read_whatever_its_bytes() -> None:
+    assert parse_config(b"A=\xff\nB=1") == {"A": "\ufffd", "B": "1"}
+
+
+WORDS = st.text(st.characters(codec="ascii", categories=["L", "N"], include_characters="_.;-"), min_size=1, max_size=8)
+
+
+@given(st.dictionaries(WORDS, WORDS, max_size=4))
+def test_config_round_trip(settings: dict[str, str]) -> None:
+    assert parse_config(format_config(settings)) == settings

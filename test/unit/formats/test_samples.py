@@ -1,0 +1,168 @@
+"""Sample files: the layouts that are read, the ones that are written, and what is refused."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odc_mlir.errors import InputError, OptionError
+from odc_mlir.formats.samples import Samples, random_inputs, read_raw, read_samples, write_outputs, write_raw
+
+A = np.arange(6, dtype=np.float32).reshape(1, 6)
+B = np.arange(3, dtype=np.int8)
+
+
+def _npz(path: Path, **arrays: Any) -> Path:
+    np.savez(path / "in.npz", **arrays)
+    return path / "in.npz"
+
+
+def _same(found: Samples, *records: list[np.ndarray]) -> None:
+    assert len(found.records) == len(records)
+    for ours, expected in zip(found.records, records, strict=True):
+        assert len(ours) == len(expected)
+        for a, b in zip(ours, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_one_sample(tmp_path: Path) -> None:
+    found = read_samples(_npz(tmp_path, in_0=A, in_1=B, other=B), [2, 1])
+    _same(found, [A, B])
+    assert (found.layout, found.labels) == ("single", None)
+
+
+def test_numbered_samples(tmp_path: Path) -> None:
+    found = read_samples(_npz(tmp_path, in_0_0=A, in_0_1=B, in_1_0=A + 1, in_1_1=B), [2, 1])
+    _same(found, [A, B], [A + 1, B])
+    assert found.layout == "numbered"
+
+
+def test_sample_axis_with_labels(tmp_path: Path) -> None:
+    """One dimension less than the input: a batch of one is meant."""
+    stacked = np.stack([A, A + 1])
+    flat = stacked.reshape(2, 6)
+    for array in (stacked, flat):
+        found = read_samples(_npz(tmp_path, in_0=array, y=np.array([3, 4])), [2], sample_axis=True)
+        _same(found, [A], [A + 1])
+        assert found.labels is not None
+        assert found.labels.tolist() == [3, 4]
+
+
+def test_hdf5(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "one", "w") as file:
+        file["value/0"], file["value/1"] = A, B
+    _same(read_samples(tmp_path / "one", [2, 1]), [A, B])
+    with h5py.File(tmp_path / "many", "w") as file:
+        file["value/0/0"], file["value/1/0"] = A, A + 1
+    found = read_samples(tmp_path / "many", [2])
+    _same(found, [A], [A + 1])
+    assert found.layout == "numbered"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        ({"in_0": A}, "the array in_1 is missing; the model has 2 inputs"),
+        ({"in_0": A, "in_1": B, "in_2": B}, "the array in_2 is too many"),
+        ({"in_0_0": A, "in_0_1": B, "in_2_0": A}, "the array in_1_0 is missing"),
+        ({"in_0_0": A, "in_0": B}, "both numbered samples and arrays of one sample"),
+        ({"x": A}, "the array in_0 is missing"),
+    ],
+)
+def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], text: str) -> None:
+    path = _npz(tmp_path, **arrays)
+    with pytest.raises(InputError, match=text) as raised:
+        read_samples(path, [2, 1])
+    assert raised.value.location == str(path)
+
+
+def test_sample_counts_must_agree(tmp_path: Path) -> None:
+    for arrays in ({"in_0": A[:, :3], "in_1": B}, {"in_0": np.float32(1), "in_1": B}, {"in_0": A[:0], "in_1": B[:0]}):
+        with pytest.raises(InputError, match="same number of samples, at least one"):
+            read_samples(_npz(tmp_path, **arrays), [2, 1], sample_axis=True)
+
+
+def test_files_that_hold_no_samples(tmp_path: Path) -> None:
+    cases = {"text": (b"hello", "neither NPZ nor HDF5"), "zip": (b"PK\x03\x04 broken", "cannot read the NPZ data")}
+    for name, (data, text) in cases.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError, match=text):
+            read_samples(tmp_path / name, [1])
+    with pytest.raises(InputError, match="No such file"):
+        read_samples(tmp_path / "none", [1])
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "p.npz", "w") as archive, archive.open("in_0.npy", "w") as member:
+        np.lib.format.write_array(member, np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="cannot read the NPZ data"):
+        read_samples(tmp_path / "p.npz", [1])
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+@pytest.mark.parametrize("layout", ["single", "numbered"])
+def test_outputs_in_the_layout_of_inputs(tmp_path: Path, suffix: str, layout: Any) -> None:
+    outputs = [[A, B]] if layout == "single" else [[A, B], [A + 1, B]]
+    path = tmp_path / f"out{suffix}"
+    write_outputs(path, outputs, layout)
+    if suffix == ".npz":
+        with np.load(path) as archive:
+            prefix = "out_1_" if layout == "numbered" else "out_"
+            np.testing.assert_array_equal(archive[f"{prefix}0"], outputs[-1][0])
+            assert archive[f"{prefix}1"].dtype == np.int8
+    else:
+        _same(read_samples(path, [2, 1]), *outputs)
+
+
+def test_outputs_along_an_axis(tmp_path: Path) -> None:
+    write_outputs(tmp_path / "o.npz", [[A, B], [A + 1, B]], "axis")
+    with np.load(tmp_path / "o.npz") as archive:
+        np.testing.assert_array_equal(archive["out_0"], np.concatenate([A, A + 1]))
+        np.testing.assert_array_equal(archive["out_1"], np.stack([B, B]))
+    with pytest.raises(InputError, match="differ in shape"):
+        write_outputs(tmp_path / "o.npz", [[A], [A[:, :2]]], "axis")
+
+
+def test_the_suffix_decides_the_format(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"cannot tell the format .* use \.npz, \.h5 or \.hdf5"):
+        write_outputs(tmp_path / "out.bin", [[A]], "single")
+
+
+def test_strings_need_no_pickle(tmp_path: Path) -> None:
+    write_outputs(tmp_path / "o.npz", [[np.array([b"ab", b"c"], dtype=object)]], "single")
+    with np.load(tmp_path / "o.npz", allow_pickle=False) as archive:
+        assert archive["out_0"].tolist() == [b"ab", b"c"]
+
+
+def test_raw(tmp_path: Path) -> None:
+    prefix = str(tmp_path / "raw")
+    write_raw(prefix, [A, B])
+    described = [(A.dtype, A.shape), (B.dtype, B.shape)]
+    for found, expected in zip(read_raw(prefix, described), (A, B), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(InputError, match=r"the file has 24 bytes, the input 12 \(in .*raw\.0\)"):
+        read_raw(prefix, [(A.dtype, (3,))])
+    with pytest.raises(InputError, match=r"No such file.*raw\.2"):
+        read_raw(prefix, [*described, described[0]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "int16", "int32", "int64", "bool"])
+def test_random_inputs(dtype: str) -> None:
+    described = [(np.dtype(dtype), (200,))]
+    (first,) = random_inputs(described, 1)
+    (again,) = random_inputs(described, 1)
+    (other,) = random_inputs(described, 2)
+    assert first.dtype == dtype
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+    assert len(np.unique(first)) > 1
+
+
+def test_no_random_strings() -> None:
+    with pytest.raises(InputError, match="cannot make up data of type object"):
+        random_inputs([(np.dtype(object), (1,))], 1)
