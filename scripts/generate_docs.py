@@ -9,11 +9,16 @@ of :data:`SECTIONS`. With ``--check`` nothing is written, and the status is 1 wh
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xdsl.passes import ModulePass
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PART = re.compile(r"(?P<head><!-- generated: (?P<name>[\w-]+) -->\n).*?(?P<tail><!-- end -->)", re.DOTALL)
@@ -40,27 +45,69 @@ def stages() -> str:
 
 
 def passes() -> str:
-    """Every pass of ours: what it does, options."""
+    """Every pass of ours: what its module says, and its options."""
     from odc_mlir.transforms import NAMES, load
 
     return "\n\n".join(_pass(name, load(name)) for name in NAMES)
 
 
-def _pass(name: str, cls: type) -> str:
+def _pass(name: str, cls: type[ModulePass]) -> str:
     from xdsl.passes import get_pass_option_infos
 
-    # The class says what it does; the module adds the IR before and after.
-    text = inspect.cleandoc(cls.__doc__ or "")
+    text = inspect.getdoc(sys.modules[cls.__module__]) or ""
+    paragraphs = [f"### `{name}`", markdown(text.removeprefix(f"``{name}``: "))]
+    said = _attribute_docs(cls)
     options = [
-        f"- `{option.name.replace('_', '-')}`: {' or '.join(_type_name(t) for t in option.types)}"
-        + (f", default `{option.default}`" if option.default else "")
+        f"- `{option.name}` ({option.expected_type.strip(chr(39))}"
+        + (f", default `{option.default_value}`" if option.default_value else "")
+        + f"): {said.get(option.name.replace('-', '_'), '')}"
         for option in get_pass_option_infos(cls)
     ]
-    return "\n\n".join([f"### `{name}`", text, *(["\n".join(options)] if options else [])])
+    return "\n\n".join([*paragraphs, *(["Options:", "\n".join(options)] if options else [])])
 
 
-def _type_name(cls: type) -> str:
-    return "nothing" if cls is type(None) else cls.__name__
+def markdown(text: str) -> str:
+    """Docstring text as Markdown: code in single backquotes, indented blocks behind ``::`` fenced, first word large."""
+    lines: list[str] = []
+    block = False
+    for line in text.splitlines():
+        if block and line and not line.startswith("    "):
+            _close(lines)
+            block = False
+        if block:
+            lines.append(line.removeprefix("    "))
+            continue
+        block = line.endswith("::")
+        lines.append(line.removesuffix(":").replace("``", "`") if block else line.replace("``", "`"))
+        if block:
+            lines += ["", "```mlir"]
+    if block:
+        _close(lines)
+    joined = "\n".join(lines).replace("```mlir\n\n", "```mlir\n")
+    return joined[:1].upper() + joined[1:]
+
+
+def _close(lines: list[str]) -> None:
+    """End a fenced block before the blank lines that follow it."""
+    while lines and not lines[-1]:
+        lines.pop()
+    lines += ["```", ""]
+
+
+def _attribute_docs(cls: type) -> dict[str, str]:
+    """The strings below the fields of a class, by field."""
+    (body,) = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body
+    said: dict[str, str] = {}
+    field = ""
+    for node in body.body if isinstance(body, ast.ClassDef) else []:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            field = node.target.id
+        elif field and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            said[field] = " ".join(str(node.value.value).replace("``", "`").split())
+            field = ""
+        else:
+            field = ""
+    return said
 
 
 def operators() -> str:

@@ -70,3 +70,10 @@ def test_generated_parts_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tables_escape_bars() -> None:
     assert generate_docs.table(("a",), [("x|y",)]) == "| a |\n| --- |\n| x\\|y |"
+
+
+def test_docstrings_become_markdown() -> None:
+    text = "``a-pass``: does.\n\nBefore::\n\n    %1 = x\n\n    %2 = y\n\nAfter ``%1``::\n\n    z"
+    assert generate_docs.markdown(text.removeprefix("``a-pass``: ")) == (
+        "Does.\n\nBefore:\n\n```mlir\n%1 = x\n\n%2 = y\n```\n\nAfter `%1`:\n\n```mlir\nz\n```\n"
+    )
