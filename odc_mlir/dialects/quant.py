@@ -22,7 +22,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.support.floats import float32_text, is_float32, to_float32
+from odc_mlir.support.floats import are_scales, float32_text, to_float32
 
 # Storage types that upstream's syntax can name; wider ones need #circle.qparams.
 STORAGE_WORDS = {
@@ -70,7 +70,8 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
         if storage not in _WORD_OF:
             return False
         low, high = DTYPES[storage].range
-        return all(_is_scale(scale) for scale in params.scales) and all(low <= z <= high for z in params.zero_points)
+        in_range = low <= min(params.zero_points, default=0) and max(params.zero_points, default=0) <= high
+        return in_range and are_scales(params.scales)
 
     def verify(self) -> None:
         spec = self.data
@@ -89,7 +90,8 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
             raise VerifyException(f"a per-tensor type has one scale, found {len(params.scales)}")
         if spec.per_axis and params.axis < 0:
             raise VerifyException(f"quantised dimension is {params.axis}, must not be negative")
-        if (bad := next((s for s in params.scales if not _is_scale(s)), None)) is not None:
+        if not are_scales(params.scales):
+            bad = next(scale for scale in params.scales if not are_scales((scale,)))
             raise VerifyException(f"scale is {bad}, must be a positive finite float32 number")
         if (odd := next((z for z in params.zero_points if not spec.low <= z <= spec.high), None)) is not None:
             raise VerifyException(f"zero point {odd} is outside the code range [{spec.low}, {spec.high}]")
@@ -129,10 +131,6 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
         scales = ", ".join(map(_scale_text, spec.params.scales, spec.params.zero_points))
         head = f"{_WORD_OF[spec.storage]}{bounds}:{_EXPRESSED}"
         return f"{head}:{spec.params.axis}, {{{scales}}}" if spec.per_axis else f"{head}, {scales}"
-
-
-def _is_scale(value: float) -> bool:
-    return 0 < value < float("inf") and is_float32(value)
 
 
 def _scale_text(scale: float, zero_point: int) -> str:

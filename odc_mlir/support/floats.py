@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 
 _FLOAT32 = struct.Struct("<f")
 
@@ -28,6 +29,11 @@ def float32_text(value: float) -> str:
     return mantissa + mark + exponent
 
 
-def is_float32(value: float) -> bool:
-    """Whether ``value`` is exactly a float32 number (infinities and NaN included)."""
-    return math.isnan(value) or to_float32(value) == value
+def are_scales(values: Sequence[float]) -> bool:
+    """Whether every value is exactly a positive finite float32 number."""
+    if not (min(values, default=1.0) > 0 and max(values, default=1.0) < math.inf):
+        return False
+    try:
+        return struct.unpack(f"<{len(values)}f", struct.pack(f"<{len(values)}f", *values)) == tuple(values)
+    except OverflowError:
+        return False

@@ -17,13 +17,14 @@ The first four bytes of a resource are its alignment, as upstream has it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from io import StringIO
 from typing import IO, Any, Literal
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
-from xdsl.ir import Attribute, BlockArgument, Operation
+from xdsl.ir import Attribute, BlockArgument, Operation, TypeAttribute
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.mlir_lexer import MLIRTokenKind, StringLiteral
@@ -116,12 +117,39 @@ def _escape(character: str) -> str:
     return "".join(f"\\{byte:02X}" for byte in character.encode())
 
 
+# A tensor type without strings, whose text alone says which type it is: nested angle brackets up to the depth of
+# tensor<4x!quant.uniform<i8<-127:127>:f32, 0.5>>.
+_TENSOR = re.compile(r'tensor<[^<>"]*(?:<[^<>"]*(?:<[^<>"]*>[^<>"]*)*>[^<>"]*)*>')
+
+
 class OdcParser(Parser):
-    """xDSL's parser that also reads constants' bytes back and accepts any Unicode text in strings."""
+    """xDSL's parser that also reads constants' bytes back and accepts any Unicode text in strings.
+
+    It reads each tensor type once: the lexer takes most of the time of parsing, and types most of the lexer's.
+    """
 
     def __init__(self, ctx: Context, input: str, name: str = "<unknown>") -> None:
         super().__init__(ctx, input, name)
         self.blobs = BlobPool()
+        self._types: dict[str, TypeAttribute] = {}
+
+    def parse_optional_type(self) -> TypeAttribute | None:
+        token = self._current_token
+        if token.kind != MLIRTokenKind.BARE_IDENT or token.text != "tensor":
+            return super().parse_optional_type()
+        match = _TENSOR.match(self.lexer.input.content, token.span.start)
+        if match is not None and (known := self._types.get(match.group())) is not None:
+            self._resume_from(match.end())
+            return known
+        type = super().parse_optional_type()
+        if match is not None and type is not None and self._only_blanks_since(match.end()):
+            self._types[match.group()] = type
+        return type
+
+    def _only_blanks_since(self, position: int) -> bool:
+        """Whether the current token is the first one at or behind ``position``."""
+        start = self._current_token.span.start
+        return position <= start and not self.lexer.input.content[position:start].strip()
 
     def parse_optional_str_literal(self) -> str | None:
         token = self._current_token
