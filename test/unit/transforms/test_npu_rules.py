@@ -242,7 +242,7 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         softmax(TARGET.local.tile_bytes // 2),
         pad(((0, 0), (255, 255), (255, 255), (0, 0))),
     ],
-    ids=str,
+    ids=lambda node: node.spec.name,
 )
 def test_limits_themselves_are_allowed(node: Node) -> None:
     unlimited = replace(LIMITS, sram_bytes=1 << 28)
