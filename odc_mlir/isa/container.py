@@ -11,8 +11,9 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 from odc_mlir.errors import PackageError
@@ -99,17 +100,17 @@ class Container:
     metadata: Mapping[str, Any]
     source_hash: bytes = bytes(16)
     compiler_version: tuple[int, int, int] = (0, 0, 0)
-    region_bytes: Mapping[int, int] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Derive how large each region must be."""
+    @cached_property
+    def region_bytes(self) -> Mapping[int, int]:
+        """How large each region must be, by number."""
         sizes = dict.fromkeys(map(int, Region), 0)
         sizes[Region.CONSTANTS] = len(self.constants)
         sizes[Region.ARENA] = self.arena_bytes
         for tensor in (*self.inputs, *self.outputs):
             if tensor.region in (Region.INPUTS, Region.OUTPUTS):
                 sizes[tensor.region] = max(sizes[tensor.region], tensor.offset + tensor.bytes)
-        object.__setattr__(self, "region_bytes", sizes)
+        return sizes
 
     @property
     def target(self) -> str:

@@ -70,8 +70,8 @@ class Counters:
 
     ``macs_useful``: multiply-accumulates whose result the program asked for; ``macs_array``: multiplier slots that were
     taken, idle lanes of edge tiles included. ``constant_bytes_read``: constants read, whole bursts, program not
-    included. ``sram_peak_bytes``: arena, inputs and outputs. ``local_peak``: bytes or entries used of each
-    local memory, from its start. ``hardware``: the parts of the target that a run draws on.
+    included. ``sram_peak_bytes``: arena, inputs and outputs. ``local_peak_bytes``: of each local memory, up to
+    the last byte used. ``hardware``: the parts of the target that a run draws on.
     """
 
     target: str
@@ -87,7 +87,7 @@ class Counters:
     constant_bytes_read: int
     sram_peak_bytes: int
     arena_bytes: int
-    local_peak: dict[str, int]
+    local_peak_bytes: dict[str, int]
     ports: dict[str, PortBytes]
     queues: dict[str, QueueTime]
     operators: list[OperatorTime]

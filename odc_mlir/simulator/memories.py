@@ -41,6 +41,7 @@ class Space:
         "port",
         "read_resource",
         "size",
+        "unit_bytes",
         "version",
         "writable",
         "write_resource",
@@ -56,8 +57,10 @@ class Space:
         port: Port | None = None,
         resources: tuple[Resource | None, Resource | None] = (None, None),
         writable: bool = True,
+        unit_bytes: int = 1,
     ) -> None:
         self.name = name
+        self.unit_bytes = unit_bytes
         self.size = size
         self.data = data
         self.port = port
@@ -110,12 +113,16 @@ class Memories:
         self.weights = Space("weight buffer", local.weight_bytes, data=bytes_of(local.weight_bytes))
         self.tables = Space("table buffer", local.table_bytes, data=bytes_of(local.table_bytes))
         self.accumulators = Space(
-            "accumulator buffer", local.accumulators, data=np.zeros(local.accumulators, np.int64) if execute else None
+            "accumulator buffer",
+            local.accumulators,
+            data=np.zeros(local.accumulators, np.int64) if execute else None,
+            unit_bytes=local.accumulator_bytes,
         )
         self.params = Space(
             "parameter buffer",
             local.param_entries,
             data=np.zeros((local.param_entries, PARAM_COLUMNS), np.int64) if execute else None,
+            unit_bytes=local.param_entry_bytes,
         )
 
     def at(self, address: int) -> tuple[Space, int]:

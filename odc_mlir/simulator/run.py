@@ -244,7 +244,7 @@ class _Run:
             constant_bytes_read=memories.constants.moved,
             sram_peak_bytes=sum(size for region, size in contents.region_bytes.items() if region != Region.CONSTANTS),
             arena_bytes=contents.arena_bytes,
-            local_peak={space.name.replace(" ", "_"): space.high_water for space in local},
+            local_peak_bytes={space.name.replace(" ", "_"): space.high_water * space.unit_bytes for space in local},
             ports={resource.name.lower(): port for resource, port in self.ports.items()},
             queues=queues,
             operators=self._operators,
