@@ -10,10 +10,19 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from hypothesis import settings
 
 from helpers.data import MISSING, data_folder
 
 DEFAULT_TIMEOUT_SECONDS = 120.0
+
+# The same examples in every run: a red run can be repeated. Time is limited per test below, not per example.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
+
+# Property tests: the same examples in each run, and no limit per example, which a busy machine would exceed.
+settings.register_profile("odc", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("odc")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from helpers.source import Import, imports, package_files
 
 FACTS = frozenset({"errors", "isa", "formats", "targets", "numerics", "ops"})
@@ -44,8 +46,9 @@ def room_of(module: str) -> str:
     return module.partition(".")[2].partition(".")[0]
 
 
-def _all_imports() -> list[Import]:
-    return [found for path in package_files() for found in imports(path)]
+@cache
+def _all_imports() -> tuple[Import, ...]:
+    return tuple(found for path in package_files() for found in imports(path))
 
 
 def _allowed(found: Import) -> bool:
