@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from odc_mlir.formats.circle import read_model
+from odc_mlir.formats.circle.reader import read_model
 
 
 def operator_names(path: Path) -> list[str]:
