@@ -15,10 +15,11 @@ and ``posts`` name semaphores; there are none until ``npu-insert-sync`` has run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i32, i64
-from xdsl.ir import Attribute, Data, TypeAttribute
+from xdsl.ir import Attribute, Data, SSAValue, TypeAttribute
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     EqAttrConstraint,
@@ -42,6 +43,7 @@ from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import OFFSET_BITS, SEMAPHORES, Field, Instruction, Kind, Queue, Region
 
 PREFIX = "npu.isa."
+OFFSET_SUFFIX = "_offset"
 LOCAL_SPACES = tuple(kind.value for kind in Kind if kind.is_address and kind is not Kind.MEMORY)
 REGION_SPACES = tuple(region.name.lower() for region in Region)
 SPACES = (*REGION_SPACES, *LOCAL_SPACES)
@@ -87,6 +89,29 @@ class BufferType(Data[tuple[str, int]], TypeAttribute):
         printer.print_string(f"<{self.space}, {self.size}>")
 
 
+@irdl_attr_definition
+class TilingAttr(Data[tuple[tuple[str, str | int], ...]]):
+    """``#npu.tiling<rows = 4, cols = 56, outer = groups>``: how ``npu-choose-tiles`` cuts an operation.
+
+    Keys are the fields of the tiling record of the transforms; those with their default value are left out.
+    """
+
+    name = "npu.tiling"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[tuple[str, str | int], ...]:
+        def parse_entry() -> tuple[str, str | int]:
+            key = parser.parse_identifier(" of a tiling")
+            parser.parse_punctuation("=")
+            word = parser.parse_optional_identifier()
+            return key, parser.parse_integer(allow_boolean=False, allow_negative=False) if word is None else word
+
+        return tuple(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parse_entry))
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{', '.join(f'{key} = {value}' for key, value in self.data)}>")
+
+
 @irdl_op_definition
 class BufferOp(IRDLOperation):
     """A piece of one memory; ``address`` is its offset there, given by ``npu-allocate-memory`` at the latest.
@@ -111,6 +136,13 @@ class BufferOp(IRDLOperation):
         }
         super().__init__(properties=properties, result_types=[BufferType((space, size))])
 
+    @property
+    def size(self) -> int:
+        """Units of the buffer."""
+        type_ = self.buffer.type
+        assert isinstance(type_, BufferType)
+        return type_.size
+
     def verify_(self) -> None:
         type_ = self.buffer.type
         assert isinstance(type_, BufferType)
@@ -130,6 +162,40 @@ class InstructionOp(IRDLOperation):
     ADDRESS_FIELDS: ClassVar[tuple[Field, ...]]
     INT_FIELDS: ClassVar[dict[str, tuple[int, int]]]
     WORD_FIELDS: ClassVar[dict[str, tuple[str, ...]]]
+    HAS_OPTIONAL_ADDRESSES: ClassVar[bool]
+
+    @property
+    def queue_number(self) -> Queue:
+        """The queue that the instruction runs in."""
+        if self.SPEC.queue is not None:
+            return self.SPEC.queue
+        word = self.properties.get("queue")
+        assert isinstance(word, StringAttr)
+        return Queue[word.data.upper()]
+
+    def field_codes(self) -> dict[str, int]:
+        """The fields that are no addresses, as encoded; fields that are 0 may be missing."""
+        codes: dict[str, int] = {}
+        for name, attribute in self.properties.items():
+            if isinstance(attribute, IntegerAttr):
+                if name in self.INT_FIELDS and not name.endswith(OFFSET_SUFFIX):
+                    codes[name] = attribute.value.data
+            elif isinstance(attribute, StringAttr) and name != "queue":
+                codes[name] = self.WORD_FIELDS[name].index(attribute.data)
+        return codes
+
+    def places(self) -> Iterator[tuple[str, SSAValue, int]]:
+        """(address field, buffer, offset) of the address fields that are used."""
+        for field in self.ADDRESS_FIELDS:
+            operand = getattr(self, field.name)
+            if operand is not None:
+                offset = self.properties.get(field.name + OFFSET_SUFFIX)
+                yield field.name, operand, offset.value.data if isinstance(offset, IntegerAttr) else 0
+
+    def semaphores(self, name: str) -> tuple[int, ...]:
+        """The values of ``waits`` or ``posts``."""
+        attribute = self.properties.get(name)
+        return tuple(attribute.get_values()) if isinstance(attribute, DenseArrayBase) else ()
 
     def verify_(self) -> None:
         for name, attribute in self.properties.items():
@@ -162,7 +228,7 @@ class InstructionOp(IRDLOperation):
         allowed = REGION_SPACES if field.kind is Kind.MEMORY else (field.kind.value,)
         if space not in allowed:
             raise VerifyException(f"{self.name}: {field.name} lies in {space}, allowed: {', '.join(allowed)}")
-        offset = self.properties.get(f"{field.name}_offset")
+        offset = self.properties.get(field.name + OFFSET_SUFFIX)
         if isinstance(offset, IntegerAttr) and offset.value.data >= operand.type.size:
             raise VerifyException(
                 f"{self.name}: {field.name} is {offset.value.data} into a buffer of {operand.type.size} units"
@@ -194,9 +260,9 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
         name = field.name
         if field.kind.is_address:
             members[name] = opt_operand_def(BufferType) if name in optional else operand_def(BufferType)
-            members[f"{name}_offset"] = opt_prop_def(INT)
-            ints[f"{name}_offset"] = (0, (1 << OFFSET_BITS) - 1)
-            place = f"(`+` ${name}_offset^)? `:` type(${name})"
+            members[name + OFFSET_SUFFIX] = opt_prop_def(INT)
+            ints[name + OFFSET_SUFFIX] = (0, (1 << OFFSET_BITS) - 1)
+            place = f"(`+` ${name}{OFFSET_SUFFIX}^)? `:` type(${name})"
             syntax.append(f"(`{name}` ${name}^ {place})?" if name in optional else f"`{name}` ${name} {place}")
         else:
             words |= {name: field.values} if field.values else {}
@@ -215,6 +281,7 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     cls = type(f"{spec.mnemonic.title()}Op", (InstructionOp,), members)
     made: type[InstructionOp] = irdl_op_definition(cls)
     made.SPEC, made.ADDRESS_FIELDS, made.INT_FIELDS, made.WORD_FIELDS = spec, spec.addresses, ints, words
+    made.HAS_OPTIONAL_ADDRESSES = bool(optional)
     return made
 
 
@@ -227,4 +294,4 @@ def _instruction_classes() -> dict[str, type[InstructionOp]]:
 BY_MNEMONIC = _instruction_classes()
 HALT = BY_MNEMONIC["halt"]
 OPS = (BufferOp, *BY_MNEMONIC.values())
-ATTRIBUTES = (BufferType,)
+ATTRIBUTES = (BufferType, TilingAttr)

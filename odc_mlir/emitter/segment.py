@@ -1,0 +1,156 @@
+"""A segment of scheduled instructions as the bytes of a ``.npu`` container."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from xdsl.dialects.builtin import DenseArrayBase
+from xdsl.ir import Operation, SSAValue
+
+from odc_mlir._version import __version__
+from odc_mlir.dialects.circle import CircleOp, info_of
+from odc_mlir.dialects.npu_isa import BufferOp, BufferType, InstructionOp
+from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.errors import CompileError
+from odc_mlir.isa import codec
+from odc_mlir.isa.codec import Instr
+from odc_mlir.isa.container import Container, MapEntry, TensorRecord, write
+from odc_mlir.isa.fields import Kind, Region
+from odc_mlir.isa.instructions import CONV
+from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.targets import MemoryMode, Target
+
+_REGIONS = {region.name.lower(): region for region in Region}
+
+
+def emit_segment(segment: SegmentOp, target: Target, memory: MemoryMode) -> bytes:
+    """The ``.npu`` file of ``segment``, whose target body went through ``npu-insert-sync``; raises CompileError."""
+    program = instructions(segment)
+    inputs = tuple(map(_record(Region.INPUTS), segment.inputs, _offsets(segment, "npu.input_offsets")))
+    outputs = tuple(map(_record(Region.OUTPUTS), segment.outputs, _offsets(segment, "npu.output_offsets")))
+    constants = _constants(segment)
+    container = Container(
+        code=codec.encode(program),
+        constants=constants,
+        inputs=inputs,
+        outputs=outputs,
+        operators=_operators(segment),
+        target_digest=target.digest(memory),
+        arena_bytes=_arena_bytes(segment),
+        metadata={
+            "target": target.name,
+            "target_version": target.version,
+            "memory": memory,
+            "segment": segment.sym_name.data,
+            "compiler": __version__,
+        },
+        source_hash=hashlib.sha256(constants).digest()[:16],
+        compiler_version=_version(),
+    )
+    return write(container)
+
+
+def instructions(segment: SegmentOp) -> list[Instr]:
+    """The program of ``segment`` in order, halt included; raises CompileError for a body that is not finished."""
+    return [_instruction(op) for op in _instruction_ops(segment)]
+
+
+def _instruction_ops(segment: SegmentOp) -> list[InstructionOp]:
+    block = segment.target_block
+    if block is None or not isinstance(block.last_op, InstructionOp):
+        raise CompileError(f"segment {segment.sym_name.data} holds no instructions", hint="run the stage npu-alloc first")
+    return [op for op in block.ops if isinstance(op, InstructionOp)]
+
+
+def _instruction(op: InstructionOp) -> Instr:
+    values = op.field_codes()
+    kinds = {field.name: field.kind for field in op.ADDRESS_FIELDS}
+    for name, value, offset in op.places():
+        space, base = _place(op, value)
+        values[name] = codec.address(_REGIONS[space], base + offset) if kinds[name] is Kind.MEMORY else base + offset
+    return Instr(op.SPEC, values, op.semaphores("waits"), op.semaphores("posts"), op.queue_number)
+
+
+def _place(op: Operation, value: SSAValue) -> tuple[str, int]:
+    """Space and address of a buffer."""
+    owner = value.owner
+    if not isinstance(owner, BufferOp) or owner.address is None:
+        raise CompileError("a buffer of this instruction has no address", op=op.name, tensor=op_name(op))
+    kind = owner.buffer.type
+    assert isinstance(kind, BufferType)
+    return kind.space, owner.address.value.data
+
+
+def _buffers(segment: SegmentOp, space: str) -> list[tuple[int, BufferOp]]:
+    """(address, buffer) of all buffers in ``space``, in order of address."""
+    assert segment.target_block is not None, "checked when its instructions were read"
+    found = []
+    for op in segment.target_block.ops:
+        if isinstance(op, BufferOp) and isinstance(op.buffer.type, BufferType) and op.buffer.type.space == space:
+            found.append((0 if op.address is None else op.address.value.data, op))
+    return sorted(found, key=lambda item: item[0])
+
+
+def _arena_bytes(segment: SegmentOp) -> int:
+    sizes = [address + op.size for address, op in _buffers(segment, "arena")]
+    return max(sizes, default=0)
+
+
+def _constants(segment: SegmentOp) -> bytes:
+    """The constants region."""
+    data = bytearray()
+    for address, op in _buffers(segment, "constants"):
+        assert op.data is not None, "verified of constants"
+        if address < len(data):
+            raise CompileError("two constants overlap", tensor=op.label.data)
+        data += bytes(address - len(data)) + op.data.bytes
+    return bytes(data)
+
+
+def _offsets(segment: SegmentOp, name: str) -> tuple[int, ...]:
+    attribute = segment.attributes.get(name)
+    return tuple(attribute.get_values()) if isinstance(attribute, DenseArrayBase) else ()
+
+
+def _record(region: Region) -> Callable[[SSAValue, int], TensorRecord]:
+    def record(value: SSAValue, offset: int) -> TensorRecord:
+        info = info_of(value)
+        quant = info.quant
+        scale, zero_point = (quant.scale, quant.zero_point) if quant is not None and quant.per_tensor else (None, 0)
+        return TensorRecord(
+            value_name(value), info.dtype, info.static_shape, scale, zero_point, int(region), offset
+        )
+
+    return record
+
+
+def _operators(segment: SegmentOp) -> tuple[MapEntry, ...]:
+    """Model operators, each with the instructions that compute it."""
+    kinds: dict[str, str] = {}
+    for op in segment.circle_block.ops:
+        if isinstance(op, CircleOp):
+            kinds[op_name(op)] = op.SPEC.name
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    macs: dict[str, int] = {}
+    for index, op in enumerate(_instruction_ops(segment)[:-1]):
+        name = op_name(op)
+        macs[name] = macs.get(name, 0) + instruction_macs(op.field_codes()) if op.SPEC is CONV else macs.get(name, 0)
+        found = ranges.setdefault(name, [])
+        if found and sum(found[-1]) == index:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((index, 1))
+    return tuple(MapEntry(name, kinds.get(name, ""), macs[name], 0, tuple(spans)) for name, spans in ranges.items())
+
+
+def instruction_macs(values: dict[str, int]) -> int:
+    """Multiply-accumulates of one ``conv`` instruction, padding taps included."""
+    depth = values["kernel_height"] * values["kernel_width"]
+    depth *= 1 if values.get("depthwise") else values["in_channels"]
+    return values["out_width"] * values["out_height"] * values["channels"] * depth
+
+
+def _version() -> tuple[int, int, int]:
+    major, minor, patch = (int(part) for part in __version__.split(".")[:3])
+    return major, minor, patch

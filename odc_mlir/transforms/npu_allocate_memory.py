@@ -1,0 +1,90 @@
+"""``npu-allocate-memory``: addresses of everything in the arena and the constants region.
+
+Before::
+
+    %t = npu.buffer "conv1" : !npu.buffer<arena, 12544>
+
+After::
+
+    %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544>
+
+Buffers of the arena that are in use at different times share bytes. Buffers that have an address already keep it.
+Refuses programs that need more SRAM than the target has or the SRAM limit allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import DenseArrayBase, ModuleOp
+from xdsl.ir import SSAValue
+from xdsl.passes import ModulePass
+
+from odc_mlir.dialects.npu import shape_of
+from odc_mlir.errors import AllocationError
+from odc_mlir.transforms.instruction_ir import Program, Site, sites
+from odc_mlir.transforms.npu_lower_to_instructions import INPUT_OFFSETS, OUTPUT_OFFSETS
+from odc_mlir.transforms.schedule.arena import allocate, live_intervals
+from odc_mlir.transforms.schedule.program import Space
+from odc_mlir.transforms.schedule.staging import arena_too_small
+
+
+@dataclass(frozen=True)
+class NpuAllocateMemoryPass(ModulePass):
+    """Allocate; see the module's text."""
+
+    name = "npu-allocate-memory"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for site in sites(op, self.name):
+            _allocate(site)
+
+
+def region_bytes(site: Site) -> dict[Space, int]:
+    """Bytes of the input and the output region."""
+    segment = site.segment
+    ends = {Space.INPUTS: 0, Space.OUTPUTS: 0}
+    for name, space, values in (
+        (INPUT_OFFSETS, Space.INPUTS, segment.inputs),
+        (OUTPUT_OFFSETS, Space.OUTPUTS, segment.outputs),
+    ):
+        offsets = segment.attributes[name]
+        assert isinstance(offsets, DenseArrayBase), "set when instructions are made"
+        for offset, value in zip(offsets.get_values(), values, strict=True):
+            ends[space] = max(ends[space], offset + _bytes(value))
+    return ends
+
+
+def _bytes(value: SSAValue) -> int:
+    size = 1
+    for dimension in shape_of(value):
+        size *= dimension
+    return size
+
+
+def arena_bytes(site: Site) -> int:
+    """SRAM that is left for the arena."""
+    left = site.sram_bytes - sum(region_bytes(site).values())
+    if left < 0:
+        raise AllocationError(
+            f"inputs and outputs need {site.sram_bytes - left} bytes of SRAM, {site.sram_bytes} are allowed",
+            hint="raise the SRAM limit",
+        )
+    return left
+
+
+def _allocate(site: Site) -> None:
+    program = Program(site.block)
+    intervals = live_intervals(program.commands)
+    limit = arena_bytes(site)
+    used = allocate(intervals)
+    if used > limit:
+        raise arena_too_small(intervals, used, limit)
+    end = 0
+    alignment = site.target.offchip.burst_bytes if site.memory == "flash" else site.target.sram.burst_bytes
+    for buffer in program.buffers:
+        if buffer.space is Space.CONSTANTS:
+            buffer.address = end
+            end += -(-buffer.size // alignment) * alignment
+    program.set_addresses()

@@ -1,0 +1,192 @@
+"""Constants on their way from off-chip memory to SRAM.
+
+Constants are merged into chunks in the order of their first use. Each chunk is copied to SRAM by one large transfer, as
+early as SRAM has room for it until its last use: for a fixed order, that keeps the off-chip port busy for as long as
+any schedule could. Copies enter the program where an estimated timeline says that the copy queue has room, so that
+waiting copies never stop the instruction fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from odc_mlir.errors import AllocationError
+from odc_mlir.targets import Target
+from odc_mlir.transforms.schedule.arena import ALIGNMENT, Interval, allocate, live_intervals, lowest_gap
+from odc_mlir.transforms.schedule.hazards import dependences
+from odc_mlir.transforms.schedule.program import Buffer, Command, Space, command
+from odc_mlir.transforms.schedule.timeline import Timeline
+
+SMALLEST_CHUNK = 512
+LARGEST_CHUNK = 8192
+GROWTH = 4  # a chunk is at most 1/GROWTH of what was copied before it, so that the first layers start early
+OUTSTANDING_COPIES = 10  # of the copy queue's depth
+
+
+@dataclass(eq=False, slots=True)
+class Chunk:
+    """Constants that are copied together, and the commands that read them."""
+
+    items: list[Buffer] = field(default_factory=list)
+    size: int = 0
+    first_use: int = 0
+    last_use: int = 0
+    required: bool = False  # read by a load, which cannot reach off-chip memory
+    earliest: int = 0  # program position from which on its SRAM is free
+    source: Buffer | None = None
+    target: Buffer | None = None
+
+
+def stage_constants(commands: Sequence[Command], target: Target, sram_bytes: int) -> list[Command]:
+    """``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena they may use.
+
+    Everything in the arena gets its address here, because free room at each time decides what can be copied when.
+    Constants for which SRAM has no room stay off-chip and are read from there; AllocationError where that is
+    impossible or the tensors alone exceed the arena.
+    """
+    intervals = live_intervals(commands)
+    used = allocate(intervals)
+    if used > sram_bytes:
+        raise arena_too_small(intervals, used, sram_bytes)
+    chunks = _chunks(commands)
+    _place(chunks, intervals, sram_bytes)
+    return _insert_copies(commands, [chunk for chunk in chunks if chunk.target is not None], target)
+
+
+def arena_too_small(intervals: Sequence[Interval], used: int, limit: int) -> AllocationError:
+    """The error that names the largest tensors at the busiest time."""
+    busiest = max(intervals, key=lambda i: sum(o.size for o in intervals if o.first <= i.first <= o.last))
+    alive = sorted((o for o in intervals if o.first <= busiest.first <= o.last), key=lambda o: -o.size)
+    largest = ", ".join(f"{o.buffer.name!r} ({o.buffer.size} bytes)" for o in alive[:3])
+    return AllocationError(
+        f"tensors need {used} bytes of SRAM at a time, {limit} are left by inputs and outputs; the largest are {largest}",
+        hint="raise the SRAM limit",
+    )
+
+
+def _chunks(commands: Sequence[Command]) -> list[Chunk]:
+    """Constants merged in order of first use."""
+    uses: dict[Buffer, list[int]] = {}
+    required: set[Buffer] = set()
+    for index, item in enumerate(commands):
+        for buffer, _ in item.places.values():
+            if buffer.space is Space.CONSTANTS:
+                uses.setdefault(buffer, []).append(index)
+                if item.mnemonic == "load":
+                    required.add(buffer)
+    chunks: list[Chunk] = []
+    total = 0
+    for buffer, indices in uses.items():
+        limit = min(LARGEST_CHUNK, max(SMALLEST_CHUNK, total // GROWTH))
+        chunk = chunks[-1] if chunks else None
+        if chunk is None or chunk.size + buffer.size > limit or chunk.required or buffer in required:
+            chunk = Chunk(first_use=indices[0])
+            chunks.append(chunk)
+        chunk.items.append(buffer)
+        chunk.size += buffer.size
+        chunk.last_use = max(chunk.last_use, indices[-1])
+        chunk.required |= buffer in required
+        total += buffer.size
+    return chunks
+
+
+def _place(chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int) -> None:
+    """Give chunks a buffer and the earliest program position from which their SRAM is free until their last use."""
+    taken = [(i.buffer.address or 0, (i.buffer.address or 0) + i.size, i.first, i.last) for i in tensors]
+    taken.sort()
+    start = 0
+    for chunk in chunks:
+        size = -(-chunk.size // ALIGNMENT) * ALIGNMENT
+        found = _earliest_gap(taken, start, chunk.first_use, chunk.last_use, size, sram_bytes)
+        if found is None:
+            if chunk.required:
+                raise AllocationError(
+                    f"constant {chunk.items[0].name!r} of {chunk.size} bytes finds no room in {sram_bytes} bytes of SRAM",
+                    hint="raise the SRAM limit",
+                )
+            continue
+        start, address = found
+        chunk.earliest = start
+        chunk.target = Buffer("staged", Space.ARENA, chunk.size, address)
+        taken.append((address, address + size, start, chunk.last_use))
+        taken.sort()
+
+
+def _earliest_gap(
+    taken: Sequence[tuple[int, int, int, int]], start: int, first_use: int, last_use: int, size: int, limit: int
+) -> tuple[int, int] | None:
+    """(position, address): the earliest position from ``start`` on at which ``size`` bytes are free until ``last_use``."""
+    relevant = [t for t in taken if t[3] >= start and t[2] <= last_use]
+
+    def gap(position: int) -> int:
+        return lowest_gap([(s, e) for s, e, _, last in relevant if last >= position], size)
+
+    candidates = sorted({start} | {t[3] + 1 for t in relevant if t[3] < first_use})
+    low, high = 0, len(candidates)
+    while low < high:  # later positions conflict with fewer buffers
+        middle = (low + high) // 2
+        if gap(candidates[middle]) + size <= limit:
+            high = middle
+        else:
+            low = middle + 1
+    return (candidates[low], gap(candidates[low])) if low < len(candidates) else None
+
+
+def _insert_copies(commands: Sequence[Command], chunks: Sequence[Chunk], target: Target) -> list[Command]:
+    """The program with a copy per chunk, and commands reading the copies."""
+    homes: dict[Buffer, tuple[Chunk, int]] = {}
+    for chunk in chunks:
+        offset = 0
+        for item in chunk.items:
+            homes[item] = (chunk, offset)
+            offset += item.size
+    timeline = Timeline(target)
+    found = dependences(commands)
+    port = target.offchip
+    result: list[Command] = []
+    starts: list[float] = []
+    arrival: dict[int, float] = {}
+    offchip_free, pending = 0.0, 0
+
+    def issue() -> None:
+        nonlocal offchip_free, pending
+        chunk = chunks[pending]
+        freed = timeline.finish[chunk.earliest - 1] if chunk.earliest else 0.0
+        start = max(timeline.fetched, offchip_free, freed)
+        offchip_free = start + chunk.size / port.bytes_per_cycle
+        starts.append(start)
+        arrival[id(chunk)] = offchip_free + port.read_latency_cycles
+        result.append(_copy(chunk, commands[chunk.first_use].layer))
+        pending += 1
+
+    for index, (item, before) in enumerate(zip(commands, found, strict=True)):
+        while pending < len(chunks) and chunks[pending].earliest <= index:
+            queued = pending < OUTSTANDING_COPIES or starts[pending - OUTSTANDING_COPIES] <= timeline.fetched
+            if not queued and chunks[pending].first_use > index:
+                break
+            issue()
+        ready = 0.0
+        for buffer, _ in item.places.values():
+            if buffer in homes:
+                ready = max(ready, arrival[id(homes[buffer][0])])
+        timeline.visit(item, before, ready)
+        result.append(_redirected(item, homes))
+    return result
+
+
+def _copy(chunk: Chunk, layer: int) -> Command:
+    data = b"".join(item.data or b"" for item in chunk.items)
+    chunk.source = Buffer(chunk.items[0].name, Space.CONSTANTS, len(data), data=data)
+    assert chunk.target is not None, "only placed chunks are copied"
+    return command("copy", layer, source=(chunk.source, 0), target=(chunk.target, 0), bytes=len(data))
+
+
+def _redirected(item: Command, homes: dict[Buffer, tuple[Chunk, int]]) -> Command:
+    """``item`` reading staged constants."""
+    for name, (buffer, offset) in item.places.items():
+        if buffer in homes:
+            chunk, base = homes[buffer]
+            assert chunk.target is not None, "only placed chunks have a home"
+            item.places[name] = (chunk.target, base + offset)
+    return item
