@@ -69,7 +69,7 @@ class NpuFormSegmentsPass(ModulePass):
         if computing == 0:
             return "segment-size: views only"
         if computing < self.min_operators:
-            return f"segment-size: {computing} operators, at least {self.min_operators}"
+            return f"segment-size: {computing} of at least {self.min_operators} operators"
         return None
 
 

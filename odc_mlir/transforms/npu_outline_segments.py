@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, LocationAttr, ModuleOp, UnknownLoc
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -36,7 +36,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
 from odc_mlir.errors import CompileError
-from odc_mlir.support.locations import name_loc, names_loc, value_name
+from odc_mlir.support.locations import names_loc, value_name
 from odc_mlir.transforms.placement import REASON, SEGMENT, is_view, main_function, operators, place_on_host
 
 VIEW_REASON = "segment-result: a view of a value that leaves the segment"
@@ -120,7 +120,7 @@ def outline(name: str, members: list[CircleOp], target_name: str | None = None) 
     outputs = [result for op in members for result in op.results if _used_outside(result, group)]
     circle = Region(Block(arg_types=[value.type for value in inputs]))
     segment = SegmentOp(name, inputs, [value.type for value in outputs], circle, target_name=target_name)
-    segment.location = names_loc([value_name(value) for value in outputs])
+    segment.location = _location_of(outputs)
     Rewriter.insert_op(segment, InsertPoint.before(members[0]))
     for output, result in zip(outputs, segment.results, strict=True):
         result.name_hint = output.name_hint
@@ -160,7 +160,7 @@ def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs
             op.attributes.pop(attribute, None)
         block.add_op(op)
     end = YieldOp(*outputs)
-    end.location = names_loc([value_name(value) for value in outputs])
+    end.location = _location_of(outputs)
     block.add_op(end)
     for value in inside:
         if isinstance(value.owner, ConstOp | NoneOp) and not value.uses:
@@ -169,4 +169,10 @@ def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs
 
 def _name_like(argument: BlockArgument, value: SSAValue) -> None:
     argument.name_hint = value.name_hint
-    argument.location = name_loc(value_name(value))
+    argument.location = _location_of([value])
+
+
+def _location_of(values: Sequence[SSAValue]) -> LocationAttr:
+    """The names of ``values``, unknown where none has one."""
+    names = [value_name(value) for value in values]
+    return names_loc(names) if any(names) else UnknownLoc()
