@@ -76,7 +76,7 @@ def conv(m: Machine, v: Values) -> Work:
         if kept is not None:
             sums = sums + kept.reshape(sums.shape)
     if not v["emit"]:
-        out = m.access.write(m.memories.accumulators, area)
+        out = m.access.write(m.memories.accumulators, area, in_place=area)
         if out is not None and sums is not None:
             out[...] = wrap40(sums.reshape(-1))
         return work

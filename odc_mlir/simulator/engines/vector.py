@@ -218,7 +218,7 @@ def reduce(m: Machine, v: Values) -> Work:
     kept = m.access.read(m.memories.accumulators, partial) if init == "keep" else None
     sums = None if x is None else _reduced(kind, x, v["in_zero"], kept)
     if not v["emit"]:
-        out = m.access.write(m.memories.accumulators, partial)
+        out = m.access.write(m.memories.accumulators, partial, in_place=partial)
         if out is not None and sums is not None:
             out[...] = sums
         return work
