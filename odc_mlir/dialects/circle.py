@@ -85,7 +85,7 @@ class ConstOp(IRDLOperation):
     def verify_(self) -> None:
         facts = tensor_facts(self.result.type)
         bits = DTYPES[facts.dtype].bits
-        if problem := axis_mismatch(facts):
+        if problem := axis_mismatch(facts.quant, facts.shape):
             raise VerifyException(_text(problem, self))
         if not bits or self.sparsity is not None or facts.shape is None:
             return

@@ -39,6 +39,7 @@ from odc_mlir.dialects.circle_options import (
     Option,
     table_options,
 )
+from odc_mlir.dialects.circle_types import axis_mismatch
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.circle.schema import circle_schema
 from odc_mlir.ops import all_specs
@@ -98,8 +99,12 @@ class CircleOp(IRDLOperation):
         for name, attribute in self.properties.items():
             if not self.OPTIONS[name].accepts(attribute):
                 raise self._error(f"{name} is {attribute}, must be {self.OPTIONS[name].kind}")
+        node = node_of(self)
+        for info in (*node.operands, *node.results):
+            if info is not None and (problem := axis_mismatch(info.quant, info.shape)):
+                raise VerifyException(str(node.error(problem, tensor=info.name)))
         try:
-            check_node(node_of(self), own_rules=not has_unresolved_operand(self))
+            check_node(node, own_rules=not has_unresolved_operand(self))
         except ModelError as error:
             raise VerifyException(str(error)) from error
 

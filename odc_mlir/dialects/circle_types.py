@@ -80,9 +80,8 @@ def with_shape(type: Attribute, shape: Shape | None) -> AnyTensor:
     return TensorType(type.element_type, dims, encoding)
 
 
-def axis_mismatch(facts: TensorFacts) -> str | None:
+def axis_mismatch(quant: QuantParams | None, shape: Shape | None) -> str | None:
     """What is wrong with per-axis quantisation on this shape, None when nothing is."""
-    quant, shape = facts.quant, facts.shape
     if quant is None or quant.per_tensor or shape is None:
         return None
     if quant.axis >= len(shape):

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, NoneType, StringAttr, SymbolRefAttr
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    IntegerAttr,
+    ModuleOp,
+    NoneType,
+    StringAttr,
+    SymbolRefAttr,
+    UnregisteredOp,
+)
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
@@ -191,7 +200,8 @@ class _SubgraphExporter:
             for result, index in zip(op.results, self._block(block), strict=True):
                 self.indices[result] = index
         else:
-            raise ModelError(f"{op.name} is no operation of a Circle model")
+            name = op.op_name.data if isinstance(op, UnregisteredOp) else op.name
+            raise ModelError(f"{name} is no operation of a Circle model")
 
     def _operator(self, op: CircleOp) -> None:
         inputs = tuple(self.indices[operand] for operand in op.operands)

@@ -18,7 +18,7 @@ The first four bytes of a resource are its alignment, as upstream has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import IO, Any, Literal
 
@@ -29,10 +29,12 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.mlir_lexer import MLIRTokenKind, StringLiteral
 
+from odc_mlir.errors import ModelError
 from odc_mlir.support.blob import Blob, BlobPool
 from odc_mlir.support.diagnostics import typed_errors
 
-Constants = Literal["keep", "elide"]
+Constants = Literal["keep", "known", "elide"]
+"""Which constants' bytes a file gets: all (an error where one is unknown), all that are known, or none."""
 
 PROVIDER = "odc"
 _KEY_PREFIX = "sha256_"
@@ -183,7 +185,10 @@ class OdcParser(Parser):
             content = bytes.fromhex(text.removeprefix("0x"))
         except ValueError:
             self.raise_error("a resource is not hexadecimal", position, self.pos)
-        blob.resolve(memoryview(content)[len(_ALIGNMENT) :])
+        try:
+            blob.resolve(memoryview(content)[len(_ALIGNMENT) :])
+        except ModelError as error:
+            self.raise_error(error.message, position, self.pos)
 
 
 def parse_module(ctx: Context, text: str, name: str = "<text>") -> ModuleOp:
@@ -203,10 +208,7 @@ def write_module(
     generic: bool = False,
     locations: bool = True,
 ) -> None:
-    """Print ``module`` to ``stream``; ``constants`` says whether bytes of constants follow or are left out.
-
-    Raises ModelError for ``keep`` when a constant's bytes are themselves unknown.
-    """
+    """Print ``module`` to ``stream``; raises ModelError for ``keep`` where a constant's bytes are unknown."""
     body = StringIO()
     printer = OdcPrinter(body, generic=generic, locations=locations)
     printer.print_op(module)
@@ -214,8 +216,9 @@ def write_module(
         stream.write(f"{alias} = {definition}\n")
     stream.write(body.getvalue())
     stream.write("\n")
-    if constants == "keep" and printer.blobs:
-        _write_resources(printer.blobs, stream)
+    written = [blob for blob in printer.blobs.values() if constants == "keep" or blob.is_resolved]
+    if written and constants != "elide":
+        _write_resources(written, stream)
 
 
 def module_text(module: Operation, **options: Any) -> str:
@@ -225,11 +228,11 @@ def module_text(module: Operation, **options: Any) -> str:
     return text.getvalue()
 
 
-def _write_resources(blobs: dict[str, Blob], stream: IO[str]) -> None:
+def _write_resources(blobs: Sequence[Blob], stream: IO[str]) -> None:
     stream.write(f"\n{{-#\n  external_resources: {{\n    {PROVIDER}: {{\n")
     separator = ""
-    for digest, blob in blobs.items():
-        stream.write(f'{separator}      {_KEY_PREFIX}{digest}: "0x{_ALIGNMENT.hex()}')
+    for blob in blobs:
+        stream.write(f'{separator}      {_KEY_PREFIX}{blob.digest}: "0x{_ALIGNMENT.hex()}')
         stream.write(blob.data.hex())
         stream.write('"')
         separator = ",\n"

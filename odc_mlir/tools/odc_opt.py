@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     text.add_argument(
         "--constants",
         choices=("keep", "elide"),
-        help="print bytes of large constants or leave them out (default: keep, on a terminal elide)",
+        help="print bytes of large constants or leave them out (default: keep what is known, on a terminal elide)",
     )
     text.add_argument("--print-op-generic", action="store_true", help="print every operation in generic syntax")
     text.add_argument(
@@ -208,7 +208,8 @@ def _process(
 
     context = make_context(allow_unregistered=arguments.allow_unregistered_dialect)
     verify = not arguments.disable_verify
-    source, name = (arguments.input, "") if content is None else (content, arguments.input.replace("-", "<stdin>", 1))
+    source = arguments.input if content is None else content
+    name = "<stdin>" if arguments.input == "-" else arguments.input
     module = load_module(context, source, name, first_line=first_line, verify=verify)
     for stage, item in steps:
         start = time.perf_counter()
@@ -249,7 +250,7 @@ def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> 
         write_module(
             module,
             text,
-            constants=arguments.constants or ("elide" if on_terminal else "keep"),
+            constants=arguments.constants or ("elide" if on_terminal else "known"),
             generic=arguments.print_op_generic,
             locations=arguments.print_debuginfo or not on_terminal,
         )

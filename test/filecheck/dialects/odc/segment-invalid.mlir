@@ -1,0 +1,81 @@
+// RUN: odc-opt %s --split-input-file --verify-diagnostics --parsing-diagnostics | filecheck %s
+
+func.func @arguments(%x: tensor<8xf32>) {
+  // CHECK: segment @s: arguments of the circle body must be (tensor<8xf32>), found (tensor<4xf32>)
+  odc.segment @s(%x) : (tensor<8xf32>) -> () circle {
+  ^bb0(%a: tensor<4xf32>):
+    odc.yield
+  } target {
+  }
+  func.return
+}
+
+// -----
+
+func.func @results(%x: tensor<8xf32>) {
+  // CHECK: segment @s: results of the circle body must be (tensor<8xf32>), found ()
+  %0 = odc.segment @s(%x) : (tensor<8xf32>) -> tensor<8xf32> circle {
+  ^bb0(%a: tensor<8xf32>):
+    odc.yield
+  } target {
+  }
+  func.return
+}
+
+// -----
+
+func.func @terminator(%x: tensor<8xf32>) {
+  // CHECK: segment @s: the circle body must end in odc.yield, found test.termop
+  odc.segment @s(%x) : (tensor<8xf32>) -> () circle {
+  ^bb0(%a: tensor<8xf32>):
+    "test.termop"() : () -> ()
+  } target {
+  }
+  func.return
+}
+
+// -----
+
+func.func @target_results(%x: tensor<8xf32>) {
+  // CHECK: segment @s: results of the target body must be (tensor<8xf32>), found (tensor<8xf32>, tensor<8xf32>)
+  %0 = odc.segment @s(%x) : (tensor<8xf32>) -> tensor<8xf32> circle {
+  ^bb0(%a: tensor<8xf32>):
+    odc.yield %a : tensor<8xf32>
+  } target {
+  ^bb0(%a: tensor<8xf32>):
+    odc.yield %a, %a : tensor<8xf32>, tensor<8xf32>
+  }
+  func.return
+}
+
+// -----
+
+func.func @isolated(%x: tensor<8xf32>) {
+  // CHECK: operation using value defined out of its IsolatedFromAbove parent
+  odc.segment @s() : () -> () circle {
+    %0 = circle.relu(%x) : (tensor<8xf32>) -> tensor<8xf32>
+    odc.yield
+  } target {
+  }
+  func.return
+}
+
+// -----
+
+// CHECK: memory is 'ram', allowed: flash, sram
+"test.op"() {t = #odc.target<"npu-256", memory = ram>} : () -> ()
+
+// -----
+
+// CHECK: sram_limit is 0, must be a positive number of bytes
+"test.op"() {t = #odc.target<"npu-256", sram_limit = 0>} : () -> ()
+
+// -----
+
+// CHECK: the target's name is empty
+"test.op"() {t = #odc.target<"">} : () -> ()
+
+// -----
+
+// CHECK: unexpected speed, allowed once each: memory, prefer, numerics, sram_limit
+"test.op"() {t = #odc.target<"npu-256", speed = high>} : () -> ()
