@@ -21,7 +21,8 @@ def _axis_params(node: Node, info: TensorInfo) -> tuple[Array, Array, int]:
         raise node.error(f"tensor {info.name!r} has no scale")
     check_scales(node, info, quant.scales)
     size = len(quant.scales)
-    if info.shape is None or not 0 <= quant.axis < len(info.shape) or info.shape[quant.axis] not in (size, None):
+    shape = info.shape
+    if shape is not None and not (0 <= quant.axis < len(shape) and shape[quant.axis] in (size, None)):
         raise node.error(f"tensor {info.name!r} has {size} scales, which fit no axis of its shape")
     if len(quant.zero_points) != size:
         raise node.error(f"tensor {info.name!r} has {size} scales and {len(quant.zero_points)} zero points")

@@ -1,0 +1,77 @@
+"""LiteRT's reference kernels as an oracle for single operators; tests that use it skip where it is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from helpers.nodes import bind
+from odc_mlir.formats.circle.model import Model, Operator, Quantization, SubGraph, Tensor
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.ops.spec import Node, TensorInfo
+
+Array = NDArray[Any]
+
+_IDENTIFIER = slice(4, 8)
+
+
+def reference(made: Node, *inputs: Array, version: int = 1) -> Array:
+    """Result of one operator by LiteRT's reference kernels (its shared tables read alike in both schemas)."""
+    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    operands = bind(made, inputs)
+    data = bytearray(write_model(_model(made, operands, version)))
+    data[_IDENTIFIER] = b"TFL3"
+    interpreter = litert.Interpreter(
+        model_content=bytes(data), experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
+    )
+    interpreter.allocate_tensors()
+    for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(detail["index"], value)
+    interpreter.invoke()
+    found: Array = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    return found
+
+
+def _model(made: Node, operands: Sequence[Array | None], version: int) -> Model:
+    buffers = [memoryview(b"")]
+    tensors: list[Tensor] = []
+
+    def add(info: TensorInfo, shape: tuple[int, ...] | None) -> int:
+        if info.data is not None:
+            buffers.append(info.data)
+        tensors.append(
+            Tensor(
+                name=f"t{len(tensors)}",
+                dtype=info.dtype,
+                shape=shape,
+                buffer=len(buffers) - 1 if info.data is not None else 0,
+                quantization=_quantization(info),
+            )
+        )
+        return len(tensors) - 1
+
+    inputs, graph_inputs = [], []
+    for info, value in zip(made.operands, operands, strict=True):
+        if info is None:
+            inputs.append(-1)
+            continue
+        inputs.append(add(info, info.static_shape if value is None else value.shape))
+        if value is not None:
+            graph_inputs.append(inputs[-1])
+    (inferred,) = made.spec.infer_function(made)
+    shape = inferred.shape if inferred.shape is not None and None not in inferred.shape else ()
+    output = add(made.results[0], tuple(d for d in shape if d is not None))
+    operator = Operator(made.spec.name, version, "", tuple(inputs), (output,), made.spec.options, dict(made.options))
+    graph = SubGraph("main", tensors, tuple(graph_inputs), (output,), [operator])
+    return Model(version=3, subgraphs=[graph], buffers=buffers)
+
+
+def _quantization(info: TensorInfo) -> Quantization | None:
+    if info.quant is None:
+        return None
+    scale = np.asarray(info.quant.scales, np.float32)
+    return Quantization(scale, np.asarray(info.quant.zero_points, np.int64), info.quant.axis)

@@ -1,0 +1,70 @@
+"""Operators built by hand: a node of the operator table, its results' shapes inferred, and one run of its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir import ops
+from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.ops.spec import Node, QuantParams, Shape, TensorInfo, numpy_dtype
+
+Array = NDArray[Any]
+Scales = float | Sequence[float]
+
+
+def quant(scale: Scales, zero: int | Sequence[int] = 0, axis: int = 0) -> QuantParams:
+    """Quantisation with scales rounded to float32, as files hold them."""
+    scales = tuple(float(np.float32(s)) for s in np.atleast_1d(scale))
+    zeros = np.broadcast_to(np.atleast_1d(zero), len(scales))
+    return QuantParams(scales, tuple(int(z) for z in zeros), axis)
+
+
+def tensor(dtype: str, shape: Shape | None, params: QuantParams | None = None, name: str = "x") -> TensorInfo:
+    """A tensor that is computed at run time."""
+    return TensorInfo(name, dtype, shape, params)
+
+
+def const(values: Any, dtype: str = "int32", params: QuantParams | None = None, name: str = "c") -> TensorInfo:
+    """A constant of a type that numpy has."""
+    array = np.ascontiguousarray(values, numpy_dtype(dtype))
+    shape = np.shape(values)
+    return TensorInfo(name, dtype, shape, params, memoryview(array.tobytes()))
+
+
+def node(name: str, operands: Sequence[TensorInfo | None], result: TensorInfo, **options: Any) -> Node:
+    """An operator with the schema's option defaults."""
+    spec = ops.get(name)
+    return Node(spec, tuple(operands), (result,), {**default_options(spec.options), **options}, "y")
+
+
+def infer(name: str, operands: Sequence[TensorInfo | None], dtype: str | None = None, **options: Any) -> Shape | None:
+    """Shape of the one result; ``dtype`` is the declared element type, the first operand's unless given."""
+    first = next(o for o in operands if o is not None)
+    made = node(name, operands, tensor(dtype or first.dtype, None), **options)
+    (found,) = made.spec.infer_function(made)
+    assert found.dtype == made.results[0].dtype
+    return found.shape
+
+
+def run(made: Node, *inputs: Array) -> Array:
+    """Verify, infer and execute; ``inputs`` are the operands that are not constant, in order."""
+    verify = made.spec.verify_function
+    if verify is not None:
+        verify(made)
+    (inferred,) = made.spec.infer_function(made)
+    (found,) = made.spec.kernel_function(made)(bind(made, inputs))
+    assert found.dtype == numpy_dtype(inferred.dtype)
+    if inferred.shape is not None:
+        assert len(found.shape) == len(inferred.shape)
+        assert all(i is None or i == f for i, f in zip(inferred.shape, found.shape, strict=True))
+    return found
+
+
+def bind(made: Node, inputs: Sequence[Array]) -> list[Array | None]:
+    """Operands of a run: ``inputs`` in the places that are not constant."""
+    remaining = iter(inputs)
+    return [None if info is None or info.is_const else next(remaining) for info in made.operands]

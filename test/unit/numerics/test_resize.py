@@ -1,0 +1,92 @@
+"""Resizing against loops over pixels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import scalar
+from odc_mlir.numerics import resize
+
+MODES = [(False, False), (True, False), (False, True)]
+SIZE = st.integers(1, 9)
+
+
+def fixed_axis(size: int, output: int, i: int, align: bool, half: bool) -> tuple[int, int, int]:
+    """Two source positions and the weight of the second in 1/1024."""
+    if align and output > 1:
+        scale = (1024 * (size - 1) + (output - 1) // 2) // (output - 1)
+    else:
+        scale = (1024 * size + output // 2) // output
+    position = i * scale + (scale // 2 - 512 if half else 0)
+    low = max(math.trunc(position / 1024), 0)
+    return low, min(math.trunc((position + 1023) / 1024), size - 1), position - 1024 * low
+
+
+@given(SIZE, SIZE, SIZE, SIZE, st.sampled_from(MODES), st.integers(0, 99))
+def test_bilinear_int8(h: int, w: int, oh: int, ow: int, mode: tuple[bool, bool], seed: int) -> None:
+    x = np.random.default_rng(seed).integers(-128, 128, (1, h, w, 1)).astype(np.int8)
+    found = resize.resize_bilinear(x, (oh, ow), *mode)[0, :, :, 0]
+    for i, j in np.ndindex(oh, ow):
+        y0, y1, fy = fixed_axis(h, oh, i, *mode)
+        x0, x1, fx = fixed_axis(w, ow, j, *mode)
+        total = sum(
+            int(x[0, row, column, 0]) * wy * wx
+            for row, wy in ((y0, 1024 - fy), (y1, fy))
+            for column, wx in ((x0, 1024 - fx), (x1, fx))
+        )
+        assert found[i, j] == math.trunc((total + (2**19 if total > 0 else -(2**19))) / 2**20)
+
+
+@given(SIZE, SIZE, SIZE, SIZE, st.sampled_from(MODES), st.integers(0, 99))
+def test_bilinear_float(h: int, w: int, oh: int, ow: int, mode: tuple[bool, bool], seed: int) -> None:
+    x = np.random.default_rng(seed).normal(size=(2, h, w, 3)).astype(np.float32)
+
+    def axis(size: int, output: int, i: int) -> tuple[int, int, float]:
+        align, half = mode
+        ratio = (size - 1) / (output - 1) if align and output > 1 else size / output
+        position = (i + 0.5) * ratio - 0.5 if half else i * ratio
+        # the positions are float32: a sum that should be whole may lie next to it, which moves low but not the value
+        low = max(math.floor(position), 0)
+        return min(low, size - 1), min(math.ceil(position), size - 1), position - low
+
+    found = resize.resize_bilinear(x, (oh, ow), *mode)
+    for i, j in np.ndindex(oh, ow):
+        (y0, y1, fy), (x0, x1, fx) = axis(h, oh, i), axis(w, ow, j)
+        top = x[:, y0, x0] * (1 - fx) + x[:, y0, x1] * fx
+        bottom = x[:, y1, x0] * (1 - fx) + x[:, y1, x1] * fx
+        np.testing.assert_allclose(found[:, i, j], top * (1 - fy) + bottom * fy, rtol=1e-4, atol=1e-4)
+
+
+def test_bilinear_uint8_truncates_after_adding_half() -> None:
+    x = np.array([0, 255], np.uint8).reshape(1, 1, 2, 1)
+    assert resize.resize_bilinear(x, (1, 4), False, True).ravel().tolist() == [0, 64, 191, 255]
+
+
+def test_blocks_of_rows_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(2).integers(-128, 128, (2, 5, 4, 3)).astype(np.int8)
+    whole = resize.resize_bilinear(x, (11, 7), False, True)
+    monkeypatch.setattr(resize, "_BLOCK_ELEMENTS", 1)
+    assert (resize.resize_bilinear(x, (11, 7), False, True) == whole).all()
+
+
+@given(SIZE, SIZE, st.sampled_from(MODES))
+def test_nearest(size: int, output: int, mode: tuple[bool, bool]) -> None:
+    align, half = mode
+    found = resize.nearest_positions(size, output, *mode)
+    for i in range(output):
+        ratio = float(np.float32(size - 1) / np.float32(output - 1)) if align and output > 1 else size / output
+        position = (i + (0.5 if half else 0.0)) * ratio
+        if abs(position % 1 - 0.5) > 1e-4 and abs(position - round(position)) > 1e-4:
+            whole = scalar.half_away(position) if align else math.floor(position)
+            assert found[i] == min(max(whole, 0), size - 1)
+
+
+def test_nearest_moves_pixels() -> None:
+    x = np.arange(8, dtype=np.int8).reshape(1, 2, 2, 2)
+    found = resize.resize_nearest(x, (4, 4), False, False)
+    assert (found == x.repeat(2, axis=1).repeat(2, axis=2)).all()
