@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import CHUNK_ELEMENTS, Requantizer, code_range, multiply, quantize_multiplier
+from odc_mlir.numerics.fixed import Requantizer, code_range, multiply, quantize_multiplier
 from odc_mlir.numerics.lut import apply, codes_by_byte
+from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces
 
 LEFT_SHIFT_8BIT, LEFT_SHIFT_16BIT = 20, 15
 _TABLE_THRESHOLD = 512  # elements from which tabulating all 256 codes is cheaper than scaling each one
@@ -63,7 +64,6 @@ class ScaleParams:
 
 
 Quant = tuple[float, int]  # scale, zero point
-Binary = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
 
 
 def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
@@ -118,19 +118,7 @@ def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callabl
     left = _shifted(a, p.a_zero, p.left_shift, p.a_multiplier, p.a_exponent)
     right = _shifted(b, p.b_zero, p.left_shift, p.b_multiplier, p.b_exponent)
     finish = Requantizer(p.out_multiplier, p.out_exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
-    return _in_chunks(lambda a, b: finish(combine(left(a), right(b))), a, b, p.dtype)
-
-
-def _in_chunks(compute: Binary, a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """``compute(a, b)``, in pieces that stay in the cache where the operands have one shape."""
-    if a.shape != b.shape or a.size <= CHUNK_ELEMENTS:
-        return compute(a, b)
-    result = np.empty(a.size, dtype)
-    left, right = a.reshape(-1), b.reshape(-1)
-    for start in range(0, a.size, CHUNK_ELEMENTS):
-        piece = slice(start, start + CHUNK_ELEMENTS)
-        result[piece] = compute(left[piece], right[piece])
-    return result.reshape(a.shape)
+    return in_pairs(lambda a, b: finish(combine(left(a), right(b))), a, b, p.dtype)
 
 
 def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -149,13 +137,13 @@ def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any
     """Codes of ``a * b``; operands broadcast."""
     finish = Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
     a_zero, b_zero = np.int32(p.a_zero), np.int32(p.b_zero)
-    return _in_chunks(lambda a, b: finish(np.subtract(a, a_zero) * np.subtract(b, b_zero)), a, b, p.dtype)
+    return in_pairs(lambda a, b: finish(np.subtract(a, a_zero) * np.subtract(b, b_zero)), a, b, p.dtype)
 
 
 def scale_quantized(x: NDArray[Any], p: ScaleParams) -> NDArray[Any]:
     """Codes of ``x`` at another scale, zero point or dtype, clamped: requantisation and the RELU family."""
-    shifted = x.astype(np.int32) - np.int32(p.in_zero)
-    return Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)(shifted)
+    finish = Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
+    return in_pieces(lambda codes: finish(np.subtract(codes, p.in_zero, dtype=np.int32)), x, p.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +171,13 @@ def leaky_params(x: Quant, alpha: float, out: Quant, dtype: str) -> LeakyParams:
 
 def leaky_quantized(x: NDArray[Any], p: LeakyParams) -> NDArray[Any]:
     """Codes of ``x`` where it is positive, else of ``alpha * x``."""
-    shifted = x.astype(np.int32) - np.int32(p.in_zero)
-    above = multiply(shifted, p.multiplier, p.exponent).astype(np.int64)
-    below = multiply(shifted, abs(p.alpha_multiplier), p.alpha_exponent).astype(np.int64)
-    codes = np.where(shifted >= 0, above, -below if p.alpha_multiplier < 0 else below) + p.out_zero
-    return np.asarray(np.clip(codes, *code_range(p.dtype)), p.dtype)
+    low, high = code_range(p.dtype)
+
+    def compute(codes: NDArray[Any]) -> NDArray[Any]:
+        shifted = np.subtract(codes, p.in_zero, dtype=np.int32)
+        above = multiply(shifted, p.multiplier, p.exponent).astype(np.int64)
+        below = multiply(shifted, abs(p.alpha_multiplier), p.alpha_exponent).astype(np.int64)
+        scaled = np.where(shifted >= 0, above, -below if p.alpha_multiplier < 0 else below)
+        return clamp(scaled + p.out_zero, low, high)
+
+    return in_pieces(compute, x, p.dtype)

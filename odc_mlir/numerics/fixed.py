@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, clamp, in_rows
 
 Ints = int | NDArray[Any]
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
-CHUNK_ELEMENTS = 1 << 15  # wide temporaries of one chunk stay in the second-level cache
 LARGEST_EXPONENT = 31
 _HIGH_WORD = 1 if sys.byteorder == "little" else 0
 
@@ -182,14 +182,11 @@ def requantize64(
     acc: NDArray[Any], q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
     """As :func:`requantize` for int64 sums, by :func:`multiply64` (16-bit activations)."""
-    result = np.empty(acc.shape, dtype)
-    columns = acc.shape[-1] if acc.ndim else 1
-    rows, target = acc.reshape(-1, columns), result.reshape(-1, columns)
-    step = max(1, CHUNK_ELEMENTS // max(columns, 1))
-    for start in range(0, rows.shape[0], step):
-        codes = multiply64(rows[start : start + step], q, e) + np.int64(zero_point)
-        target[start : start + step] = np.clip(codes, low, high)
-    return result
+
+    def scale(rows: NDArray[Any]) -> NDArray[Any]:
+        return clamp(multiply64(rows, q, e) + np.int64(zero_point), low, high)
+
+    return in_rows(scale, acc, dtype) if acc.ndim else np.asarray(scale(acc), dtype)
 
 
 def activation_bounds(activation: str) -> tuple[float | None, float | None]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import multiply, quantize_multiplier, rdbpot, round_half_away
+from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces, in_rows
 from odc_mlir.numerics.transcendental import leading_zeros
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
@@ -70,15 +71,18 @@ def softmax16_params(scale: float, beta: float) -> tuple[int, int]:
 
 def softmax16_codes(x: NDArray[Any], multiplier: int, exponent: int) -> NDArray[np.int16]:
     """Softmax of int16 codes along the last axis, as int16 codes with scale 1/32768 and zero point 0."""
-    rows = x.reshape(-1, x.shape[-1]).astype(np.int64)
-    diff = multiply(rows - rows.max(axis=1, keepdims=True), multiplier, exponent).astype(np.int64)
-    terms = look_up(_exp_table(), np.clip(diff + _HIGH, _LOW, _HIGH))
-    total = np.clip(terms.sum(axis=1, keepdims=True), 1, (1 << 31) - 1)
-    zeros = leading_zeros(total)
-    normal = ((total << (zeros - 1)) + (1 << 13)) >> 14
-    inverse = look_up(_reciprocal_table(), np.clip(normal - (1 << 15) - (1 << 16), _LOW, _HIGH))
-    codes = (terms * inverse + (np.int64(1) << (30 - zeros))) >> (31 - zeros)
-    return np.asarray(np.clip(codes, 0, _HIGH), np.int16).reshape(x.shape)
+
+    def compute(codes: NDArray[Any]) -> NDArray[Any]:
+        rows = codes.astype(np.int64)
+        diff = multiply(rows - rows.max(axis=1, keepdims=True), multiplier, exponent).astype(np.int64)
+        terms = look_up(_exp_table(), np.clip(diff + _HIGH, _LOW, _HIGH))
+        total = np.clip(terms.sum(axis=1, keepdims=True), 1, (1 << 31) - 1)
+        zeros = leading_zeros(total)
+        normal = ((total << (zeros - 1)) + (1 << 13)) >> 14
+        inverse = look_up(_reciprocal_table(), np.clip(normal - (1 << 15) - (1 << 16), _LOW, _HIGH))
+        return clamp((terms * inverse + (np.int64(1) << (30 - zeros))) >> (31 - zeros), 0, _HIGH)
+
+    return in_rows(compute, x, np.int16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +137,22 @@ def _sigmoid(
 
 def logistic16(x: NDArray[Any], p: SigmoidParams) -> NDArray[np.int16]:
     """Logistic function of int16 codes, as codes with scale 1/32768 and zero point 0."""
-    positive, value = _sigmoid(x, p, 9, 0x7FFF << 10)
-    return (np.where(positive, value + 512, (1 << 25) - value + 511) >> 10).astype(np.int16)
+
+    def compute(codes: NDArray[Any]) -> NDArray[Any]:
+        positive, value = _sigmoid(codes, p, 9, 0x7FFF << 10)
+        return np.where(positive, value + 512, (1 << 25) - value + 511) >> 10
+
+    return in_pieces(compute, x, np.int16)
 
 
 def tanh16(x: NDArray[Any], p: SigmoidParams) -> NDArray[np.int16]:
     """Hyperbolic tangent of int16 codes, as codes with scale 1/32768 and zero point 0."""
-    positive, value = _sigmoid(x, p, 8, 0xFFFF << 8)
-    return (np.where(positive, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8).astype(np.int16)
+
+    def compute(codes: NDArray[Any]) -> NDArray[Any]:
+        positive, value = _sigmoid(codes, p, 8, 0xFFFF << 8)
+        return np.where(positive, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8
+
+    return in_pieces(compute, x, np.int16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +179,10 @@ def power_add_params(a: float, b: float, out: float, act: tuple[int, int]) -> Po
 
 def power_add(a: NDArray[Any], b: NDArray[Any], p: PowerAddParams, *, subtract: bool = False) -> NDArray[np.int16]:
     """Codes of ``a + b`` or ``a - b`` for int16 codes: shift one, saturate, clamp; operands broadcast."""
-    left = rdbpot(a.astype(np.int64), p.a_shift)
-    right = rdbpot(b.astype(np.int64), p.b_shift)
-    total = np.clip(left - right if subtract else left + right, _LOW, _HIGH)
-    return np.asarray(np.clip(total, p.act_min, p.act_max), np.int16)
+
+    def compute(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+        left, right = rdbpot(a.astype(np.int64), p.a_shift), rdbpot(b.astype(np.int64), p.b_shift)
+        total = np.clip(left - right if subtract else left + right, _LOW, _HIGH)
+        return clamp(total, p.act_min, p.act_max)
+
+    return in_pairs(compute, a, b, np.int16)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
+from odc_mlir.numerics.pieces import in_pieces
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -45,7 +46,7 @@ def real_table(
 
 def apply(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
     """Entries of a table for 8-bit codes ``x``."""
-    return np.take(table, x.view(np.uint8))
+    return in_pieces(lambda codes: np.take(table, codes.view(np.uint8)), x, table.dtype)
 
 
 def logistic(x: NDArray[Any]) -> NDArray[Any]:

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.numerics.pieces import clamp
+
 Pair = tuple[int, int]
+
+BAND_ELEMENTS = 1 << 20  # input elements that are widened at a time
 
 
 def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice]]:
@@ -51,13 +55,29 @@ def _pool(
     return _sweep(rows, 2, combine, start, window[1], stride[1], pads[1], output[1])
 
 
+def _bands(x: NDArray[Any], window: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice, int]]:
+    """Cover the result's rows with bands: (input rows, result rows, rows of padding before the input rows)."""
+    row_elements = max(1, x.shape[0] * x.shape[2] * x.shape[3])
+    step = max(1, BAND_ELEMENTS // (row_elements * min(stride, x.shape[1] + 1)))
+    for y in range(0, output, step):
+        last = min(y + step, output)
+        first = y * stride - pad
+        start = min(max(first, 0), x.shape[1])
+        stop = max(start, min((last - 1) * stride - pad + window, x.shape[1]))
+        yield slice(start, stop), slice(y, last), start - first
+
+
 def max_pool(
     x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
 ) -> NDArray[Any]:
     """Maxima ``[N, *output, C]`` of ``x [N, H, W, C]`` (codes or floats), clamped; ``pads`` are (top, left)."""
     start = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    result = _pool(x, np.maximum, start, window, stride, pads, output)
-    return result if low is None and high is None else np.clip(result, low, high).astype(x.dtype, copy=False)
+    result = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
+    for source, target, pad in _bands(x, window[0], stride[0], pads[0], output[0]):
+        size = (target.stop - target.start, output[1])
+        maxima = _pool(x[:, source], np.maximum, start, window, stride, (pad, pads[1]), size)
+        result[:, target] = clamp(maxima, low, high)
+    return result
 
 
 def average_pool(
@@ -70,13 +90,19 @@ def average_pool(
     rows = tap_counts(x.shape[1], window[0], stride[0], pads[0], output[0])
     columns = tap_counts(x.shape[2], window[1], stride[1], pads[1], output[1])
     counts = np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None]
-    if x.dtype.kind == "f":
-        sums = _pool(x, np.add, 0, window, stride, pads, output)
-        result = sums / counts.astype(x.dtype)
-    else:
-        sums = _pool(x.astype(np.int64), np.add, 0, window, stride, pads, output)
-        magnitude = (np.abs(sums) + counts // 2) // counts
-        result = np.where(sums > 0, magnitude, -magnitude)
-    if low is not None or high is not None:
-        result = np.clip(result, low, high)
-    return np.asarray(result, x.dtype)
+    result = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
+    wide = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
+    for source, target, pad in _bands(x, window[0], stride[0], pads[0], output[0]):
+        size = (target.stop - target.start, output[1])
+        sums = _pool(x[:, source].astype(wide, copy=False), np.add, 0, window, stride, (pad, pads[1]), size)
+        means = _divided(sums, counts[:, target])
+        result[:, target] = clamp(means, low, high)
+    return result
+
+
+def _divided(sums: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Sums by counts: real numbers, or integers rounded to nearest with halves away from zero."""
+    if sums.dtype.kind == "f":
+        return np.asarray(sums / counts.astype(sums.dtype))
+    magnitude = (np.abs(sums) + counts // 2) // counts
+    return np.asarray(np.where(sums > 0, magnitude, -magnitude))

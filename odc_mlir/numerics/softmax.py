@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, quantize_multiplier, rdbpot, srdhm, wrap32
+from odc_mlir.numerics.pieces import clamp, in_rows
 from odc_mlir.numerics.transcendental import exp_negative, reciprocal
 
 _DIFF_BITS = 5  # integer bits of scaled differences
@@ -45,15 +46,18 @@ def softmax_codes(
     """
     values, counts = exponentials(multiplier, exponent, diff_min)
     low, high = code_range(dtype)
-    rows = x.reshape(-1, x.shape[-1]).astype(np.int16)
-    diff = rows.max(axis=1, keepdims=True) - rows
     terms = np.where(counts, rdbpot(values, _SUM_BITS), 0).astype(np.int64)
-    total = terms[diff].sum(axis=1, keepdims=True) & 0xFFFFFFFF
-    inverse, over = reciprocal(np.maximum(total, 1), _SUM_BITS)
     bits = 8 * np.dtype(dtype).itemsize
-    codes = rdbpot(srdhm(inverse, values[diff]).astype(np.int64), over + 31 - bits) + low
-    codes = np.where(counts[diff], np.clip(codes, low, high), low)
-    return codes.astype(dtype).reshape(x.shape)
+
+    def compute(codes: NDArray[Any]) -> NDArray[Any]:
+        rows = codes.astype(np.int16)
+        diff = rows.max(axis=1, keepdims=True) - rows
+        total = terms[diff].sum(axis=1, keepdims=True) & 0xFFFFFFFF
+        inverse, over = reciprocal(np.maximum(total, 1), _SUM_BITS)
+        results = rdbpot(srdhm(inverse, values[diff]).astype(np.int64), over + 31 - bits) + low
+        return np.where(counts[diff], np.clip(results, low, high), low)
+
+    return in_rows(compute, x, dtype)
 
 
 def softmax_float_table(
@@ -62,13 +66,17 @@ def softmax_float_table(
     """Softmax codes by a table of float32 exponentials: for results whose scale is not 1/256 (ONE uses 1/255)."""
     step = np.float32(-np.float32(scale) * np.float32(beta))
     table = np.exp(step * np.arange(256, dtype=np.float32), dtype=np.float32)
-    rows = x.reshape(-1, x.shape[-1]).astype(np.int16)
-    terms = table[rows.max(axis=1, keepdims=True) - rows]
-    total = np.add.accumulate(terms, axis=1, dtype=np.float32)[:, -1:]  # in order, as the scalar loop adds
-    inverse = np.float32(1) / (total * np.float32(out_scale))
     low, high = code_range(dtype)
-    codes = np.floor((terms * inverse).astype(np.float64) + 0.5).astype(np.int64) + out_zero
-    return np.asarray(np.clip(codes, low, high), dtype).reshape(x.shape)
+
+    def compute(codes: NDArray[Any]) -> NDArray[Any]:
+        rows = codes.astype(np.int16)
+        terms = table[rows.max(axis=1, keepdims=True) - rows]
+        total = np.add.accumulate(terms, axis=1, dtype=np.float32)[:, -1:]  # in order, as the scalar loop adds
+        inverse = np.float32(1) / (total * np.float32(out_scale))
+        results = np.floor((terms * inverse).astype(np.float64) + 0.5).astype(np.int64) + out_zero
+        return clamp(results, low, high)
+
+    return in_rows(compute, x, dtype)
 
 
 def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:

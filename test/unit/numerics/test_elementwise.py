@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from helpers import scalar
 from odc_mlir.errors import ModelError
 from odc_mlir.numerics import elementwise as ew
-from odc_mlir.numerics.fixed import CHUNK_ELEMENTS
+from odc_mlir.numerics.pieces import CHUNK_ELEMENTS
 
 SCALE = st.floats(2.0**-10, 1.0, width=32)
 CODE = st.integers(-128, 127)
