@@ -88,5 +88,6 @@ def test_a_damaged_file_is_a_user_error(
 
 @pytest.mark.parametrize("command", ["odc_opt", "odc_compile", "odc_run", "odc_sim", "odc_dump"])
 def test_an_unknown_option_is_wrong_usage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(command, "--no-such-option") == 2
+    output = ["-o", "out"] if command == "odc_compile" else []
+    assert _run(command, "file", *output, "--no-such-option") == 2
     assert "--no-such-option" in capsys.readouterr().err
