@@ -8,8 +8,6 @@ given later in the same file); such a blob is unresolved and says so when its by
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-
 from odc_mlir.errors import ModelError
 
 
@@ -86,8 +84,5 @@ class BlobPool:
         return self._blobs.setdefault(blob.digest, blob)
 
     def find(self, digest: str) -> Blob | None:
+        """The pool's blob with this digest."""
         return self._blobs.get(digest)
-
-    def missing(self) -> Iterable[Blob]:
-        """The blobs whose bytes are still unknown."""
-        return (blob for blob in self._blobs.values() if not blob.is_resolved)

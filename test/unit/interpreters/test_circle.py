@@ -1,0 +1,110 @@
+"""Running IR by the host kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.interpreter import Interpreter, PythonValues
+from xdsl.ir import Operation
+
+from helpers.data import GoldenModel, golden_models
+from odc_mlir.errors import CompileError, InputError, UnsupportedError
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.frontend.import_circle import import_model
+from odc_mlir.interpreters.module import make_interpreter, run_module
+from odc_mlir.support.text import parse_module
+from odc_mlir.universe import make_context
+
+X = np.array([-1.0, 0.5, 8.0], np.float32)
+
+
+def _module(body: str, result: str = "%y") -> ModuleOp:
+    text = f"""
+    func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
+      {body}
+      func.return {result} : tensor<3xf32>
+    }}"""
+    module = parse_module(make_context(), text)
+    module.verify()
+    return module
+
+
+def test_operators_and_constants() -> None:
+    module = _module(
+        "%c = circle.const [1.0] : tensor<1xf32>\n"
+        "%a = circle.add(%x, %c) : (tensor<3xf32>, tensor<1xf32>) -> tensor<3xf32>\n"
+        "%y = circle.relu6(%a) : (tensor<3xf32>) -> tensor<3xf32>"
+    )
+    assert run_module(module, [X])[0].tolist() == [0.0, 1.5, 6.0]
+
+
+SEGMENT = """
+%y = odc.segment @s(%x) : (tensor<3xf32>) -> tensor<3xf32> circle {
+^bb0(%a: tensor<3xf32>):
+  %b = circle.relu(%a) : (tensor<3xf32>) -> tensor<3xf32>
+  odc.yield %b : tensor<3xf32>
+} target {
+^bb0(%a: tensor<3xf32>):
+  %b = circle.relu6(%a) : (tensor<3xf32>) -> tensor<3xf32>
+  odc.yield %b : tensor<3xf32>
+}"""
+
+
+def test_a_segment_runs_the_body_that_was_asked_for() -> None:
+    module = _module(SEGMENT)
+    assert run_module(module, [X])[0].tolist() == [0.0, 0.5, 6.0]
+    assert run_module(module, [X], run_target=False)[0].tolist() == [0.0, 0.5, 8.0]
+
+
+def test_a_segment_without_target_body_runs_its_circle_body() -> None:
+    module = _module(SEGMENT.partition("^bb0(%a: tensor<3xf32>):\n  %b = circle.relu6")[0] + "}")
+    assert run_module(module, [X])[0].tolist() == [0.0, 0.5, 8.0]
+
+
+def test_variables_start_at_real_zero_and_last_as_long_as_the_interpreter() -> None:
+    module = parse_module(
+        make_context(),
+        "func.func @main() -> tensor<2x!quant.uniform<i8:f32, 0.5:3>> {\n"
+        "  %v = circle.variable : tensor<2x!quant.uniform<i8:f32, 0.5:3>>\n"
+        "  func.return %v : tensor<2x!quant.uniform<i8:f32, 0.5:3>>\n}",
+    )
+    interpreter = make_interpreter(module)
+    (state,) = interpreter.call_op("main", ())
+    assert state.tolist() == [3, 3]
+    state[0] = 7
+    assert interpreter.call_op("main", ())[0].tolist() == [7, 3]
+    assert run_module(module, [])[0].tolist() == [3, 3]
+
+
+def test_a_listener_sees_every_operation() -> None:
+    class Trace(Interpreter.Listener):
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def did_interpret_op(self, op: Operation, results: PythonValues) -> None:
+            self.names.append(op.name)
+
+    trace = Trace()
+    run_module(_module("%y = circle.relu(%x) : (tensor<3xf32>) -> tensor<3xf32>"), [X], listeners=[trace])
+    assert trace.names == ["circle.relu", "func.return"]
+
+
+def test_what_cannot_be_run() -> None:
+    ruleless = '%y = "circle.hashtable_find"(%x) : (tensor<3xf32>) -> tensor<3xf32> loc("t")'
+    with pytest.raises(UnsupportedError, match=r"this operator cannot be run .*HASHTABLE_FIND.*'t'"):
+        run_module(_module(ruleless), [X])
+    with pytest.raises(CompileError, match="nothing computes tensor 'u'"):
+        run_module(_module('%y = circle.undefined : tensor<3xf32> loc("u")'), [X])
+    with pytest.raises(InputError, match="0 inputs given, the module takes 1"):
+        run_module(_module("", "%x"), [])
+    with pytest.raises(InputError, match="1 inputs given, the module takes 0"):
+        run_module(ModuleOp([]), [X])
+
+
+@pytest.mark.parametrize("model", golden_models("digits", quantised=True))
+def test_a_model_gives_its_golden_outputs(model: GoldenModel) -> None:
+    module = import_model(read_model(model.circle))
+    inputs, outputs = next(model.samples())
+    for found, expected in zip(run_module(module, inputs), outputs, strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,66 @@
+"""Constant bytes: identity by digest, bytes that may be missing, interning."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odc_mlir.errors import ModelError
+from odc_mlir.support.blob import Blob, BlobPool
+
+DIGEST = hashlib.sha256(b"abc").hexdigest()
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_blobs_are_equal_when_their_bytes_are(a: bytes, b: bytes) -> None:
+    assert (Blob(a) == Blob(b)) == (a == b)
+    assert hash(Blob(a)) == hash(Blob(memoryview(a)))
+    assert Blob(a).digest == hashlib.sha256(a).hexdigest()
+    assert bytes(Blob(a).data) == a
+
+
+def test_the_bytes_are_held_not_copied_and_read_only() -> None:
+    source = bytearray(b"abcd")
+    blob = Blob(memoryview(source))
+    source[0] = ord("x")
+    assert bytes(blob.data) == b"xbcd"
+    with pytest.raises(TypeError):
+        blob.data[0] = 1
+
+
+def test_elements_wider_than_a_byte_are_bytes() -> None:
+    assert Blob(memoryview(b"abcdefgh").cast("I")).size == 8
+
+
+def test_other_things_are_no_blobs() -> None:
+    assert Blob(b"abc") != b"abc"
+
+
+def test_unresolved_bytes_are_an_error_that_says_what_to_do() -> None:
+    blob = Blob.unresolved(DIGEST, 3)
+    assert not blob.is_resolved
+    assert blob == Blob(b"abc")
+    with pytest.raises(ModelError, match=f"the 3 bytes of constant {DIGEST[:12]} are not in this text; print the IR"):
+        _ = blob.data
+    assert "unresolved" in repr(blob)
+    assert "unresolved" not in repr(Blob(b"abc"))
+
+
+def test_resolving_checks_size_and_digest() -> None:
+    blob = Blob.unresolved(DIGEST, 3)
+    for wrong in (b"ab", b"abd"):
+        with pytest.raises(ModelError, match=f"is damaged: found {len(wrong)} bytes"):
+            blob.resolve(wrong)
+    blob.resolve(b"abc")
+    assert bytes(blob.data) == b"abc"
+
+
+def test_the_pool_makes_equal_blobs_one() -> None:
+    pool = BlobPool()
+    first = pool.intern(Blob.unresolved(DIGEST, 3))
+    assert pool.intern(Blob.unresolved(DIGEST, 3)) is first
+    assert pool.find(DIGEST) is first
+    assert pool.find("0" * 64) is None

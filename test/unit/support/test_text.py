@@ -1,0 +1,132 @@
+"""Text of modules: aliases, resources, Unicode, locations that are unknown."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xdsl.dialects import test as test_dialect
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnknownLoc
+from xdsl.ir import Operation
+from xdsl.printer import Printer
+
+from odc_mlir.dialects.circle import BlobAttr
+from odc_mlir.dialects.circle_types import tensor_type
+from odc_mlir.errors import ModelError
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.support.locations import name_loc, op_name
+from odc_mlir.support.text import module_text, parse_module, write_module
+from odc_mlir.universe import make_context
+
+AnyOp = test_dialect.TestOp
+
+MANY = QuantParams(tuple(0.5 + i for i in range(20)), (0,) * 20, 0)
+
+
+def _module(*ops: Operation) -> ModuleOp:
+    return ModuleOp(list(ops))
+
+
+@given(st.text(), st.text())
+def test_any_text_survives(name: str, value: str) -> None:
+    op = AnyOp(attributes={"text": StringAttr(value)})
+    op.location = name_loc(name)
+    again = parse_module(make_context(), module_text(_module(op))).body.block.first_op
+    assert isinstance(again, AnyOp)
+    assert op_name(again) == name
+    assert again.attributes == op.attributes
+
+
+def test_readable_characters_are_not_escaped() -> None:
+    assert '"größe \\22x\\22 \\5C\\0A"' in module_text(_module(AnyOp(attributes={"a": StringAttr('größe "x" \\\n')})))
+
+
+def test_long_types_are_named_in_order_of_appearance() -> None:
+    first, second = tensor_type("int8", (20,), MANY), tensor_type("int32", (20,), MANY)
+    text = module_text(_module(AnyOp(result_types=[second, first, second])))
+    lines = text.splitlines()
+    assert lines[0].startswith("!per_axis0 = !quant.uniform<i32:f32:0, {0.5, 1.5,")
+    assert lines[1].startswith("!per_axis1 = !quant.uniform<i8:f32:0,")
+    assert "(tensor<20x!per_axis0>, tensor<20x!per_axis1>, tensor<20x!per_axis0>)" in text
+    assert parse_module(make_context(), text).is_structurally_equivalent(parse_module(make_context(), text))
+
+
+def test_unknown_locations_are_left_out_and_nested_ones_are_not() -> None:
+    named = AnyOp()
+    named.location = name_loc("inner")
+    text = module_text(_module(named))
+    assert text.count("loc(") == 1
+    again = parse_module(make_context(), text)
+    assert isinstance(again.location, UnknownLoc)
+    assert "loc(" not in module_text(_module(AnyOp()))
+    assert "loc(" not in module_text(again, locations=False)
+
+
+def test_bytes_follow_once_and_come_back_as_one_object() -> None:
+    data = bytes(range(200))
+    module = _module(AnyOp(attributes={"a": BlobAttr.of(data)}), AnyOp(attributes={"b": BlobAttr.of(bytes(data))}))
+    text = module_text(module)
+    assert text.count("external_resources") == 1
+    assert text.count(data.hex()) == 1
+    first, second = (op.attributes.popitem()[1] for op in parse_module(make_context(), text).body.block.ops)
+    assert isinstance(first, BlobAttr)
+    assert isinstance(second, BlobAttr)
+    assert first.data is second.data
+    assert bytes(first.bytes) == data
+
+
+def test_clones_share_bytes() -> None:
+    op = AnyOp(attributes={"a": BlobAttr.of(b"x" * 1000)})
+    clone = op.clone()
+    assert clone.attributes["a"].data is op.attributes["a"].data  # type: ignore[attr-defined]
+
+
+def test_a_plain_printer_leaves_bytes_out() -> None:
+    text = io.StringIO()
+    Printer(text).print_op(_module(AnyOp(attributes={"a": BlobAttr.of(b"x" * 1000)})))
+    assert len(text.getvalue()) < 300
+
+
+def test_keeping_needs_all_bytes() -> None:
+    text = module_text(_module(AnyOp(attributes={"a": BlobAttr.of(b"x" * 100)})), constants="elide")
+    assert "resources" not in text
+    module = parse_module(make_context(), text)
+    with pytest.raises(ModelError, match="not in this text"):
+        write_module(module, io.StringIO(), constants="keep")
+    assert module_text(module, constants="known") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "could not parse entire input"),
+        ("func.func @f(", "block argument expected|expected"),
+        ('"test.op"() : () -> (tensor<4xi8', "expected '>'"),
+        ("{-# external_resources: 5 #-}", "expected"),
+        ("{-# external_resources: { odc: { k: 5 } } #-}", "expected boolean literal or a string as resource"),
+    ],
+)
+def test_what_does_not_parse_says_where(text: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        parse_module(make_context(), "\n\n" + text, "file.mlir")
+    assert caught.value.location is not None
+    assert caught.value.location.startswith("file.mlir:3:")
+
+
+def test_the_type_cache_tells_types_apart() -> None:
+    """Types that begin alike, nest, hold strings or stand before an arrow."""
+    types = [
+        "tensor<4xi8>",
+        "tensor<4xi8, #circle.qparams<min = [1.0], max = [2.0]>>",
+        "tensor<4x!quant.uniform<i8<-127:127>:f32, 0.5>>",
+        "tensor<4x!quant.uniform<i8:f32, 0.5>>",
+        "tensor<*xi8>",
+        'tensor<4xi8, "a>b">',
+        "tensor<4xi8>",
+    ]
+    text = f'"test.op"() : () -> ({", ".join(types)})\n"test.op"() : () -> {types[1]}'
+    first, second = parse_module(make_context(), text).body.block.ops
+    assert [str(type) for type in first.result_types] == types
+    assert str(second.result_types[0]) == types[1]
