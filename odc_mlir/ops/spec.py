@@ -94,7 +94,7 @@ class TensorInfo:
         return tuple(d for d in self.shape if d is not None)
 
     def array(self) -> Array:
-        """The constant's value as a read-only array of ``shape`` in storage dtype; raises ModelError if not constant."""
+        """The constant's value as a read-only array in storage dtype; raises ModelError if it is not constant."""
         if self._array is None:
             from odc_mlir.ops.constants import decode_constant
 
@@ -154,7 +154,7 @@ class OpSpec:
 
     * ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options;
     * ``kernel(node) -> Execute`` does all that can fail or be precomputed and returns the function that runs;
-    * ``verify(node) -> None`` raises ``node.error(...)`` (beyond counts, optionality and dtypes, checked from the table).
+    * ``verify(node) -> None`` raises ``node.error(...)`` (beyond counts and dtypes, which are checked from the table).
     """
 
     name: str
