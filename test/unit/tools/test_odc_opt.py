@@ -90,8 +90,8 @@ def test_lists(flag: str, expected: list[str], capsys: pytest.CaptureFixture[str
 def test_every_listed_pass_has_a_flag(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _main("--list-passes") == 0
     assert len(set(capsys.readouterr().out.split())) > 50
-    assert _main(model, "--apply-individual-rewrite=no_such=1") == 1
-    assert "no_such" in capsys.readouterr().err
+    assert _main(model, "--apply-individual-rewrite") == 1
+    assert "apply-individual-rewrite requires argument" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
