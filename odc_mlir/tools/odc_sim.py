@@ -1,0 +1,137 @@
+"""``odc-sim``: run the program in a .npu file on the NPU simulator, and say where its time went."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import InputError, PackageError, UnsupportedError
+from odc_mlir.tools.common import base_parser, run_tool
+
+if TYPE_CHECKING:
+    from odc_mlir.formats.samples import Samples
+    from odc_mlir.simulator import Program, Result
+    from odc_mlir.simulator.counters import Counters
+
+_SEED = 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-sim``."""
+    parser = base_parser(
+        "odc-sim",
+        "Run one compiled segment on the NPU simulator: values bit for bit, and every cycle accounted for.",
+        epilog="Only the file and its inputs are used, no model and no compiler. docs/npu.md describes the machine.",
+    )
+    parser.add_argument("segment", metavar="SEGMENT.npu")
+    parser.add_argument("--load", metavar="IN", help="inputs from an NPZ or HDF5 file (default: random codes)")
+    parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
+    parser.add_argument("--dump", metavar="OUT", help="outputs to an NPZ or HDF5 file")
+    parser.add_argument("--trace", metavar="FILE.json", help="what ran when, for chrome://tracing or Perfetto")
+    parser.add_argument("--stats", metavar="FILE.json", help="all counters")
+    parser.add_argument("--mode", default="fast", choices=("fast", "stepped"), help="kind of simulation (%(default)s)")
+    parser.add_argument(
+        "--memory-model",
+        default="parity",
+        choices=("parity", "strict"),
+        help="parity: one latency per transfer; strict: few bursts in flight as well (%(default)s)",
+    )
+    parser.add_argument("--target", metavar="NAME|FILE.toml", help="the NPU to run on (default: that of the file)")
+    parser.add_argument("--cycle-limit", type=int, metavar="N", help="stop with an error after so many cycles")
+    parser.add_argument("--timing-only", action="store_true", help="compute no values: the same cycles, sooner")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> None:
+    if arguments.mode == "stepped":
+        raise UnsupportedError("mode 'stepped' is not supported yet", hint="use --mode fast")
+    from odc_mlir import simulator
+
+    path = Path(arguments.segment)
+    if not path.is_file():
+        raise PackageError("there is no such file", location=arguments.segment)
+    program = simulator.load(path.read_bytes(), target=arguments.target, location=arguments.segment)
+    samples = _samples(arguments, program)
+    results = [
+        simulator.simulate(
+            program,
+            record,
+            memory_model=arguments.memory_model,
+            trace=arguments.trace is not None and number == 0,
+            execute=not arguments.timing_only,
+            cycle_limit=arguments.cycle_limit,
+        )
+        for number, record in enumerate(samples.records)
+    ]
+    _write(arguments, samples, results)
+    if not arguments.quiet:
+        for line in summary(program, results[0].counters):
+            print(line)
+
+
+def _samples(arguments: argparse.Namespace, program: Program) -> Samples:
+    """What to run on: loaded inputs, or one made-up sample."""
+    import numpy as np
+
+    from odc_mlir.formats.samples import Samples, random_inputs, read_samples
+
+    if arguments.timing_only and (arguments.load or arguments.dump):
+        raise InputError("--timing-only computes no values, so there is nothing to load or dump")
+    if arguments.load:
+        ranks = [len(record.shape) for record in program.inputs]
+        samples = read_samples(arguments.load, ranks, sample_axis=arguments.samples)
+        if not samples.records:
+            raise InputError("the file holds no sample", location=arguments.load)
+        return samples
+    wanted = [(np.dtype(record.dtype), record.shape) for record in program.inputs]
+    return Samples([random_inputs(wanted, _SEED)], "single")
+
+
+def _write(arguments: argparse.Namespace, samples: Samples, results: Sequence[Result]) -> None:
+    from odc_mlir.formats.samples import write_outputs
+
+    if arguments.dump:
+        write_outputs(arguments.dump, [list(result.outputs) for result in results], samples.layout)
+    first = results[0]
+    if arguments.trace and first.trace is not None:
+        _write_json(arguments.trace, first.trace.to_chrome())
+    if arguments.stats:
+        _write_json(arguments.stats, first.counters.to_dict())
+
+
+def _write_json(path: str, document: Any) -> None:
+    import json
+
+    from odc_mlir.formats.atomic import write_file
+
+    write_file(path, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def summary(program: Program, counters: Counters) -> Iterator[str]:
+    """What a run measured, as lines of text."""
+    target = program.target
+    milliseconds = 1e3 * counters.cycles / target.clock_hz
+    peak = counters.cycles * target.array.macs_per_cycle
+    yield f"target        {counters.target}, memory {counters.memory}, memory model {counters.memory_model}"
+    yield f"cycles        {counters.cycles} ({milliseconds:.3f} ms at {target.clock_hz / 1e6:g} MHz)"
+    yield f"MACs          {counters.macs_useful} ({100 * counters.macs_useful / peak:.1f} % of peak)"
+    yield f"instructions  {counters.instructions} ({counters.program_bytes} bytes)"
+    yield f"constants     {counters.constant_bytes} bytes, {counters.constant_bytes_read} read"
+    yield f"SRAM          {counters.sram_peak_bytes} bytes"
+    for name, port in counters.ports.items():
+        yield f"port {name:<11} {port.read_bytes:>12} bytes read {port.write_bytes:>12} written"
+    for name, queue in counters.queues.items():
+        stalls = ", ".join(f"{cause} {100 * c / counters.cycles:.1f} %" for cause, c in queue.stall_cycles.items())
+        busy = 100 * queue.busy_cycles / counters.cycles
+        yield f"queue {name:<7} busy {busy:5.1f} %" + (f", waits for {stalls}" if stalls else "")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
