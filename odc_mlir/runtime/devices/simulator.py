@@ -23,7 +23,8 @@ class SimulatorProgram:
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
         """Execute once, bit for bit, and count cycles; raises SimulationError."""
         result = simulator.simulate(self.program, inputs, trace=trace)
-        return DeviceResult(tuple(result.outputs), result.counters.to_dict(), result.trace)
+        events = result.trace.to_chrome()["traceEvents"] if result.trace is not None else None
+        return DeviceResult(tuple(result.outputs), result.counters.to_dict(), events)
 
     def measure(self, memory_model: str = "parity") -> DeviceResult:
         """Counters of one execution under ``memory_model``, without computing values."""
