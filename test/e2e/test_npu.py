@@ -42,7 +42,7 @@ def segments(package: Path) -> list[bytes]:
 def test_golden_outputs(model: GoldenModel, compiled: Compiled) -> None:
     package = odc_mlir.load_package(compiled(model.circle))
     for sample in model.samples():
-        assert_equal(odc_mlir.run(package, sample.inputs, backend="npu"), sample.outputs)
+        assert_equal(odc_mlir.run(package, sample.inputs, backend="npu", strict=True), sample.outputs)
 
 
 @pytest.mark.parametrize("model", QUANTISED)
@@ -78,7 +78,7 @@ def test_every_target_and_memory_mode(name: str, target: str, memory: str, test_
     folder = test_data / "models" / "digits"
     package = odc_mlir.load_package(compiled(folder / f"{name}.circle", target=target, memory=memory))
     for sample in list(golden_samples(folder / "golden" / f"{name}.npz"))[:8]:
-        assert_equal(odc_mlir.run(package, sample.inputs, backend="npu"), sample.outputs)
+        assert_equal(odc_mlir.run(package, sample.inputs, backend="npu", strict=True), sample.outputs)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -87,20 +87,26 @@ def test_memory_modes_differ_where_they_should(name: str, test_data: Path, compi
     model = test_data / "models" / "zoo" / f"{name}.circle"
     sample = next(golden_samples(test_data / "models" / "zoo" / "golden" / f"{name}.npz"))
     package = odc_mlir.load_package(compiled(model, memory="sram"))
-    assert_equal(odc_mlir.run(package, sample.inputs, backend="npu"), sample.outputs)
+    assert_equal(odc_mlir.run(package, sample.inputs, backend="npu", strict=True), sample.outputs)
     flash, sram = odc_mlir.compile(model).report, odc_mlir.compile(model, memory="sram").report
     assert (flash["memory"], sram["memory"]) == ("flash", "sram")
     assert sram["offchip_read_bytes"] == 0
     assert flash["offchip_read_bytes"] >= flash["weights_encoded_bytes"] > 0
 
 
-def test_a_small_sram_limit_is_kept_or_refused(test_data: Path) -> None:
-    model = test_data / "models" / "zoo" / "pretrainedResnet_quant.circle"
-    free = odc_mlir.compile(model).report["sram_peak_bytes"]
-    limited = odc_mlir.compile(model, sram_limit=free)
-    assert limited.report["sram_peak_bytes"] <= free
+@pytest.mark.parametrize("kib", [64, 96])
+def test_a_small_sram_limit_is_kept(kib: int, test_data: Path) -> None:
+    zoo = test_data / "models" / "zoo"
+    package = odc_mlir.compile(zoo / "pretrainedResnet_quant.circle", sram_limit=kib << 10)
+    assert package.report["host_op_count"] == 0
+    assert package.report["sram_peak_bytes"] <= kib << 10
+    for sample in golden_samples(zoo / "golden" / "pretrainedResnet_quant.npz"):
+        assert_equal(odc_mlir.run(package, sample.inputs, backend="npu", strict=True), sample.outputs)
+
+
+def test_an_impossible_sram_limit_is_refused_with_the_reason(test_data: Path) -> None:
     with pytest.raises(odc_mlir.OdcError, match=r"(?i)sram"):
-        odc_mlir.compile(model, sram_limit=1024, strict=True)
+        odc_mlir.compile(test_data / "models" / "zoo" / "pretrainedResnet_quant.circle", sram_limit=1024, strict=True)
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -1,4 +1,4 @@
-"""Random networks give the same codes on the NPU as on the host kernels, for every target, memory mode and preference."""
+"""Random networks: the NPU gives the codes of the host kernels, on every target, in every mode."""
 
 from __future__ import annotations
 
