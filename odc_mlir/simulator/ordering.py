@@ -17,7 +17,9 @@ from odc_mlir.errors import SimulationError
 from odc_mlir.isa.fields import SEMAPHORE_MAX, SEMAPHORES, Queue
 from odc_mlir.simulator.boxes import Box, overlap
 
+_BLOCK_ENTRIES = 32
 Clock = tuple[int, ...]
+_Entry = tuple[int, int, int, Box, int]  # position in the queue, first and end address, area, instruction
 START: Clock = (0,) * len(Queue)
 
 
@@ -78,6 +80,50 @@ def _connect(ends: dict[int, Queue], semaphore: int, queue: Queue, what: str) ->
         )
 
 
+class _Accesses:
+    """One queue's reads or writes of one memory, in order, in blocks with a common range.
+
+    Long programs leave many accesses unordered between queues that rarely wait for each other; almost all of them are
+    elsewhere in memory, so whole blocks are passed over.
+    """
+
+    __slots__ = ("blocks", "high", "last", "low")
+
+    def __init__(self) -> None:
+        self.blocks: list[list[_Entry]] = []
+        self.low: list[int] = []
+        self.high: list[int] = []
+        self.last: list[int] = []  # position of each block's last entry
+
+    def append(self, position: int, area: Box, instruction: int) -> None:
+        """Note an access; positions do not fall."""
+        low, high = area.start, area.end
+        if not self.blocks or len(self.blocks[-1]) >= _BLOCK_ENTRIES:
+            self.blocks.append([])
+            self.low.append(low)
+            self.high.append(high)
+            self.last.append(position)
+        self.blocks[-1].append((position, low, high, area, instruction))
+        self.low[-1] = min(self.low[-1], low)
+        self.high[-1] = max(self.high[-1], high)
+        self.last[-1] = position
+
+    def conflict(self, area: Box, known: int) -> int | None:
+        """The instruction of the newest access to ``area`` that is not among the first ``known`` of its queue."""
+        low, high = area.start, area.end
+        for block in range(len(self.blocks) - 1, -1, -1):
+            if self.last[block] < known:
+                return None
+            if self.low[block] >= high or self.high[block] <= low:
+                continue
+            for position, start, end, seen, instruction in reversed(self.blocks[block]):
+                if position < known:
+                    return None
+                if start < high and low < end and overlap(area, seen):
+                    return instruction
+        return None
+
+
 class AccessLog:
     """The accesses to one memory, per queue in program order, compared with every new one."""
 
@@ -85,8 +131,8 @@ class AccessLog:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._reads: list[list[tuple[int, int, int, Box, int]]] = [[] for _ in Queue]
-        self._writes: list[list[tuple[int, int, int, Box, int]]] = [[] for _ in Queue]
+        self._reads = [_Accesses() for _ in Queue]
+        self._writes = [_Accesses() for _ in Queue]
 
     def record(
         self, queue: int, position: int, clock: Clock, area: Box, instruction: int, *, write: bool
@@ -95,25 +141,10 @@ class AccessLog:
 
         ``position``: the instruction's number in its queue; ``instruction``: its index in the program.
         """
-        low, high = area.start, area.end
-        rival = self._rival(self._writes, queue, clock, area, low, high)
-        if rival is None and write:
-            rival = self._rival(self._reads, queue, clock, area, low, high)
-        log = self._writes if write else self._reads
-        log[queue].append((position, low, high, area, instruction))
+        rival = None
+        for log in (self._writes, self._reads) if write else (self._writes,):
+            for other, accesses in enumerate(log):
+                if rival is None and other != queue and accesses.blocks:
+                    rival = accesses.conflict(area, clock[other])
+        (self._writes if write else self._reads)[queue].append(position, area, instruction)
         return rival
-
-    @staticmethod
-    def _rival(
-        log: list[list[tuple[int, int, int, Box, int]]], queue: int, clock: Clock, area: Box, low: int, high: int
-    ) -> int | None:
-        for other, accesses in enumerate(log):
-            if other == queue or not accesses:
-                continue
-            known = clock[other]
-            for position, start, end, seen, instruction in reversed(accesses):
-                if position < known:
-                    break
-                if start < high and low < end and overlap(area, seen):
-                    return instruction
-        return None

@@ -7,11 +7,12 @@ equally, as round-robin arbitration does: nobody gets more than the fair share w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from enum import IntEnum
 
 from odc_mlir.targets import Target
 
+_ROUNDS = 4  # refinements of fair levels when several resources are crowded
 FINISHED = 1e-7  # cycles of work left at which a phase counts as done: far above rounding, far below one cycle
 
 
@@ -75,7 +76,12 @@ class Shares:
         if self._stale:
             self._share()
             self._stale = False
-        return min((phase.remaining / phase.speed for phase in self.running), default=float("inf"))
+        soonest = float("inf")
+        for phase in self.running:
+            cycles = phase.remaining / phase.speed
+            if cycles < soonest:
+                soonest = cycles
+        return soonest
 
     def advance(self, cycles: float) -> list[Phase]:
         """Let ``cycles`` pass, at most :meth:`next_finish`; returns the phases that ended, in order of their start."""
@@ -126,21 +132,33 @@ class Shares:
         Fair levels of all of them are refined in turn; each assumes of a phase what the other levels allow it.
         """
         levels = dict.fromkeys(crowded, float("inf"))
-        for _ in range(4):
+        users = {resource: [self._wish(phase, resource, levels) for phase in self.running] for resource in crowded}
+        for _ in range(_ROUNDS):
+            before = dict(levels)
             for resource in crowded:
-                allowed = []
-                for phase in self.running:
-                    rates = dict(phase.rates)
-                    if resource in rates:
-                        speed = min(
-                            (levels[r] / rates[r] for r in crowded if r != resource and r in rates), default=1.0
-                        )
-                        allowed.append(rates[resource] * min(speed, 1.0))
+                allowed = [
+                    rate if not others else rate * min(1.0, min(levels[r] / other for r, other in others))
+                    for rate, others in users[resource]
+                    if rate
+                ]
                 levels[resource] = fair_level(allowed, self.width[resource])
+            if levels == before:
+                break
         for phase in self.running:
             for resource, rate in phase.rates:
                 if resource in levels and rate * phase.speed > levels[resource]:
                     phase.speed = levels[resource] / rate
+
+    @staticmethod
+    def _wish(phase: Phase, resource: int, crowded: Container[int]) -> tuple[float, list[tuple[int, float]]]:
+        """What ``phase`` uses of ``resource`` at full speed, and of other crowded resources."""
+        wanted, others = 0.0, []
+        for r, rate in phase.rates:
+            if r == resource:
+                wanted = rate
+            elif r in crowded:
+                others.append((r, rate))
+        return wanted, others
 
 
 def fair_level(wanted: Sequence[float], width: float) -> float:
