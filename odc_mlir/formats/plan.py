@@ -81,7 +81,18 @@ class Plan:
             "steps": [_step_document(step) for step in self.steps],
             "host_reasons": {str(index): self.host_reasons[index] for index in sorted(self.host_reasons)},
         }
-        return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+        return (_pretty(document) + "\n").encode()
+
+
+def _pretty(document: Mapping[str, Any]) -> str:
+    """JSON with a line for each key and, in a list of objects, for each object."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, list) and value:
+            return "[\n  " + ",\n  ".join(map(text, value)) + "\n ]"
+        return json.dumps(value, ensure_ascii=False)
+
+    return "{\n " + ",\n ".join(f"{json.dumps(key)}: {text(value)}" for key, value in document.items()) + "\n}"
 
 
 def _step_document(step: HostStep | SegmentStep) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def run(
 
     ``auto`` runs a model file on the host and a compiled package on what it was compiled for; ``npu`` compiles a model
     file for ``target`` and ``memory`` first. A segment that the device cannot run is run by host kernels, which give
-    the same result; ``strict`` makes that an error. ``max_bytes`` bounds the activations alive at one time. Raises
-    InputError for arrays that do not fit and other OdcErrors.
+    the same result; ``strict`` makes that an error, and so is what compiling leaves to the host. ``max_bytes`` bounds
+    the activations alive at one time. Raises InputError for arrays that do not fit and other OdcErrors.
     """
     executor = open_executor(
         model,
@@ -184,9 +184,8 @@ def compile(
     """Compile a quantised model for an NPU.
 
     ``target``: a shipped target or a .toml file; ``memory``: where constants live, flash or sram; ``prefer``:
-    performance, memory or compile-time; ``sram_limit`` in bytes (default: the target's capacity). What cannot be
-    compiled stays on the host with the reason; ``strict`` makes failing to compile a placed segment an error. Raises
-    OdcError.
+    performance, memory or compile-time; ``sram_limit`` in bytes (default: the target's capacity). What the target
+    cannot run stays on the host with the reason; ``strict`` makes that an error. Raises OdcError.
     """
     if quantize not in (None, "none"):
         raise UnsupportedError("quantising is not available yet", hint="compile a model that is quantised already")

@@ -49,8 +49,12 @@ class Measurement:
         }
 
 
-def trace_events(events: Sequence[Event], extra: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Events in the trace-event format of browsers; times in microseconds from the first event."""
+def trace_events(events: Sequence[Event], inside: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Events in the trace-event format of browsers; times in microseconds.
+
+    The host is one process, its times counting from the first event; each segment in ``inside`` is another, whose
+    times count from the segment's start on the device.
+    """
     origin = min((event.start_seconds for event in events), default=0.0)
     spans = [
         {
@@ -59,9 +63,15 @@ def trace_events(events: Sequence[Event], extra: Sequence[Mapping[str, Any]] = (
             "ph": "X",
             "ts": 1e6 * (event.start_seconds - origin),
             "dur": 1e6 * event.seconds,
-            "pid": "host",
-            "tid": event.kind,
+            "pid": 0,
+            "tid": 0,
         }
         for event in events
     ]
-    return {"displayTimeUnit": "ms", "traceEvents": [*spans, *extra]}
+    names = [_process_name(process, name) for process, name in enumerate(("host", *inside))]
+    device = [{**event, "pid": 1 + segment} for segment, found in enumerate(inside.values()) for event in found]
+    return {"displayTimeUnit": "ms", "traceEvents": [*names, *spans, *device]}
+
+
+def _process_name(process: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}

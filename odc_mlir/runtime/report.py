@@ -16,7 +16,7 @@ import numpy as np
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.ops.spec import Array, Node, TensorInfo, numpy_dtype
-from odc_mlir.runtime.devices.base import DeviceProgram, Port
+from odc_mlir.runtime.devices.base import DeviceProgram, MemoryModel, Port
 from odc_mlir.runtime.plan import PlanExecutor
 from odc_mlir.runtime.shaping import ShapedGraph
 
@@ -36,14 +36,19 @@ _SUMS = (
 )
 
 
-def build_report(package: Package) -> dict[str, Any]:
-    """The report of ``package`` as JSON data; raises PackageError when nothing in it is compiled."""
+def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
+    """The report of ``package`` as JSON data; raises PackageError when nothing in it is compiled.
+
+    ``quick`` leaves out, as None, what takes another simulation or a measurement: ``cycles_total_strict`` and
+    ``host_seconds``; ``latency_ms`` then is the NPU's share.
+    """
     executor = package.executor()
     if not isinstance(executor, PlanExecutor) or package.plan is None:
         raise TypeError("only a package with a plan has a report")
     plan = package.plan
     shaped = _shaped(executor)
-    measured = {step.file: _Segment(step, executor, package.files.segment(step.file)) for step in plan.segments}
+    models: tuple[MemoryModel, ...] = ("parity",) if quick else ("parity", "strict")
+    measured = {step.file: _Segment(step, executor, package.files.segment(step.file), models) for step in plan.segments}
     segments = [segment for segment in measured.values() if segment.parity]
     macs = [node_macs(node) for node in shaped.nodes]
     layers = _layers(plan, shaped, macs, measured)
@@ -51,7 +56,7 @@ def build_report(package: Package) -> dict[str, Any]:
     cycles = sum(segment.parity["cycles"] for segment in segments)
     clock_hz = segments[0].clock_hz if segments else None
     peak = segments[0].macs_per_cycle if segments else 0
-    host_seconds = sum(_host_seconds(shaped, index) for index in _host_operators(plan, measured))
+    host_seconds = None if quick else sum(_host_seconds(shaped, i) for i in _host_operators(plan, measured))
     npu_seconds = cycles / clock_hz if clock_hz else 0.0
     return {
         "schema_version": SCHEMA_VERSION,
@@ -63,8 +68,8 @@ def build_report(package: Package) -> dict[str, Any]:
         "compiler_version": plan.compiler_version,
         "clock_hz": clock_hz,
         "cycles_total": cycles,
-        "cycles_total_strict": sum(segment.strict["cycles"] for segment in segments),
-        "latency_ms": 1000 * (npu_seconds + host_seconds),
+        "cycles_total_strict": None if quick else sum(segment.counters["strict"]["cycles"] for segment in segments),
+        "latency_ms": 1000 * (npu_seconds + (host_seconds or 0.0)),
         "macs": sum(macs),
         "mac_utilization": sum(layer["macs"] for layer in on_npu) / (peak * cycles) if cycles else 0.0,
         "ideal_cycles": sum(segment.ideal_cycles() for segment in segments),
@@ -86,22 +91,24 @@ def build_report(package: Package) -> dict[str, Any]:
 
 
 class _Segment:
-    """A segment's counters under both memory models; ``parity`` is empty when the device cannot run it."""
+    """A segment's counters under each of ``models``; there are none when the device cannot run it."""
 
-    def __init__(self, step: SegmentStep, executor: PlanExecutor, data: bytes) -> None:
+    def __init__(self, step: SegmentStep, executor: PlanExecutor, data: bytes, models: Sequence[MemoryModel]) -> None:
         self.step = step
         self.binary_bytes = len(data)
-        self.parity: Mapping[str, Any] = {}
-        self.strict: Mapping[str, Any] = {}
+        self.counters: dict[str, Mapping[str, Any]] = {}
         unit = next(unit for unit in executor.segments if unit.step is step)
         self.failure = unit.failure
         self.program: DeviceProgram | None = unit.program if unit.failure is None else None
         if self.program is not None:
             try:
-                self.strict = self.program.measure("strict").counters
-                self.parity = self.program.measure().counters
+                self.counters = {model: self.program.measure(model).counters for model in models}
             except OdcError as error:
                 self.failure = f"cannot measure the segment: {error}"
+
+    @property
+    def parity(self) -> Mapping[str, Any]:
+        return self.counters.get("parity", {})
 
     @property
     def clock_hz(self) -> int:

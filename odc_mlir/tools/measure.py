@@ -85,8 +85,8 @@ def write_trace(path: str, executor: Executor, measurement: Measurement) -> None
     """Write a trace of every timed run, with what went on inside the last run of each segment, as JSON."""
     from odc_mlir.runtime.profile import trace_events
 
-    extra = [event for unit in getattr(executor, "segments", ()) for event in unit.trace or ()]
-    _write_json(path, trace_events(measurement.events, extra))
+    inside = {unit.step.name: unit.trace or () for unit in getattr(executor, "segments", ())}
+    _write_json(path, trace_events(measurement.events, inside))
 
 
 def _write_json(path: str, document: dict[str, Any]) -> None:

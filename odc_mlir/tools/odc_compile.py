@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.tools.common import base_parser, run_tool, usage_error
-
-if TYPE_CHECKING:
-    from odc_mlir.runtime.package import Package
 
 _SCHEMES = ("none", "uint8", "int8", "int16", "int16x8", "int8_wo", "int16_wo")
 _REASONS_SHOWN = 12
@@ -21,7 +18,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = base_parser(
         "odc-compile",
         "Compile a model (.circle, .tflite, .mlir, nnpackage directory or zip) for an NPU.",
-        epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why.",
+        epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
+        "The summary simulates one inference; -q leaves it out.",
     )
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("-o", "--output", metavar="OUT", help="package folder, or zip file when it ends with .zip")
@@ -121,29 +119,43 @@ def _compile(arguments: argparse.Namespace) -> None:
 
         write_file(arguments.report_html, render(package.report).encode())
     if not arguments.quiet:
-        for line in _summary(package):
+        from odc_mlir.runtime.report import build_report
+
+        asked = arguments.report_json or arguments.report_html
+        for line in _summary(package.report if asked else build_report(package, quick=True)):
             print(line)
 
 
-def _summary(package: Package) -> Iterator[str]:
+def _summary(report: Mapping[str, Any]) -> Iterator[str]:
     """What a user wants to know at once: where operators went and why, and how long an inference takes."""
     from collections import Counter
 
-    report = package.report
     total = report["npu_op_count"] + report["host_op_count"]
-    yield f"{package.name}: {report['npu_op_count']} of {total} operators on {report['target']} ({report['memory']})"
-    reasons = Counter((layer["op"], layer["reason"]) for layer in report["layers"] if layer["placed"] != "npu")
-    for (op, reason), count in reasons.most_common(_REASONS_SHOWN):
-        yield f"  host: {count} x {op}: {reason}"
-    if len(reasons) > _REASONS_SHOWN:
-        yield f"  host: {len(reasons) - _REASONS_SHOWN} more reasons, see --report-json"
+    yield f"{report['model']}: {report['npu_op_count']} of {total} operators on {report['target']} ({report['memory']})"
+    # Reasons start with the rule that said no; the rest of the text differs from operator to operator.
+    examples: dict[tuple[str, str], str] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for layer in report["layers"]:
+        if layer["placed"] != "npu":
+            key = (layer["op"], layer["reason"].partition(":")[0])
+            counts[key] += 1
+            examples.setdefault(key, layer["reason"])
+    for key, count in counts.most_common(_REASONS_SHOWN):
+        yield f"  host: {count} x {key[0]}: {examples[key]}"
+    if len(counts) > _REASONS_SHOWN:
+        yield f"  host: {len(counts) - _REASONS_SHOWN} more reasons, see --report-json"
     if report["segment_count"]:
         yield (
             f"  {report['cycles_total']} cycles in {report['segment_count']} segments "
             f"(bound {report['ideal_cycles']}), {100 * report['mac_utilization']:.1f} % of the multipliers, "
             f"{report['sram_peak_bytes']} bytes of SRAM"
         )
-    yield f"  latency {report['latency_ms']:.3f} ms, of which {1000 * report['host_seconds']:.3f} ms on the host"
+    if report["host_seconds"] is not None:
+        host = f"{1000 * report['host_seconds']:.3f} ms of it on the host"
+        yield f"  latency {report['latency_ms']:.3f} ms, {host}"
+    elif report["segment_count"]:
+        rest = ", without the operators on the host" if report["host_op_count"] else ""
+        yield f"  latency {report['latency_ms']:.3f} ms{rest}"
 
 
 if __name__ == "__main__":

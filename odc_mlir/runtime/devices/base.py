@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from odc_mlir.ops.spec import Array
 from odc_mlir.targets import Target
+
+MemoryModel = Literal["parity", "strict"]
+"""How a simulating device limits outstanding memory accesses: as its peers are modelled, or more strictly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class DeviceProgram(Protocol):
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
         """Execute once; raises OdcError when the device fails."""
 
-    def measure(self, memory_model: str = "parity") -> DeviceResult:
+    def measure(self, memory_model: MemoryModel = "parity") -> DeviceResult:
         """Counters of one execution, which do not depend on data; raises UnsupportedError where none are kept."""
 
 

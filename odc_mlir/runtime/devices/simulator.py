@@ -8,7 +8,7 @@ import numpy as np
 
 from odc_mlir import simulator
 from odc_mlir.ops.spec import Array, numpy_dtype
-from odc_mlir.runtime.devices.base import DeviceResult, Port
+from odc_mlir.runtime.devices.base import DeviceResult, MemoryModel, Port
 
 
 class SimulatorProgram:
@@ -26,7 +26,7 @@ class SimulatorProgram:
         events = result.trace.to_chrome()["traceEvents"] if result.trace is not None else None
         return DeviceResult(tuple(result.outputs), result.counters.to_dict(), events)
 
-    def measure(self, memory_model: str = "parity") -> DeviceResult:
+    def measure(self, memory_model: MemoryModel = "parity") -> DeviceResult:
         """Counters of one execution under ``memory_model``, without computing values."""
         zeros = [np.zeros(port.shape, numpy_dtype(port.dtype)) for port in self.inputs]
         result = simulator.simulate(self.program, zeros, memory_model=memory_model, execute=False)
