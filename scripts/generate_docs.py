@@ -13,8 +13,13 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odc_mlir.isa.fields import Field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -132,11 +137,87 @@ def npu_rules() -> str:
     return "\n".join(lines).rstrip()
 
 
+def npu_prefix() -> str:
+    """The prefix that all NPU instructions share."""
+    from odc_mlir.isa.fields import PREFIX
+
+    return _fields(PREFIX)
+
+
+def npu_instruction(mnemonic: str) -> str:
+    """The fields of one NPU instruction."""
+    from odc_mlir.isa.instructions import BY_MNEMONIC
+
+    spec = BY_MNEMONIC[mnemonic]
+    queue = "any queue" if spec.queue is None else f"queue {spec.queue.name}"
+    status = "" if spec.implemented else " The format is fixed; this version refuses the instruction."
+    head = f"Opcode `{spec.opcode:#04x}`, {queue}, {spec.size_bytes} bytes: {spec.doc}.{status}"
+    return f"{head}\n\n{_fields(spec.fields)}" if spec.fields else head
+
+
+def _fields(fields: Iterable[Field]) -> str:
+    rows = []
+    for field in fields:
+        low, high = field.range
+        values = ", ".join(map(code, field.values)) if field.values else f"{low}..{high}"
+        rows.append((code(field.name), str(field.bits), field.kind.value, values, field.doc))
+    return table(("field", "bits", "kind", "values", "meaning"), rows)
+
+
+def npu_targets() -> str:
+    """Every number of every shipped target, by key."""
+    import dataclasses
+
+    from odc_mlir import targets
+
+    def flat(record: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+        for field in dataclasses.fields(record):
+            value = getattr(record, field.name)
+            if dataclasses.is_dataclass(value):
+                yield from flat(value, f"{field.name}.")
+            else:
+                pairs = value if isinstance(value, tuple) and isinstance(value[0], tuple) else (value,)
+                text = ", ".join("x".join(map(str, pair)) if isinstance(pair, tuple) else str(pair) for pair in pairs)
+                yield prefix + field.name, text.replace("(", "").replace(")", "")
+
+    columns = {name: dict(flat(targets.load(name))) for name in targets.names()}
+    keys = [key for key in next(iter(columns.values())) if key not in ("name", "version")]
+    rows = [(code(key), *(column[key] for column in columns.values())) for key in keys]
+    return table(("key", *columns), rows)
+
+
+def npu_budget() -> str:
+    """What each shipped target uses of its budget."""
+    import tomllib
+
+    from odc_mlir import targets
+    from odc_mlir.simulator.counters import hardware
+
+    budgets = tomllib.loads((DOCS.parent / "test" / "data" / "budget.toml").read_text())
+    names = targets.names()
+    limits = [budgets.get(budgets[name].get("extends"), {}) | budgets[name] for name in names]
+    used = [hardware(targets.load(name)) for name in names]
+    rows = [
+        (code(key), *(f"{u[key]} of {b.get(key, 0)}" for u, b in zip(used, limits, strict=True))) for key in used[0]
+    ]
+    return table(("quantity", *names), rows)
+
+
+def _npu_instructions() -> dict[str, Callable[[], str]]:
+    from odc_mlir.isa.instructions import INSTRUCTIONS
+
+    return {f"npu-{spec.mnemonic}": partial(npu_instruction, spec.mnemonic) for spec in INSTRUCTIONS}
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "stages": stages,
     "passes": passes,
     "operators": operators,
     "npu-rules": npu_rules,
+    "npu-prefix": npu_prefix,
+    "npu-targets": npu_targets,
+    "npu-budget": npu_budget,
+    **_npu_instructions(),
 }
 
 

@@ -41,6 +41,13 @@ def test_a_file_is_as_good_as_a_name(tmp_path: Path) -> None:
             "[[32, 8], [16, 16], [8, 32], [4, 64], [2, 128]]",
             "at most 4 array shapes",
         ),
+        ("requant_lanes = 8", "requant_lanes = 0", "key 'vector.requant_lanes' is 0, it must be at least 1"),
+        ("bytes_per_cycle = 1\n", "bytes_per_cycle = 0\n", "key 'offchip.bytes_per_cycle' is 0, it must be at least 1"),
+        (
+            "buffer_bytes = 256",
+            "buffer_bytes = 255",
+            "key 'fetch.buffer_bytes' is 255, two bursts and two instructions",
+        ),
         ('name = "npu-256"', "name = ", "not valid TOML"),
     ],
 )
@@ -50,6 +57,27 @@ def test_what_is_wrong_is_named(old: str, new: str, message: str) -> None:
         targets.parse(TEXT.replace(old, new), "mine.toml")
     assert str(raised.value).startswith(message)
     assert "in mine.toml" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", targets.names())
+def test_the_canonical_text_describes_the_target(name: str) -> None:
+    target = targets.load(name)
+    assert targets.from_canonical(target.canonical, "x") == target
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not a canonical target description"),
+        ("[" * 100_000, "not a canonical target description"),
+        ("[]", "key '' must be a table"),
+        ("{}", "missing key 'name'"),
+    ],
+)
+def test_a_malformed_canonical_text_is_named(text: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message) as raised:
+        targets.from_canonical(text, "x.npu")
+    assert "in x.npu" in str(raised.value)
 
 
 def test_a_table_must_be_a_table() -> None:
