@@ -58,8 +58,8 @@ def test_the_tflite_file_compiles_to_the_same_program(model: GoldenModel, compil
 
 
 @pytest.mark.parametrize("model", QUANTISED)
-def test_placement_and_cycles(model: GoldenModel) -> None:
-    report = odc_mlir.compile(model.circle).report
+def test_placement_and_cycles(model: GoldenModel, compiled: Compiled) -> None:
+    report = odc_mlir.load_package(compiled(model.circle)).report
     layers = report["layers"]
     assert [layer["op"] for layer in layers] == operator_names(model.circle)
     left = [f"{layer['op']} {layer['name']}: {layer['reason']}" for layer in layers if layer["placed"] != "npu"]

@@ -107,7 +107,15 @@ def golden_models(*groups: str, quantised: bool | None = None) -> list[Any]:
         return [pytest.param(None, marks=pytest.mark.skip(reason=MISSING), id="no-test-data")]
     found = [model for group in groups for model in _models(root / "models" / group)]
     chosen = [model for model in found if quantised is None or model.quantised is quantised]
-    return [pytest.param(model, id=model.name, marks=pytest.mark.xdist_group(model.name)) for model in chosen]
+    return [pytest.param(model, id=model.name, marks=_marks(model)) for model in chosen]
+
+
+def _marks(model: GoldenModel) -> list[pytest.MarkDecorator]:
+    """One worker process per model; models of 100 million multiply-accumulates and more are slow."""
+    marks = [pytest.mark.xdist_group(model.name)]
+    if model.name.startswith("mobilenet_v2"):
+        marks += [pytest.mark.slow, pytest.mark.timeout(600)]
+    return marks
 
 
 def _models(folder: Path) -> Iterator[GoldenModel]:
