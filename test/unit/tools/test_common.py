@@ -1,0 +1,149 @@
+"""From exceptions to one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odc_mlir._version import __version__
+from odc_mlir.errors import ModelError
+from odc_mlir.tools import common
+from odc_mlir.tools.common import Body, base_parser, run_tool, usage_error
+
+
+def _run(body: Body, *argv: str) -> int:
+    parser = base_parser("odc-test", "a test")
+    parser.add_argument("--count", type=int)
+    return run_tool(parser, body, argv)
+
+
+def _raise(error: BaseException) -> Body:
+    def body(arguments: argparse.Namespace) -> None:
+        raise error
+
+    return body
+
+
+def test_success_and_explicit_codes() -> None:
+    assert _run(lambda arguments: None) == 0
+    assert _run(lambda arguments: 2) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (ModelError("bad", op="ADD", tensor="t"), 1, "error: bad (op ADD, tensor 't')"),
+        (FileNotFoundError(2, "No such file or directory", "x.npz"), 1, "error: x.npz: No such file or directory"),
+        (OSError("disk is gone"), 1, "error: disk is gone"),
+        (MemoryError(), 1, "error: not enough memory"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_one_line_for_a_users_error(
+    error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(_raise(error)) == code
+    assert capsys.readouterr().err == f"odc-test: {text}\n"
+
+
+def test_a_defect_leaves_a_reproducer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert _run(_raise(KeyError("two\nlines")), "--count", "3") == 3
+    message = capsys.readouterr().err
+    (file,) = tmp_path.iterdir()
+    assert message.count("\n") == 1
+    assert "internal error: KeyError: 'two\\nlines'; please report" in message
+    assert message.endswith(f"with the file {file}\n")
+    text = file.read_text()
+    assert text.startswith("odc-test --count 3\n")
+    assert f"odc-mlir {__version__}, Python" in text
+    assert "Traceback" in text
+    assert "KeyError" in text
+
+
+def test_a_defect_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    assert _run(_raise(RuntimeError())) == 3
+    assert capsys.readouterr().err == (
+        "odc-test: internal error: RuntimeError; please report this defect of odc-mlir to its maintainers\n"
+    )
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(_raise(ModelError("bad")), "--debug") == 1
+    message = capsys.readouterr().err
+    assert "Traceback" in message
+    assert message.endswith("odc-test: error: bad\n")
+
+
+def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(arguments: argparse.Namespace) -> int:
+        raise AssertionError("must not run")
+
+    assert _run(fail, "--count", "many") == 2
+    assert "invalid int value: 'many'" in capsys.readouterr().err
+    assert _run(fail, "--cou", "1") == 2, "abbreviations are refused"
+    assert usage_error(base_parser("odc-test", "a test"), "give one") == 2
+    assert capsys.readouterr().err.endswith("odc-test: error: give one\n")
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(_raise(AssertionError()), "--version") == 0
+    assert capsys.readouterr().out == f"odc-test {__version__}\n"
+    assert _run(_raise(AssertionError()), "--help") == 0
+    assert "a test" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], "odc-test: warning: careful\n"),
+        (["-q"], ""),
+        (["-v"], "odc-test: info: going on\nodc-test: warning: careful\n"),
+        (
+            ["-vv"],
+            "odc-test: debug: odc_mlir.test: detail\nodc-test: info: odc_mlir.test: going on\n"
+            "odc-test: warning: odc_mlir.test: careful\n",
+        ),
+    ],
+)
+def test_log_output(flags: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def body(arguments: argparse.Namespace) -> None:
+        logger = logging.getLogger("odc_mlir.test")
+        logger.debug("detail")
+        logger.info("going on")
+        logger.warning("careful")
+
+    before = list(logging.getLogger("odc_mlir").handlers)
+    assert _run(body, *flags) == 0
+    assert capsys.readouterr().err == expected
+    assert logging.getLogger("odc_mlir").handlers == before
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    """``odc-… | head`` ends quietly; Python itself would complain when it flushes at exit."""
+    code = (
+        "import sys; from odc_mlir.tools.common import base_parser, run_tool\n"
+        "sys.exit(run_tool(base_parser('odc-test', 'x'), lambda a: print('line\\n' * 100000), []))"
+    )
+    read, write = os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    os.read(read, 10)
+    os.close(read)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, b"")
+
+
+def test_exit_codes_are_the_documented_ones() -> None:
+    assert (common.EXIT_OK, common.EXIT_USER, common.EXIT_USAGE, common.EXIT_BUG) == (0, 1, 2, 3)

@@ -1,0 +1,141 @@
+"""odc-compile: packages, reports and refusals; the compiler itself is tested elsewhere."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder, model_bytes
+from odc_mlir.formats.package import read_package
+from odc_mlir.tools import odc_compile
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """An int8 addition that the NPU takes, then a float part that it does not."""
+    builder = ModelBuilder()
+    a, b, c = (builder.tensor(name, (1, 4, 4, 8), "int8", quant=(0.5, 0)) for name in ("a", "b", "c"))
+    d, e = builder.tensor("d<&>", (1, 4, 4, 8)), builder.tensor("e", (1, 4, 4, 8))
+    builder.operator("ADD", [a, b], [c])
+    builder.operator("DEQUANTIZE", [c], [d])
+    builder.operator("LOGISTIC", [d], [e])
+    path = tmp_path / "mixed.circle"
+    path.write_bytes(model_bytes(builder.finish([a, b], [e])))
+    return path
+
+
+def _run(*arguments: object) -> int:
+    return odc_compile.main([str(argument) for argument in arguments])
+
+
+def _error(capsys: pytest.CaptureFixture[str]) -> str:
+    text = capsys.readouterr().err
+    assert text.startswith("odc-compile: error: ")
+    assert text.count("\n") == 1
+    return text
+
+
+def test_package_and_summary(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model, "-o", tmp_path / "package") == 0
+    plan = read_package(tmp_path / "package").plan
+    assert plan is not None
+    assert [step.kind for step in plan.steps] == ["segment", "host"]
+    text = capsys.readouterr().out
+    assert "1 of 3 operators on npu-256 (flash)" in text
+    assert "host: 1 x DEQUANTIZE: " in text
+    assert "cycles in 1 segments" in text
+    assert "without the operators on the host" in text
+
+
+def test_an_old_package_is_replaced_and_nothing_else(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert _run(model, "-q", "-o", tmp_path / "p.zip") == 0
+    assert capsys.readouterr().out == ""
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "data").write_text("x")
+    assert _run(model, "-o", tmp_path / "precious") == 1
+    assert "not an nnpackage is in the way" in _error(capsys)
+
+
+class _Page(HTMLParser):
+    """Collects the texts of a page and every address that it would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href", "onload")]
+        if tag == "script":
+            self.fetched.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_reports(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page_file, json_file = tmp_path / "r.html", tmp_path / "r.json"
+    assert _run(model, "--report-json", json_file, "--report-html", page_file) == 0
+    report = json.loads(json_file.read_text())
+    assert report["model"] == str(model)
+    assert (report["npu_op_count"], report["host_op_count"]) == (1, 2)
+    assert "ms of it on the host" in capsys.readouterr().out
+    page = _Page()
+    page.feed(page_file.read_text())
+    assert page.fetched == []
+    assert "d<&>" in page.texts, "names are escaped, and complete"
+    assert any(text.startswith("element-type") for text in page.texts)
+
+
+def test_emit(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model, "--emit", "partition") == 0
+    assert "odc.segment" in capsys.readouterr().out
+    assert _run(model, "--emit", "circle", "-o", tmp_path / "m.mlir") == 0
+    assert "circle.add" in (tmp_path / "m.mlir").read_text()
+    assert _run(tmp_path / "m.mlir", "-q", "-o", tmp_path / "package") == 0
+    assert read_package(tmp_path / "package").plan is not None
+
+
+def test_strict(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model, "--strict", "-o", tmp_path / "package") == 1
+    assert "2 operators stay on the host: DEQUANTIZE 'd<&>'" in _error(capsys)
+    assert not (tmp_path / "package").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--quantize", "int8"], "--quantize is not supported yet"),
+        (["--calibration", "c.npz"], "--calibration is not supported yet"),
+        (["--labels"], "--labels is not supported yet"),
+        (["--max-drop", "1"], "--max-drop is not supported yet"),
+        (["--io", "float"], "--io is not supported yet"),
+        (["--target", "npu-9000"], "unknown target 'npu-9000'; use one of"),
+        (["--sram-limit", "0"], "--sram-limit is 0, expected a positive number of bytes"),
+        (["--emit", "no-such-stage"], "unknown stage 'no-such-stage'; use one of circle,"),
+    ],
+)
+def test_refusals(model: Path, tmp_path: Path, flags: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model, "-o", tmp_path / "package", *flags) == 1
+    assert text in _error(capsys)
+
+
+def test_usage(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model) == 2
+    assert "give -o, --emit or a report" in capsys.readouterr().err
+    assert _run(model, "-o", "x", "--memory", "rom") == 2
+
+
+def test_packages_are_reproducible(model: Path, tmp_path: Path) -> None:
+    """Compiling twice gives the same bytes: nothing measured gets into a package."""
+    for name in ("a.zip", "b.zip"):
+        assert _run(model, "-q", "-o", tmp_path / name) == 0
+    first, second = (np.frombuffer((tmp_path / name).read_bytes(), np.uint8) for name in ("a.zip", "b.zip"))
+    np.testing.assert_array_equal(first, second)

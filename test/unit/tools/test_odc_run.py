@@ -1,0 +1,228 @@
+"""odc-run: its data in every layout, its reports, and clear answers to what it cannot do."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder, add_model, host_plan, model_bytes
+from odc_mlir.formats.package import build_package, write_package
+from odc_mlir.tools import odc_run
+
+A = np.arange(4, dtype=np.float32).reshape(1, 4)
+B = np.full((1, 4), 10, np.float32)
+OUT = 2 * A + B
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "add.circle"
+    path.write_bytes(model_bytes(add_model()))
+    return path
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "in.npz", in_0=A, in_1=B)
+    return tmp_path / "in.npz"
+
+
+def _run(*arguments: object) -> int:
+    return odc_run.main([str(argument) for argument in arguments])
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    with np.load(path) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _error(capsys: pytest.CaptureFixture[str]) -> str:
+    text = capsys.readouterr().err
+    assert text.startswith("odc-run: error: ")
+    assert text.count("\n") == 1
+    return text
+
+
+def test_npz(model: Path, inputs: Path, tmp_path: Path) -> None:
+    assert _run(model, "--load", inputs, "--dump", tmp_path / "out.npz") == 0
+    found = _loaded(tmp_path / "out.npz")
+    assert found.keys() == {"out_0"}
+    np.testing.assert_array_equal(found["out_0"], OUT)
+
+
+def test_hdf5(model: Path, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["value/0"], file["value/1"] = A, B
+    assert _run(model, "-l", tmp_path / "in.h5", "-d", tmp_path / "out.h5") == 0
+    with h5py.File(tmp_path / "out.h5") as file:
+        np.testing.assert_array_equal(file["value/0"][()], OUT)
+
+
+def test_raw(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.0").write_bytes(A.tobytes())
+    (tmp_path / "in.1").write_bytes(B.tobytes())
+    flags = ("--load:raw", tmp_path / "in", "--dump:raw", tmp_path / "out", "--dump_input:raw", tmp_path / "again")
+    assert _run(model, *flags) == 0
+    assert (tmp_path / "out.0").read_bytes() == OUT.tobytes()
+    assert (tmp_path / "again.1").read_bytes() == B.tobytes()
+
+
+def test_samples(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The largest output is element 3, so the labels are right in two samples of three."""
+    stacked = {"in_0": np.concatenate([A, A, A]), "in_1": np.concatenate([B, B, B])}
+    np.savez(tmp_path / "in.npz", y=np.array([3, 3, 0]), **stacked)
+    assert _run(model, "--load", tmp_path / "in.npz", "--samples", "--dump", tmp_path / "out.npz") == 0
+    np.testing.assert_array_equal(_loaded(tmp_path / "out.npz")["out_0"], np.concatenate([OUT] * 3))
+    assert "top1_percent 66.667 over 3 samples" in capsys.readouterr().out
+
+
+def test_numbered_samples(model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", in_0_0=A, in_0_1=B, in_1_0=B, in_1_1=A)
+    assert _run(model, "--load", tmp_path / "in.npz", "--dump", tmp_path / "out.npz") == 0
+    found = _loaded(tmp_path / "out.npz")
+    assert found.keys() == {"out_0_0", "out_1_0"}
+    np.testing.assert_array_equal(found["out_1_0"], 2 * B + A)
+
+
+def test_made_up_data_is_the_same_every_time(model: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert _run(model, "-r", "2", "--fixed_input", "--dump", tmp_path / f"{name}.npz") == 0
+    first, second = _loaded(tmp_path / "a.npz")["out_0"], _loaded(tmp_path / "b.npz")["out_0"]
+    np.testing.assert_array_equal(first, second)
+    assert np.ptp(first) > 0
+
+
+def test_output_of_a_run(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model, "-v", "1", "-r", "2", "-w", "1", "--mem_poll") == 0
+    text = capsys.readouterr().out
+    for word in ("MODEL_LOAD", "PREPARE", "EXECUTE", "- GEOMEAN", "run 1:", "PEAK         RSS"):
+        assert word in text
+    assert _run(model, "-q") == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_profile_and_trace(model: Path, tmp_path: Path) -> None:
+    profile, trace = tmp_path / "profile.json", tmp_path / "trace.json"
+    assert _run(model, "-r", "3", "--profile", profile, "--trace", trace) == 0
+    found = json.loads(profile.read_text())
+    assert (found["schema_version"], found["runs"]) == (1, 3)
+    assert [(unit["name"], unit["op"], unit["kind"]) for unit in found["units"]] == [
+        ("sum", "ADD", "host"),
+        ("out", "ADD", "host"),
+    ]
+    assert sum(unit["share"] for unit in found["units"]) == pytest.approx(1)
+    spans = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert len(spans) == 6
+    assert min(event["ts"] for event in spans) == 0
+
+
+def test_csv_report(model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _run(model, "-p", "-r", "2") == 0
+    with (tmp_path / "odc-run-add.circle-auto.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["Model"], row["Backend"]) == ("add.circle", "auto")
+    assert float(row["Execute_Time_Min"]) <= float(row["Execute_Time_Mean"]) <= float(row["Execute_Time_Max"])
+    assert row["Peak_PSS"] == "0"
+
+
+def test_packages(tmp_path: Path, inputs: Path) -> None:
+    model = add_model()
+    package = build_package(model_bytes(model), host_plan(model), {})
+    for name in ("package", "package.zip"):
+        write_package(package, tmp_path / name)
+        assert _run(tmp_path / name, "--load", inputs, "--dump", tmp_path / "out.npz") == 0
+        np.testing.assert_array_equal(_loaded(tmp_path / "out.npz")["out_0"], OUT)
+
+
+def test_other_shapes(tmp_path: Path) -> None:
+    """Static dimensions change only when the shapes are said to."""
+    path = tmp_path / "add.circle"
+    path.write_bytes(model_bytes(add_model()))
+    wide = np.ones((1, 6), np.float32)
+    np.savez(tmp_path / "in.npz", in_0=wide, in_1=wide)
+    arguments = (path, "--load", tmp_path / "in.npz", "--dump", tmp_path / "out.npz")
+    assert _run(*arguments) == 1
+    assert _run(*arguments, "--shape_run", "h5") == 0
+    np.testing.assert_array_equal(_loaded(tmp_path / "out.npz")["out_0"], 3 * wide)
+    assert _run(path, "--shape_prepare", "[0,[2,3],1,[2,3]]", "--dump", tmp_path / "out.npz") == 0
+    assert _loaded(tmp_path / "out.npz")["out_0"].shape == (2, 3)
+
+
+def test_force_float(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 3), "int8", quant=(0.5, 0))
+    y = builder.tensor("y", (1, 3), "int8", quant=(0.5, 0))
+    builder.operator("RELU", [x], [y])
+    path = tmp_path / "relu.circle"
+    path.write_bytes(model_bytes(builder.finish([x], [y])))
+    np.savez(tmp_path / "in.npz", in_0=np.array([[-1.0, 0.6, 100.0]], np.float32))
+    arguments = (path, "--load", tmp_path / "in.npz", "--dump", tmp_path / "out.npz")
+    assert _run(*arguments) == 1
+    assert _run(*arguments, "--force_float") == 0
+    np.testing.assert_array_equal(_loaded(tmp_path / "out.npz")["out_0"], np.array([[0, 0.5, 63.5]], np.float32))
+
+
+def test_signatures(model: Path, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model, "--signature", "serve", "--load", inputs, "--dump", tmp_path / "out.npz") == 0
+    capsys.readouterr()
+    assert _run(model, "--signature", "train") == 1
+    assert "the model has no signature 'train'; it has 'serve'" in _error(capsys)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--output_sizes", "[0,4]"],
+        ["--output_shape", "[0,[4]]"],
+        ["--minmax_runs", "3"],
+        ["--gpumem_poll"],
+        ["-g"],
+        ["--quantize", "uint8"],
+        ["-q", "int8_wo"],
+        ["--qpath", "x"],
+        ["--codegen", "npu-gen"],
+        ["-c", "npu-gen"],
+        ["--cpath", "x"],
+    ],
+)
+def test_flags_of_onert_run_that_come_later(model: Path, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model, *flags) == 1
+    assert "is not supported yet" in _error(capsys)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--backend", "litert"], "litert backend is not available yet"),
+        (["--numerics", "litert"], "litert numerics are not available yet"),
+        (["--samples"], "--samples describes the file of --load"),
+        (["-r", "2", "--dump", "out.npz"], "the inputs differ from run to run"),
+        (["-r", "0", "--dump", "out.npz"], "no outputs to dump"),
+        (["--fixed_input", "--dump", "out.bin"], "cannot tell the format of 'out.bin'"),
+        (["--shape_run", "[0]"], "the shapes '[0]' cannot be read"),
+        (["--shape_run", "[0,[-1]]"], "cannot be read"),
+        (["--shape_run", "[9,[1]]"], "a shape is given for input 9, the model has 2 inputs"),
+        (["--max-bytes", "3"], "more than the limit of 3"),
+        (["--load", "none.npz"], "No such file"),
+    ],
+)
+def test_refusals(model: Path, flags: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model, *flags) == 1
+    assert text in _error(capsys)
+
+
+@pytest.mark.parametrize("flags", [["-r", "-1"], ["--num_runs", "x"], ["--backend", "gpu"], ["-v", "7"]])
+def test_wrong_usage(model: Path, flags: list[str]) -> None:
+    assert _run(model, *flags) == 2
+
+
+def test_verbose_without_a_number(model: Path) -> None:
+    assert _run("-v", model) == 0
+    assert _run(model, "-v") == 0
