@@ -86,7 +86,7 @@ def time_compile(setting: Setting) -> Iterator[Measurement]:
 def time_simulate(setting: Setting) -> Iterator[Measurement]:
     """The simulator alone, with and without computing values, and a whole process that runs a package."""
     code = "import odc_mlir, sys, numpy as np\np = odc_mlir.load_package(sys.argv[1])\n"
-    code += "odc_mlir.run(p, [np.zeros(t.shape, t.dtype) for t in p.inputs], backend='npu')"
+    code += "odc_mlir.run(p, [np.zeros([d or 1 for d in t.shape], t.dtype) for t in p.inputs], backend='npu')"
     for name in (SMALL, MODEL):
         package = setting.package(name)
         yield _simulation(f"simulate {name}, values and cycles", package, setting.long_runs, execute=True)

@@ -25,11 +25,15 @@ REFUSED = {
     "CircleFullyConnected_U4_002": "float32 activations with uint4 weights",
     "FullyConnected_I4_002": "float32 activations with int4 weights",
     "FullyConnected_U8_000": "float32 activations with uint8 weights",
+    "Logistic_U8_000": "zero point -128 of 'ifm' is outside uint8's 0 to 255",
+    "Net_ZeroDim_001": "axis 0 is out of range for rank 0",  # a rank that the file leaves open, stored like a scalar's
+    "Reshape_002": "operand 1 (shape) has the shape [1, 2]",
 }
 
 
-# The same for models without expected values, which are only imported.
+# The same for importing.
 NOT_IMPORTED = {
+    "Reshape_002": "operand 1 (shape) has the shape [1, 2]",
     "Add_STR_001": "is string, allowed",
     "CircleFullyConnected_U4_000": "is uint4, allowed",
     "CircleFullyConnected_U4_001": "is uint4, allowed",
@@ -93,7 +97,7 @@ def test_host(case: Case) -> None:
     missing = sorted(case.operators - set(all_specs()))
     samples = list(golden_samples(case.data)) if case.data.is_file() else []
     if missing or case.name in REFUSED:
-        with pytest.raises(UnsupportedError) as raised:
+        with pytest.raises(OdcError if case.name in REFUSED else UnsupportedError) as raised:
             odc_mlir.run(case.model, samples[0].inputs if samples else [], backend="host")
         assert case.name not in REFUSED or REFUSED[case.name] in str(raised.value)
         return
