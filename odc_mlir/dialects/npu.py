@@ -72,6 +72,7 @@ __all__ = [
     "shape_of",
 ]
 
+
 @irdl_op_definition
 class ConstantOp(NpuTensorOp):
     """A constant tensor that element-wise operations read."""

@@ -128,7 +128,9 @@ class BufferOp(IRDLOperation):
 
     assembly_format = "$label (`at` $address^)? (`data` $data^)? attr-dict `:` type($buffer)"
 
-    def __init__(self, label: str, space: str, size: int, *, address: int | None = None, data: bytes | None = None) -> None:
+    def __init__(
+        self, label: str, space: str, size: int, *, address: int | None = None, data: bytes | None = None
+    ) -> None:
         properties: dict[str, Attribute | None] = {
             "label": StringAttr(label),
             "address": None if address is None else IntegerAttr(address, i64),

@@ -59,7 +59,9 @@ def instructions(segment: SegmentOp) -> list[Instr]:
 def _instruction_ops(segment: SegmentOp) -> list[InstructionOp]:
     block = segment.target_block
     if block is None or not isinstance(block.last_op, InstructionOp):
-        raise CompileError(f"segment {segment.sym_name.data} holds no instructions", hint="run the stage npu-alloc first")
+        raise CompileError(
+            f"segment {segment.sym_name.data} holds no instructions", hint="run the stage npu-alloc first"
+        )
     return [op for op in block.ops if isinstance(op, InstructionOp)]
 
 
@@ -118,9 +120,7 @@ def _record(region: Region) -> Callable[[SSAValue, int], TensorRecord]:
         info = info_of(value)
         quant = info.quant
         scale, zero_point = (quant.scale, quant.zero_point) if quant is not None and quant.per_tensor else (None, 0)
-        return TensorRecord(
-            value_name(value), info.dtype, info.static_shape, scale, zero_point, int(region), offset
-        )
+        return TensorRecord(value_name(value), info.dtype, info.static_shape, scale, zero_point, int(region), offset)
 
     return record
 

@@ -119,7 +119,9 @@ class _Reader:
             offset += -(-size // REGION_ALIGNMENT) * REGION_ALIGNMENT
         last = block.last_op
         if not isinstance(last, YieldOp):
-            raise CompileError(f"{segment.sym_name.data} does not hold tensor operations", op=last.name if last else None)
+            raise CompileError(
+                f"{segment.sym_name.data} does not hold tensor operations", op=last.name if last else None
+            )
         self._read_outputs(last)
         for op in block.ops:
             if not isinstance(op, npu.ReshapeOp | npu.ConstantOp | YieldOp):

@@ -18,9 +18,7 @@ def lower_pool(site: Site) -> None:
     kernel = (site.node.options["filter_height"], site.node.options["filter_width"])
     stride, _, pads = window_of(site, kernel)
     site.finish(
-        npu.PoolOp(
-            kind, site.operand(0), site.result_type, kernel=kernel, stride=stride, pads=pads, clamp=site.clamp()
-        )
+        npu.PoolOp(kind, site.operand(0), site.result_type, kernel=kernel, stride=stride, pads=pads, clamp=site.clamp())
     )
 
 

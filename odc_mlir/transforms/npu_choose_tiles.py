@@ -69,7 +69,9 @@ def tiling_of(op: Operation) -> WindowTiling:
     """The tiling that the attribute of ``op`` holds; raises CompileError where it is missing or malformed."""
     attribute = op.attributes.get(TILING)
     if not isinstance(attribute, TilingAttr):
-        raise CompileError("the operation has no tiling", op=op.name, tensor=op_name(op), hint="run npu-choose-tiles first")
+        raise CompileError(
+            "the operation has no tiling", op=op.name, tensor=op_name(op), hint="run npu-choose-tiles first"
+        )
     values = dict(attribute.data)
     if unknown := sorted(values.keys() - _FIELDS.keys()):
         raise CompileError(f"a tiling has no field {unknown[0]!r}", op=op.name, tensor=op_name(op))

@@ -62,7 +62,10 @@ def _extent(size: int, count1: int, stride1: int, count2: int, stride2: int) -> 
 def _load(c: Command) -> Accesses:
     get = c.values.get
     size, count1, count2 = get("size0", 0), get("size1", 0), get("size2", 0)
-    runs, groups = count1 + get("pad_before1", 0) + get("pad_after1", 0), count2 + get("pad_before2", 0) + get("pad_after2", 0)
+    runs, groups = (
+        count1 + get("pad_before1", 0) + get("pad_after1", 0),
+        count2 + get("pad_before2", 0) + get("pad_after2", 0),
+    )
     source = _extent(size, count1, get("memory_stride1", 0), count2, get("memory_stride2", 0))
     target = _extent(size, runs, get("tile_stride1", 0), groups, get("tile_stride2", 0))
     return [_span(c.places["source"], source)], [_span(c.places["target"], target)]

@@ -20,7 +20,9 @@ class Region2D(NamedTuple):
     channels: int
 
 
-def load_region(layer: int, source: Tensor, window: Window, image: int, region: Region2D, target: Place, zero: int) -> Command:
+def load_region(
+    layer: int, source: Tensor, window: Window, image: int, region: Region2D, target: Place, zero: int
+) -> Command:
     """Load part of an image, padded with ``zero`` outside it; dense in the tile buffer."""
     rows = clip(region.row, region.rows, window.in_height)
     cols = clip(region.col, region.cols, window.in_width)
@@ -49,7 +51,9 @@ def load_region(layer: int, source: Tensor, window: Window, image: int, region: 
     )
 
 
-def store_tile(layer: int, result: Tensor, window: Window, tile: Tile, channel: int, channels: int, source: Place) -> Command:
+def store_tile(
+    layer: int, result: Tensor, window: Window, tile: Tile, channel: int, channels: int, source: Place
+) -> Command:
     """Store result channels ``[channel, channel + channels)`` of a tile that is dense in the tile buffer."""
     row_bytes = window.out_width * window.out_channels
     pixel = (tile.image * window.out_height + tile.y) * window.out_width + tile.x

@@ -45,7 +45,9 @@ def _verify_buffers(commands: Sequence[Command], sizes: dict[Space, int]) -> Non
     intervals: list[Interval] = live_intervals(commands)
     if (clash := overlapping(intervals)) is not None:
         first, second = clash
-        raise CompileError(f"buffers {first.buffer.name!r} and {second.buffer.name!r} share bytes while both are in use")
+        raise CompileError(
+            f"buffers {first.buffer.name!r} and {second.buffer.name!r} share bytes while both are in use"
+        )
 
 
 def _verify_bounds(commands: Sequence[Command]) -> None:

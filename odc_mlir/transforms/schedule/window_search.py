@@ -164,7 +164,9 @@ class _Search:
         for row in self._axis(tiling.rows, vertical=True, ring=tiling.ring):
             for col in self._axis(tiling.cols, vertical=False, ring=False):
                 count = window.batch * row.count * col.count
-                load = transfer_bytes(Runs(channels, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst)
+                load = transfer_bytes(
+                    Runs(channels, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
+                )
                 row_bytes = window.out_width * window.out_channels
                 store = transfer_bytes(Runs(tiling.group, col.size, window.out_channels, row.size, row_bytes), burst)
                 total.tiles += count
@@ -193,7 +195,9 @@ class _Search:
         weights, weight_loads = self._weights(tiling, traffic.tiles, steps)
         load, store, moved_weights = traffic.load_bytes / width, traffic.store_bytes / width, weights / width
         moved = load + store + moved_weights
-        transfers = jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) + stores + weight_loads
+        transfers = (
+            jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) + stores + weight_loads
+        )
         dma = (moved + transfers * latency) / target.dma.descriptors_in_flight
         edge = traffic.first_load_bytes / width + store / stores
         tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
@@ -207,7 +211,9 @@ class _Search:
             serial += moved_weights + groups * 2 * latency
         cycles = max(cycles, serial) + 2 * latency + jobs * STEP_OVERHEAD_CYCLES
         program = TILE_INSTRUCTION_BYTES * min(jobs, ROLLED_TILES)
-        program += BLOCK_INSTRUCTION_BYTES * max(0, steps - (groups if by_groups else 1)) * min(traffic.tiles, ROLLED_TILES)
+        program += (
+            BLOCK_INSTRUCTION_BYTES * max(0, steps - (groups if by_groups else 1)) * min(traffic.tiles, ROLLED_TILES)
+        )
         return cycles, program
 
     def _weights(self, tiling: WindowTiling, tiles: int, steps: int) -> tuple[float, int]:
@@ -247,9 +253,7 @@ def _plane_cycles(window: Window, target: Target, rows: int, cols: int, channels
     return cost.depthwise_cycles(target, plane)
 
 
-def _array_cycles(
-    window: Window, target: Target, shape: int, pixels: int, kind: tuple[int, int, bool, bool]
-) -> float:
+def _array_cycles(window: Window, target: Target, shape: int, pixels: int, kind: tuple[int, int, bool, bool]) -> float:
     channels, k_count, is_first, is_last = kind
     joined = k_count == window.in_channels and window.dilation_x == 1
     run = (window.kernel_width if joined else 1) * k_count

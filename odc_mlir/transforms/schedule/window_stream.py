@@ -21,7 +21,9 @@ from odc_mlir.transforms.schedule.window_tiling import Step, WindowTiling, footp
 class _Weights:
     """Weight and parameter loads of a convolution."""
 
-    def __init__(self, layer: ConvLayer, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool) -> None:
+    def __init__(
+        self, layer: ConvLayer, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
+    ) -> None:
         size = footprint(layer.window, tiling)
         self.layer, self.tiling, self.pool = layer, tiling, pool
         self.columns = target.array.shapes[tiling.shape][1]
@@ -59,7 +61,13 @@ class _Weights:
     def _load(self, step: Step, target: Place) -> Command:
         data = self.pool.get("weights", packed_weights(self.layer, step, self.columns))
         return command(
-            "wload", self.layer.index, source=(data, 0), target=target, coded_bytes=data.size, bytes=data.size, coding="raw"
+            "wload",
+            self.layer.index,
+            source=(data, 0),
+            target=target,
+            coded_bytes=data.size,
+            bytes=data.size,
+            coding="raw",
         )
 
     def params_for(self, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:

@@ -148,9 +148,7 @@ def test_missing_segment(files: PackageFiles, tmp_path: Path) -> None:
 def test_plan_of_another_model(files: PackageFiles, tmp_path: Path) -> None:
     manifest = dataclasses.replace(files.manifest, models=("other.circle",))
     changed = {**files.members, "other.circle": b"x", MANIFEST_PATH: manifest.to_json()}
-    with pytest.raises(
-        PackageError, match=r"the plan is for 'model\.circle', .* model is 'other\.circle'"
-    ):
+    with pytest.raises(PackageError, match=r"the plan is for 'model\.circle', .* model is 'other\.circle'"):
         read_package(_zip(tmp_path / "p.zip", changed))
 
 
