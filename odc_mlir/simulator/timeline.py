@@ -42,13 +42,16 @@ class Timeline:
 
     def advance(self) -> bool:
         """Go to the next instant at which something happens, and let it happen; False when nothing ever will."""
-        until_phase = self.now + self.shares.next_finish()
-        instant = min(until_phase, self._timers[0][0]) if self._timers else until_phase
+        # Cycles are kept apart from the instant: late in a long run a short phase may not move the clock at all.
+        cycles = self.shares.next_finish()
+        if self._timers:
+            cycles = min(cycles, self._timers[0][0] - self.now)
+        instant = self.now + cycles
         if instant == float("inf"):
             return False
         if self.segments is not None and instant > self.now:
             self.segments.append((self.now, instant, self.shares.usage()))
-        done = self.shares.advance(instant - self.now)
+        done = self.shares.advance(cycles)
         self.now = instant
         for phase in done:
             self._actions.pop(id(phase))(phase.owner)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from odc_mlir import targets
 from odc_mlir.simulator.resources import FINISHED, Phase, Resource, Shares, fair_level, widths
+from odc_mlir.simulator.timeline import Timeline
 
 WIDTHS = widths(targets.load("npu-256"))
 
@@ -107,3 +108,14 @@ def test_nobody_is_slow_without_a_full_resource(phases: list[Phase]) -> None:
 
 def test_done_means_nothing_noticeable_is_left() -> None:
     assert FINISHED < 1e-6
+
+
+def test_time_goes_on_late_in_a_long_run() -> None:
+    """A phase too short to move a clock that has run for long still ends."""
+    timeline = Timeline(Shares(WIDTHS))
+    timeline.now = 1e15
+    ended: list[object] = []
+    timeline.run(Phase("short", 0.01, [0.0] * len(Resource), WIDTHS), ended.append)
+    assert timeline.advance()
+    assert ended == ["short"]
+    assert not timeline.advance()
