@@ -6,8 +6,8 @@ operators of one segment follow each other and the file can be run by any Circle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -45,6 +45,9 @@ from odc_mlir.support.locations import value_name
 
 STAGE = "export"
 
+NO_ITEMS = ArrayAttr[Attribute]([])
+Item = TypeVar("Item", bound=Attribute)
+
 OperatorIndices = dict[Operation, tuple[int, int]]
 """Where each operation of the module is in the file: (subgraph, operator)."""
 
@@ -61,8 +64,9 @@ def export_with_operators(module: ModuleOp) -> tuple[Model, OperatorIndices]:
     """The records of a module, and where each of its operators (inside segments too) is in them."""
     with typed_errors(STAGE):
         unknown = module.attributes.get("circle.unknown")
-        if isinstance(unknown, ArrayAttr):
-            raise UnsupportedError(f"the model is of a newer schema: {', '.join(item.data for item in unknown)}")
+        if unknown is not None:
+            what = _items(unknown, "circle.unknown", StringAttr)
+            raise UnsupportedError(f"the model is of a newer schema: {', '.join(item.data for item in what)}")
         return _Exporter(module).model()
 
 
@@ -116,34 +120,56 @@ class _Exporter:
             description=description.data if isinstance(description, StringAttr) else None,
             subgraphs=subgraphs,
             metadata=[
-                (entry["name"].data, self.buffer(entry["data"].data)) for entry in self._entries("circle.metadata")
+                (_field(entry, "name", StringAttr).data, self.buffer(_field(entry, "data", BlobAttr).data))
+                for entry in self._list("circle.metadata", DictionaryAttr)
             ],
-            metadata_buffer=tuple(self.buffer(blob.data) for blob in self._list("circle.metadata_buffer")),
-            signatures=[self._signature(entry, subgraphs) for entry in self._entries("circle.signatures")],
+            metadata_buffer=tuple(self.buffer(blob.data) for blob in self._list("circle.metadata_buffer", BlobAttr)),
+            signatures=[self._signature(entry, subgraphs) for entry in self._list("circle.signatures", DictionaryAttr)],
         )
         model.buffers = self.buffers
         return model, self.operators
 
-    def _list(self, name: str) -> Iterable[Any]:
-        attribute = self.module.attributes.get(name)
-        return attribute if isinstance(attribute, ArrayAttr) else ()
+    def _list(self, name: str, kind: type[Item]) -> list[Item]:
+        """The entries of a module attribute, empty where it is absent."""
+        return _items(self.module.attributes.get(name, NO_ITEMS), name, kind)
 
-    def _entries(self, name: str) -> Iterable[Mapping[str, Any]]:
-        for entry in self._list(name):
-            if not isinstance(entry, DictionaryAttr):
-                raise ModelError(f"{name} must hold dictionaries, found {entry}")
-            yield entry.data
-
-    def _signature(self, entry: Mapping[str, Any], subgraphs: Sequence[SubGraph]) -> Signature:
-        reference: SymbolRefAttr = entry["subgraph"]
-        index = self.symbol(reference.root_reference.data)
+    def _signature(self, entry: DictionaryAttr, subgraphs: Sequence[SubGraph]) -> Signature:
+        index = self.symbol(_field(entry, "subgraph", SymbolRefAttr).root_reference.data)
         graph = subgraphs[index]
         return Signature(
-            entry["key"].data,
+            _field(entry, "key", StringAttr).data,
             index,
-            {name.data: graph.inputs[position.value.data] for name, position in entry["inputs"]},
-            {name.data: graph.outputs[position.value.data] for name, position in entry["outputs"]},
+            _named(entry, "inputs", graph.inputs),
+            _named(entry, "outputs", graph.outputs),
         )
+
+
+def _items(attribute: Attribute, name: str, kind: type[Item]) -> list[Item]:
+    if not isinstance(attribute, ArrayAttr):
+        raise ModelError(f"{name} must be an array, found {attribute}")
+    found = [item for item in attribute if isinstance(item, kind)]
+    if len(found) != len(attribute):
+        raise ModelError(f"every entry of {name} must be a {kind.name}, found {attribute}")
+    return found
+
+
+def _field(entry: DictionaryAttr, key: str, kind: type[Item]) -> Item:
+    value = entry.data.get(key)
+    if not isinstance(value, kind):
+        raise ModelError(f"{key} must be a {kind.name}, found {value} in {entry}")
+    return value
+
+
+def _named(entry: DictionaryAttr, key: str, tensors: Sequence[int]) -> dict[str, int]:
+    """Tensors by name, from ``["name", position]`` pairs."""
+    named: dict[str, int] = {}
+    for pair in _items(entry.data.get(key, NO_ITEMS), key, ArrayAttr):
+        match tuple(pair):
+            case (StringAttr() as name, IntegerAttr() as position) if 0 <= position.value.data < len(tensors):
+                named[name.data] = tensors[position.value.data]
+            case _:
+                raise ModelError(f'{key} of a signature hold ["name", position below {len(tensors)}], found {pair}')
+    return named
 
 
 class _SubgraphExporter:
@@ -161,7 +187,8 @@ class _SubgraphExporter:
     def subgraph(self) -> SubGraph:
         function = self.function
         variables = function.attributes.get("circle.variable_inputs")
-        variable = {p.value.data for p in variables} if isinstance(variables, ArrayAttr) else set()
+        positions = _items(variables or NO_ITEMS, "circle.variable_inputs", IntegerAttr)
+        variable = {position.value.data for position in positions}
         for position, argument in enumerate(function.args):
             self._tensor(argument, is_variable=position in variable)
         outputs = self._block(function.body.block)
@@ -177,7 +204,7 @@ class _SubgraphExporter:
         """Write the operations of a block; returns the tensors that its terminator names."""
         for op in block.ops:
             if isinstance(op, ReturnOp | YieldOp):
-                return tuple(self.indices[operand] for operand in op.operands)
+                return tuple(self._index(operand) for operand in op.operands)
             self._operation(op)
         raise ModelError(f"@{self.function.sym_name.data} has no terminator")
 
@@ -196,7 +223,7 @@ class _SubgraphExporter:
         elif isinstance(op, SegmentOp):
             block = op.circle_block
             for argument, operand in zip(block.args, op.operands, strict=True):
-                self.indices[argument] = self.indices[operand]
+                self.indices[argument] = self._index(operand)
             for result, index in zip(op.results, self._block(block), strict=True):
                 self.indices[result] = index
         else:
@@ -204,7 +231,7 @@ class _SubgraphExporter:
             raise ModelError(f"{name} is no operation of a Circle model")
 
     def _operator(self, op: CircleOp) -> None:
-        inputs = tuple(self.indices[operand] for operand in op.operands)
+        inputs = tuple(self._index(operand) for operand in op.operands)
         outputs = tuple(self._tensor(result) for result in op.results)
         self.exporter.operators[op] = (self.index, len(self.operators))
         options = {name: self._option(op, name) for name in op.properties if name not in RECORD_NAMES}
@@ -232,6 +259,11 @@ class _SubgraphExporter:
         if isinstance(option, ListOption) and isinstance(option.element, SymbolOption):
             return tuple(self.exporter.symbol(symbol) for symbol in value)
         return value
+
+    def _index(self, value: SSAValue) -> int:
+        if value not in self.indices:
+            raise ModelError("this tensor is used before it is computed", tensor=value_name(value))
+        return self.indices[value]
 
     def _tensor(self, value: SSAValue, **fields: Any) -> int:
         self.indices[value] = index = self._add(value_name(value), value.type, **fields)

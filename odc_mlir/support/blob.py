@@ -8,6 +8,7 @@ given later in the same file); such a blob is unresolved and says so when its by
 from __future__ import annotations
 
 import hashlib
+
 from odc_mlir.errors import ModelError
 
 

@@ -25,9 +25,10 @@ from typing import IO, Any, Literal
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 from xdsl.ir import Attribute, BlockArgument, Operation, TypeAttribute
-from xdsl.parser import Parser
+from xdsl.parser import Parser, ParserState
 from xdsl.printer import Printer
-from xdsl.utils.mlir_lexer import MLIRTokenKind, StringLiteral
+from xdsl.utils.lexer import Input
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind, StringLiteral
 
 from odc_mlir.errors import ModelError
 from odc_mlir.support.blob import Blob, BlobPool
@@ -124,6 +125,12 @@ def _escape(character: str) -> str:
 _TENSOR = re.compile(r'tensor<[^<>"]*(?:<[^<>"]*(?:<[^<>"]*>[^<>"]*)*>[^<>"]*)*>')
 
 
+class _Lexer(MLIRLexer):
+    """xDSL's lexer without its exponential search for the end of a string that has none."""
+
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+
+
 class OdcParser(Parser):
     """xDSL's parser that also reads constants' bytes back and accepts any Unicode text in strings.
 
@@ -131,7 +138,8 @@ class OdcParser(Parser):
     """
 
     def __init__(self, ctx: Context, input: str, name: str = "<unknown>") -> None:
-        super().__init__(ctx, input, name)
+        super().__init__(ctx, "", name)
+        self._parser_state = ParserState(_Lexer(Input(input, name)))
         self.blobs = BlobPool()
         self._types: dict[str, TypeAttribute] = {}
 
@@ -196,8 +204,15 @@ def parse_module(ctx: Context, text: str, name: str = "<text>") -> ModuleOp:
 
     Constants whose bytes the text leaves out stay unresolved. Raises ModelError with file, line and column.
     """
-    with typed_errors():
-        return OdcParser(ctx, text, name).parse_module()
+    try:
+        with typed_errors():
+            return OdcParser(ctx, text, name).parse_module()
+    except UnicodeDecodeError as error:
+        raise ModelError("a string's escapes are not UTF-8", location=name) from error
+    except ValueError as error:  # how xDSL reports some malformed names
+        raise ModelError(f"this text cannot be read: {error.args[0] if error.args else error}", location=name) from error
+    except RecursionError as error:
+        raise ModelError("this text is nested too deeply", location=name) from error
 
 
 def write_module(

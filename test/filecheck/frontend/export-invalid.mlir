@@ -36,3 +36,48 @@ builtin.module attributes {circle.signatures = [{key = "k", subgraph = @nowhere,
     func.return
   }
 }
+
+// -----
+
+func.func @main(%x: tensor<8xf32>) {
+  // CHECK: this tensor is used before it is computed (stage export, tensor 'late')
+  %y = circle.relu(%z) : (tensor<8xf32>) -> tensor<8xf32>
+  %z = circle.relu(%x) : (tensor<8xf32>) -> tensor<8xf32> loc("late")
+  func.return
+}
+
+// -----
+
+// CHECK: key must be a string, found None in {subgraph = @main} (stage export)
+builtin.module attributes {circle.signatures = [{subgraph = @main}]} {
+  func.func @main() {
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: every entry of circle.metadata must be a dictionary, found [1 : i64] (stage export)
+builtin.module attributes {circle.metadata = [1]} {
+  func.func @main() {
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: circle.signatures must be an array, found 1 : i64 (stage export)
+builtin.module attributes {circle.signatures = 1} {
+  func.func @main() {
+    func.return
+  }
+}
+
+// -----
+
+// CHECK: inputs of a signature hold ["name", position below 0], found ["x", 0 : i32] (stage export)
+builtin.module attributes {circle.signatures = [{key = "k", subgraph = @main, inputs = [["x", 0 : i32]], outputs = []}]} {
+  func.func @main() {
+    func.return
+  }
+}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import re
 
 import pytest
 from hypothesis import given
@@ -14,8 +16,9 @@ from xdsl.printer import Printer
 
 from odc_mlir.dialects.circle import BlobAttr
 from odc_mlir.dialects.circle_types import tensor_type
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, OdcError
 from odc_mlir.ops.spec import QuantParams
+from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import name_loc, op_name
 from odc_mlir.support.text import module_text, parse_module, write_module
 from odc_mlir.universe import make_context
@@ -113,6 +116,61 @@ def test_what_does_not_parse_says_where(text: str, message: str) -> None:
         parse_module(make_context(), "\n\n" + text, "file.mlir")
     assert caught.value.location is not None
     assert caught.value.location.startswith("file.mlir:3:")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"test.op"() {a = "' + "x" * 100_000, "end of file reached before closing string"),
+        ('"test.op"() {a = @"\\99"} : () -> ()', "escapes are not UTF-8"),
+        ('"test.op"() : () -> ' + "tensor<1x" * 5_000, "nested too deeply"),
+        ('"test.op"() ({\n^1:\n"test.termop"() : () -> ()\n}) : () -> ()', "cannot be read: Invalid Block name"),
+    ],
+    ids=["unterminated", "escape", "depth", "block"],
+)
+def test_hostile_text_is_an_error_at_once(text: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        parse_module(make_context(), text)
+
+
+SAMPLE = """
+func.func @main(%x: tensor<1x8x!quant.uniform<i8:f32, 0.5:-3>> loc("x")) -> tensor<*xf32> {
+  %c = circle.const [1, -2] : tensor<2xi32>
+  %d = circle.const #circle.blob<"0x01ff"> : tensor<2xi8>
+  %y = circle.custom(%x, %c) {custom_code = "a", intermediates = [#circle.tensor<"m", tensor<4xi8>>, none]} :
+    (tensor<1x8x!quant.uniform<i8:f32, 0.5:-3>>, tensor<2xi32>) -> tensor<*xf32>
+  func.return %y : tensor<*xf32>
+}
+{-# external_resources: { odc: { k: "0x1000000000", l: true } } #-}
+"""
+WORDS = re.findall(r"[\w.]+|\s+|.", SAMPLE)
+STRANGE = (
+    "",
+    "-1",
+    "99999999999999999999",
+    "none",
+    '"x"',
+    "tensor<4xf32>",
+    "%x",
+    "@main",
+    "?",
+    "*",
+    "nan",
+    "]",
+    ">",
+    "\\",
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(WORDS) - 1), st.sampled_from([*STRANGE, *WORDS])), max_size=3))
+def test_damaged_text_is_read_or_refused(changes: list[tuple[int, str]]) -> None:
+    words = list(WORDS)
+    for place, word in changes:
+        words[place] = word
+    with contextlib.suppress(OdcError), typed_errors():
+        module = parse_module(make_context(), "".join(words))
+        module.verify()
+        module_text(module)
 
 
 def test_the_type_cache_tells_types_apart() -> None:
