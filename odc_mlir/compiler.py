@@ -180,17 +180,15 @@ def schedule_segments(context: Context, module: ModuleOp, *, strict: bool) -> Co
 
 
 def _schedule(context: Context, module: ModuleOp) -> Compiled:
-    pipelines.run(context, module, SCHEDULED, after=PARTITIONED)
-    binaries: dict[SegmentOp, bytes] = {}
-    found = segments(module)
     choice = target_of(module)
-    if found and choice is not None:
-        from odc_mlir.emitter import emit_segment
+    if choice is None or not segments(module):
+        return Compiled(module, {})
+    from odc_mlir.emitter import emit_segment
 
-        target = targets.load(choice.target)
-        with typed_errors("package"):
-            binaries = {segment: emit_segment(segment, target, choice.memory) for segment in found}
-    return Compiled(module, binaries)
+    pipelines.run(context, module, SCHEDULED, after=PARTITIONED)
+    target = targets.load(choice.target)
+    with typed_errors("package"):
+        return Compiled(module, {item: emit_segment(item, target, choice.memory) for item in segments(module)})
 
 
 def segments(module: ModuleOp) -> list[SegmentOp]:

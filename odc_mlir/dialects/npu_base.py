@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i32
 from xdsl.dialects.utils import EnumAttribute
-from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SSAValue
+from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SpacedOpaqueSyntaxAttribute, SSAValue
 from xdsl.irdl import EqAttrConstraint, IRDLOperation, irdl_attr_definition, param_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -60,28 +60,28 @@ class CodeType(StrEnum):
 
 
 @irdl_attr_definition
-class ElementwiseKindAttr(EnumAttribute[ElementwiseKind]):
+class ElementwiseKindAttr(EnumAttribute[ElementwiseKind], SpacedOpaqueSyntaxAttribute):
     """What an element-wise operation computes."""
 
     name = "npu.elementwise_kind"
 
 
 @irdl_attr_definition
-class PoolKindAttr(EnumAttribute[PoolKind]):
+class PoolKindAttr(EnumAttribute[PoolKind], SpacedOpaqueSyntaxAttribute):
     """What a window gives."""
 
     name = "npu.pool_kind"
 
 
 @irdl_attr_definition
-class ReduceKindAttr(EnumAttribute[ReduceKind]):
+class ReduceKindAttr(EnumAttribute[ReduceKind], SpacedOpaqueSyntaxAttribute):
     """What the pixels of an image are reduced to."""
 
     name = "npu.reduce_kind"
 
 
 @irdl_attr_definition
-class CodeTypeAttr(EnumAttribute[CodeType]):
+class CodeTypeAttr(EnumAttribute[CodeType], SpacedOpaqueSyntaxAttribute):
     """Type of weight codes."""
 
     name = "npu.code_type"

@@ -1,0 +1,253 @@
+// RUN: odc-opt %s --split-input-file --verify-diagnostics | filecheck %s
+
+// What the verifier refuses, one rule per case.
+
+// Shapes are known.
+func.func @f(%x: tensor<?x4x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.reshape %x : tensor<?x4x!quant.uniform<i8:f32, 0.5>> -> tensor<?x4x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.reshape needs static shapes, tensor<?x4x!quant.uniform<i8:f32, 0.5>> has an unknown dimension
+
+// -----
+
+// Codes have 8 bits.
+func.func @f(%x: tensor<4x!quant.uniform<i16:f32, 0.5>>) {
+  %0 = npu.reshape %x : tensor<4x!quant.uniform<i16:f32, 0.5>> -> tensor<4x!quant.uniform<i16:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.reshape computes with int8 and uint8 codes, not int16
+
+// -----
+
+// A convolution reads images.
+func.func @f(%x: tensor<4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv needs [N, H, W, C] tensors, not rank 3
+
+// -----
+
+// The kernel has two sizes.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv needs 2 values in kernel, not 1
+
+// -----
+
+// Padding has four.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] pads [1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv needs 4 values in pads, not 1
+
+// -----
+
+// Strides are positive.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] stride [0, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: kernel, stride and dilation are at least 1, pads at least 0
+
+// -----
+
+// The result has the size that the window gives.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 2] weights <"0x0101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: the window gives width 3, the result has 4
+
+// -----
+
+// And as many images as the input.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<2x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: input batch 1 and result batch 2 differ
+
+// -----
+
+// Depthwise: each input channel gives as many results.
+func.func @f(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv depthwise %x kernel [1, 1] weights <"0x010101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0, 0, 0] multiplier [1, 1, 1] exponent [0, 0, 0] : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x3x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: 3 result channels for 2 input channels
+
+// -----
+
+// One bias per result channel.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0, 0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv needs 1 values in bias, not 2
+
+// -----
+
+// And as many weights as kernel and channels ask for.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x0101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv needs 1 weights [1, 1, 1, 1], the blob has 2
+
+// -----
+
+// Numbers fit the instruction.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (40000, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: in_zero is 40000, the instruction holds -32768 to 32767
+
+// -----
+
+// Dilations too.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] dilation [256, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: dilation_y is 256, the instruction holds 0 to 255
+
+// -----
+
+// The clamp lies inside the type.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (0, 200) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: clamp [0, 200] is not an interval inside [-128, 127]
+
+// -----
+
+// An addition scales its operands.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.elementwise add %x, %x out_scale <1, 0> clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.elementwise add needs a_scale
+
+// -----
+
+// A maximum does not.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.elementwise max %x, %x out_scale <1, 0> clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.elementwise max takes no out_scale
+
+// -----
+
+// Shapes broadcast to the result.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.elementwise max %x, %x clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.elementwise: shapes [1, 4, 4, 1] and [1, 4, 4, 1] do not broadcast to [1, 4, 4, 2]
+
+// -----
+
+// A pool keeps the type.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.pool max %x kernel [1, 1] clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<u8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.pool keeps the element type,
+
+// -----
+
+// Batch and channels.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.pool max %x kernel [1, 1] clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.pool keeps batch and channels, [1, 4, 4, 1] became [1, 4, 4, 2]
+
+// -----
+
+// Each window of a pool meets the image.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.pool max %x kernel [1, 1] pads [1, 0, 1, 0] clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x6x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.pool: some windows lie wholly in the padding
+
+// -----
+
+// Padding adds to height and width.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.pad %x pads [0, 0, 0, 0] zero 0 : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.pad pads height and width,
+
+// -----
+
+// A reduction leaves one pixel.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.reduce max %x clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.reduce gives [1, 1, 1, 1], not [1, 4, 4, 1]
+
+// -----
+
+// A sum has a scale.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.reduce sum %x clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x1x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.reduce sum needs a scale
+
+// -----
+
+// A maximum has none.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.reduce max %x scale <1, 0> clamp (0, 1) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x1x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.reduce max takes no scale
+
+// -----
+
+// Softmax, tables and scales keep the shape.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.softmax %x scale <1, 0> diff_min 0 : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<4x4x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.softmax keeps the shape, [1, 4, 4, 1] became [4, 4]
+
+// -----
+
+// A table has an entry for every code.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.lut %x table <"0x00"> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.lut needs a table of 256 bytes, not 1
+
+// -----
+
+// A view keeps all elements.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.reshape %x : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<4x5x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.reshape keeps all elements,
+
+// -----
+
+// A constant has a byte for each.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.constant <"0x00"> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.constant needs 16 bytes, the blob has 1

@@ -1,0 +1,39 @@
+// RUN: odc-opt %s | odc-opt | filecheck %s
+// RUN: odc-opt %s --print-op-generic | odc-opt | filecheck %s
+
+// Every operation reads back as it was written, with each optional part present and absent, from both syntaxes.
+func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x4x4x2x!quant.uniform<u8:f32, 0.5>>, %c: tensor<2x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x0102"> i8 zeros (7, 0, 0) clamp (-128, 127) bias [5] multiplier [1073741824] exponent [-3] : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %1 = npu.conv depthwise %u kernel [1, 2] stride [2, 2] dilation [1, 3] pads [0, 1, 0, 2] weights <"0x01020304"> u8 zeros (0, 9, 3) clamp (3, 200) bias [5, -6] multiplier [1, 2] exponent [3, -4] : tensor<1x4x4x2x!quant.uniform<u8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<u8:f32, 0.5>>
+  %2 = npu.elementwise add %x, %c a_zero 7 out_zero -1 shift 20 a_scale <1, 2> b_scale <3, -4> out_scale <5, -6> clamp (-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  %3 = npu.elementwise mul %x, %x a_zero 7 b_zero 7 out_scale <5, -6> clamp (0, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  %4 = npu.elementwise max %x, %x clamp (-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>
+  %5 = npu.pool max %x kernel [2, 2] clamp (-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5:7>>
+  %6 = npu.pool average %x kernel [3, 3] stride [2, 2] pads [1, 1, 0, 0] clamp (7, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:7>>
+  %7 = npu.pad %x pads [1, 2, 3, 4] zero 7 : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x8x10x2x!quant.uniform<i8:f32, 0.5:7>>
+  %8 = npu.reduce sum %x in_zero 7 out_zero -2 scale <9, -9> clamp (-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+  %9 = npu.reduce max %x clamp (-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:7>>
+  %10 = npu.softmax %c scale <1717986944, 23> diff_min -248 : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<i8:f32, 0.00390625:-128>>
+  %11 = npu.lut %c table <"5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5", 256> : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<u8:f32, 0.5>>
+  %12 = npu.scale %c in_zero 1 out_zero 2 scale <3, 4> clamp (0, 255) : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<u8:f32, 0.5>>
+  %13 = npu.scale %c scale <3, 4> clamp (0, 9) : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<i8:f32, 0.5>>
+  %14 = npu.reshape %c : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x!quant.uniform<i8:f32, 0.5>>
+  %15 = npu.constant <"0x0102"> : tensor<2x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: %{{.*}} = npu.conv %{{.*}} kernel [1, 1] weights <"0x0102"> i8 zeros(7, 0, 0) clamp(-128, 127) bias [5] multiplier [1073741824] exponent [-3] : {{.*}} -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.conv depthwise %{{.*}} kernel [1, 2] stride [2, 2] dilation [1, 3] pads [0, 1, 0, 2] weights <"0x01020304"> u8 zeros(0, 9, 3) clamp(3, 200) bias [5, -6] multiplier [1, 2] exponent [3, -4] : {{.*}} -> tensor<1x2x2x2x!quant.uniform<u8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.elementwise add %{{.*}}, %{{.*}} a_zero 7 out_zero -1 shift 20 a_scale <1, 2> b_scale <3, -4> out_scale <5, -6> clamp(-128, 127) : {{.*}} -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.elementwise mul %{{.*}}, %{{.*}} a_zero 7 b_zero 7 out_scale <5, -6> clamp(0, 127) : {{.*}} -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.elementwise max %{{.*}}, %{{.*}} clamp(-128, 127) : {{.*}} -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>
+// CHECK-NEXT: %{{.*}} = npu.pool max %{{.*}} kernel [2, 2] clamp(-128, 127) : {{.*}} -> tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5:7>>
+// CHECK-NEXT: %{{.*}} = npu.pool average %{{.*}} kernel [3, 3] stride [2, 2] pads [1, 1, 0, 0] clamp(7, 127) : {{.*}} -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:7>>
+// CHECK-NEXT: %{{.*}} = npu.pad %{{.*}} pads [1, 2, 3, 4] zero 7 : {{.*}} -> tensor<1x8x10x2x!quant.uniform<i8:f32, 0.5:7>>
+// CHECK-NEXT: %{{.*}} = npu.reduce sum %{{.*}} in_zero 7 out_zero -2 scale <9, -9> clamp(-128, 127) : {{.*}} -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.reduce max %{{.*}} clamp(-128, 127) : {{.*}} -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:7>>
+// CHECK-NEXT: %{{.*}} = npu.softmax %{{.*}} scale <1717986944, 23> diff_min -248 : {{.*}} -> tensor<2x!quant.uniform<i8:f32, 0.00390625:-128>>
+// CHECK-NEXT: %{{.*}} = npu.lut %{{.*}} table <"5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5", 256> : {{.*}} -> tensor<2x!quant.uniform<u8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.scale %{{.*}} in_zero 1 out_zero 2 scale <3, 4> clamp(0, 255) : {{.*}} -> tensor<2x!quant.uniform<u8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.scale %{{.*}} scale <3, 4> clamp(0, 9) : {{.*}} -> tensor<2x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.reshape %{{.*}} : {{.*}} -> tensor<1x2x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.constant <"0x0102"> : tensor<2x!quant.uniform<i8:f32, 0.5>>
