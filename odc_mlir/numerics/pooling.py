@@ -1,4 +1,4 @@
-"""Maximum and average pooling over NHWC tensors. Taps outside the input are left out and not counted."""
+"""Maximum, average and L2 pooling over NHWC tensors. Taps outside the input are left out and not counted."""
 
 from __future__ import annotations
 
@@ -98,6 +98,14 @@ def average_pool(
         means = _divided(sums, counts[:, target])
         result[:, target] = clamp(means, low, high)
     return result
+
+
+def l2_pool(
+    x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
+) -> NDArray[Any]:
+    """Roots of mean squares ``[N, *output, C]`` of float32 ``x [N, H, W, C]``, clamped; ``pads`` are (top, left)."""
+    roots = np.sqrt(average_pool(x * x, window, stride, pads, output, None, None))
+    return np.asarray(clamp(roots, low, high), x.dtype)
 
 
 def _divided(sums: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:

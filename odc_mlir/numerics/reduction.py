@@ -1,4 +1,4 @@
-"""Quantised mean and sum."""
+"""Reductions over axes: quantised mean, sum and product; largest and smallest elements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import Requantizer, quantize_multiplier, wrap32
+from odc_mlir.numerics.fixed import Requantizer, multiply64, quantize_multiplier, wrap32
 
 
 def sum_params(in_scale: float, out_scale: float) -> tuple[int, int]:
@@ -40,3 +40,55 @@ def mean_codes(
     count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
     centred = np.asarray(wrap32(np.asarray(sums - in_zero * count)))
     return Requantizer(multiplier, exponent, out_zero, low, high, dtype)(centred)
+
+
+def product_params(in_scale: float, out_scale: float, count: int) -> tuple[int, int]:
+    """``(multiplier, exponent)`` of one step of a product of ``count`` codes.
+
+    Each step takes its share of the result's scale, so that the running product keeps its size.
+    """
+    share = float(np.float32(out_scale)) ** (1.0 / count)
+    return quantize_multiplier(float(np.float32(in_scale)) / share)
+
+
+def product_codes(
+    x: NDArray[Any],
+    axes: tuple[int, ...],
+    multiplier: int,
+    exponent: int,
+    in_zero: int,
+    out_zero: int,
+    low: int,
+    high: int,
+    dtype: str | np.dtype[Any],
+    *,
+    keep_dims: bool = True,
+) -> NDArray[Any]:
+    """Product of codes over ``axes`` in row-major order, rounded after each step; no axis may be empty."""
+    kept = [i for i in range(x.ndim) if i not in axes]
+    outer = [x.shape[i] for i in kept]
+    rows = x.transpose(*kept, *axes).reshape(*outer, -1).astype(np.int64) - in_zero
+    total = rows[..., 0]
+    for step in range(1, rows.shape[-1]):
+        total = multiply64(total * rows[..., step], multiplier, exponent).astype(np.int64)
+    codes = np.clip(multiply64(total, multiplier, exponent).astype(np.int64) + out_zero, low, high).astype(dtype)
+    return codes.reshape([1 if i in axes else d for i, d in enumerate(x.shape)]) if keep_dims else codes
+
+
+def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims: bool = True) -> NDArray[Any]:
+    """Largest or smallest elements over ``axes``, as TensorFlow Lite's reference kernels find them.
+
+    Over some axes the search starts from the lowest (highest) finite number and only replaces it by something better,
+    so NaN and infinities of the wrong sign never are results; over all axes it starts from the first element.
+    """
+    if x.dtype.kind == "b":
+        return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=keep_dims))
+    limits: Any = np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
+    start = x.dtype.type(limits.min if largest else limits.max)
+    better: Any = np.fmax if largest else np.fmin
+    if len(axes) == x.ndim and x.size:
+        first = x.reshape(-1)[0]
+        found = first if first != first else better.reduce(x, axis=None)
+        return np.full((1,) * x.ndim if keep_dims else (), found, x.dtype)
+    found = better.reduce(x, axis=axes, keepdims=keep_dims, initial=start) if axes else better(x, start)
+    return np.asarray(found, x.dtype)

@@ -9,7 +9,21 @@ from functools import cache
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops.spec import OpSpec
 
-FAMILIES = ("convolution", "elementwise", "pooling", "shape", "activation", "reduction", "quantize", "resize")
+FAMILIES = (
+    "convolution",
+    "elementwise",
+    "pooling",
+    "shape",
+    "activation",
+    "reduction",
+    "quantize",
+    "resize",
+    "layout",
+    "indexing",
+    "filling",
+    "search",
+    "lookup",
+)
 
 
 @cache

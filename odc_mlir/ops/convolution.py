@@ -1,4 +1,4 @@
-"""Convolutions and fully connected layers."""
+"""Convolutions of images and volumes, and fully connected layers."""
 
 from __future__ import annotations
 
@@ -46,6 +46,31 @@ SPECS = (
         f"{_INFER}:verify_transpose_conv",
         max_version=5,
         summary="transposed 2-D convolution: each pixel adds its filter taps to the result",
+    ),
+    OpSpec(
+        "CONV_3D",
+        (Operand("input"), Operand("filter"), Operand("bias", optional=True)),
+        (Operand("output"),),
+        "Conv3DOptions",
+        "odc_mlir.ops.infer.volume:conv_3d",
+        "odc_mlir.runtime.kernels.volume:conv_3d",
+        "odc_mlir.ops.infer.volume:verify_conv_3d",
+        summary="convolution of NDHWC volumes with filters [kd, kh, kw, I, O]",
+    ),
+    OpSpec(
+        "CONV_3D_TRANSPOSE",
+        (
+            Operand("output_shape", dtypes=("int32",)),
+            Operand("filter"),
+            Operand("input"),
+            Operand("bias", optional=True),
+        ),
+        (Operand("output"),),
+        "Conv3DOptions",
+        "odc_mlir.ops.infer.volume:conv_3d_transpose",
+        "odc_mlir.runtime.kernels.volume:conv_3d_transpose",
+        "odc_mlir.ops.infer.volume:verify_conv_3d_transpose",
+        summary="transposed convolution of volumes: each element adds its filter taps [kd, kh, kw, O, I] to the result",
     ),
     OpSpec(
         "FULLY_CONNECTED",

@@ -6,7 +6,7 @@ table entry, and that operators stand in an order in which each operand exists b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odc_mlir import ops
 from odc_mlir.errors import ModelError, UnsupportedError
@@ -59,9 +59,10 @@ def build_graph(model: Model, subgraph: int = 0) -> Graph:
     nodes = tuple(_graph_node(index, operator, tensors) for index, operator in enumerate(record.operators))
     graph = Graph(record.name or f"subgraph {subgraph}", subgraph, tensors, nodes, record.inputs, record.outputs)
     _check_order(graph)
+    computed = {index for item in nodes for index in item.outputs}
     for item in nodes:
-        # Declared result shapes are not compared: files exist whose shapes are stale, and runs infer them anyway.
-        check_node(item.node, result_types=False)
+        # Declared shapes of computed tensors do not count: files exist where they are stale, and runs infer them.
+        check_node(_without_shapes(item, computed), result_types=False)
     return graph
 
 
@@ -69,8 +70,9 @@ def _tensor_info(index: int, tensor: Tensor, data: memoryview | None) -> TensorI
     name = tensor.name or f"tensor {index}"
     if data is not None and tensor.sparsity is not None:
         raise UnsupportedError("sparse constants are not supported yet", tensor=name)
-    # A constant without a shape is a scalar; anything else without one has a shape that only a run can tell.
-    shape = () if data is not None and tensor.shape is None else tensor.effective_shape
+    # A constant without a shape is a scalar, and none has open dimensions, whatever its signature says; anything else
+    # without a shape has one that only a run can tell.
+    shape = (tensor.shape or ()) if data is not None else tensor.effective_shape
     return TensorInfo(
         name=name,
         dtype=tensor.dtype,
@@ -109,6 +111,15 @@ def _graph_node(index: int, operator: Operator, tensors: tuple[TensorInfo, ...])
         intermediates=tuple(info(tensor) for tensor in operator.intermediates),
     )
     return GraphNode(index, node, operator.inputs, operator.outputs)
+
+
+def _without_shapes(item: GraphNode, computed: set[int]) -> Node:
+    """The operator with unknown shapes for operands that are ``computed``."""
+    pairs = zip(item.inputs, item.node.operands, strict=True)
+    operands = tuple(
+        replace(info, shape=None) if info is not None and index in computed else info for index, info in pairs
+    )
+    return replace(item.node, operands=operands)
 
 
 def _check_order(graph: Graph) -> None:

@@ -26,19 +26,15 @@ REFUSED = {
     "FullyConnected_I4_002": "float32 activations with int4 weights",
     "FullyConnected_U8_000": "float32 activations with uint8 weights",
     "Logistic_U8_000": "zero point -128 of 'ifm' is outside uint8's 0 to 255",
-    "Net_ZeroDim_001": "axis 0 is out of range for rank 0",  # a rank that the file leaves open, stored like a scalar's
-    "Reshape_002": "operand 1 (shape) has the shape [1, 2]",
 }
 
 
 # The same for importing.
 NOT_IMPORTED = {
-    "Reshape_002": "operand 1 (shape) has the shape [1, 2]",
     "Add_STR_001": "is string, allowed",
     "CircleFullyConnected_U4_000": "is uint4, allowed",
     "CircleFullyConnected_U4_001": "is uint4, allowed",
     "FullyConnected_I4_001": "is int4, allowed",
-    "Slice_001": "begin [-1, 0, 0] must not be negative",
 }
 
 

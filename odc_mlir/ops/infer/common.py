@@ -81,6 +81,21 @@ def static_ints(node: Node, index: int) -> tuple[int, ...] | None:
     return tuple(int(v) for v in values.ravel())
 
 
+def check_single(node: Node, index: int) -> None:
+    """Raises where operand ``index`` is known not to have exactly one element."""
+    shape = shape_of(node, index)
+    if shape is not None and any(d not in (None, 1) for d in shape):
+        what = f"operand {index} ({node.spec.operand_name(index)})"
+        raise node.error(f"{what} has the shape {shape_text(shape)}; it must have one element")
+
+
+def static_int(node: Node, index: int) -> int | None:
+    """Value of a one-element integer operand when it is constant, None when it is computed."""
+    check_single(node, index)
+    values = static_ints(node, index)
+    return None if values is None else values[0]
+
+
 def vector_length(node: Node, index: int) -> int | None:
     """Number of entries of a list-valued operand, None when unknown; raises where it is not a vector (or scalar)."""
     shape = shape_of(node, index, (0, 1))
@@ -91,7 +106,7 @@ def vector_length(node: Node, index: int) -> int | None:
 
 def unknown_shape(rank: int | None) -> Shape | None:
     """A shape of known rank without known sizes."""
-    return None if rank is None else (None,) * rank
+    return None if rank is None else (None,) * min(rank, MAX_RANK + 1)  # no more are built than are refused
 
 
 def normal_axis(node: Node, axis: int, rank: int) -> int:

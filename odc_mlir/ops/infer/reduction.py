@@ -1,7 +1,116 @@
-"""Checks of reductions; their shapes follow the shared rule."""
+"""Shapes and checks of reductions."""
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import reduce, verified, verify_first_dtype
+from collections.abc import Sequence
+
+from odc_mlir.ops.infer.common import (
+    MAX_CONSTANT_LIST,
+    check_single,
+    normal_axis,
+    option,
+    reduce,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_int,
+    static_ints,
+    unary,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+)
+from odc_mlir.ops.spec import Node, ResultType, Shape
+
+
+def cumsum(node: Node) -> list[ResultType]:
+    """Like operand 0."""
+    x, axis = shape_of(node, 0), static_int(node, 1)
+    if x is not None and axis is not None:
+        normal_axis(node, axis, len(x))
+    return unary(node)
+
+
+def segment_sum(node: Node) -> list[ResultType]:
+    """One slice per segment; their number is one more than the last segment id."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    length = vector_length(node, 1)
+    ids = static_ints(node, 1) if (length or 0) <= MAX_CONSTANT_LIST else None
+    if x is None:
+        return result(node, dtype, None)
+    if not x:
+        raise node.error("the operand is a scalar; its rank must be at least 1")
+    same_dim(node, x[0], length, "size of axis 0 and number of segment ids")
+    return result(node, dtype, (None if ids is None else segment_count(node, ids), *x[1:]))
+
+
+def segment_count(node: Node, ids: Sequence[int]) -> int:
+    """Number of segments; raises unless ids start at 0 and go up by 0 or 1."""
+    for before, after in zip((0, *ids), ids, strict=False):
+        if after - before not in (0, 1) or (ids[0] != 0):
+            raise node.error(f"segment ids go from {before} to {after}; they must start at 0 and go up by 0 or 1")
+    return ids[-1] + 1 if ids else 0
+
+
+def unsorted_segment(node: Node) -> list[ResultType]:
+    """``num_segments`` slices; the segment ids have the shape of the operand's first axes."""
+    x, ids, count, dtype = shape_of(node, 0), shape_of(node, 1), static_int(node, 2), node.operand(0).dtype
+    if x is None or ids is None:
+        return result(node, dtype, None)
+    check_segments(node, x, ids)
+    if count is not None and count < 0:
+        raise node.error(f"num_segments is {count}; it must not be negative")
+    return result(node, dtype, (count, *x[len(ids) :]))
+
+
+def check_segments(node: Node, x: Shape, ids: Shape) -> None:
+    """Raises where segment ids do not have the shape of the operand's first axes."""
+    if len(ids) > len(x) or any(None not in (a, b) and a != b for a, b in zip(x, ids, strict=False)):
+        raise node.error(f"segment ids have the shape {shape_text(ids)}, the operand {shape_text(x)}")
+
+
+def reduce_window(node: Node) -> list[ResultType]:
+    """One element per place of the window."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    check_single(node, 1)
+    window_function(node)
+    window, strides, dilations = (static_ints(node, i) for i in (2, 3, 4))
+    if x is None or window is None or strides is None or dilations is None:
+        return result(node, dtype, unknown_shape(None if x is None else len(x)))
+    return result(node, dtype, windows_shape(node, x, window, strides, dilations))
+
+
+def windows_shape(
+    node: Node, x: Shape, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> Shape:
+    """Places of a window along each axis; raises where it does not fit."""
+    if not len(x) == len(window) == len(strides) == len(dilations):
+        raise node.error(f"window {list(window)}, strides and dilations must have {len(x)} entries each")
+    if min((*window, *strides, *dilations), default=1) < 1:
+        raise node.error(
+            f"window {list(window)}, strides {list(strides)} and dilations {list(dilations)} must be positive"
+        )
+    sizes: list[int | None] = []
+    for size, taps, stride, dilation in zip(x, window, strides, dilations, strict=True):
+        extent = (taps - 1) * dilation + 1
+        if size is not None and extent > size:
+            raise node.error(f"the window {list(window)} does not fit into the operand {shape_text(x)}")
+        sizes.append(None if size is None else (size - extent) // stride + 1)
+    return tuple(sizes)
+
+
+def window_function(node: Node) -> str:
+    """Name of the reduction of a REDUCE_WINDOW; raises for the one that stands for none."""
+    function = str(option(node, "reduce_function"))
+    if function == "unsupported":
+        raise node.error("reduce_function is unsupported; it must name a reduction")
+    return function
+
 
 verify_reduce = verified(verify_first_dtype, reduce)
+verify_cumsum = verified(verify_first_dtype, cumsum)
+verify_segment_sum = verified(verify_first_dtype, segment_sum)
+verify_unsorted_segment = verified(verify_first_dtype, unsorted_segment)
+verify_reduce_window = verified(verify_first_dtype, reduce_window)

@@ -24,19 +24,27 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def reshape(node: Node) -> list[ResultType]:
-    """Operand 0 with the shape in operand 1, or in the option ``new_shape`` when that is left out."""
+    """Operand 0 with the shape in operand 1, or in the option ``new_shape`` when that is left out or no vector."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
-    wanted: tuple[int, ...] | None
-    if node.optional(1) is not None:
-        length = vector_length(node, 1)
+    wanted = written_shape(node)
+    if wanted is None:
         wanted = static_ints(node, 1)
-        if wanted is None:
-            return result(node, dtype, unknown_shape(length))
-    else:
-        wanted = tuple(option(node, "new_shape") or ())
-        if wanted == (0,):  # old files say "scalar" this way
-            wanted = ()
+    if wanted is None:
+        sizes = shape_of(node, 1)
+        known = sizes is not None and None not in sizes
+        return result(node, dtype, unknown_shape(math.prod(d or 0 for d in sizes or ()) if known else None))
     return result(node, dtype, new_shape(node, x, wanted))
+
+
+def written_shape(node: Node) -> tuple[int, ...] | None:
+    """The shape that the option gives, None where operand 1 gives it.
+
+    The option counts where the operand is left out and, if it says anything, where the operand is no vector.
+    """
+    info, written = node.optional(1), tuple(node.options.get("new_shape") or ())
+    if info is not None and (info.shape is None or len(info.shape) == 1 or not written):
+        return None
+    return () if written == (0,) else written  # old files say "scalar" this way
 
 
 def new_shape(node: Node, x: Shape | None, wanted: Sequence[int]) -> Shape:
@@ -128,7 +136,7 @@ def slice_(node: Node) -> list[ResultType]:
     begin, size = static_ints(node, 1), static_ints(node, 2)
     if x is None:
         return result(node, dtype, unknown_shape(next((n for n in lengths if n is not None), None)))
-    if begin is None or size is None:
+    if begin is None or size is None or min(begin, default=0) < 0:  # refused when it runs, but files exist
         known = [None if d == -1 else d for d in size] if size is not None and len(size) == len(x) else [None] * len(x)
         if any(d is not None and d < 0 for d in known):
             raise node.error(f"size is {size}; entries must not be below -1")

@@ -102,6 +102,41 @@ def ints(array: Array) -> tuple[int, ...]:
     return tuple(int(v) for v in np.asarray(array).ravel())
 
 
+def quantised_zero(node: Node, info: TensorInfo) -> int:
+    """The code of real zero: what padding is filled with."""
+    return scale_of(node, info)[1] if info.quant is not None and info.info.is_integer else 0
+
+
+def single(node: Node, array: Array, what: str) -> Array:
+    """The one element of an operand, of rank 0; an operand with another number of elements is refused."""
+    if array.size != 1:
+        raise input_error(node, f"{what} has the shape {list(array.shape)}; it must have one element")
+    return array.reshape(())
+
+
+def check_index(node: Node, indices: Array, size: int, what: str) -> None:
+    """Raises InputError unless every index is in ``[0, size)``."""
+    if not indices.size:
+        return
+    least, most = int(indices.min()), int(indices.max())
+    if least < 0 or most >= size:
+        wrong = least if least < 0 else most
+        raise input_error(node, f"{what} {wrong} is out of range; allowed are 0 to {size - 1}")
+
+
+def require_same_quant(node: Node, *infos: TensorInfo) -> None:
+    """Raises ModelError unless codes of these tensors mean the same reals: equal scales and zero points."""
+    first = infos[0]
+    for other in infos[1:]:
+        if first.quant is None or other.quant is None or not first.info.is_integer:
+            continue
+        if (first.quant.scales, first.quant.zero_points) != (other.quant.scales, other.quant.zero_points):
+            raise node.error(
+                f"{first.name!r} and {other.name!r} have different scales or zero points; they must be equal",
+                hint="requantise one of them before this operator",
+            )
+
+
 def by_dtype(node: Node, info: TensorInfo, table: dict[str, Any]) -> Any:
     """The entry for an element type; raises UnsupportedError for one that is not there."""
     try:

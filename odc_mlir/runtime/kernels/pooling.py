@@ -1,11 +1,11 @@
-"""Pooling: AVERAGE_POOL_2D, MAX_POOL_2D."""
+"""Pooling: AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from odc_mlir.numerics.fixed import activation_bounds
-from odc_mlir.numerics.pooling import average_pool, max_pool
+from odc_mlir.numerics.pooling import average_pool, l2_pool, max_pool
 from odc_mlir.ops.infer.geometry import axis_window, window_options
 from odc_mlir.ops.infer.pooling import pool_window
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -46,3 +46,10 @@ def average_pool_2d(node: Node) -> Execute:
 def max_pool_2d(node: Node) -> Execute:
     """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
     return _pool(node, max_pool)
+
+
+def l2_pool_2d(node: Node) -> Execute:
+    """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
+    if node.operand(0).dtype != "float32":
+        raise unsupported(node, f"element type {node.operand(0).dtype} is not supported; float32 is")
+    return _pool(node, l2_pool)

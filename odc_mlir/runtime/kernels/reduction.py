@@ -1,19 +1,38 @@
-"""Reductions: MEAN."""
+"""Reductions over axes, and running sums along one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from odc_mlir.numerics.fixed import code_range
-from odc_mlir.numerics.reduction import mean_codes, mean_params
+from odc_mlir.numerics.reduction import (
+    extreme,
+    mean_codes,
+    mean_params,
+    product_codes,
+    product_params,
+    sum_params,
+)
 from odc_mlir.ops.infer.common import normal_axis, option
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import fetch, input_error, ints, scale_of
+from odc_mlir.runtime.kernels.common import (
+    by_dtype,
+    fetch,
+    input_error,
+    ints,
+    require_same_quant,
+    scale_of,
+    single,
+    unsupported,
+)
 
 _PLAIN = ("int32", "int64")
+_CODES = ("int8", "uint8", "int16")
+
+Compute = Callable[[Array, tuple[int, ...], bool], Array]
 
 
 def axes_of(node: Node, values: Array, rank: int) -> tuple[int, ...]:
@@ -45,5 +64,107 @@ def mean(node: Node) -> Execute:
         q, e = mean_params(scale, out_scale, count)
         low, high = code_range(dtype)
         return [mean_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)]
+
+    return execute
+
+
+def _over_axes(node: Node, compute: Compute) -> Execute:
+    """The kernel of ``compute(x, axes, keep_dims)``."""
+    keep, x_of, axes_from = bool(option(node, "keep_dims")), fetch(node, 0), fetch(node, 1)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        return [np.asarray(compute(x, axes_of(node, axes_from(operands), x.ndim), keep))]
+
+    return execute
+
+
+def _codes_of_nothing(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+    """Zero codes, whatever the zero point: what TensorFlow Lite gives for codes without elements."""
+    return np.zeros([1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes], x.dtype)
+
+
+def reduce_sum(node: Node) -> Execute:
+    """Sum of operand 0 over the axes in operand 1; integers wrap around."""
+    info, out = node.operand(0), node.results[0]
+    dtype = info.info.numpy
+    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES)))
+    if info.dtype not in _CODES:
+        return _over_axes(node, lambda x, axes, keep: x.sum(axis=axes, keepdims=keep, dtype=dtype))
+    (scale, zero), (out_scale, out_zero) = scale_of(node, info), scale_of(node, out)
+    (q, e), (low, high) = sum_params(scale, out_scale), code_range(dtype)
+
+    def compute(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+        if not x.size:
+            return _codes_of_nothing(x, axes, keep)
+        return mean_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)
+
+    return _over_axes(node, compute)
+
+
+def reduce_prod(node: Node) -> Execute:
+    """Product of operand 0 over the axes in operand 1; integers without a scale wrap around."""
+    info, out = node.operand(0), node.results[0]
+    dtype = info.info.numpy
+    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES)))
+    if info.quant is None or info.dtype not in _CODES:
+        return _over_axes(node, lambda x, axes, keep: x.prod(axis=axes, keepdims=keep, dtype=dtype))
+    if info.dtype not in ("int8", "int16"):
+        raise unsupported(node, f"a product of quantised {info.dtype} is not supported; int8 and int16 are")
+    (scale, zero), (out_scale, out_zero) = scale_of(node, info), scale_of(node, out)
+    low, high = code_range(dtype)
+
+    def compute(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+        if not x.size:
+            return _codes_of_nothing(x, axes, keep)
+        q, e = product_params(scale, out_scale, math.prod(x.shape[a] for a in axes))
+        return product_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)
+
+    return _over_axes(node, compute)
+
+
+def _extreme(node: Node, *, largest: bool) -> Execute:
+    info = node.operand(0)
+    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES, "bool")))
+    require_same_quant(node, info, node.results[0])
+    return _over_axes(node, lambda x, axes, keep: extreme(x, axes, largest=largest, keep_dims=keep))
+
+
+def reduce_max(node: Node) -> Execute:
+    """Largest element of operand 0 over the axes in operand 1."""
+    return _extreme(node, largest=True)
+
+
+def reduce_min(node: Node) -> Execute:
+    """Smallest element of operand 0 over the axes in operand 1."""
+    return _extreme(node, largest=False)
+
+
+def reduce_any(node: Node) -> Execute:
+    """Whether any element of operand 0 over the axes in operand 1 is true."""
+    return _over_axes(node, lambda x, axes, keep: np.asarray(np.any(x, axis=axes, keepdims=keep)))
+
+
+def reduce_all(node: Node) -> Execute:
+    """Whether all elements of operand 0 over the axes in operand 1 are true."""
+    return _over_axes(node, lambda x, axes, keep: np.asarray(np.all(x, axis=axes, keepdims=keep)))
+
+
+def cumsum(node: Node) -> Execute:
+    """Running sum along the axis in operand 1; ``exclusive`` leaves each element's own value out."""
+    x_of, axis_of, info = fetch(node, 0), fetch(node, 1), node.operand(0)
+    exclusive, reverse = bool(option(node, "exclusive")), bool(option(node, "reverse"))
+    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN)))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        axis = normal_axis(node, int(single(node, axis_of(operands), "the axis")), x.ndim)
+        rows = np.moveaxis(x, axis, -1)
+        rows = rows[..., ::-1] if reverse else rows
+        if exclusive:
+            rows = np.concatenate([np.zeros_like(rows[..., :1]), rows[..., :-1]], axis=-1)
+        sums = np.cumsum(rows, axis=-1, dtype=x.dtype)
+        sums = sums[..., ::-1] if reverse else sums
+        return [np.asarray(np.moveaxis(sums, -1, axis), order="C")]
 
     return execute

@@ -8,7 +8,7 @@ import numpy as np
 
 from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.ops.infer.common import check_elements, normal_axis, option
-from odc_mlir.ops.infer.shape import new_shape, permutation, squeezed_axes
+from odc_mlir.ops.infer.shape import new_shape, permutation, squeezed_axes, written_shape
 from odc_mlir.ops.infer.slicing import masks_of, plain_slice, strided_slice
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
@@ -16,6 +16,7 @@ from odc_mlir.runtime.kernels.common import (
     fused_activation,
     input_error,
     ints,
+    quantised_zero,
     real_clamp,
     scale_of,
     unsupported,
@@ -25,12 +26,12 @@ from odc_mlir.runtime.kernels.common import (
 def reshape(node: Node) -> Execute:
     """Operand 0 in the shape of operand 1, or of the option."""
     x_of = fetch(node, 0)
-    shape_from = fetch(node, 1) if node.optional(1) is not None else None
-    written = tuple(option(node, "new_shape") or ()) if shape_from is None else ()
+    written = written_shape(node)
+    shape_from = None if written is not None else fetch(node, 1)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
-        wanted = ints(shape_from(operands)) if shape_from is not None else () if written == (0,) else written
+        wanted = ints(shape_from(operands)) if shape_from is not None else written or ()
         return [x.reshape([d or 0 for d in new_shape(node, x.shape, wanted)])]
 
     return execute
@@ -152,21 +153,25 @@ def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:
 
 def pad(node: Node) -> Execute:
     """Operand 0 with zeros (quantised: zero points) around it."""
-    x_of, pads_of, info = fetch(node, 0), fetch(node, 1), node.results[0]
-    value = scale_of(node, info)[1] if info.quant is not None and info.info.is_integer else 0
+    x_of, pads_of, zero = fetch(node, 0), fetch(node, 1), quantised_zero(node, node.results[0])
+    return lambda operands: [padded(node, x_of(operands), np.asarray(pads_of(operands)), zero)]
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, pads = x_of(operands), np.asarray(pads_of(operands))
-        if pads.shape != (x.ndim, 2) or pads.min(initial=0) < 0:
-            raise input_error(node, f"the paddings {pads.tolist()} must be {x.ndim} pairs that are not negative")
-        pairs = [(int(a), int(b)) for a, b in pads]
-        sizes = [d + a + b for d, (a, b) in zip(x.shape, pairs, strict=True)]
-        check_elements(node, sizes, info.dtype)
-        out = np.full(sizes, value, x.dtype)
-        out[tuple(slice(a, a + d) for d, (a, _) in zip(x.shape, pairs, strict=True))] = x
-        return [out]
 
-    return execute
+def padded(node: Node, x: Array, pads: Array, value: Array | int) -> Array:
+    """``x`` with copies of ``value`` around it; ``pads`` is ``[rank, 2]``: elements before and after each axis."""
+    pairs = pad_pairs(node, x, pads)
+    sizes = [d + a + b for d, (a, b) in zip(x.shape, pairs, strict=True)]
+    check_elements(node, sizes, node.results[0].dtype)
+    out = np.full(sizes, value, x.dtype)
+    out[tuple(slice(a, a + d) for d, (a, _) in zip(x.shape, pairs, strict=True))] = x
+    return out
+
+
+def pad_pairs(node: Node, x: Array, pads: Array) -> list[tuple[int, int]]:
+    """Elements before and after each axis of ``x``; refused unless one pair per axis, none negative."""
+    if pads.shape != (x.ndim, 2) or pads.min(initial=0) < 0:
+        raise input_error(node, f"the paddings {pads.tolist()} must be {x.ndim} pairs that are not negative")
+    return [(int(a), int(b)) for a, b in pads]
 
 
 def transpose(node: Node) -> Execute:

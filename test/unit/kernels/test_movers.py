@@ -91,6 +91,7 @@ def test_operands_computed_at_run_time() -> None:
         ("PAD", [tensor("int32", (3, 2))], [[[0, 0]]], "3 pairs that are not negative"),
         ("PAD", [tensor("int32", (3, 2))], [[[0, 2**30], [0, 2**30], [0, 0]]], "are supported"),
         ("SLICE", [tensor("int32", (3,)), const([1, 1, 1])], [[2, 0, 0]], "reach outside"),
+        ("SLICE", [tensor("int32", (3,)), const([1, 1, 1])], [[-1, 0, 0]], "must not be negative"),
         (
             "STRIDED_SLICE",
             [tensor("int32", (3,)), const([1, 1, 1]), const([1, 1, 1])],

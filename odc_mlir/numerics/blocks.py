@@ -1,0 +1,50 @@
+"""Block formats of weights: 32 neighbours of the last axis share one or two half-precision parameters.
+
+Four-bit values are split by halves: the low nibbles of a block's 16 bytes are its first 16 elements, the high nibbles
+the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_ELEMENTS = 32
+_NIBBLE_BYTES = BLOCK_ELEMENTS // 2
+
+
+def _half(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
+    """The half-precision number at ``offset`` of each block, ``[…, blocks, 1]``."""
+    field = np.ascontiguousarray(raw[..., offset : offset + 2])
+    return field.view("<f2").astype(np.float32)
+
+
+def _nibbles(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
+    """The four-bit values (0 to 15) behind ``offset`` of each block, ``[…, blocks, 32]``."""
+    packed = raw[..., offset : offset + _NIBBLE_BYTES]
+    return np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32)
+
+
+def _bytes(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
+    """The signed bytes behind ``offset`` of each block, ``[…, blocks, 32]``."""
+    return raw[..., offset : offset + BLOCK_ELEMENTS].view(np.int8).astype(np.float32)
+
+
+_DECODERS: dict[str, Callable[[NDArray[Any]], NDArray[np.float32]]] = {
+    "ggml_q4_0": lambda raw: (_nibbles(raw, 2) - np.float32(8)) * _half(raw, 0),
+    "ggml_q4_1": lambda raw: _nibbles(raw, 4) * _half(raw, 0) + _half(raw, 2),
+    "ggml_q8_0": lambda raw: _bytes(raw, 2) * _half(raw, 0),
+    "ggml_q8_1": lambda raw: _bytes(raw, 4) * _half(raw, 0),
+}
+
+
+def decode_blocks(raw: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
+    """Values ``[…, 32 * blocks]`` of raw blocks ``[…, blocks, bytes per block]`` of the element type ``dtype``.
+
+    Raises KeyError for an element type that is no GGML block format.
+    """
+    values = _DECODERS[dtype](raw)
+    return values.reshape(*raw.shape[:-2], raw.shape[-2] * BLOCK_ELEMENTS)

@@ -1,0 +1,118 @@
+"""Non-maximum suppression of boxes, hard and soft, with TensorFlow Lite's order among equal scores.
+
+That order follows from the binary heap that TensorFlow Lite's reference kernel keeps its candidates in (the usual
+bottom-up removal: the hole moves to a leaf, then the last element rises from there), so the heap is part of the
+definition. A selected box goes back into the heap and is suppressed by itself when it comes up again; a box without
+area overlaps nothing, not even itself, and is selected again and again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = np.float32
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A box that may be selected; ``compared`` selected boxes have lowered its score already."""
+
+    index: int
+    score: np.float32
+    compared: int
+
+
+class _Heap:
+    """Candidates with the best score on top; equal scores come in the order that the heap's moves give."""
+
+    def __init__(self) -> None:
+        self._items: list[_Candidate] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def push(self, item: _Candidate) -> None:
+        self._items.append(item)
+        self._rise(len(self._items) - 1, item)
+
+    def pop(self) -> _Candidate:
+        items = self._items
+        best, last = items[0], items.pop()
+        if not items:
+            return best
+        hole, count = 0, len(items)
+        while (right := 2 * hole + 2) < count:
+            child = right - 1 if items[right].score < items[right - 1].score else right
+            items[hole], hole = items[child], child
+        if right == count:  # the last parent has a left child only
+            items[hole], hole = items[right - 1], right - 1
+        self._rise(hole, last)
+        return best
+
+    def _rise(self, hole: int, item: _Candidate) -> None:
+        """Put ``item`` into ``hole`` after moving down the parents that are worse."""
+        items = self._items
+        while hole > 0 and items[parent := (hole - 1) // 2].score < item.score:
+            items[hole], hole = items[parent], parent
+        items[hole] = item
+
+
+def overlap(boxes: NDArray[np.float32], areas: NDArray[np.float32], i: int, j: int) -> np.float32:
+    """Intersection over union of two boxes ``[y_min, x_min, y_max, x_max]``; 0 where one has no area."""
+    if areas[i] <= 0 or areas[j] <= 0:
+        return Float(0)
+    low, high = np.maximum(boxes[i, :2], boxes[j, :2]), np.minimum(boxes[i, 2:], boxes[j, 2:])
+    height, width = np.maximum(high - low, Float(0))
+    common = height * width
+    return Float(common / (areas[i] + areas[j] - common))
+
+
+def select_boxes(
+    boxes: NDArray[Any],
+    scores: NDArray[Any],
+    most: int,
+    overlap_threshold: float,
+    score_threshold: float,
+    sigma: float = 0.0,
+) -> tuple[list[int], list[np.float32]]:
+    """Places and final scores of at most ``most`` of the ``boxes [n, 4]`` (two opposite corners, y before x).
+
+    A box that overlaps a selected one by ``overlap_threshold`` or more is dropped. With ``sigma`` above 0 other
+    overlaps lower the score by ``exp(-overlap^2 / (2 sigma))``, which may drop it below ``score_threshold``.
+    """
+    corners = boxes.astype(np.float32).reshape(-1, 2, 2)
+    ordered = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    areas = (ordered[:, 2] - ordered[:, 0]) * (ordered[:, 3] - ordered[:, 1])
+    least, limit = Float(score_threshold), Float(overlap_threshold)
+    scale = Float(-0.5) / Float(sigma) if sigma > 0 else Float(0)
+    heap = _Heap()
+    for index in np.flatnonzero(scores > least):
+        heap.push(_Candidate(int(index), Float(scores[index]), 0))
+    wanted = min(len(heap), most)
+    selected: list[int] = []
+    finals: list[np.float32] = []
+    while len(selected) < wanted and len(heap):
+        candidate = heap.pop()
+        score, dropped = candidate.score, False
+        for earlier in reversed(selected[candidate.compared :]):
+            shared = overlap(ordered, areas, candidate.index, earlier)
+            if shared >= limit:
+                dropped = True
+                break
+            if sigma > 0:
+                score = Float(score * np.exp(scale * shared * shared))
+            if score <= least:
+                break
+        if dropped:
+            continue
+        again = _Candidate(candidate.index, score, len(selected))
+        if score == candidate.score:
+            selected.append(candidate.index)
+            finals.append(score)
+        if score > least:
+            heap.push(again)
+    return selected, finals

@@ -1,0 +1,72 @@
+"""Operators that make tensors from sizes, shapes and single values."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.spec import Operand, OpSpec, Trait
+
+_INFER = "odc_mlir.ops.infer.filling"
+_KERNELS = "odc_mlir.runtime.kernels.filling"
+_ONE = (Operand("output"),)
+_INTS = ("int32", "int64")
+_PURE = frozenset({Trait.PURE})
+
+
+def _maker(
+    name: str,
+    operands: tuple[Operand, ...],
+    summary: str,
+    *,
+    options: str | None,
+    infer: str = "",
+    traits: frozenset[Trait] = _PURE,
+    version: int = 1,
+    quant: str = "none",
+) -> OpSpec:
+    function = name.lower() + ("_" if name == "RANGE" else "")
+    return OpSpec(
+        name,
+        operands,
+        _ONE,
+        options,
+        infer or f"{_INFER}:{function}",
+        f"{_KERNELS}:{function}",
+        f"{_INFER}:verify_{name.lower()}",
+        traits,
+        version,
+        quant,
+        summary,
+    )
+
+
+SPECS = (
+    _maker(
+        "RANGE",
+        (Operand("start"), Operand("limit"), Operand("delta")),
+        "numbers from start up to limit by steps of delta",
+        options="RangeOptions",
+        version=2,
+    ),
+    _maker("RANK", (Operand("input"),), "number of the operand's axes", options="RankOptions"),
+    _maker(
+        "FILL",
+        (Operand("dims", dtypes=_INTS), Operand("value")),
+        "one value everywhere",
+        options="FillOptions",
+        traits=_PURE | {Trait.SAME_QUANT},
+        version=4,
+        quant="same",
+    ),
+    _maker(
+        "ZEROS_LIKE",
+        (Operand("input"),),
+        "zeros in the operand's shape",
+        options="ZerosLikeOptions",
+        infer="odc_mlir.ops.infer.common:unary",
+    ),
+    _maker(
+        "BROADCAST_ARGS",
+        (Operand("shape0", dtypes=_INTS), Operand("shape1", dtypes=_INTS)),
+        "the shape that two shapes broadcast to",
+        options=None,
+    ),
+)

@@ -1,0 +1,73 @@
+"""Operators that read or write elements where an index operand says."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.spec import Operand, OpSpec, Trait
+
+_INFER = "odc_mlir.ops.infer.indexing"
+_KERNELS = "odc_mlir.runtime.kernels.indexing"
+_ONE = (Operand("output"),)
+_INTS = ("int32", "int64")
+_INDICES = Operand("indices", dtypes=("int16", *_INTS))
+_SHAPE = Operand("shape", dtypes=_INTS)
+_PURE = frozenset({Trait.PURE})
+_MOVES = _PURE | {Trait.SAME_QUANT}
+
+
+def _indexed(
+    name: str,
+    operands: tuple[Operand, ...],
+    summary: str,
+    *,
+    options: str,
+    traits: frozenset[Trait] = _MOVES,
+    version: int = 1,
+    quant: str = "same",
+) -> OpSpec:
+    function = name.lower()
+    return OpSpec(
+        name,
+        operands,
+        _ONE,
+        options,
+        f"{_INFER}:{function}",
+        f"{_KERNELS}:{function}",
+        f"{_INFER}:verify_{function}",
+        traits,
+        version,
+        quant,
+        summary,
+    )
+
+
+SPECS = (
+    _indexed("GATHER", (Operand("params"), _INDICES), "slices along an axis", options="GatherOptions", version=7),
+    _indexed("GATHER_ND", (Operand("params"), _INDICES), "slices at coordinates", options="GatherNdOptions", version=5),
+    _indexed(
+        "SCATTER_ND",
+        (_INDICES, Operand("updates"), _SHAPE),
+        "zeros with slices added at coordinates",
+        options="ScatterNdOptions",
+        traits=_PURE,
+    ),
+    _indexed(
+        "SPARSE_TO_DENSE",
+        (_INDICES, _SHAPE, Operand("values"), Operand("default")),
+        "one value everywhere, others at coordinates",
+        options="SparseToDenseOptions",
+        version=3,
+    ),
+    _indexed(
+        "ONE_HOT",
+        (_INDICES, Operand("depth", dtypes=("int32",)), Operand("on_value"), Operand("off_value")),
+        "a new axis with one value at the index and another elsewhere",
+        options="OneHotOptions",
+    ),
+    _indexed(
+        "DYNAMIC_UPDATE_SLICE",
+        (Operand("operand"), Operand("update"), Operand("start", dtypes=_INTS)),
+        "the operand with a part of it replaced",
+        options="DynamicUpdateSliceOptions",
+        version=5,
+    ),
+)

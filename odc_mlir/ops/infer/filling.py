@@ -1,0 +1,83 @@
+"""Shapes and checks of operators that make tensors from sizes, shapes and single values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from odc_mlir.ops.infer.common import (
+    check_single,
+    result,
+    shape_of,
+    static_ints,
+    unary,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+    verify_same_dtype,
+)
+from odc_mlir.ops.spec import Node, ResultType
+
+
+def range_(node: Node) -> list[ResultType]:
+    """A vector as long as the steps from start to limit; its length is known when all three are constant."""
+    for index in range(3):
+        check_single(node, index)
+    infos = [node.operand(i) for i in range(3)]
+    length = None
+    if all(info.is_const for info in infos):
+        start, limit, delta = (info.array().reshape(()) for info in infos)
+        length = range_length(node, start[()], limit[()], delta[()])
+    return result(node, infos[0].dtype, (length,))
+
+
+def range_length(node: Node, start: object, limit: object, delta: object) -> int:
+    """Number of steps, by the arithmetic of the operands' element type; raises where steps lead away from the limit."""
+    first, last, step = np.asarray(start), np.asarray(limit), np.asarray(delta)
+    leads_there = (first >= last and step < 0) or (first <= last and step > 0)
+    if not leads_there:
+        raise node.error(f"steps of {step} do not lead from {first} to {last}")
+    if first.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            count = np.ceil(np.abs((last - first) / step))
+        if not np.isfinite(count):
+            raise node.error(f"the number of steps of {step} from {first} to {last} is not finite")
+        return int(count)
+    return -(-abs(int(last) - int(first)) // abs(int(step)))
+
+
+def rank(node: Node) -> list[ResultType]:
+    """A scalar."""
+    return result(node, "int32", ())
+
+
+def fill(node: Node) -> list[ResultType]:
+    """A tensor of the shape in operand 0."""
+    check_single(node, 1)
+    length, dims, dtype = vector_length(node, 0), static_ints(node, 0), node.operand(1).dtype
+    if dims is None:
+        return result(node, dtype, unknown_shape(length))
+    if any(d < 0 for d in dims):
+        raise node.error(f"the shape {list(dims)} must not have negative sizes")
+    return result(node, dtype, dims)
+
+
+def broadcast_args(node: Node) -> list[ResultType]:
+    """A vector as long as the longer of two shapes."""
+    shapes = [shape_of(node, index, 1) for index in (0, 1)]
+    lengths = [None if shape is None else shape[0] for shape in shapes]
+    longest = None if None in lengths else max(length for length in lengths if length is not None)
+    return result(node, node.operand(0).dtype, (longest,))
+
+
+def _check_fill(node: Node) -> None:
+    value, out = node.operand(1), node.results[0]
+    if value.dtype != out.dtype:
+        raise node.error(f"the value is {value.dtype}, the result {out.dtype}; they must be equal")
+
+
+verify_range = verified(verify_same_dtype, range_)
+verify_rank = verified(lambda node: None, rank)
+verify_fill = verified(_check_fill, fill)
+verify_zeros_like = verified(verify_first_dtype, unary)
+verify_broadcast_args = verified(verify_same_dtype, broadcast_args)

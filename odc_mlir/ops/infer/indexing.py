@@ -1,0 +1,165 @@
+"""Shapes and checks of operators that read or write elements where an index operand says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odc_mlir.ops.infer.common import (
+    check_single,
+    normal_axis,
+    option,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_int,
+    static_ints,
+    unary,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+)
+from odc_mlir.ops.spec import Node, ResultType, Shape
+
+
+def gather(node: Node) -> list[ResultType]:
+    """``params`` with ``axis`` replaced by the shape of the indices, whose first ``batch_dims`` axes pair up.
+
+    Block formats are decoded: the result has the declared element type then.
+    """
+    x, indices = shape_of(node, 0), shape_of(node, 1)
+    dtype = node.results[0].dtype if node.operand(0).info.kind == "block" else node.operand(0).dtype
+    if x is None or indices is None:
+        return result(node, dtype, None)
+    axis, batch = gather_axes(node, len(x), len(indices))
+    for i in range(batch):
+        same_dim(node, x[i], indices[i], f"size of batch axis {i}")
+    return result(node, dtype, (*x[:axis], *indices[batch:], *x[axis + 1 :]))
+
+
+def gather_axes(node: Node, rank: int, index_rank: int) -> tuple[int, int]:
+    """(axis, number of batch axes) of a GATHER; raises where they do not fit the operands' ranks."""
+    axis = normal_axis(node, int(option(node, "axis")), rank)
+    written = int(option(node, "batch_dims"))
+    batch = written + index_rank if written < 0 else written
+    if not 0 <= batch <= min(axis, index_rank):
+        raise node.error(
+            f"batch_dims is {written}; with axis {axis} and indices of rank {index_rank} "
+            f"it must be from 0 to {min(axis, index_rank)}"
+        )
+    return axis, batch
+
+
+def gather_nd(node: Node) -> list[ResultType]:
+    """Slices of ``params`` at the coordinates in the last axis of the indices."""
+    x, indices, dtype = shape_of(node, 0), shape_of(node, 1), node.operand(0).dtype
+    if x is None or indices is None:
+        return result(node, dtype, None)
+    depth = coordinate_count(node, x, indices)
+    return result(node, dtype, None if depth is None else (*indices[:-1], *x[depth:]))
+
+
+def coordinate_count(node: Node, x: Shape, indices: Shape) -> int | None:
+    """Number of axes that coordinates name; raises where there are more than ``x`` has."""
+    if not indices:
+        raise node.error("the indices are a scalar; their last axis must hold coordinates")
+    depth = indices[-1]
+    if depth is not None and depth > len(x):
+        raise node.error(f"coordinates have {depth} entries, the operand {shape_text(x)} has {len(x)} axes")
+    return depth
+
+
+def scatter_nd(node: Node) -> list[ResultType]:
+    """A tensor of the shape in operand 2."""
+    indices, updates, dtype = shape_of(node, 0), shape_of(node, 1), node.operand(1).dtype
+    length, wanted = vector_length(node, 2), static_ints(node, 2)
+    if wanted is None:
+        return result(node, dtype, unknown_shape(length))
+    if any(d < 0 for d in wanted):
+        raise node.error(f"the result's shape {list(wanted)} must not have negative sizes")
+    if indices is not None and updates is not None:
+        check_updates(node, indices, updates, wanted)
+    return result(node, dtype, wanted)
+
+
+def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[int]) -> None:
+    """Raises where updates are not one slice of a tensor of shape ``wanted`` per coordinate."""
+    depth = coordinate_count(node, tuple(wanted), indices)
+    if depth is None:
+        return
+    expected: Shape = (*indices[:-1], *wanted[depth:])
+    fits = len(expected) == len(updates)
+    if not fits or any(None not in (a, b) and a != b for a, b in zip(expected, updates, strict=True)):
+        raise node.error(f"the updates have the shape {shape_text(updates)}; it must be {shape_text(expected)}")
+
+
+def sparse_to_dense(node: Node) -> list[ResultType]:
+    """A tensor of the shape in operand 1."""
+    shape_of(node, 0, (0, 1, 2))
+    shape_of(node, 2, (0, 1))
+    check_single(node, 3)
+    dtype, length, wanted = node.operand(2).dtype, vector_length(node, 1), static_ints(node, 1)
+    if wanted is None:
+        return result(node, dtype, unknown_shape(length))
+    if any(d < 0 for d in wanted):
+        raise node.error(f"the result's shape {list(wanted)} must not have negative sizes")
+    return result(node, dtype, wanted)
+
+
+def one_hot(node: Node) -> list[ResultType]:
+    """Indices with an axis of ``depth`` elements inserted at ``axis`` (-1: behind the last)."""
+    indices, dtype, depth = shape_of(node, 0), node.operand(2).dtype, static_int(node, 1)
+    for index in (2, 3):
+        check_single(node, index)
+    if indices is None:
+        return result(node, dtype, None)
+    if depth is not None and depth < 0:
+        raise node.error(f"the depth is {depth}; it must not be negative")
+    axis = normal_axis(node, int(option(node, "axis")), len(indices) + 1)
+    return result(node, dtype, (*indices[:axis], depth, *indices[axis:]))
+
+
+def dynamic_update_slice(node: Node) -> list[ResultType]:
+    """Like operand 0, into which operand 1 must fit."""
+    x, update, length = shape_of(node, 0), shape_of(node, 1), vector_length(node, 2)
+    if x is not None:
+        same_dim(node, len(x), length, "rank of the operand and number of start positions")
+        if update is not None:
+            check_fits(node, x, update)
+    return unary(node)
+
+
+def check_fits(node: Node, x: Shape, update: Shape) -> None:
+    """Raises where ``update`` is larger than ``x`` along some axis or has another rank."""
+    fits = len(x) == len(update)
+    if not fits or any(None not in (a, b) and (b or 0) > (a or 0) for a, b in zip(x, update, strict=True)):
+        raise node.error(f"the update {shape_text(update)} does not fit into the operand {shape_text(x)}")
+
+
+def _check_equal(node: Node, *indices: int) -> None:
+    """These operands and the result have one element type."""
+    expected = node.results[0].dtype
+    for index in indices:
+        info = node.operand(index)
+        if info.dtype != expected:
+            raise node.error(
+                f"operand {index} ({node.spec.operand_name(index)}) is {info.dtype}, the result {expected}; "
+                "they must be equal",
+                tensor=info.name,
+            )
+
+
+def _check_gather(node: Node) -> None:
+    if node.operand(0).info.kind != "block":
+        verify_first_dtype(node)
+    elif node.results[0].dtype != "float32":
+        raise node.error(f"the operand is {node.operand(0).dtype}, the result {node.results[0].dtype} must be float32")
+
+
+verify_gather = verified(_check_gather, gather)
+verify_gather_nd = verified(verify_first_dtype, gather_nd)
+verify_scatter_nd = verified(lambda node: _check_equal(node, 1), scatter_nd)
+verify_sparse_to_dense = verified(lambda node: _check_equal(node, 2, 3), sparse_to_dense)
+verify_one_hot = verified(lambda node: _check_equal(node, 2, 3), one_hot)
+verify_dynamic_update_slice = verified(lambda node: _check_equal(node, 0, 1), dynamic_update_slice)

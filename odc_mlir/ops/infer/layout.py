@@ -1,0 +1,397 @@
+"""Shapes and checks of operators that repeat, cut, turn and space out their operand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odc_mlir.ops.infer.common import (
+    check_elements,
+    check_single,
+    normal_axis,
+    option,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_int,
+    static_ints,
+    unary,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+)
+from odc_mlir.ops.infer.shape import pad
+from odc_mlir.ops.spec import Node, ResultType, Shape
+
+
+def tile(node: Node) -> list[ResultType]:
+    """Operand 0 repeated along each axis as often as operand 1 says."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    length, multiples = vector_length(node, 1), static_ints(node, 1)
+    if x is None:
+        return result(node, dtype, unknown_shape(length))
+    if length not in (None, len(x)):
+        raise node.error(f"there are {length} multiples for an operand of rank {len(x)}")
+    if multiples is None:
+        return result(node, dtype, unknown_shape(len(x)))
+    return result(node, dtype, tiled_shape(node, x, multiples))
+
+
+def tiled_shape(node: Node, x: Shape, multiples: Sequence[int]) -> Shape:
+    """Sizes times ``multiples``; raises where one is negative or there are not as many as axes."""
+    if len(multiples) != len(x) or any(m < 0 for m in multiples):
+        raise node.error(f"multiples {list(multiples)} must be {len(x)} numbers that are not negative")
+    return tuple(None if d is None else d * m for d, m in zip(x, multiples, strict=True))
+
+
+def parts(node: Node, name: str) -> int:
+    """Number of results, which the option ``name`` must agree with."""
+    count, written = len(node.results), int(option(node, name))
+    if written != count:
+        raise node.error(f"{name} is {written}, but there are {count} results")
+    return count
+
+
+def _pieces(node: Node, dtype: str, x: Shape | None, axis: int | None, sizes: Sequence[int | None]) -> list[ResultType]:
+    """One result per entry of ``sizes``, which replaces the size of ``axis``; an unknown axis leaves all open."""
+    pieces: list[ResultType] = []
+    for size in sizes:
+        if x is None or axis is None:
+            pieces += result(node, dtype, unknown_shape(None if x is None else len(x)))
+        else:
+            pieces += result(node, dtype, (*x[:axis], size, *x[axis + 1 :]))
+    return pieces
+
+
+def split(node: Node) -> list[ResultType]:
+    """Operand 1 in ``num_splits`` equal parts along the axis in operand 0."""
+    count, x, dtype = parts(node, "num_splits"), shape_of(node, 1), node.operand(1).dtype
+    axis = static_int(node, 0)
+    if x is None or axis is None:
+        return _pieces(node, dtype, x, None, [None] * count)
+    place = normal_axis(node, axis, len(x))
+    return _pieces(node, dtype, x, place, [equal_part(node, x[place], count)] * count)
+
+
+def equal_part(node: Node, size: int | None, count: int) -> int | None:
+    """Size of each of ``count`` equal parts; raises where they do not come out equal."""
+    if size is None:
+        return None
+    if count < 1 or size % count:
+        raise node.error(f"an axis of size {size} cannot be split into {count} equal parts")
+    return size // count
+
+
+def split_v(node: Node) -> list[ResultType]:
+    """Operand 0 in parts of the sizes in operand 1 along the axis in operand 2."""
+    count, x, dtype = parts(node, "num_splits"), shape_of(node, 0), node.operand(0).dtype
+    length, sizes, axis = vector_length(node, 1), static_ints(node, 1), static_int(node, 2)
+    if length not in (None, count):
+        raise node.error(f"there are {length} sizes, but {count} results")
+    if x is None or axis is None:
+        return _pieces(node, dtype, x, None, [None] * count)
+    place = normal_axis(node, axis, len(x))
+    filled = [None] * count if sizes is None else part_sizes(node, x[place], sizes)
+    return _pieces(node, dtype, x, place, filled)
+
+
+def part_sizes(node: Node, size: int | None, sizes: Sequence[int]) -> list[int | None]:
+    """``sizes`` with a -1 replaced by what the others leave of ``size``; raises where they do not add up."""
+    if any(s < -1 for s in sizes) or sum(s == -1 for s in sizes) > 1:
+        raise node.error(f"sizes {list(sizes)} must have at most one -1 and no other negative size")
+    taken = sum(s for s in sizes if s >= 0)
+    if size is None:
+        return [None if s == -1 else s for s in sizes]
+    if taken > size or (-1 not in sizes and taken != size):
+        raise node.error(f"sizes {list(sizes)} do not add up to the axis of size {size}")
+    return [size - taken if s == -1 else s for s in sizes]
+
+
+def unpack(node: Node) -> list[ResultType]:
+    """Operand's slices along ``axis``, which they lack."""
+    count, x, dtype = parts(node, "num"), shape_of(node, 0), node.operand(0).dtype
+    if x is None:
+        return _pieces(node, dtype, None, None, [None] * count)
+    axis = normal_axis(node, int(option(node, "axis")), len(x))
+    same_dim(node, x[axis], count, f"size of axis {axis} and number of results")
+    return result(node, dtype, (*x[:axis], *x[axis + 1 :])) * count
+
+
+def padv2(node: Node) -> list[ResultType]:
+    """Operand 0 with the elements in operand 1 (``[rank, 2]``: before, after) added to each axis."""
+    if node.optional(2) is not None:
+        check_single(node, 2)
+    return pad(node)
+
+
+def mirror_pad(node: Node) -> list[ResultType]:
+    """Operand 0 with mirrored elements added; an axis cannot give more than it has."""
+    x, flat, edge = shape_of(node, 0), static_ints(node, 1), mirror_edge(node)
+    padded = pad(node)
+    if x is not None and flat is not None:
+        for axis, size in enumerate(x):
+            check_mirror(node, axis, size, flat[2 * axis : 2 * axis + 2], edge)
+    return padded
+
+
+def mirror_edge(node: Node) -> int:
+    """Elements at each end that are not repeated: 1 in mode reflect, 0 in mode symmetric."""
+    mode = option(node, "mode")
+    if mode not in ("reflect", "symmetric"):
+        raise node.error(f"mode is {mode!r}; allowed are reflect, symmetric")
+    return 1 if mode == "reflect" else 0
+
+
+def check_mirror(node: Node, axis: int, size: int | None, pads: Sequence[int], edge: int) -> None:
+    """Raises where an axis is padded by more elements than there are to mirror."""
+    if size is not None and max(pads) > max(size - edge, 0):
+        raise node.error(f"axis {axis} of size {size} is padded by {max(pads)}; at most {max(size - edge, 0)} can be")
+
+
+def reverse_v2(node: Node) -> list[ResultType]:
+    """Like operand 0."""
+    x, axes = shape_of(node, 0), static_ints(node, 1)
+    vector_length(node, 1)
+    if x is not None and axes is not None:
+        reversed_axes(node, axes, len(x))
+    return unary(node)
+
+
+def reversed_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """``axes`` counted from the front; raises where one is named twice."""
+    places = tuple(normal_axis(node, axis, rank) for axis in axes)
+    if len(set(places)) != len(places):
+        raise node.error(f"axes {list(axes)} name one axis twice")
+    return places
+
+
+def reverse_sequence(node: Node) -> list[ResultType]:
+    """Like operand 0; operand 1 has one length per entry of ``batch_dim``."""
+    x, length = shape_of(node, 0), vector_length(node, 1)
+    if x is not None:
+        batch, _ = sequence_axes(node, len(x))
+        same_dim(node, x[batch], length, "batch size and number of lengths")
+    return unary(node)
+
+
+def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
+    """(batch axis, sequence axis); raises where they are one."""
+    batch = normal_axis(node, int(option(node, "batch_dim")), rank)
+    sequence = normal_axis(node, int(option(node, "seq_dim")), rank)
+    if batch == sequence:
+        raise node.error(f"batch_dim and seq_dim are both {batch}")
+    return batch, sequence
+
+
+def _blocks(node: Node, what: str) -> tuple[Shape | None, tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Shape of operand 0, block shape and flat pairs of operand 2, checked against each other."""
+    x, length = shape_of(node, 0), vector_length(node, 1)
+    pairs_shape = shape_of(node, 2, 2)
+    if x is not None and length is not None and not 1 <= length < len(x):
+        raise node.error(f"a block shape of {length} entries does not fit the operand {shape_text(x)}")
+    if pairs_shape is not None:
+        same_dim(node, pairs_shape[0], length, f"numbers of {what} and of block sizes")
+        same_dim(node, pairs_shape[1], 2, f"columns of the {what}")
+    return x, static_ints(node, 1), static_ints(node, 2)
+
+
+def space_to_batch_nd(node: Node) -> list[ResultType]:
+    """``[N, spatial…, …]`` padded by operand 2 to ``[N * blocks, spatial / block…, …]``."""
+    x, block, pads = _blocks(node, "paddings")
+    dtype = node.operand(0).dtype
+    if x is None or block is None or pads is None:
+        return result(node, dtype, unknown_shape(None if x is None else len(x)))
+    return result(node, dtype, batched_shape(node, x, block, pads))
+
+
+def batched_shape(node: Node, x: Shape, block: Sequence[int], pads: Sequence[int]) -> Shape:
+    """Result of SPACE_TO_BATCH_ND; raises where blocks do not fit."""
+    check_blocks(node, x, block, pads)
+    sizes, batch = list(x), x[0]
+    for axis, count in enumerate(block, 1):
+        size = sizes[axis]
+        if size is not None:
+            padded = size + pads[2 * axis - 2] + pads[2 * axis - 1]
+            if padded % count:
+                raise node.error(
+                    f"axis {axis} has {padded} elements after padding; not a multiple of the block {count}"
+                )
+            sizes[axis] = padded // count
+        batch = None if batch is None else batch * count
+    return (batch, *sizes[1:])
+
+
+def check_blocks(node: Node, x: Shape, block: Sequence[int], pairs: Sequence[int]) -> None:
+    """Raises where block sizes are not positive, pairs negative, or their numbers do not fit the operand."""
+    if not 1 <= len(block) < len(x) or len(pairs) != 2 * len(block):
+        raise node.error(f"{len(block)} block sizes and {len(pairs)} paddings do not fit the operand {shape_text(x)}")
+    if min(block) < 1 or min(pairs) < 0:
+        raise node.error(f"block sizes {list(block)} must be positive, {list(pairs)} not negative")
+
+
+def batch_to_space_nd(node: Node) -> list[ResultType]:
+    """``[N * blocks, spatial…, …]`` to ``[N, spatial * block…, …]``, cropped by operand 2."""
+    x, block, crops = _blocks(node, "crops")
+    dtype = node.operand(0).dtype
+    if x is None or block is None or crops is None:
+        return result(node, dtype, unknown_shape(None if x is None else len(x)))
+    return result(node, dtype, spread_shape(node, x, block, crops))
+
+
+def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int]) -> Shape:
+    """Result of BATCH_TO_SPACE_ND; raises where blocks or crops do not fit."""
+    check_blocks(node, x, block, crops)
+    sizes, batch = list(x), x[0]
+    for axis, count in enumerate(block, 1):
+        if batch is not None:
+            if batch % count:
+                raise node.error(f"a batch of {x[0]} cannot be divided into blocks {list(block)}")
+            batch //= count
+        size = sizes[axis]
+        if size is not None:
+            left = size * count - crops[2 * axis - 2] - crops[2 * axis - 1]
+            if left < 0:
+                raise node.error(f"axis {axis} has {size * count} elements, fewer than are cropped")
+            sizes[axis] = left
+    return (batch, *sizes[1:])
+
+
+def block_size(node: Node) -> int:
+    """The option ``block_size``, at least 1."""
+    size = int(option(node, "block_size"))
+    if size < 1:
+        raise node.error(f"block_size is {size}; it must be positive")
+    return size
+
+
+def space_to_depth(node: Node) -> list[ResultType]:
+    """``[N, H, W, C]`` to ``[N, H/b, W/b, C*b*b]``."""
+    x, size = shape_of(node, 0, 4), block_size(node)
+    if x is None:
+        return result(node, node.operand(0).dtype, (None,) * 4)
+    rows, columns = equal_part(node, x[1], size), equal_part(node, x[2], size)
+    channels = None if x[3] is None else x[3] * size * size
+    return result(node, node.operand(0).dtype, (x[0], rows, columns, channels))
+
+
+def depth_to_space(node: Node) -> list[ResultType]:
+    """``[N, H, W, C*b*b]`` to ``[N, H*b, W*b, C]``."""
+    x, size = shape_of(node, 0, 4), block_size(node)
+    if x is None:
+        return result(node, node.operand(0).dtype, (None,) * 4)
+    rows, columns = (None if d is None else d * size for d in x[1:3])
+    return result(node, node.operand(0).dtype, (x[0], rows, columns, equal_part(node, x[3], size * size)))
+
+
+def dilate(node: Node) -> list[ResultType]:
+    """Operand 0 with ``d - 1`` elements between neighbours of each axis, d from operand 1."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    length, dilations = vector_length(node, 1), static_ints(node, 1)
+    check_single(node, 2)
+    if x is None:
+        return result(node, dtype, unknown_shape(length))
+    if length not in (None, len(x)):
+        raise node.error(f"there are {length} dilations for an operand of rank {len(x)}")
+    if dilations is None:
+        return result(node, dtype, unknown_shape(len(x)))
+    return result(node, dtype, dilated_shape(node, x, dilations))
+
+
+def dilated_shape(node: Node, x: Shape, dilations: Sequence[int]) -> Shape:
+    """Sizes after dilation, an empty axis stays empty; raises for a dilation below 1."""
+    if len(dilations) != len(x) or any(d < 1 for d in dilations):
+        raise node.error(f"dilations {list(dilations)} must be {len(x)} positive numbers")
+    return tuple(None if d is None else max((d - 1) * by + 1, 0) for d, by in zip(x, dilations, strict=True))
+
+
+def matrix_diag(node: Node) -> list[ResultType]:
+    """``[…, n]`` to ``[…, n, n]``."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    if x is None:
+        return result(node, dtype, None)
+    if not x:
+        raise node.error("the operand is a scalar; its rank must be at least 1")
+    return result(node, dtype, (*x, x[-1]))
+
+
+def matrix_set_diag(node: Node) -> list[ResultType]:
+    """Like operand 0 ``[…, rows, columns]``; operand 1 is ``[…, min(rows, columns)]``."""
+    x, diagonal = shape_of(node, 0), shape_of(node, 1)
+    if x is not None:
+        if len(x) < 2:
+            raise node.error(f"the operand has the shape {shape_text(x)}; its rank must be at least 2")
+        if diagonal is not None:
+            check_diagonal(node, x, diagonal)
+    return unary(node)
+
+
+def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
+    """Raises where ``diagonal`` is not one vector per matrix, as long as the shorter side."""
+    rows, columns = x[-2:]
+    wanted: Shape = (*x[:-2], None if rows is None or columns is None else min(rows, columns))
+    fits = len(wanted) == len(diagonal)
+    if not fits or any(None not in (a, b) and a != b for a, b in zip(wanted, diagonal, strict=True)):
+        raise node.error(f"the diagonal has the shape {shape_text(diagonal)}; it must be {shape_text(wanted)}")
+
+
+def broadcast_to(node: Node) -> list[ResultType]:
+    """Operand 0 with the shape in operand 1."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    length, wanted = vector_length(node, 1), static_ints(node, 1)
+    if wanted is None:
+        return result(node, dtype, unknown_shape(length))
+    check_broadcast(node, x, wanted)
+    return result(node, dtype, wanted)
+
+
+def check_broadcast(node: Node, x: Shape | None, wanted: Sequence[int]) -> None:
+    """Raises where a tensor of shape ``x`` cannot be repeated to the shape ``wanted``."""
+    if any(d < 0 for d in wanted):
+        raise node.error(f"the new shape {list(wanted)} must not have negative sizes")
+    if x is None:
+        return
+    aligned = wanted[len(wanted) - len(x) :] if len(x) <= len(wanted) else ()
+    if len(aligned) != len(x) or any(a not in (None, 1, b) for a, b in zip(x, aligned, strict=True)):
+        raise node.error(f"{shape_text(x)} cannot be broadcast to {list(wanted)}")
+    check_elements(node, wanted, node.operand(0).dtype)
+
+
+def _check_pieces(node: Node, index: int) -> None:
+    """Every result has the element type of operand ``index``."""
+    expected = node.operand(index).dtype
+    for info in node.results:
+        if info.dtype != expected:
+            raise node.error(
+                f"the operand is {expected}, the result {info.dtype}; they must be equal", tensor=info.name
+            )
+
+
+def _check_filler(node: Node, index: int) -> None:
+    """The result has the operand's element type, and so has the value that fills the gaps."""
+    verify_first_dtype(node)
+    filler = node.optional(index)
+    if filler is not None and filler.dtype != node.operand(0).dtype:
+        name = node.spec.operand_name(index)
+        raise node.error(
+            f"operand {index} ({name}) is {filler.dtype}, the operand {node.operand(0).dtype}; they must be equal",
+            tensor=filler.name,
+        )
+
+
+verify_tile = verified(verify_first_dtype, tile)
+verify_split = verified(lambda node: _check_pieces(node, 1), split)
+verify_split_v = verified(lambda node: _check_pieces(node, 0), split_v)
+verify_unpack = verified(lambda node: _check_pieces(node, 0), unpack)
+verify_padv2 = verified(lambda node: _check_filler(node, 2), padv2)
+verify_mirror_pad = verified(verify_first_dtype, mirror_pad)
+verify_reverse_v2 = verified(verify_first_dtype, reverse_v2)
+verify_reverse_sequence = verified(verify_first_dtype, reverse_sequence)
+verify_space_to_batch_nd = verified(verify_first_dtype, space_to_batch_nd)
+verify_batch_to_space_nd = verified(verify_first_dtype, batch_to_space_nd)
+verify_space_to_depth = verified(verify_first_dtype, space_to_depth)
+verify_depth_to_space = verified(verify_first_dtype, depth_to_space)
+verify_dilate = verified(lambda node: _check_filler(node, 2), dilate)
+verify_matrix_diag = verified(verify_first_dtype, matrix_diag)
+verify_matrix_set_diag = verified(lambda node: _check_filler(node, 1), matrix_set_diag)
+verify_broadcast_to = verified(verify_first_dtype, broadcast_to)

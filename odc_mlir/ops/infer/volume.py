@@ -1,0 +1,126 @@
+"""Shapes and checks of convolutions over volumes. Volumes are ``[N, D, H, W, C]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odc_mlir.ops.infer.common import option, result, same_dim, shape_of, static_ints, vector_length, verified
+from odc_mlir.ops.infer.geometry import axis_window, positive
+from odc_mlir.ops.spec import Node, ResultType, Shape
+
+AXES = ("depth", "height", "width")
+
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeOptions:
+    """Stride and dilation along depth, height and width, and padding, of a convolution over volumes."""
+
+    stride: Triple
+    dilation: Triple
+    padding: str  # same | valid
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Result sizes (None where the input's is unknown) and padding before and after along depth, height and width."""
+
+    output: tuple[int | None, int | None, int | None]
+    before: Triple
+    after: Triple
+
+
+def volume_options(node: Node) -> VolumeOptions:
+    """The options of a convolution over volumes; raises where one is not allowed."""
+    stride, dilation = (
+        (_positive(node, form.format("d")), _positive(node, form.format("h")), _positive(node, form.format("w")))
+        for form in ("stride_{}", "dilation_{}_factor")
+    )
+    padding = option(node, "padding")
+    if padding not in ("same", "valid"):
+        raise node.error(f"padding is {padding!r}; allowed are same, valid")
+    return VolumeOptions(stride, dilation, padding)
+
+
+def _positive(node: Node, name: str) -> int:
+    return positive(node, name, int(option(node, name)))
+
+
+def place_window(node: Node, options: VolumeOptions, kernel: Triple, sizes: Shape) -> Placed:
+    """Results and padding of a window over a volume of these three sizes."""
+    depth, height, width = (
+        axis_window(node, name, sizes[i], kernel[i], options.stride[i], options.dilation[i], options.padding)
+        for i, name in enumerate(AXES)
+    )
+    return Placed(
+        (depth.output, height.output, width.output),
+        (depth.before, height.before, width.before),
+        (depth.after, height.after, width.after),
+    )
+
+
+def kernel_of(node: Node, weights: Shape) -> Triple | None:
+    """Window size of a filter ``[kd, kh, kw, …]``, None where it is unknown; a size of 0 is refused."""
+    if None in weights[:3]:
+        return None
+    depth, height, width = (positive(node, f"the filter's {name}", weights[i] or 0) for i, name in enumerate(AXES))
+    return depth, height, width
+
+
+def conv_3d(node: Node) -> list[ResultType]:
+    """``x [N, D, H, W, C]`` and filter ``[kd, kh, kw, C, O]`` to ``[N, OD, OH, OW, O]``."""
+    x, weights, options = shape_of(node, 0, 5), shape_of(node, 1, 5), volume_options(node)
+    dtype = node.operand(0).dtype
+    channels = weights[4] if weights else None
+    kernel = kernel_of(node, weights) if weights else None
+    if x is None or weights is None or kernel is None:
+        return result(node, dtype, (x[0] if x else None, None, None, None, channels))
+    same_dim(node, x[4], weights[3], "channels of input and filter")
+    return result(node, dtype, (x[0], *place_window(node, options, kernel, x[1:4]).output, channels))
+
+
+def conv_3d_transpose(node: Node) -> list[ResultType]:
+    """Operands: result shape ``[N, OD, OH, OW, O]``, filter ``[kd, kh, kw, O, C]``, ``x [N, D, H, W, C]``."""
+    weights, x, options = shape_of(node, 1, 5), shape_of(node, 2, 5), volume_options(node)
+    dtype, wanted = node.operand(2).dtype, static_ints(node, 0)
+    if vector_length(node, 0) not in (None, 5):
+        raise node.error(f"the result's shape has {vector_length(node, 0)} entries; it must have 5")
+    kernel = kernel_of(node, weights) if weights else None
+    if x is not None and weights is not None:
+        same_dim(node, x[4], weights[4], "channels of input and filter")
+    if wanted is None:
+        return result(node, dtype, (x[0] if x else None, None, None, None, weights[3] if weights else None))
+    check_wanted(node, wanted, options, kernel, x, weights)
+    return result(node, dtype, wanted)
+
+
+def check_wanted(
+    node: Node, wanted: tuple[int, ...], options: VolumeOptions, kernel: Triple | None, x: Shape | None, w: Shape | None
+) -> None:
+    """Raises unless a convolution of a volume of the shape ``wanted`` would give one of the shape ``x``."""
+    if len(wanted) != 5 or min(wanted) < 0:
+        raise node.error(f"the result's shape {list(wanted)} must be 5 sizes that are not negative")
+    if w is not None:
+        same_dim(node, wanted[4], w[3], "channels of result shape and filter")
+    if x is None:
+        return
+    same_dim(node, wanted[0], x[0], "batches of result shape and input")
+    if kernel is None:
+        return
+    back = place_window(node, options, kernel, wanted[1:4]).output
+    for name, size, expected in zip(AXES, x[1:4], back, strict=True):
+        same_dim(node, size, expected, f"the input's {name} and what the result shape asks for")
+
+
+def _check_types(node: Node, x_index: int, bias_index: int) -> None:
+    x, bias, out = node.operand(x_index), node.optional(bias_index), node.results[0]
+    for info in (node.operand(1), out, *(() if bias is None else (bias,))):
+        if info.dtype != x.dtype:
+            raise node.error(
+                f"{info.name!r} is {info.dtype}, the input {x.dtype}; they must be equal", tensor=info.name
+            )
+
+
+verify_conv_3d = verified(lambda node: _check_types(node, 0, 2), conv_3d)
+verify_conv_3d_transpose = verified(lambda node: _check_types(node, 2, 3), conv_3d_transpose)

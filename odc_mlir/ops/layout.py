@@ -1,0 +1,121 @@
+"""Operators that repeat, cut, turn and space out their operand: elements move, nothing is computed."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.spec import Operand, OpSpec, Trait
+
+_INFER = "odc_mlir.ops.infer.layout"
+_KERNELS = "odc_mlir.runtime.kernels.layout"
+_X = Operand("input")
+_ONE = (Operand("output"),)
+_SEVERAL = (Operand("outputs", variadic=True),)
+_INTS = ("int32", "int64")
+_MOVES = frozenset({Trait.PURE, Trait.SAME_QUANT})
+
+
+def _ints(name: str) -> Operand:
+    return Operand(name, dtypes=_INTS)
+
+
+def _mover(
+    name: str,
+    operands: tuple[Operand, ...],
+    summary: str,
+    *,
+    options: str,
+    results: tuple[Operand, ...] = _ONE,
+    version: int = 1,
+) -> OpSpec:
+    function = name.lower()
+    return OpSpec(
+        name,
+        operands,
+        results,
+        options,
+        f"{_INFER}:{function}",
+        f"{_KERNELS}:{function}",
+        f"{_INFER}:verify_{function}",
+        _MOVES,
+        version,
+        "same",
+        summary,
+    )
+
+
+SPECS = (
+    _mover("TILE", (_X, _ints("multiples")), "repeat along each axis", options="TileOptions", version=3),
+    _mover(
+        "SPLIT",
+        (_ints("axis"), _X),
+        "equal parts along an axis",
+        options="SplitOptions",
+        results=_SEVERAL,
+        version=5,
+    ),
+    _mover(
+        "SPLIT_V",
+        (_X, _ints("sizes"), _ints("axis")),
+        "parts of given sizes along an axis",
+        options="SplitVOptions",
+        results=_SEVERAL,
+        version=3,
+    ),
+    _mover("UNPACK", (_X,), "slices along an axis, without it", options="UnpackOptions", results=_SEVERAL, version=5),
+    _mover(
+        "PADV2",
+        (_X, Operand("paddings", dtypes=(*_INTS, "int8", "int16")), Operand("value", optional=True)),
+        "add elements of one value around the operand",
+        options="PadV2Options",
+        version=5,
+    ),
+    _mover(
+        "MIRROR_PAD",
+        (_X, _ints("paddings")),
+        "add mirrored elements around the operand",
+        options="MirrorPadOptions",
+        version=4,
+    ),
+    _mover("REVERSE_V2", (_X, _ints("axes")), "turn some axes round", options="ReverseV2Options", version=4),
+    _mover(
+        "REVERSE_SEQUENCE",
+        (_X, _ints("lengths")),
+        "turn the first elements of each batch entry round",
+        options="ReverseSequenceOptions",
+    ),
+    _mover(
+        "SPACE_TO_BATCH_ND",
+        (_X, _ints("block_shape"), _ints("paddings")),
+        "pad, then move blocks of space into the batch",
+        options="SpaceToBatchNDOptions",
+        version=4,
+    ),
+    _mover(
+        "BATCH_TO_SPACE_ND",
+        (_X, _ints("block_shape"), _ints("crops")),
+        "move batch entries into blocks of space, then crop",
+        options="BatchToSpaceNDOptions",
+        version=4,
+    ),
+    _mover("SPACE_TO_DEPTH", (_X,), "move blocks of pixels into channels", options="SpaceToDepthOptions", version=3),
+    _mover("DEPTH_TO_SPACE", (_X,), "move channels into blocks of pixels", options="DepthToSpaceOptions", version=3),
+    _mover(
+        "DILATE",
+        (_X, _ints("dilations"), Operand("padding_value")),
+        "put elements of one value between those of the operand",
+        options="DilateOptions",
+    ),
+    _mover("MATRIX_DIAG", (_X,), "matrices with the operand on their diagonal", options="MatrixDiagOptions"),
+    _mover(
+        "MATRIX_SET_DIAG",
+        (_X, Operand("diagonal")),
+        "matrices with another diagonal",
+        options="MatrixSetDiagOptions",
+    ),
+    _mover(
+        "BROADCAST_TO",
+        (_X, _ints("shape")),
+        "repeat axes of size 1 to fill a shape",
+        options="BroadcastToOptions",
+        version=4,
+    ),
+)

@@ -1,0 +1,122 @@
+"""Operators that find things: largest and smallest elements, places, distinct values, boxes, buckets."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.spec import Operand, OpSpec, Trait
+
+_INFER = "odc_mlir.ops.infer.search"
+_KERNELS = "odc_mlir.runtime.kernels.search"
+_X = Operand("input")
+_INTS = ("int32", "int64")
+_PLACES = Operand("indices", dtypes=("int16", *_INTS))
+_COUNT = Operand("count", dtypes=("int32",))
+
+
+def _search(
+    name: str,
+    operands: tuple[Operand, ...],
+    results: tuple[Operand, ...],
+    summary: str,
+    *,
+    options: str,
+    function: str = "",
+    version: int = 1,
+    quant: str = "none",
+) -> OpSpec:
+    shared = function or name.lower()
+    return OpSpec(
+        name,
+        operands,
+        results,
+        options,
+        f"{_INFER}:{shared}",
+        f"{_KERNELS}:{name.lower()}",
+        f"{_INFER}:verify_{shared}",
+        frozenset({Trait.PURE}),
+        version,
+        quant,
+        summary,
+    )
+
+
+def _float(name: str) -> Operand:
+    return Operand(name, dtypes=("float32",))
+
+
+_BOXES = (
+    _float("boxes"),
+    _float("scores"),
+    Operand("max_output_size", dtypes=("int32",)),
+    _float("iou_threshold"),
+    _float("score_threshold"),
+)
+_AXIS = Operand("axis", dtypes=_INTS)
+_PLACE = (Operand("output", dtypes=_INTS),)
+
+SPECS = (
+    _search(
+        "ARG_MAX",
+        (_X, _AXIS),
+        _PLACE,
+        "place of the largest element along an axis",
+        options="ArgMaxOptions",
+        function="place",
+        version=3,
+    ),
+    _search(
+        "ARG_MIN",
+        (_X, _AXIS),
+        _PLACE,
+        "place of the smallest element along an axis",
+        options="ArgMinOptions",
+        function="place",
+        version=3,
+    ),
+    _search(
+        "TOPK_V2",
+        (_X, Operand("k", dtypes=("int16", "int32"))),
+        (Operand("values"), _PLACES),
+        "largest elements of each row, in order, and their places",
+        options="TopKV2Options",
+        version=3,
+        quant="same",
+    ),
+    _search(
+        "WHERE",
+        (Operand("condition"),),
+        (Operand("output", dtypes=("int64",)),),
+        "coordinates of the elements that are not zero",
+        options="WhereOptions",
+        version=2,
+    ),
+    _search(
+        "UNIQUE",
+        (_X,),
+        (Operand("values"), Operand("indices", dtypes=_INTS)),
+        "distinct values in order of appearance, and which one each element is",
+        options="UniqueOptions",
+        version=2,
+        quant="same",
+    ),
+    _search(
+        "NON_MAX_SUPPRESSION_V4",
+        _BOXES,
+        (Operand("selected", dtypes=("int32",)), _COUNT),
+        "boxes with high scores that do not overlap",
+        options="NonMaxSuppressionV4Options",
+    ),
+    _search(
+        "NON_MAX_SUPPRESSION_V5",
+        (*_BOXES, _float("soft_nms_sigma")),
+        (Operand("selected", dtypes=("int32",)), _float("selected_scores"), _COUNT),
+        "boxes with high scores, which overlap lowers",
+        options="NonMaxSuppressionV5Options",
+    ),
+    _search(
+        "BUCKETIZE",
+        (_X,),
+        (Operand("output", dtypes=("int32",)),),
+        "number of boundaries that are not above each element",
+        options="BucketizeOptions",
+    ),
+)

@@ -1,0 +1,84 @@
+"""Operators that make tensors from sizes, shapes and single values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from odc_mlir.ops.infer.common import check_elements
+from odc_mlir.ops.infer.filling import range_length
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import (
+    by_dtype,
+    fetch,
+    input_error,
+    ints,
+    require_same_quant,
+    single,
+    unsupported,
+)
+
+_NUMBERS = ("float32", "int8", "int16", "int32", "int64")
+
+
+def range_(node: Node) -> Execute:
+    """Numbers from operand 0 up to (but without) operand 1; each is the one before plus operand 2, rounded."""
+    info, sources = node.operand(0), [fetch(node, i) for i in range(3)]
+    by_dtype(node, info, dict.fromkeys(_NUMBERS))
+    if info.quant is not None:
+        raise unsupported(node, f"a range of quantised {info.dtype} is not supported")
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        start, limit, delta = (single(node, source(operands), "an end or step") for source in sources)
+        length = range_length(node, start[()], limit[()], delta[()])
+        check_elements(node, (length,), info.dtype)
+        steps = np.full(length, delta, start.dtype)
+        steps[:1] = start
+        return [np.cumsum(steps, dtype=start.dtype)]
+
+    return execute
+
+
+def rank(node: Node) -> Execute:
+    """Number of the operand's axes."""
+    x_of = fetch(node, 0)
+    return lambda operands: [np.array(x_of(operands).ndim, np.int32)]
+
+
+def fill(node: Node) -> Execute:
+    """Operand 1 everywhere in a tensor of the shape in operand 0."""
+    dims_of, value_of, info = fetch(node, 0), fetch(node, 1), node.results[0]
+    require_same_quant(node, node.operand(1), info)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        dims, value = ints(dims_of(operands)), single(node, value_of(operands), "the value")
+        if min(dims, default=0) < 0:
+            raise input_error(node, f"the shape {list(dims)} must not have negative sizes")
+        check_elements(node, dims, info.dtype)
+        return [np.full(dims, value, info.info.numpy)]
+
+    return execute
+
+
+def zeros_like(node: Node) -> Execute:
+    """Zeros in the operand's shape."""
+    x_of, info = fetch(node, 0), node.operand(0)
+    if info.quant is not None or info.info.kind not in ("float", "int", "uint", "bool"):
+        what = "quantised " if info.quant is not None else ""
+        raise unsupported(node, f"zeros of {what}{info.dtype} are not supported")
+    return lambda operands: [np.zeros(x_of(operands).shape, info.info.numpy)]
+
+
+def broadcast_args(node: Node) -> Execute:
+    """The shape that the shapes in both operands broadcast to."""
+    first_of, second_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].info.numpy
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        shapes = [ints(first_of(operands)), ints(second_of(operands))]
+        try:
+            return [np.array(np.broadcast_shapes(*shapes), dtype)]
+        except ValueError:
+            raise input_error(node, f"shapes {list(shapes[0])} and {list(shapes[1])} cannot be broadcast") from None
+
+    return execute

@@ -1,0 +1,166 @@
+"""Operators that read or write elements where an index operand says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from odc_mlir.numerics.blocks import decode_blocks
+from odc_mlir.ops.infer.common import check_elements, normal_axis, option, shape_text
+from odc_mlir.ops.infer.indexing import check_fits, check_updates, coordinate_count, gather_axes
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import by_dtype, check_index, fetch, input_error, ints, single, unsupported
+
+
+def gather(node: Node) -> Execute:
+    """Slices of operand 0 along an axis; rows of a block format are decoded to float32."""
+    info, x_of, indices_of = node.operand(0), fetch(node, 0), fetch(node, 1)
+    if info.info.kind == "block":
+        return _gather_blocks(node)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, indices = x_of(operands), indices_of(operands)
+        axis, batch = gather_axes(node, x.ndim, indices.ndim)
+        if x.shape[:batch] != indices.shape[:batch]:
+            raise input_error(
+                node, f"operand {shape_text(x.shape)} and indices {shape_text(indices.shape)} have different batches"
+            )
+        check_index(node, indices, x.shape[axis], "index")
+        sizes = (*x.shape[:axis], *indices.shape[batch:], *x.shape[axis + 1 :])
+        check_elements(node, sizes, info.dtype)
+        if batch == 0:
+            return [x.take(indices, axis)]
+        return [_batched_take(x, indices, axis, batch).reshape(sizes)]
+
+    return execute
+
+
+def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
+    """Each batch entry of ``x`` taken by the indices of that entry: ``[batches, outer, taken, inner]``."""
+    batches, outer = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
+    entries = x.reshape(batches, outer, x.shape[axis], math.prod(x.shape[axis + 1 :]))
+    taken = indices.reshape(batches, math.prod(indices.shape[batch:]))
+    return entries[np.arange(batches)[:, None, None], np.arange(outer)[:, None], taken[:, None, :]]
+
+
+def _gather_blocks(node: Node) -> Execute:
+    """Rows of a matrix of 32-element blocks, decoded."""
+    info, x_of, indices_of = node.operand(0), fetch(node, 0), fetch(node, 1)
+    rank = len(info.static_shape)
+    axis, batch = gather_axes(node, rank, rank)
+    if axis == rank - 1 or batch:
+        raise unsupported(node, f"{info.dtype} can only be gathered along axes before the last and without batch_dims")
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, indices = x_of(operands), indices_of(operands)
+        check_index(node, indices, x.shape[axis], "index")
+        sizes = (*info.static_shape[:axis], *indices.shape, *info.static_shape[axis + 1 :])
+        check_elements(node, sizes, "float32")
+        return [decode_blocks(x.take(indices, axis), info.dtype)]
+
+    return execute
+
+
+def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
+    """One index array per axis from coordinates in the last axis, each checked against its axis."""
+    parts = np.moveaxis(indices, -1, 0)
+    for axis, part in enumerate(parts):
+        check_index(node, part, sizes[axis], f"coordinate along axis {axis}")
+    return tuple(part.astype(np.intp) for part in parts)
+
+
+def gather_nd(node: Node) -> Execute:
+    """Slices of operand 0 at the coordinates in operand 1."""
+    x_of, indices_of = fetch(node, 0), fetch(node, 1)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, indices = x_of(operands), indices_of(operands)
+        depth = coordinate_count(node, x.shape, indices.shape) or 0
+        sizes = (*indices.shape[:-1], *x.shape[depth:])
+        check_elements(node, sizes, node.operand(0).dtype)
+        if depth == 0:
+            return [np.broadcast_to(x, sizes).copy()]
+        return [np.asarray(x[_coordinates(node, indices, x.shape)])]
+
+    return execute
+
+
+_ADDED = ("float32", "uint8", "bool", "int8", "int32", "int64")
+
+
+def scatter_nd(node: Node) -> Execute:
+    """Zeros with the slices in operand 1 added, in order, at the coordinates in operand 0; codes wrap around."""
+    indices_of, updates_of, shape_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
+    by_dtype(node, node.operand(1), dict.fromkeys(_ADDED))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        indices, updates, sizes = indices_of(operands), updates_of(operands), ints(shape_of(operands))
+        if min(sizes, default=0) < 0:
+            raise input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")
+        check_elements(node, sizes, node.results[0].dtype)
+        check_updates(node, indices.shape, updates.shape, sizes)
+        out = np.zeros(sizes, updates.dtype)
+        if indices.shape[-1] == 0:
+            out += updates.sum(axis=tuple(range(indices.ndim - 1)), dtype=updates.dtype)
+        else:
+            np.add.at(out, _coordinates(node, indices, sizes), updates)
+        return [out]
+
+    return execute
+
+
+def sparse_to_dense(node: Node) -> Execute:
+    """One value everywhere, operand 2 at the coordinates in operand 0; of equal coordinates the last wins."""
+    indices_of, shape_of, values_of, default_of = (fetch(node, i) for i in range(4))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        indices, sizes, values = indices_of(operands), ints(shape_of(operands)), values_of(operands)
+        if min(sizes, default=0) < 0:
+            raise input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")
+        check_elements(node, sizes, node.results[0].dtype)
+        rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
+        if rows.shape[1] != len(sizes):
+            raise input_error(node, f"coordinates have {rows.shape[1]} entries, the result's shape {list(sizes)}")
+        if values.ndim and values.size != rows.shape[0]:
+            raise input_error(node, f"there are {values.size} values for {rows.shape[0]} coordinates")
+        out = np.full(sizes, single(node, default_of(operands), "the default value"), values.dtype)
+        out[_coordinates(node, rows, sizes)] = values
+        return [out]
+
+    return execute
+
+
+def one_hot(node: Node) -> Execute:
+    """``on_value`` where the index equals the place along the new axis, else ``off_value``."""
+    indices_of, depth_of, on_of, off_of = (fetch(node, i) for i in range(4))
+    place, dtype = int(option(node, "axis")), node.results[0].info.numpy
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        indices, depth = indices_of(operands), int(single(node, depth_of(operands), "the depth"))
+        if depth < 0:
+            raise input_error(node, f"the depth is {depth}; it must not be negative")
+        axis = normal_axis(node, place, indices.ndim + 1)
+        check_elements(node, (*indices.shape, depth), node.results[0].dtype)
+        steps = np.arange(depth).reshape(-1, *(1,) * (indices.ndim - axis))
+        on, off = (single(node, value(operands), "a value") for value in (on_of, off_of))
+        return [np.where(np.expand_dims(indices, axis) == steps, on, off).astype(dtype, copy=False)]
+
+    return execute
+
+
+def dynamic_update_slice(node: Node) -> Execute:
+    """Operand 0 with operand 1 written at the position in operand 2, moved so that it fits."""
+    x_of, update_of, start_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        out, update, start = x_of(operands).copy(), update_of(operands), ints(start_of(operands))
+        check_fits(node, out.shape, update.shape)
+        if len(start) != out.ndim:
+            raise input_error(node, f"there are {len(start)} start positions for an operand of rank {out.ndim}")
+        firsts = [min(max(s, 0), d - u) for s, d, u in zip(start, out.shape, update.shape, strict=True)]
+        out[tuple(slice(s, s + u) for s, u in zip(firsts, update.shape, strict=True))] = update
+        return [out]
+
+    return execute

@@ -1,0 +1,216 @@
+"""Operators that look things up in tables, and that make features of text and hashes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from odc_mlir.numerics.fingerprint import fingerprint64
+from odc_mlir.ops.infer.common import check_elements, option
+from odc_mlir.ops.infer.lookup import is_dense
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
+from odc_mlir.runtime.kernels.common import by_dtype, check_index, check_scales, fetch, input_error, ints, unsupported
+
+_SYMMETRIC = ("int4", "int8", "uint8")
+_REAL = ("float32", "float16")
+
+MOST_GRAMS = 1 << 20  # a sentence that gives more is refused: the number grows with a power of its length
+
+
+def embedding_lookup(node: Node) -> Execute:
+    """One row of operand 1 per id in operand 0; a quantised table is multiplied by its scale."""
+    ids_of, table_of, table, out = fetch(node, 0), fetch(node, 1), node.operand(1), node.results[0]
+    if table.dtype != out.dtype:
+        return _scaled_lookup(node, table, out)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        ids, rows = ids_of(operands), table_of(operands)
+        check_index(node, ids, rows.shape[0], "id")
+        check_elements(node, (ids.size, *rows.shape[1:]), out.dtype)
+        return [rows[ids]]
+
+    return execute
+
+
+def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
+    """Rows of a symmetric table as real values. Unsigned bytes hold two's complement numbers, by convention."""
+    by_dtype(node, table, dict.fromkeys(_SYMMETRIC))
+    by_dtype(node, out, dict.fromkeys(_REAL))
+    ids_of, table_of, dtype = fetch(node, 0), fetch(node, 1), out.info.numpy
+    quant = table.quant
+    if quant is None:
+        raise node.error(f"table {table.name!r} of {table.dtype} has no scale")
+    check_scales(node, table, quant.scales)
+    if any(quant.zero_points):
+        raise unsupported(node, f"a zero point of {table.name!r} is not 0; only symmetric tables are supported")
+    if not quant.per_tensor and (quant.axis != 0 or table.shape is None or table.shape[0] != len(quant.scales)):
+        raise unsupported(node, f"the {len(quant.scales)} scales of {table.name!r} are not one per row")
+    scales = np.asarray(quant.scales, np.float32)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        ids, rows = ids_of(operands), table_of(operands)
+        check_index(node, ids, rows.shape[0], "id")
+        check_elements(node, (ids.size, *rows.shape[1:]), out.dtype)
+        taken = rows[ids].view(np.int8).astype(np.float32)
+        row_scales = scales if quant.per_tensor else scales[ids]
+        return [(taken * row_scales.reshape(-1, *(1,) * (taken.ndim - 1))).astype(dtype, copy=False)]
+
+    return execute
+
+
+def embedding_lookup_sparse(node: Node) -> Execute:
+    """Rows of operand 4 times weights, added up where their indices agree in all but the last entry.
+
+    Neighbours with one index are combined as the option says; an index that comes up again later is combined with what
+    is there, as indices are meant to be sorted.
+    """
+    sources, table, combiner = [fetch(node, i) for i in range(5)], node.operand(4), str(option(node, "combiner"))
+    by_dtype(node, table, {"float32": None})
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        ids, indices, dense, weights, rows = (source(operands) for source in sources)
+        sizes = ints(dense)
+        if indices.shape != (ids.size, len(sizes)) or weights.shape != ids.shape or min(sizes, default=-1) < 0:
+            raise input_error(
+                node,
+                f"{ids.size} ids, indices {list(indices.shape)}, {weights.size} weights and the dense shape "
+                f"{list(sizes)} do not fit",
+            )
+        check_index(node, ids, rows.shape[0], "id")
+        for axis, size in enumerate(sizes[:-1]):
+            check_index(node, indices[:, axis], size, f"index along axis {axis}")
+        check_elements(node, (*sizes[:-1], *rows.shape[1:]), "float32")
+        out = np.zeros((*sizes[:-1], *rows.shape[1:]), np.float32)
+        flat = out.reshape(-1, *rows.shape[1:])
+        places = np.ravel_multi_index(tuple(indices[:, :-1].T), sizes[:-1]) if len(sizes) > 1 else np.zeros_like(ids)
+        for place, run in itertools.groupby(range(ids.size), key=lambda i: int(places[i])):
+            _combine(flat[place : place + 1], rows, ids, weights, list(run), combiner)
+        return [out]
+
+    return execute
+
+
+def _combine(target: Array, rows: Array, ids: Array, weights: Array, run: list[int], combiner: str) -> None:
+    """Add weighted rows to ``target [1, …]``, then divide by what the combiner asks for."""
+    for i in run:
+        target += rows[ids[i]] * weights[i]
+    used = weights[run]
+    if combiner == "mean":
+        target /= np.cumsum(used, dtype=np.float32)[-1]
+    elif combiner == "sqrtn":
+        target /= np.sqrt(np.cumsum(used * used, dtype=np.float32)[-1])
+
+
+def hashtable_lookup(node: Node) -> Execute:
+    """Values whose key (operand 1, ascending) is looked up in operand 0, zeros where there is none; and hits."""
+    lookup_of, keys_of, values_of = (fetch(node, i) for i in range(3))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        lookup, keys, values = lookup_of(operands), keys_of(operands), values_of(operands)
+        if not keys.size or keys.shape != values.shape[:1] or (np.diff(keys.astype(np.int64)) < 0).any():
+            raise input_error(
+                node, f"{keys.size} keys for {values.shape[:1]} values must be at least one and ascending"
+            )
+        check_elements(node, (lookup.size, *values.shape[1:]), node.operand(2).dtype)
+        places = np.minimum(np.searchsorted(keys, lookup), keys.size - 1)
+        hits = keys[places] == lookup
+        found = values[places]
+        found[~hits] = b"" if values.dtype == object else 0
+        return [found, hits.astype(np.uint8)]
+
+    return execute
+
+
+def lsh_projection(node: Node) -> Execute:
+    """Bits that say whether the weighted sum of the hashes of the input's rows is positive.
+
+    Dense: one bit per entry of operand 0, the seed of its hash. Sparse: the bits of each row of operand 0 as one
+    number, to which the row's place is added above the bits.
+    """
+    hashes_of, x_of, dense, info = fetch(node, 0), fetch(node, 1), is_dense(node), node.operand(1)
+    weight_of: Callable[[Sequence[Array | None]], Array] | None = fetch(node, 2) if node.optional(2) else None
+    if info.info.kind in ("string", "handle", "block") or info.info.bits < 8:
+        raise unsupported(node, f"element type {info.dtype} is not supported")
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        seeds, x = hashes_of(operands), x_of(operands)
+        if not x.ndim or not x.shape[0]:
+            raise input_error(node, f"the input {list(x.shape)} has no rows")
+        rows = np.ascontiguousarray(x).reshape(x.shape[0], -1).view(np.uint8)
+        weights = np.ones(x.shape[0]) if weight_of is None else weight_of(operands).astype(np.float64)
+        if weights.shape != x.shape[:1]:
+            raise input_error(node, f"there are {weights.size} weights for {x.shape[0]} rows")
+        bits = np.array([_sign(seed, rows, weights) for seed in seeds.reshape(-1)], np.int64).reshape(seeds.shape)
+        if dense:
+            return [bits.reshape(-1).astype(np.int32)]
+        powers = np.int64(1) << np.arange(seeds.shape[1], dtype=np.int64)[::-1]
+        offsets = np.arange(seeds.shape[0], dtype=np.int64) << np.int64(seeds.shape[1])
+        return [((bits * powers).sum(axis=1) + offsets).astype(np.int32)]
+
+    return execute
+
+
+def _sign(seed: np.float32, rows: Array, weights: Array) -> bool:
+    """Whether the sum of weighted hashes of the rows, each behind the bytes of ``seed``, is positive."""
+    prefix = np.frombuffer(np.float32(seed).tobytes(), np.uint8)
+    keys = np.concatenate([np.broadcast_to(prefix, (rows.shape[0], prefix.size)), rows], axis=1)
+    numbers = fingerprint64(keys).view(np.int64).astype(np.float64)
+    return bool(np.cumsum(numbers * weights)[-1] > 0)
+
+
+def skip_gram(node: Node) -> Execute:
+    """All choices of ``ngram_size`` words (or up to as many), at most ``max_skip_size`` words left out between two."""
+    x_of, size, skips = fetch(node, 0), int(option(node, "ngram_size")), int(option(node, "max_skip_size"))
+    shorter = bool(option(node, "include_all_ngrams"))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        if x.size < 1:
+            raise input_error(node, "the input has no string")
+        sentence = x.reshape(-1)[0]
+        words = split_words(sentence if isinstance(sentence, bytes) else str(sentence).encode())
+        grams = (
+            list(itertools.islice(_grams(words, size, skips, shorter), MOST_GRAMS + 1)) if len(words) >= size else []
+        )
+        if len(grams) > MOST_GRAMS:
+            raise input_error(node, f"the {len(words)} words give more than {MOST_GRAMS} results")
+        out = np.empty(len(grams), object)
+        out[:] = grams
+        return [out]
+
+    return execute
+
+
+_SPACES = b" \t\n\v\f\r"
+
+
+def split_words(sentence: bytes) -> list[bytes]:
+    """Words between white space, as TensorFlow Lite's kernel cuts them: the word behind a leading space is lost."""
+    words: list[bytes] = []
+    start = 0
+    for i in range(1, len(sentence)):
+        if sentence[i] in _SPACES:
+            if i > start and sentence[start] not in _SPACES:
+                words.append(sentence[start:i])
+            start = i + 1
+    if len(sentence) > start:
+        words.append(sentence[start:])
+    return words
+
+
+def _grams(words: list[bytes], size: int, skips: int, shorter: bool) -> Iterator[bytes]:
+    """Joined words; those with one more word come before those without it."""
+
+    def continued(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(chosen) < size:
+            first = chosen[-1] + 1 if chosen else 0
+            last = min(first + skips + 1, len(words)) if chosen else len(words)
+            for following in range(first, last):
+                yield from continued((*chosen, following))
+        if chosen and (shorter or len(chosen) == size):
+            yield chosen
+
+    for chosen in continued(()):
+        yield b" ".join(words[i] for i in chosen)

@@ -1,0 +1,141 @@
+"""Operators that find things: largest and smallest elements, places, distinct values, boxes, buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.numerics.suppression import select_boxes
+from odc_mlir.ops.infer.common import check_elements, normal_axis
+from odc_mlir.ops.infer.search import boundaries
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import by_dtype, fetch, input_error, require_same_quant, single
+
+_INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+_ORDERED = ("float32", *_INTEGERS)
+
+
+def _place(node: Node, best: Callable[..., Any], search: Callable[..., Any]) -> Execute:
+    """The first place of the best element; NaN is never better than a number."""
+    x_of, axis_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].info.numpy
+    by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "bool")))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        axis = normal_axis(node, int(single(node, axis_of(operands), "the axis")), x.ndim)
+        if x.shape[axis] == 0:
+            raise input_error(node, f"the input {list(x.shape)} has no elements along axis {axis}")
+        if x.dtype.kind == "f" and np.isnan(x).any():
+            place = np.argmax(x == best.reduce(x, axis=axis, keepdims=True), axis=axis)  # type: ignore[attr-defined]
+        else:
+            place = search(x, axis=axis)
+        return [np.asarray(place, dtype)]
+
+    return execute
+
+
+def arg_max(node: Node) -> Execute:
+    """The first place of the largest element along an axis."""
+    return _place(node, np.fmax, np.argmax)
+
+
+def arg_min(node: Node) -> Execute:
+    """The first place of the smallest element along an axis."""
+    return _place(node, np.fmin, np.argmin)
+
+
+def topk_v2(node: Node) -> Execute:
+    """The ``k`` largest elements of each row from the largest on, and their places; of equal ones the first wins."""
+    x_of, k_of, dtype = fetch(node, 0), fetch(node, 1), node.results[1].info.numpy
+    by_dtype(node, node.operand(0), dict.fromkeys(_ORDERED))
+    require_same_quant(node, node.operand(0), node.results[0])
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, k = x_of(operands), max(int(single(node, k_of(operands), "k")), 0)
+        if not x.ndim or k > x.shape[-1]:
+            raise input_error(node, f"k is {k}, the input has the shape {list(x.shape)}")
+        keys = np.where(np.isnan(x), -np.inf, x) if x.dtype.kind == "f" else x
+        # a stable ascending sort of the reversed row, read backwards, is descending with the first of equals first
+        ascending = np.argsort(keys[..., ::-1], axis=-1, kind="stable")
+        places = x.shape[-1] - 1 - ascending[..., ::-1][..., :k]
+        return [np.take_along_axis(x, places, -1), places.astype(dtype)]
+
+    return execute
+
+
+def where(node: Node) -> Execute:
+    """Coordinates of the elements that are not zero, in order."""
+    x_of = fetch(node, 0)
+    by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "uint32", "bool")))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        if not x.ndim:
+            raise input_error(node, "the condition is a scalar; its rank must be at least 1")
+        check_elements(node, (int(np.count_nonzero(x)), x.ndim), "int64")
+        return [np.argwhere(x).astype(np.int64)]
+
+    return execute
+
+
+def unique(node: Node) -> Execute:
+    """Distinct values in order of appearance, and for each element the place of its value."""
+    x_of, dtype = fetch(node, 0), node.results[1].info.numpy
+    by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "uint16")))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        if x.ndim != 1:
+            raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 1")
+        _, firsts, which = np.unique(x, return_index=True, return_inverse=True)
+        order = np.argsort(firsts)
+        new_place = np.empty_like(order)
+        new_place[order] = np.arange(order.size)
+        return [x[firsts[order]], new_place[which].astype(dtype)]
+
+    return execute
+
+
+def _suppression(node: Node, *, soft: bool) -> Execute:
+    sources = [fetch(node, i) for i in range(6 if soft else 5)]
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        boxes, scores, *limits = (source(operands) for source in sources)
+        length, *thresholds = (single(node, limit, "a limit").item() for limit in limits)
+        if boxes.shape != (scores.size, 4) or scores.ndim != 1:
+            raise input_error(node, f"boxes {list(boxes.shape)} and scores {list(scores.shape)} do not fit")
+        if length < 0 or (soft and thresholds[2] < 0):
+            raise input_error(node, f"max_output_size {length} and sigma must not be negative")
+        check_elements(node, (length,), "float32")
+        places, finals = select_boxes(boxes, scores, length, *thresholds)
+        selected, kept = np.zeros(length, np.int32), np.zeros(length, np.float32)
+        selected[: len(places)], kept[: len(places)] = places, finals
+        count = np.array(len(places), np.int32)
+        return [selected, kept, count] if soft else [selected, count]
+
+    return execute
+
+
+def non_max_suppression_v4(node: Node) -> Execute:
+    """Places of selected boxes, filled up with zeros, and their number."""
+    return _suppression(node, soft=False)
+
+
+def non_max_suppression_v5(node: Node) -> Execute:
+    """Places and scores of selected boxes, filled up with zeros, and their number."""
+    return _suppression(node, soft=True)
+
+
+def bucketize(node: Node) -> Execute:
+    """How many boundaries are not above each element; integers are compared as float32."""
+    x_of, edges = fetch(node, 0), np.array(boundaries(node), np.float32)
+    compared = {"float32": np.float32, "float64": np.float64, "int32": np.float32, "int64": np.float32}
+    kind = by_dtype(node, node.operand(0), compared)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        return [np.searchsorted(edges, x.astype(kind, copy=False), side="right").astype(np.int32).reshape(x.shape)]
+
+    return execute
