@@ -15,15 +15,18 @@ and ``posts`` name semaphores; there are none until ``npu-insert-sync`` has run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i32, i64
 from xdsl.ir import Attribute, Data, SSAValue, TypeAttribute
 from xdsl.irdl import (
+    AnyAttr,
     AttrSizedOperandSegments,
     EqAttrConstraint,
     IRDLOperation,
+    ParamAttrConstraint,
+    VerificationContext,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
@@ -49,8 +52,17 @@ REGION_SPACES = tuple(region.name.lower() for region in Region)
 SPACES = (*REGION_SPACES, *LOCAL_SPACES)
 WORDS_OF_QUEUES = tuple(queue.name.lower() for queue in Queue)
 
-Ints = DenseArrayBase[IntegerType]
-INT = IntegerAttr.constr(type=EqAttrConstraint(i64))
+
+
+class _Int64(ParamAttrConstraint[IntegerAttr[IntegerType]]):
+    """``IntegerAttr.constr(type=i64)`` with a short cut: programs have hundreds of thousands of fields."""
+
+    def verify(self, attr: Attribute, constraint_context: VerificationContext) -> None:
+        if type(attr) is not IntegerAttr or attr.type is not i64:
+            super().verify(attr, constraint_context)
+
+
+INT = _Int64(IntegerAttr, (AnyAttr(), EqAttrConstraint(i64)))
 INTS = DenseArrayBase.constr(i32)
 
 
@@ -188,53 +200,60 @@ class InstructionOp(IRDLOperation):
 
     def places(self) -> Iterator[tuple[str, SSAValue, int]]:
         """(address field, buffer, offset) of the address fields that are used."""
-        for field in self.ADDRESS_FIELDS:
-            operand = getattr(self, field.name)
-            if operand is not None:
-                offset = self.properties.get(field.name + OFFSET_SUFFIX)
-                yield field.name, operand, offset.value.data if isinstance(offset, IntegerAttr) else 0
+        properties = self.properties
+        for field, operand in zip(self._used_addresses(), self.operands, strict=True):
+            offset = properties.get(field.name + OFFSET_SUFFIX)
+            yield field.name, operand, offset.value.data if isinstance(offset, IntegerAttr) else 0
+
+    def _used_addresses(self) -> Sequence[Field]:
+        """The address fields that have an operand, in order."""
+        if not self.HAS_OPTIONAL_ADDRESSES:
+            return self.ADDRESS_FIELDS
+        sizes = _integers(self.properties["operandSegmentSizes"])
+        return [field for field, size in zip(self.ADDRESS_FIELDS, sizes, strict=True) if size]
 
     def semaphores(self, name: str) -> tuple[int, ...]:
         """The values of ``waits`` or ``posts``."""
         attribute = self.properties.get(name)
-        return tuple(attribute.get_values()) if isinstance(attribute, DenseArrayBase) else ()
+        return () if attribute is None else tuple(_integers(attribute))
 
     def verify_(self) -> None:
+        ints, words = self.INT_FIELDS, self.WORD_FIELDS
         for name, attribute in self.properties.items():
             if isinstance(attribute, IntegerAttr):
-                low, high = self.INT_FIELDS[name]
+                low, high = ints[name]
                 if not low <= attribute.value.data <= high:
                     raise VerifyException(f"{self.name}: {name} is {attribute.value.data}, allowed: {low} to {high}")
-            elif isinstance(attribute, StringAttr) and attribute.data not in self.WORD_FIELDS[name]:
-                words = ", ".join(self.WORD_FIELDS[name])
-                raise VerifyException(f"{self.name}: {name} is {attribute.data!r}, allowed: {words}")
+            elif isinstance(attribute, StringAttr) and attribute.data not in words[name]:
+                raise VerifyException(f"{self.name}: {name} is {attribute.data!r}, allowed: {', '.join(words[name])}")
         self._verify_semaphores("waits", MAX_WAITS)
         self._verify_semaphores("posts", MAX_POSTS)
-        for field in self.ADDRESS_FIELDS:
-            self._verify_address(field)
+        for field, operand in zip(self._used_addresses(), self.operands, strict=True):
+            self._verify_address(field, operand)
 
     def _verify_semaphores(self, name: str, most: int) -> None:
-        attribute = self.properties.get(name)
-        if isinstance(attribute, DenseArrayBase):
-            values = attribute.get_values()
-            if len(values) > most or any(not 0 <= value < SEMAPHORES for value in values):
-                raise VerifyException(
-                    f"{self.name} {name} {list(values)}, allowed: at most {most} semaphores from 0 to {SEMAPHORES - 1}"
-                )
+        values = self.semaphores(name)
+        if len(values) > most or any(not 0 <= value < SEMAPHORES for value in values):
+            raise VerifyException(
+                f"{self.name} {name} {list(values)}, allowed: at most {most} semaphores from 0 to {SEMAPHORES - 1}"
+            )
 
-    def _verify_address(self, field: Field) -> None:
-        operand = getattr(self, field.name)
-        if operand is None:
-            return
-        space = operand.type.space
+    def _verify_address(self, field: Field, operand: SSAValue) -> None:
+        kind = operand.type
+        assert isinstance(kind, BufferType)
+        space, size = kind.data
         allowed = REGION_SPACES if field.kind is Kind.MEMORY else (field.kind.value,)
         if space not in allowed:
             raise VerifyException(f"{self.name}: {field.name} lies in {space}, allowed: {', '.join(allowed)}")
         offset = self.properties.get(field.name + OFFSET_SUFFIX)
-        if isinstance(offset, IntegerAttr) and offset.value.data >= operand.type.size:
-            raise VerifyException(
-                f"{self.name}: {field.name} is {offset.value.data} into a buffer of {operand.type.size} units"
-            )
+        if isinstance(offset, IntegerAttr) and offset.value.data >= size:
+            raise VerifyException(f"{self.name}: {field.name} is {offset.value.data} into a buffer of {size} units")
+
+
+def _integers(attribute: Attribute) -> list[int]:
+    """The elements of a dense i32 array."""
+    assert isinstance(attribute, DenseArrayBase)
+    return memoryview(attribute.data.data).cast("i").tolist()
 
 
 # Address fields that an instruction may do without, because other fields say that it does not use them.
