@@ -210,7 +210,9 @@ def parse_module(ctx: Context, text: str, name: str = "<text>") -> ModuleOp:
     except UnicodeDecodeError as error:
         raise ModelError("a string's escapes are not UTF-8", location=name) from error
     except ValueError as error:  # how xDSL reports some malformed names
-        raise ModelError(f"this text cannot be read: {error.args[0] if error.args else error}", location=name) from error
+        raise ModelError(
+            f"this text cannot be read: {error.args[0] if error.args else error}", location=name
+        ) from error
     except RecursionError as error:
         raise ModelError("this text is nested too deeply", location=name) from error
 
@@ -222,10 +224,15 @@ def write_module(
     constants: Constants = "keep",
     generic: bool = False,
     locations: bool = True,
+    properties: bool = True,
 ) -> None:
-    """Print ``module`` to ``stream``; raises ModelError for ``keep`` where a constant's bytes are unknown."""
+    """Print ``module`` to ``stream``; raises ModelError for ``keep`` where a constant's bytes are unknown.
+
+    ``properties`` False prints properties in generic syntax as attributes, as old MLIR text has them.
+    """
     body = StringIO()
     printer = OdcPrinter(body, generic=generic, locations=locations)
+    printer.print_properties_as_attributes = not properties
     printer.print_op(module)
     for alias, definition in printer.aliases.values():
         stream.write(f"{alias} = {definition}\n")

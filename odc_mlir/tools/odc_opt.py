@@ -61,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     text.add_argument("--print-op-generic", action="store_true", help="print every operation in generic syntax")
     text.add_argument(
+        "--print-no-properties", action="store_true", help="in generic syntax, print properties as attributes"
+    )
+    text.add_argument(
         "--print-debuginfo", action="store_true", help="print locations on a terminal too (elsewhere they always are)"
     )
     text.add_argument("--print-between-passes", action="store_true", help="print the IR after each pass on stderr")
@@ -253,6 +256,7 @@ def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> 
             constants=arguments.constants or ("elide" if on_terminal else "known"),
             generic=arguments.print_op_generic,
             locations=arguments.print_debuginfo or not on_terminal,
+            properties=not arguments.print_no_properties,
         )
     else:
         _text_target(arguments.target).emit(context, module, text)

@@ -52,8 +52,8 @@ func.func @options(%x: tensor<2x3xf32>, %s: tensor<1xi32>) {
 // An operator that only the schema has can be read and printed; a custom one keeps its code and bytes.
 // CHECK-LABEL: func.func @others
 func.func @others(%x: tensor<2x3xf32>) {
-  // CHECK: circle.hashtable_find(%x, %x) : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<*xf32>
-  %0 = "circle.hashtable_find"(%x, %x) : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<*xf32>
+  // CHECK: circle.delegate(%x, %x) : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<*xf32>
+  %0 = "circle.delegate"(%x, %x) : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<*xf32>
   // CHECK: circle.custom(%x) {custom_code = "My\22Op", custom_options = #circle.blob<"0x01ff">, mutating_variable_inputs = [true], intermediates = [#circle.tensor<"mid", tensor<4xi8>>, none]} :
   %1 = circle.custom(%x) {custom_code = "My\22Op", custom_options = #circle.blob<"0x01ff">, mutating_variable_inputs = [true], intermediates = [#circle.tensor<"mid", tensor<4xi8>>, none]} : (tensor<2x3xf32>) -> tensor<?x3xf32>
   // CHECK: circle.variable : tensor<4xf32>
