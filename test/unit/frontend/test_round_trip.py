@@ -47,7 +47,7 @@ def _params(*, only_quick: bool = False) -> list[Any]:
 
 
 def _imported(path: Path, *, refine: bool) -> ModuleOp:
-    """The module of a file; skips element types that the operator table refuses (its own tests say whether it should)."""
+    """The module of a file; skips where the operator table refuses an element type."""
     try:
         return import_model(read_model(path), refine=refine)
     except OdcError as error:
