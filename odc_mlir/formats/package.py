@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from odc_mlir.errors import PackageError
-from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.atomic import sync_folder, write_file
 from odc_mlir.formats.manifest import (
     CONFIG_NAME,
     MANIFEST_PATH,
@@ -206,7 +206,7 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
         for folder, _, _ in os.walk(new):
-            _sync_folder(Path(folder))
+            sync_folder(folder)
         replaced = target.is_dir()
         if replaced:
             os.rename(target, old)
@@ -216,16 +216,8 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
             if replaced:
                 os.rename(old, target)
             raise
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         if replaced:
             shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -31,7 +31,10 @@ def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: b
 
 
 def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"input {position} cannot be made an array: {error}", tensor=info.name) from error
     expected = type_text(ResultType(info.dtype, info.shape))
     seen = type_text(ResultType(array.dtype.name, array.shape))
     if info.info.kind == "string" and array.dtype.kind in "SUO":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from odc_mlir.errors import AllocationError, OptionError
+from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.binding import bind_inputs
 from odc_mlir.runtime.graph import Graph
@@ -72,23 +74,43 @@ def operator_units(graph: Graph, operators: Iterable[int]) -> list[OperatorUnit]
 
 
 class Frame:
-    """The values of one run. ``values`` holds what graph inputs, variables and finished units have produced."""
+    """The values of one run. ``values`` holds what graph inputs and finished units have produced.
 
-    def __init__(self, shaped: ShapedGraph, values: dict[int, Array], observe: Observer | None) -> None:
+    ``variables`` are the contents of variable tensors, which outlive the run.
+    """
+
+    def __init__(
+        self, shaped: ShapedGraph, values: dict[int, Array], variables: dict[int, Array], observe: Observer | None
+    ) -> None:
         self.shaped = shaped
         self.values = values
+        self.variables = variables
         self.observe = observe
 
     def value(self, index: int) -> Array:
-        """Tensor ``index``: a value produced so far, or a constant."""
+        """Tensor ``index``: a value produced so far, the contents of a variable, or a constant."""
         found = self.values.get(index)
+        if found is None:
+            found = self.variables.get(index)
         return self.shaped.tensors[index].array() if found is None else found
+
+    def _operand(self, index: int, *, writable: bool) -> Array:
+        """What an operator gets for tensor ``index``.
+
+        A variable itself is only seen by operators that write it: results may be views of operands, and must not
+        change with the variable. Of anything else a writer gets a copy.
+        """
+        value = self.value(index)
+        return value.copy() if writable != (index in self.variables) else value
 
     def run_operator(self, index: int) -> None:
         """Run operator ``index`` by its host kernel; raises OdcError that names it."""
         item, node = self.shaped.graph.nodes[index], self.shaped.nodes[index]
         kernel = self.shaped.kernel(index)
-        operands = [None if i < 0 else self.value(i) for i in item.inputs]
+        written = node.mutated
+        operands = [
+            None if i < 0 else self._operand(i, writable=position in written) for position, i in enumerate(item.inputs)
+        ]
         start = time.perf_counter()
         results = guarded(node, "run", lambda: kernel(operands))
         seconds = time.perf_counter() - start
@@ -106,8 +128,8 @@ class Executor:
     """Runs ``units`` of ``graph`` over and over; kernels are prepared once for each set of input shapes.
 
     ``max_bytes`` bounds the activations that live at one time (default: the variable ODC_MAX_ACTIVATION_BYTES, else
-    2 GiB); ``resize`` accepts inputs whose static dimensions differ from the model's. Variable tensors start as zeros
-    and keep their values from run to run, until :meth:`reset`.
+    2 GiB); ``resize`` accepts inputs whose static dimensions differ from the model's. Variable tensors start at real
+    zero and keep their contents from run to run, until :meth:`reset`.
     """
 
     def __init__(
@@ -119,17 +141,21 @@ class Executor:
         self.max_bytes = _limit_from_environment() if max_bytes is None else max_bytes
         self._input_infos = graph.input_infos()
         self._shaped: OrderedDict[tuple[tuple[int, ...], ...], ShapedGraph] = OrderedDict()
-        self._state: dict[int, Array] = {}
+        self._variables: dict[int, Array] = {}
         self._last_uses = self._releases()
         self.reset()
 
     def reset(self) -> None:
-        """Set all variable tensors to zeros."""
-        self._state = {
-            index: np.zeros(info.static_shape, info.info.numpy)
+        """Set all variable tensors to zeros; raises AllocationError when they need more than ``max_bytes``."""
+        variables = {
+            index: info
             for index, info in enumerate(self.graph.tensors)
             if info.is_variable and index not in self.graph.inputs
         }
+        total = sum(math.prod(info.static_shape) * info.info.numpy.itemsize for info in variables.values())
+        if total > self.max_bytes:
+            raise AllocationError(f"the variables need {total} bytes, more than the limit of {self.max_bytes}")
+        self._state = {index: np.zeros(info.static_shape, info.info.numpy) for index, info in variables.items()}
 
     def prepare(self, input_shapes: Sequence[tuple[int, ...]] | None = None) -> ShapedGraph:
         """The graph ready to run inputs of these shapes (default: the model's own); raises OdcError."""
@@ -153,14 +179,13 @@ class Executor:
         """
         arrays = bind_inputs(self._input_infos, inputs, resize=self.resize)
         shaped = self.prepare([array.shape for array in arrays])
-        frame = Frame(shaped, dict(self._state), observe)
-        frame.values.update(zip(self.graph.inputs, arrays, strict=True))
+        frame = Frame(shaped, dict(zip(self.graph.inputs, arrays, strict=True)), self._variables, observe)
         with np.errstate(all="ignore"):
             for unit, dead in zip(self.units, self._last_uses, strict=True):
                 unit.run(frame)
                 for index in dead:
                     frame.values.pop(index, None)
-        kept = [*arrays, *self._state.values()]
+        kept = [*arrays, *self._variables.values()]
         return [_detached(frame.value(index), kept) for index in self.graph.outputs]
 
     def _releases(self) -> list[tuple[int, ...]]:

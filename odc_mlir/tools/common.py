@@ -104,6 +104,11 @@ def guarded(
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 segment``, ``2 segments``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
     """Write the current exception, the command line and the versions to a new file in the temporary directory.
 

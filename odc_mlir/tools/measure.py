@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odc_mlir.tools.common import counted
+
 if TYPE_CHECKING:
     from odc_mlir.runtime.executor import Executor
     from odc_mlir.runtime.profile import Measurement
@@ -62,7 +64,7 @@ def summary(executor: Executor, measurement: Measurement, memory: MemoryPoll, *,
     segments = getattr(executor, "segments", ())
     if segments:
         cycles = sum((unit.counters or {}).get("cycles", 0) for unit in segments)
-        lines.append(f"NPU          takes {cycles} cycles in {len(segments)} segments")
+        lines.append(f"NPU          takes {cycles} cycles in {counted(len(segments), 'segment')}")
     lines += [
         f"{phase:<12} {kind} {memory.value(phase, kind)} kB"
         for phase in _PHASES

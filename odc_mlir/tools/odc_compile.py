@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odc_mlir.errors import OptionError, UnsupportedError
-from odc_mlir.tools.common import base_parser, run_tool, usage_error
+from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
 
 _SCHEMES = ("none", "uint8", "int8", "int16", "int16x8", "int8_wo", "int16_wo")
 _REASONS_SHOWN = 12
@@ -131,7 +131,8 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
     from collections import Counter
 
     total = report["npu_op_count"] + report["host_op_count"]
-    yield f"{report['model']}: {report['npu_op_count']} of {total} operators on {report['target']} ({report['memory']})"
+    placed = f"{report['npu_op_count']} of {counted(total, 'operator')}"
+    yield f"{report['model']}: {placed} on {report['target']} ({report['memory']})"
     # Reasons start with the rule that said no; the rest of the text differs from operator to operator.
     examples: dict[tuple[str, str], str] = {}
     counts: Counter[tuple[str, str]] = Counter()
@@ -146,7 +147,7 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  host: {len(counts) - _REASONS_SHOWN} more reasons, see --report-json"
     if report["segment_count"]:
         yield (
-            f"  {report['cycles_total']} cycles in {report['segment_count']} segments "
+            f"  {report['cycles_total']} cycles in {counted(report['segment_count'], 'segment')} "
             f"(bound {report['ideal_cycles']}), {100 * report['mac_utilization']:.1f} % of the multipliers, "
             f"{report['sram_peak_bytes']} bytes of SRAM"
         )

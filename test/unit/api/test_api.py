@@ -26,9 +26,10 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def _quantised_add() -> bytes:
+def _quantised_add(batch: int = 1) -> bytes:
     builder = ModelBuilder()
-    a, b, c = (builder.tensor(name, (1, 4, 4, 8), "int8", quant=(0.5, 3)) for name in ("a", "b", "c"))
+    shape, signature = (1, 4, 4, 8), (batch, 4, 4, 8)
+    a, b, c = (builder.tensor(n, shape, "int8", quant=(0.5, 3), signature=signature) for n in ("a", "b", "c"))
     builder.operator("ADD", [a, b], [c])
     return model_bytes(builder.finish([a, b], [c]))
 
@@ -74,6 +75,18 @@ def test_run_on_the_npu_compiles_first() -> None:
     assert len(np.unique(on_host[0])) > 100
     package = odc_mlir.compile(data, target="npu-128", memory="sram")
     np.testing.assert_array_equal(odc_mlir.run(package, inputs)[0], on_host[0])
+
+
+def test_another_batch_than_compiled_for(caplog: pytest.LogCaptureFixture) -> None:
+    data = _quantised_add(batch=-1)
+    package = odc_mlir.compile(data)
+    assert package.report["npu_op_count"] == 1
+    assert package.inputs[0].shape == (None, 4, 4, 8)
+    inputs = [np.arange(384).reshape(3, 4, 4, 8).astype(np.int8)] * 2
+    for batch in (1, 3):
+        parts = [array[:batch] for array in inputs]
+        np.testing.assert_array_equal(odc_mlir.run(package, parts)[0], odc_mlir.run(data, parts)[0])
+    assert "host kernels run it this time" in caplog.text
 
 
 def test_compile_takes_modules_and_packages(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_variables_start_at_zero_and_last_until_reset() -> None:
         TensorInfo("state", "float32", (1,), is_variable=True),
         TensorInfo("y", "float32", (1,)),
     )
-    node = Node(spec("counts_in_its_variable", operands=2), tensors[:2], tensors[2:], name="y")
+    node = Node(spec("counts_in_its_variable", operands=2, mutated=(1,)), tensors[:2], tensors[2:], name="y")
     graph = Graph("state", 0, tensors, (GraphNode(0, node, (0, 1), (2,)),), (0,), (2,))
     executor = HostExecutor(graph)
     one = np.ones(1, np.float32)
@@ -144,6 +144,12 @@ def test_variables_start_at_zero_and_last_until_reset() -> None:
     assert [float(out[0]) for out in outputs] == [1, 2, 3]
     executor.reset()
     assert executor.run([one])[0][0] == 1
+
+
+def test_variables_count_towards_the_memory_limit() -> None:
+    tensors = (TensorInfo("x", "float32", (1,)), TensorInfo("state", "float32", (1 << 40,), is_variable=True))
+    with pytest.raises(AllocationError, match="the variables need 4398046511104 bytes"):
+        HostExecutor(Graph("state", 0, tensors, (), (0,), (0,)))
 
 
 def test_observer_sees_every_operator() -> None:

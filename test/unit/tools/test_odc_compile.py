@@ -47,7 +47,7 @@ def test_package_and_summary(model: Path, tmp_path: Path, capsys: pytest.Capture
     text = capsys.readouterr().out
     assert "1 of 3 operators on npu-256 (flash)" in text
     assert "host: 1 x DEQUANTIZE: " in text
-    assert "cycles in 1 segments" in text
+    assert "cycles in 1 segment" in text
     assert "without the operators on the host" in text
 
 
