@@ -23,6 +23,8 @@ FAMILIES = (
     "filling",
     "search",
     "lookup",
+    "matrix",
+    "attention",
 )
 
 

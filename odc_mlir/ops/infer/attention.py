@@ -1,0 +1,59 @@
+"""Shapes of Circle's operators for transformers and normalisation."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.infer.common import result, same_dim, shape_of
+from odc_mlir.ops.spec import Node, ResultType, Shape
+
+
+def _scales(node: Node, index: int, channels: int | None) -> None:
+    """A vector of one value, or one per channel."""
+    shape = shape_of(node, index, (0, 1))
+    if shape and shape[0] != 1:
+        same_dim(node, shape[0], channels, f"operand {index} ({node.spec.operand_name(index)}) and channels")
+
+
+def instance_norm(node: Node) -> list[ResultType]:
+    """``x [N, H, W, C]`` or ``[N, C, D]``; ``gamma`` and ``beta`` are ``[C]`` or ``[1]``."""
+    x = shape_of(node, 0, (3, 4))
+    if x is not None:
+        for index in (1, 2):
+            _scales(node, index, x[1] if len(x) == 3 else x[3])
+    return result(node, node.operand(0).dtype, x)
+
+
+def rms_norm(node: Node) -> list[ResultType]:
+    """``x [..., C]`` of rank 3 or 4; ``gamma`` is ``[C]`` or ``[1]``."""
+    x = shape_of(node, 0, (3, 4))
+    if x is not None:
+        _scales(node, 1, x[-1])
+    return result(node, node.operand(0).dtype, x)
+
+
+def rope(node: Node) -> list[ResultType]:
+    """``x [B, heads, tokens, d]`` with even ``d``; tables of rank 4 that broadcast to it."""
+    x = shape_of(node, 0, 4)
+    if x is not None:
+        if x[3] is not None and x[3] % 2:
+            raise node.error(f"the last dimension is {x[3]}; it must be even")
+        for index in (1, 2):
+            table = shape_of(node, index, 4)
+            if table is not None:
+                same_dim(node, table[3], x[3], f"{node.spec.operand_name(index)} and the input's last dimension")
+    return result(node, node.operand(0).dtype, x)
+
+
+def attention(node: Node) -> list[ResultType]:
+    """``x [1, 1, D]``, weights ``[D, D]``, caches ``[1, S, heads, D/heads]``."""
+    x = shape_of(node, 0, 3)
+    width: int | None = None if x is None else x[2]
+    for index in range(1, 5):
+        weights: Shape | None = shape_of(node, index, 2)
+        if weights is not None:
+            width = same_dim(node, width, weights[0], f"{node.spec.operand_name(index)}'s rows and the input")
+            width = same_dim(node, width, weights[1], f"{node.spec.operand_name(index)}'s columns and the input")
+    for index in (8, 9):
+        cache = shape_of(node, index, 4)
+        if cache is not None and None not in (*cache[2:], width) and (cache[2] or 0) * (cache[3] or 0) != width:
+            raise node.error(f"{cache[2]} heads of {cache[3]} do not make the input's {width} features")
+    return result(node, node.operand(0).dtype, x)

@@ -1,0 +1,34 @@
+"""Shapes and checks of matrix products."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.infer.common import broadcast, option, result, same_dim, shape_of, shape_text
+from odc_mlir.ops.spec import Node, ResultType, Shape
+
+
+def _matrix(node: Node, index: int, adjoint: bool) -> Shape | None:
+    shape = shape_of(node, index)
+    if shape is None:
+        return None
+    if len(shape) < 2:
+        what = node.spec.operand_name(index)
+        raise node.error(f"operand {index} ({what}) has the shape {shape_text(shape)}; its rank must be at least 2")
+    return (*shape[:-2], shape[-1], shape[-2]) if adjoint else shape
+
+
+def batch_matmul(node: Node) -> list[ResultType]:
+    """``[..., M, K]`` by ``[..., K, N]`` to ``[..., M, N]``; an adjoint operand stores its matrices transposed."""
+    a = _matrix(node, 0, bool(option(node, "adjoint_lhs")))
+    b = _matrix(node, 1, bool(option(node, "adjoint_rhs")))
+    dtype = node.results[0].dtype
+    if a is None or b is None:
+        return result(node, dtype, None)
+    same_dim(node, a[-1], b[-2], "columns of the left and rows of the right matrices")
+    return result(node, dtype, (*broadcast(node, a[:-2], b[:-2]), a[-2], b[-1]))
+
+
+def verify_batch_matmul(node: Node) -> None:
+    """The left operand has the result's element type (int8 products may be left as int32 sums)."""
+    left, out = node.operand(0).dtype, node.results[0].dtype
+    if left != out and (left, out) != ("int8", "int32"):
+        raise node.error(f"the left operand is {left}, the result {out}; they must be equal")

@@ -1,0 +1,116 @@
+"""INSTANCE_NORM, RMS_NORM, ROPE, ATTENTION: float32, as ONE's kernels define them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.ops.infer.common import option
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp, unsupported
+
+_BLOCK = 32  # ATTENTION reads its caches in blocks of this many rows
+
+
+def _require_float(node: Node) -> None:
+    for info in (*node.operands, *node.results):
+        if info is not None and info.dtype != "float32" and info.dtype != "int64":
+            raise unsupported(node, f"{info.dtype} tensor {info.name!r}: only float32 is supported")
+
+
+def instance_norm(node: Node) -> Execute:
+    """Per image and channel: ``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, computed in double.
+
+    ``[N, H, W, C]`` is normalised over H and W, ``[N, C, D]`` over D.
+    """
+    _require_float(node)
+    x_of, gamma_of, beta_of = (fetch(node, index) for index in range(3))
+    epsilon, clamp = float(option(node, "epsilon")), real_clamp(node)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        axes, along = ((1, 2), (-1,)) if x.ndim == 4 else ((2,), (-1, 1))
+        if x.size == 0:
+            return [x.copy()]
+        wide = x.astype(np.float64)
+        mean = wide.mean(axis=axes, keepdims=True)
+        variance = (wide * wide).mean(axis=axes, keepdims=True) - mean * mean
+        factor = gamma_of(operands).reshape(along) / np.sqrt(variance + epsilon)
+        shift = beta_of(operands).reshape(along) - mean * factor
+        y = (wide * factor + shift).astype(np.float32)
+        return [clamp(y) if clamp else y]
+
+    return execute
+
+
+def rms_norm(node: Node) -> Execute:
+    """``gamma * x / sqrt(mean(x^2) + epsilon)`` over the last axis, summed in double."""
+    _require_float(node)
+    x_of, gamma_of, epsilon = fetch(node, 0), fetch(node, 1), float(option(node, "epsilon"))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        wide = x.astype(np.float64)
+        root = np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + epsilon) if x.size else 1.0
+        return [(gamma_of(operands).ravel() * (wide / root)).astype(np.float32)]
+
+    return execute
+
+
+def _rotated(x: NDArray[Any], sine: NDArray[Any], cosine: NDArray[Any]) -> NDArray[Any]:
+    """``x * cos + concat(-x_high, x_low) * sin``: the GPT-NeoX form, tables broadcast."""
+    half = x.shape[-1] // 2
+    turned = np.concatenate((-x[..., half:], x[..., :half]), axis=-1)
+    return np.asarray(x * cosine + turned * sine, x.dtype)
+
+
+def rope(node: Node) -> Execute:
+    """Rotary embedding with tables for every position (or one for all): tables broadcast to the input."""
+    if option(node, "mode") != "gpt_neox":
+        raise unsupported(node, f"mode {option(node, 'mode')!r} has no published definition; gpt_neox is supported")
+    _require_float(node)
+    x_of, sine_of, cosine_of = (fetch(node, index) for index in range(3))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, sine, cosine = x_of(operands), sine_of(operands), cosine_of(operands)
+        try:
+            fits = np.broadcast_shapes(x.shape, sine.shape, cosine.shape) == x.shape
+        except ValueError:
+            fits = False
+        if not fits or x.shape[-1] % 2:
+            shapes = f"{list(sine.shape)} and {list(cosine.shape)}"
+            raise input_error(node, f"tables {shapes} do not fit the input {list(x.shape)}")
+        return [_rotated(x, sine, cosine)]
+
+    return execute
+
+
+def attention(node: Node) -> Execute:
+    """One token: keys and values join the caches at ``position``, the token attends to rows up to it."""
+    _require_float(node)
+    fetches = [fetch(node, index) for index in range(len(node.spec.operands))]
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, wq, wk, wv, wo, cosine, sine, mask, keys, values, place = (f(operands) for f in fetches)
+        _, capacity, heads, size = keys.shape
+        position = int(place.ravel()[0])
+        # ONE rounds up position + 2 rather than position + 1: the row after the last valid one is read, and masked.
+        length = _BLOCK * math.ceil((position + 2) / _BLOCK)
+        if not 0 <= position < capacity or length > capacity:
+            raise input_error(node, f"position {position} needs {length} cache rows, the cache has {capacity}")
+        token = x.reshape(-1)
+        q, k, v = ((weights @ token).reshape(heads, size) for weights in (wq, wk, wv))
+        q, k = (_rotated(part, sine.reshape(-1, size), cosine.reshape(-1, size)) for part in (q, k))
+        keys[0, position], values[0, position] = k, v
+        scores = np.einsum("hd,thd->ht", q, keys[0, :length]) / np.float32(math.sqrt(size))
+        scores += np.resize(mask.ravel(), length)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        mixed = np.einsum("ht,thd->hd", weights, values[0, :length]).reshape(-1)
+        return [np.asarray(wo @ mixed, np.float32).reshape(x.shape)]
+
+    return execute
