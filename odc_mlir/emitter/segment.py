@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 from xdsl.dialects.builtin import DenseArrayBase
 from xdsl.ir import Operation, SSAValue
 
+from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.npu_isa import BufferOp, BufferType, InstructionOp
 from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.emitter.loops import Rolled, roll_loops
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
 from odc_mlir.isa.codec import Instr
@@ -21,39 +24,52 @@ from odc_mlir.isa.instructions import CONV
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets import MemoryMode, Target
 
+TARGET_DESCRIPTION = "target_description"  # metadata key that the simulator reads
 _REGIONS = {region.name.lower(): region for region in Region}
 
 
 def emit_segment(segment: SegmentOp, target: Target, memory: MemoryMode) -> bytes:
     """The ``.npu`` file of ``segment``, whose target body went through ``npu-insert-sync``; raises CompileError."""
-    program = instructions(segment)
+    program = program_of(segment, target)
     inputs = tuple(map(_record(Region.INPUTS), segment.inputs, _offsets(segment, "npu.input_offsets")))
     outputs = tuple(map(_record(Region.OUTPUTS), segment.outputs, _offsets(segment, "npu.output_offsets")))
     constants = _constants(segment)
     container = Container(
-        code=codec.encode(program),
+        code=codec.encode(program.instructions),
         constants=constants,
         inputs=inputs,
         outputs=outputs,
-        operators=_operators(segment),
+        operators=_operators(segment, program),
         target_digest=target.digest(memory),
         arena_bytes=_arena_bytes(segment),
-        metadata={
-            "target": target.name,
-            "target_version": target.version,
-            "memory": memory,
-            "segment": segment.sym_name.data,
-            "compiler": __version__,
-        },
+        metadata=_metadata(segment, target, memory),
         source_hash=hashlib.sha256(constants).digest()[:16],
         compiler_version=_version(),
     )
     return write(container)
 
 
+def _metadata(segment: SegmentOp, target: Target, memory: MemoryMode) -> dict[str, Any]:
+    """What the metadata section says; a target that is not shipped is described in full."""
+    known = {
+        "target": target.name,
+        "target_version": target.version,
+        "memory": memory,
+        "segment": segment.sym_name.data,
+        "compiler": __version__,
+    }
+    return known if target.name in targets.names() else known | {TARGET_DESCRIPTION: target.canonical}
+
+
 def instructions(segment: SegmentOp) -> list[Instr]:
-    """The program of ``segment`` in order, halt included; raises CompileError for a body that is not finished."""
+    """The straight program of ``segment``, halt included; raises CompileError for a body that is not finished."""
     return [_instruction(op) for op in _instruction_ops(segment)]
+
+
+def program_of(segment: SegmentOp, target: Target) -> Rolled:
+    """The program as it is encoded, with loops; errors as :func:`instructions`."""
+    owners = [op_name(op) for op in _instruction_ops(segment)]
+    return roll_loops(instructions(segment), owners, target.fetch.loop_buffer_bytes)
 
 
 def _instruction_ops(segment: SegmentOp) -> list[InstructionOp]:
@@ -125,18 +141,18 @@ def _record(region: Region) -> Callable[[SSAValue, int], TensorRecord]:
     return record
 
 
-def _operators(segment: SegmentOp) -> tuple[MapEntry, ...]:
+def _operators(segment: SegmentOp, program: Rolled) -> tuple[MapEntry, ...]:
     """Model operators, each with the instructions that compute it."""
-    kinds: dict[str, str] = {}
-    for op in segment.circle_block.ops:
-        if isinstance(op, CircleOp):
-            kinds[op_name(op)] = op.SPEC.name
-    ranges: dict[str, list[tuple[int, int]]] = {}
+    kinds = {op_name(op): op.SPEC.name for op in segment.circle_block.ops if isinstance(op, CircleOp)}
+    names = [op_name(op) for op in _instruction_ops(segment)]
     macs: dict[str, int] = {}
-    for index, op in enumerate(_instruction_ops(segment)[:-1]):
-        name = op_name(op)
-        macs[name] = macs.get(name, 0) + instruction_macs(op.field_codes()) if op.SPEC is CONV else macs.get(name, 0)
-        found = ranges.setdefault(name, [])
+    for op, name in zip(_instruction_ops(segment)[:-1], names, strict=False):
+        macs[name] = macs.get(name, 0) + (instruction_macs(op.field_codes()) if op.SPEC is CONV else 0)
+    ranges: dict[str, list[tuple[int, int]]] = {name: [] for name in macs}
+    for index, origin in enumerate(program.origin[:-1]):
+        if origin < 0:
+            continue
+        found = ranges[names[origin]]
         if found and sum(found[-1]) == index:
             found[-1] = (found[-1][0], found[-1][1] + 1)
         else:
