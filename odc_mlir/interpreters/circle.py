@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, OpImplResult, PythonValues, impl, register_impls
 from xdsl.ir import Operation
@@ -26,7 +25,8 @@ from odc_mlir.dialects.circle import (
     subgraph_functions,
 )
 from odc_mlir.errors import UnsupportedError
-from odc_mlir.ops.spec import Array, Execute, Trait
+from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.spec import Array, Execute, Node, Trait
 from odc_mlir.support.locations import op_name, value_name
 
 
@@ -39,7 +39,7 @@ class CircleFunctions(InterpreterFunctions):
 
     def __init__(self, module: ModuleOp) -> None:
         self._classes = {type(op) for op in module.walk() if isinstance(op, CircleOp)}
-        self._prepared: dict[Operation, Execute] = {}
+        self._prepared: dict[Operation, tuple[Node, Execute]] = {}
         self._variables: dict[Operation, Array] = {}
 
     def _impls(self) -> Iterator[tuple[type[Operation], Any]]:  # type: ignore[override]
@@ -62,27 +62,32 @@ class CircleFunctions(InterpreterFunctions):
     @impl(VariableOp)
     def run_variable(self, interpreter: Interpreter, op: VariableOp, args: PythonValues) -> PythonValues:
         if op not in self._variables:
-            info = info_of(op.result)
-            zero = info.quant.zero_point if info.quant is not None else 0
-            self._variables[op] = np.full(info.static_shape, zero, info.info.numpy)
+            self._variables[op] = initial_contents(info_of(op.result))
         return (self._variables[op],)
 
-    def kernel(self, interpreter: Interpreter, op: CircleOp) -> Execute:
-        """The prepared kernel of an operation; raises UnsupportedError where the operator has none."""
+    def prepared(self, interpreter: Interpreter, op: CircleOp) -> tuple[Node, Execute]:
+        """An operation and its prepared kernel; raises UnsupportedError where the operator has none."""
         if op not in self._prepared:
             if not op.SPEC.kernel:
                 raise UnsupportedError("this operator cannot be run", op=op.SPEC.name, tensor=op_name(op))
             node = node_of(op)
             if Trait.CONTROL_FLOW in op.SPEC.traits:
                 node.subgraphs = _callable_subgraphs(interpreter, op)
-            self._prepared[op] = op.SPEC.kernel_function(node)
+            self._prepared[op] = node, op.SPEC.kernel_function(node)
         return self._prepared[op]
 
 
 def _run_operator(
     functions: CircleFunctions, interpreter: Interpreter, op: CircleOp, args: PythonValues
 ) -> OpImplResult:
-    return OpImplResult(tuple(functions.kernel(interpreter, op)(args)), None)
+    node, kernel = functions.prepared(interpreter, op)
+    # As in the executor: only operators that write a variable see it itself, since results may be views of operands.
+    written = node.mutated
+    operands = [
+        value.copy() if (position in written) != isinstance(op.operands[position].owner, VariableOp) else value
+        for position, value in enumerate(args)
+    ]
+    return OpImplResult(tuple(kernel(operands)), None)
 
 
 def _callable_subgraphs(interpreter: Interpreter, op: CircleOp) -> Mapping[int, Execute]:

@@ -1,4 +1,4 @@
-"""The bytes of a constant as an array: element types unpacked, size checked against the shape."""
+"""What tensors hold before anything runs: the bytes of a constant as an array, the first contents of a variable."""
 
 from __future__ import annotations
 
@@ -39,6 +39,17 @@ def decode_constant(info: TensorInfo) -> Array:
         array = _numbers(info, info.data, shape)
     array.flags.writeable = False
     return array
+
+
+def initial_contents(info: TensorInfo) -> Array:
+    """Real zero in every element of a variable: its zero point where it is quantised."""
+    contents = np.zeros(info.static_shape, info.info.numpy)
+    if info.quant is not None and info.info.is_integer:
+        along_axis = [1] * contents.ndim
+        if not info.quant.per_tensor:
+            along_axis[info.quant.axis] = -1
+        contents[...] = np.clip(info.quant.zero_points, *info.info.range).reshape(along_axis)
+    return contents
 
 
 def _check_size(info: TensorInfo, data: memoryview, expected: int) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError
+from odc_mlir.ops.context import Context
 from odc_mlir.ops.dtypes import DTYPES, DType
 
 Shape = tuple[int | None, ...]
@@ -115,7 +116,10 @@ class Node:
     custom_code: str = ""
     custom_options: bytes = b""
     intermediates: tuple[TensorInfo | None, ...] = ()
+    mutating: tuple[bool, ...] = ()  # by operand: what the model's own record says of it
     subgraphs: Mapping[int, Execute] = field(default_factory=dict)  # for control flow at run time
+    context: Context = field(default_factory=Context)  # state and choices shared with the other operators of a run
+    place: tuple[int, int] = (0, 0)  # (subgraph, operator) in the model
 
     def operand(self, index: int) -> TensorInfo:
         """Operand ``index``; raises ModelError where it is left out."""
@@ -126,6 +130,21 @@ class Node:
 
     def optional(self, index: int) -> TensorInfo | None:
         return self.operands[index] if index < len(self.operands) else None
+
+    @property
+    def mutated(self) -> tuple[int, ...]:
+        """The operands that are given and that the operator writes: state, where they are variables."""
+        declared = self.spec.operands
+        return tuple(
+            index
+            for index, info in enumerate(self.operands)
+            if info is not None
+            and ((index < len(declared) and declared[index].mutated) or any(self.mutating[index : index + 1]))
+        )
+
+    def private_state(self) -> dict[str, Any]:
+        """What this operator alone keeps from run to run; empty in the first one. Ask for it anew in every run."""
+        return self.context.state.private.setdefault(self.place, {})
 
     def const(self, index: int) -> Array:
         """Value of constant operand ``index``; raises ModelError where it is not constant."""
@@ -138,10 +157,21 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
+    """One operand or result.
+
+    A ``mutated`` operand is written by the operator (which then has ``Trait.STATEFUL`` and not ``Trait.PURE``): state
+    of recurrent operators, caches. The prepared kernel receives it as a writable array in storage dtype, reads the old
+    contents and writes the new ones in place, ``state[...] = new``, before it returns; no result may share memory with
+    it. When the operand is a variable tensor, the next run finds the new contents there; executors see to it that
+    nothing else sees the array change. When it is anything else, the kernel gets a copy of its own and what it writes
+    is lost. An optional one that is left out is None, as always.
+    """
+
     name: str
     optional: bool = False
     variadic: bool = False  # only the last operand (or result) may be
     dtypes: tuple[str, ...] = ()  # allowed element types, empty for any
+    mutated: bool = False
 
 
 @dataclass(frozen=True)

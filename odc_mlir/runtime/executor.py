@@ -146,7 +146,7 @@ class Executor:
         self.reset()
 
     def reset(self) -> None:
-        """Set all variable tensors to zeros; raises AllocationError when they need more than ``max_bytes``."""
+        """Set all variable tensors to real zero; raises AllocationError when they need more than ``max_bytes``."""
         variables = {
             index: info
             for index, info in enumerate(self.graph.tensors)
@@ -155,7 +155,7 @@ class Executor:
         total = sum(math.prod(info.static_shape) * info.info.numpy.itemsize for info in variables.values())
         if total > self.max_bytes:
             raise AllocationError(f"the variables need {total} bytes, more than the limit of {self.max_bytes}")
-        self._state = {index: np.zeros(info.static_shape, info.info.numpy) for index, info in variables.items()}
+        self._variables = {index: initial_contents(info) for index, info in variables.items()}
 
     def prepare(self, input_shapes: Sequence[tuple[int, ...]] | None = None) -> ShapedGraph:
         """The graph ready to run inputs of these shapes (default: the model's own); raises OdcError."""

@@ -60,7 +60,7 @@ def counts_in_its_variable(node: Node) -> Execute:
     def execute(operands: Sequence[Array | None]) -> Sequence[Array]:
         state = _given(operands[1])
         state += _given(operands[0])
-        return [state]
+        return [state.copy()]
 
     return execute
 
@@ -70,8 +70,8 @@ def _given(value: Array | None) -> Array:
     return value
 
 
-def spec(kernel: str, infer: str = "same_shape", operands: int = 1) -> OpSpec:
-    names = tuple(Operand(f"x{i}") for i in range(operands))
+def spec(kernel: str, infer: str = "same_shape", operands: int = 1, mutated: tuple[int, ...] = ()) -> OpSpec:
+    names = tuple(Operand(f"x{i}", mutated=i in mutated) for i in range(operands))
     home = "helpers.kernels"
     return OpSpec("TEST", names, (Operand("y"),), infer=f"{home}:{infer}", kernel=f"{home}:{kernel}")
 
