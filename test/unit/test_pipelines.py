@@ -1,0 +1,136 @@
+"""Stages: the order of passes, pipelines in text, options, verification after every pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.transforms import get_all_passes
+from xdsl.utils.arg_spec import ArgSpec
+from xdsl.utils.exceptions import PassFailedException
+
+from odc_mlir import pipelines, transforms
+from odc_mlir.errors import CompileError, ModelError, OptionError
+from odc_mlir.support.text import parse_module
+from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
+from odc_mlir.universe import make_context
+
+RELU = """
+func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.uniform<i8:f32, 0.5>> {
+  %0 = circle.relu(%x) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  func.return %0 : tensor<4x!quant.uniform<i8:f32, 0.5>>
+}"""
+
+
+def module() -> ModuleOp:
+    return parse_module(make_context(), RELU)
+
+
+def test_every_pass_of_every_stage_exists_under_its_name() -> None:
+    for stage in pipelines.STAGES:
+        for name in stage.passes:
+            assert pipelines.find_pass(name).name == name
+
+
+def test_every_pass_of_ours_is_in_exactly_one_stage() -> None:
+    used = [name for stage in pipelines.STAGES for name in stage.passes]
+    ours = [name for name in used if name in transforms.NAMES]
+    assert sorted(ours) == sorted(transforms.NAMES)
+
+
+def test_names_do_not_clash_with_xdsl() -> None:
+    """A stock xdsl-opt loads both lists."""
+    assert not set(transforms.NAMES) & set(get_all_passes())
+
+
+def test_stage_names_in_order() -> None:
+    expected = ("circle", "circle-opt", "quant", "partition", "npu", "npu-sched", "npu-alloc", "package")
+    assert pipelines.stage_names() == expected
+
+
+def test_a_stage_includes_those_before_it() -> None:
+    assert [stage.name for stage in pipelines.stages_until("partition")] == [
+        "circle",
+        "circle-opt",
+        "quant",
+        "partition",
+    ]
+    assert [stage.name for stage in pipelines.stages_until("npu", after="quant")] == ["partition", "npu"]
+
+
+@pytest.mark.parametrize("arguments", [("lower",), ("npu", "lower")])
+def test_an_unknown_stage_lists_the_known_ones(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(OptionError, match=r"unknown stage 'lower'; use one of circle, circle-opt, .*, package"):
+        pipelines.stages_until(*arguments)
+
+
+def test_stages_expand_inside_a_pipeline() -> None:
+    names = [spec.name for spec in pipelines.expand("cse,circle,circle-fold-constants{limit-bytes=4}")]
+    assert names == ["cse", "circle-infer-shapes", "circle-fold-constants"]
+
+
+@pytest.mark.parametrize("text", ["a{", "a,,b", "{}"])
+def test_text_that_is_no_pipeline(text: str) -> None:
+    with pytest.raises(OptionError, match="cannot read the pipeline"):
+        list(pipelines.expand(text))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (ArgSpec("npu-polish", {}), "unknown pass 'npu-polish'"),
+        (ArgSpec("circle-fold-constants", {"limit_bytes": ("many",)}), "pass 'circle-fold-constants': incompatible"),
+        (ArgSpec("circle-fold-constants", {"limit": (1,)}), "pass 'circle-fold-constants': provided arguments"),
+    ],
+)
+def test_a_wrong_pass_or_option_is_a_user_error(spec: ArgSpec, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        pipelines.build_pass(spec)
+
+
+def test_configured_passes_stand_in_for_the_default_ones() -> None:
+    text = module()
+    pipelines.run(make_context(), text, "partition", options=[OdcSetTargetPass(target="npu-128", memory="sram")])
+    assert 'odc.target<"npu-128", memory = sram' in str(text)
+
+
+def test_the_observer_sees_every_pass_and_its_stage() -> None:
+    seen: list[tuple[str, str]] = []
+    pipelines.run(make_context(), module(), "partition", observe=lambda stage, item, _: seen.append((stage, item.name)))
+    assert seen == [(s.name, name) for s in pipelines.stages_until("partition") for name in s.passes]
+
+
+@dataclass(frozen=True)
+class Breaking(ModulePass):
+    """Leaves a result type that its operator does not have."""
+
+    name = "breaking"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        function = next(iter(op.body.block.ops))
+        relu = next(iter(function.regions[0].block.ops))
+        relu.detach()
+
+
+@dataclass(frozen=True)
+class Failing(ModulePass):
+    """Gives up."""
+
+    name = "failing"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        raise PassFailedException("Nothing to do here.")
+
+
+def test_a_module_is_verified_after_every_pass() -> None:
+    with pytest.raises(ModelError) as caught:
+        pipelines.run_passes(make_context(), module(), [("npu", Breaking())])
+    assert caught.value.stage == "npu"
+
+
+def test_a_pass_that_fails_is_a_compile_error_of_its_stage() -> None:
+    with pytest.raises(CompileError, match=r"nothing to do here\. \(stage npu\)"):
+        pipelines.run_passes(make_context(), module(), [("npu", Failing())])
