@@ -8,7 +8,8 @@ waiting copies never stop the instruction fetch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from odc_mlir.errors import AllocationError
@@ -19,9 +20,9 @@ from odc_mlir.transforms.schedule.program import Buffer, Command, Space, command
 from odc_mlir.transforms.schedule.timeline import Timeline
 
 SMALLEST_CHUNK = 512
-LARGEST_CHUNK = 8192
-GROWTH = 4  # a chunk is at most 1/GROWTH of what was copied before it, so that the first layers start early
-OUTSTANDING_COPIES = 10  # of the copy queue's depth
+LARGEST_CHUNK = 16_384
+GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
+FEW_COPIES, MANY_COPIES = 0.25, 0.875  # of the copy queue's depth: when a batch starts and ends
 
 
 @dataclass(eq=False, slots=True)
@@ -76,9 +77,9 @@ def _chunks(commands: Sequence[Command]) -> list[Chunk]:
                 if item.mnemonic == "load":
                     required.add(buffer)
     chunks: list[Chunk] = []
-    total = 0
+    total, left = 0, sum(buffer.size for buffer in uses)
     for buffer, indices in uses.items():
-        limit = min(LARGEST_CHUNK, max(SMALLEST_CHUNK, total // GROWTH))
+        limit = min(LARGEST_CHUNK, max(SMALLEST_CHUNK, min(total, left) // GROWTH))
         chunk = chunks[-1] if chunks else None
         if chunk is None or chunk.size + buffer.size > limit or chunk.required or buffer in required:
             chunk = Chunk(first_use=indices[0])
@@ -88,6 +89,7 @@ def _chunks(commands: Sequence[Command]) -> list[Chunk]:
         chunk.last_use = max(chunk.last_use, indices[-1])
         chunk.required |= buffer in required
         total += buffer.size
+        left -= buffer.size
     return chunks
 
 
@@ -133,6 +135,37 @@ def _earliest_gap(
     return (candidates[low], gap(candidates[low])) if low < len(candidates) else None
 
 
+class _CopyQueue:
+    """The copies of chunks in order, and estimates of when they run."""
+
+    def __init__(self, chunks: Sequence[Chunk], target: Target, timeline: Timeline) -> None:
+        self.chunks, self.target, self.timeline = chunks, target, timeline
+        self.arrival: dict[Chunk, float] = {}
+        self._few, self._many = (int(target.fetch.queue_depth * part) for part in (FEW_COPIES, MANY_COPIES))
+        self._starts: list[float] = []
+        self._port_free = 0.0
+        self._filling = False
+
+    def take(self, index: int) -> Iterator[Chunk]:
+        """The chunks whose copies stand before command ``index``."""
+        while len(self._starts) < len(self.chunks):
+            chunk = self.chunks[len(self._starts)]
+            waiting = len(self._starts) - bisect_right(self._starts, self.timeline.fetched)
+            self._filling = waiting < (self._many if self._filling else self._few)
+            if chunk.earliest > index or (not self._filling and chunk.first_use > index):
+                return
+            self._issue(chunk)
+            yield chunk
+
+    def _issue(self, chunk: Chunk) -> None:
+        port = self.target.offchip
+        freed = self.timeline.finish[chunk.earliest - 1] if chunk.earliest else 0.0
+        start = max(self.timeline.fetched, self._port_free, freed)
+        self._starts.append(start)
+        self._port_free = start + chunk.size / port.bytes_per_cycle
+        self.arrival[chunk] = self._port_free + port.read_latency_cycles
+
+
 def _insert_copies(commands: Sequence[Command], chunks: Sequence[Chunk], target: Target) -> list[Command]:
     """The program with a copy per chunk, and commands reading the copies."""
     homes: dict[Buffer, tuple[Chunk, int]] = {}
@@ -142,35 +175,12 @@ def _insert_copies(commands: Sequence[Command], chunks: Sequence[Chunk], target:
             homes[item] = (chunk, offset)
             offset += item.size
     timeline = Timeline(target)
-    found = dependences(commands)
-    port = target.offchip
+    queue = _CopyQueue(chunks, target, timeline)
     result: list[Command] = []
-    starts: list[float] = []
-    arrival: dict[int, float] = {}
-    offchip_free, pending = 0.0, 0
-
-    def issue() -> None:
-        nonlocal offchip_free, pending
-        chunk = chunks[pending]
-        freed = timeline.finish[chunk.earliest - 1] if chunk.earliest else 0.0
-        start = max(timeline.fetched, offchip_free, freed)
-        offchip_free = start + chunk.size / port.bytes_per_cycle
-        starts.append(start)
-        arrival[id(chunk)] = offchip_free + port.read_latency_cycles
-        result.append(_copy(chunk, commands[chunk.first_use].layer))
-        pending += 1
-
-    for index, (item, before) in enumerate(zip(commands, found, strict=True)):
-        while pending < len(chunks) and chunks[pending].earliest <= index:
-            queued = pending < OUTSTANDING_COPIES or starts[pending - OUTSTANDING_COPIES] <= timeline.fetched
-            if not queued and chunks[pending].first_use > index:
-                break
-            issue()
-        ready = 0.0
-        for buffer, _ in item.places.values():
-            if buffer in homes:
-                ready = max(ready, arrival[id(homes[buffer][0])])
-        timeline.visit(item, before, ready)
+    for index, (item, before) in enumerate(zip(commands, dependences(commands), strict=True)):
+        result += (_copy(chunk, commands[chunk.first_use].layer) for chunk in queue.take(index))
+        needed = [queue.arrival[homes[buffer][0]] for buffer, _ in item.places.values() if buffer in homes]
+        timeline.visit(item, before, max(needed, default=0.0))
         result.append(_redirected(item, homes))
     return result
 
