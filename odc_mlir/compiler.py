@@ -122,6 +122,11 @@ def compile(
     pipelines.run(context, module, PARTITIONED, options=[options])
     if strict:
         refuse_host_operators(module)
+    return package_of(context, module, options, strict=strict)
+
+
+def package_of(context: Context, module: ModuleOp, options: OdcSetTargetPass, *, strict: bool = False) -> PackageFiles:
+    """The package of a module at stage ``partition``, which is used up; see :func:`compile`."""
     compiled = schedule_segments(context, module, strict=strict)
     restore_batch(compiled.module)
     records, indices = export_circle.export_with_operators(compiled.module)

@@ -1,0 +1,246 @@
+"""One small case per operator and variant that the NPU runs, as IR text, with inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp
+
+from odc_mlir.dialects.circle import info_of
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.support.text import parse_module
+from odc_mlir.transforms.placement import main_function
+from odc_mlir.universe import make_context
+
+
+def q(shape: str, scale: str = "0.05", zero: int = 0, storage: str = "i8") -> str:
+    """A tensor type of codes."""
+    return f"tensor<{shape}x!quant.uniform<{storage}:f32, {scale}:{zero}>>"
+
+
+def axis(shape: str, dim: int, count: int) -> str:
+    """An int8 tensor type with ``count`` scales, all different."""
+    scales = ", ".join(f"{0.003 + 0.0007 * i:.4f}" for i in range(count))
+    return f"tensor<{shape}x!quant.uniform<i8:f32:{dim}, {{{scales}}}>>"
+
+
+def codes(count: int, seed: int = 1) -> str:
+    """A blob of random bytes."""
+    return f'#circle.blob<"0x{np.random.default_rng(seed).bytes(count).hex()}">'
+
+
+def call(name: str, operands: list[tuple[str, str]], result: str, options: str = "") -> str:
+    names, types = zip(*operands, strict=True)
+    return f"%y = circle.{name}({', '.join(names)}) {{{options}}} : ({', '.join(types)}) -> {result}"
+
+
+def conv(
+    x: str, weights: str, result: str, options: str, *, bias: int = 0, name: str = "conv_2d", size: int = 0
+) -> str:
+    """A convolution with ``size`` weight bytes and ``bias`` random biases (0: none)."""
+    if bias:
+        values = np.random.default_rng(2).integers(-2000, 2000, bias).tolist()
+        third, line = f"tensor<{bias}xi32>", f"%b = circle.const {values} : tensor<{bias}xi32>"
+    else:
+        third, line = "none", "%b = circle.none"
+    head = f"%w = circle.const {codes(size)} : {weights}\n{line}\n"
+    return head + call(name, [("%x", x), ("%w", weights), ("%b", third)], result, options)
+
+
+X, W = q("2x6x7x4", zero=-3), axis("5x3x3x4", 0, 5)
+U = q("2x6x7x4", zero=130, storage="u8")
+L = q("2x3x8", zero=5)
+MEAN_X = q("2x6x7x3", zero=11)
+LAST = q("1x1x1x6x4", zero=5)
+
+# name, types of the arguments %x and %z, body, result type
+CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "conv": ((X,), conv(X, W, q("2x6x7x5"), "padding = same, stride = [1, 1]", bias=5, size=180), q("2x6x7x5")),
+    "conv-stride-dilation": (
+        (X,),
+        conv(
+            X,
+            W,
+            q("2x1x3x5", "0.1", 7),
+            "padding = valid, stride = [2, 1], dilation = [2, 2], activation = relu6",
+            size=180,
+        ),
+        q("2x1x3x5", "0.1", 7),
+    ),
+    "conv-uint8": (
+        (U,),
+        conv(
+            U,
+            q("5x2x2x4", "0.013", 117, "u8"),
+            q("2x3x4x5", "0.2", 9, "u8"),
+            "padding = same, stride = [2, 2], activation = relu",
+            bias=5,
+            size=80,
+        ),
+        q("2x3x4x5", "0.2", 9, "u8"),
+    ),
+    "conv-int8-weights-with-zero-point": (
+        (X,),
+        conv(X, q("5x1x1x4", "0.01", 3), q("2x6x7x5"), "padding = valid, stride = [1, 1]", size=20),
+        q("2x6x7x5"),
+    ),
+    "conv-grouped-as-depthwise": (
+        (X,),
+        conv(X, axis("8x2x3x1", 0, 8), q("2x5x5x8"), "padding = valid, stride = [1, 1]", bias=8, size=48),
+        q("2x5x5x8"),
+    ),
+    "depthwise": (
+        (X,),
+        conv(
+            X,
+            axis("1x3x2x8", 3, 8),
+            q("2x3x4x8"),
+            "padding = same, stride = [2, 2], depth_multiplier = 2",
+            bias=8,
+            name="depthwise_conv_2d",
+            size=48,
+        ),
+        q("2x3x4x8"),
+    ),
+    "depthwise-of-one-channel": (
+        (q("2x6x7x1", zero=4),),
+        conv(
+            q("2x6x7x1", zero=4),
+            axis("1x3x2x6", 3, 6),
+            q("2x6x7x6"),
+            "padding = same, stride = [1, 1]",
+            bias=6,
+            name="depthwise_conv_2d",
+            size=36,
+        ),
+        q("2x6x7x6"),
+    ),
+    "fully-connected": (
+        (L,),
+        conv(L, axis("3x8", 0, 3), q("6x3"), "activation = relu", bias=3, name="fully_connected", size=24),
+        q("6x3"),
+    ),
+    "fully-connected-kept-dims": (
+        (L,),
+        conv(L, q("3x8", "0.02", 6), q("2x3x3"), "keep_num_dims = true", bias=3, name="fully_connected", size=24),
+        q("2x3x3"),
+    ),
+    "add": ((X, q("2x6x7x4", "0.02", 9)), call("add", [("%x", X), ("%z", q("2x6x7x4", "0.02", 9))], X), X),
+    "sub-broadcast": ((X, q("6x1x4", "0.02")), call("sub", [("%x", X), ("%z", q("6x1x4", "0.02"))], X), X),
+    "mul": ((X, X), call("mul", [("%x", X), ("%z", X)], X, "activation = relu_n1_to_1"), X),
+    "add-channels": (
+        (X,),
+        f"%c = circle.const {codes(4)} : {q('4')}\n" + call("add", [("%c", q("4")), ("%x", X)], X),
+        X,
+    ),
+    "sub-from-scalar": (
+        (X,),
+        f"%c = circle.const {codes(1)} : {q('1x1')}\n" + call("sub", [("%c", q("1x1")), ("%x", X)], X),
+        X,
+    ),
+    "mul-channels": (
+        (X,),
+        f"%c = circle.const {codes(4)} : {q('1x1x1x4', '0.03', 8)}\n"
+        + call("mul", [("%c", q("1x1x1x4", "0.03", 8)), ("%x", X)], X, "activation = relu"),
+        X,
+    ),
+    "mul-channels-uint8": (
+        (U,),
+        f"%c = circle.const {codes(4)} : {q('4', '0.03', 88, 'u8')}\n"
+        + call("mul", [("%x", U), ("%c", q("4", "0.03", 88, "u8"))], U),
+        U,
+    ),
+    "average-pool": (
+        (X,),
+        call("average_pool_2d", [("%x", X)], q("2x3x4x4", zero=-3), "padding = same, stride = [2, 2], filter = [3, 3]"),
+        q("2x3x4x4", zero=-3),
+    ),
+    "max-pool-uint8": (
+        (U,),
+        call(
+            "max_pool_2d",
+            [("%x", U)],
+            q("2x5x3x4", zero=130, storage="u8"),
+            "padding = valid, stride = [1, 2], filter = [2, 3], activation = relu",
+        ),
+        q("2x5x3x4", zero=130, storage="u8"),
+    ),
+    **{
+        f"mean-{axes}": (
+            (MEAN_X,),
+            f"%a = circle.const {axes} : tensor<{len(axes)}xi32>\n"
+            + call("mean", [("%x", MEAN_X), ("%a", f"tensor<{len(axes)}xi32>")], q(result, "0.03", 2)),
+            q(result, "0.03", 2),
+        )
+        for axes, result in (([1, 2], "2x3"), ([-1], "2x6x7"), ([2, 3], "2x6"), ([0], "6x7x3"), ([2], "2x6x3"))
+    },
+    "softmax": (
+        (L,),
+        call("softmax", [("%x", L)], q("2x3x8", "0.00390625", -128), "beta = 1.5"),
+        q("2x3x8", "0.00390625", -128),
+    ),
+    "quantize": ((U,), call("quantize", [("%x", U)], q("2x6x7x4", "0.04", 1)), q("2x6x7x4", "0.04", 1)),
+    **{
+        name: ((L,), call(name, [("%x", L)], q("2x3x8", "0.07", -9)), q("2x3x8", "0.07", -9))
+        for name in ("relu", "relu6", "relu_n1_to_1")
+    },
+    "leaky_relu": (
+        (L,),
+        call("leaky_relu", [("%x", L)], q("2x3x8", "0.07", -9), "alpha = 0.3"),
+        q("2x3x8", "0.07", -9),
+    ),
+    "logistic": ((L,), call("logistic", [("%x", L)], q("2x3x8", "0.00390625", -128)), q("2x3x8", "0.00390625", -128)),
+    "tanh": ((L,), call("tanh", [("%x", L)], q("2x3x8", "0.0078125")), q("2x3x8", "0.0078125")),
+    "pad": (
+        (X,),
+        "%p = circle.const [0, 0, 1, 2, 3, 0, 0, 0] : tensor<4x2xi32>\n"
+        + call("pad", [("%x", X), ("%p", "tensor<4x2xi32>")], q("2x9x10x4", zero=-3)),
+        q("2x9x10x4", zero=-3),
+    ),
+    "pad-and-convolve": (
+        (X,),
+        "%p = circle.const [0, 0, 1, 1, 1, 1, 0, 0] : tensor<4x2xi32>\n"
+        + call("pad", [("%x", X), ("%p", "tensor<4x2xi32>")], q("2x8x9x4", zero=-3)).replace("%y", "%v")
+        + "\n"
+        + conv(q("2x8x9x4", zero=-3), W, q("2x4x5x5"), "padding = same, stride = [2, 2]", bias=5, size=180).replace(
+            "%x", "%v"
+        ),
+        q("2x4x5x5"),
+    ),
+    "views": (
+        (LAST,),
+        "%s = circle.const [6, 4] : tensor<2xi32>\n%a = circle.const [0] : tensor<1xi32>\n"
+        "%p = circle.const [1, 2, 0] : tensor<3xi32>\n"
+        f"%1 = circle.reshape(%x, %s) : ({LAST}, tensor<2xi32>) -> {q('6x4', zero=5)}\n"
+        f"%2 = circle.expand_dims(%1, %a) : ({q('6x4', zero=5)}, tensor<1xi32>) -> {q('1x6x4', zero=5)}\n"
+        f"%3 = circle.transpose(%2, %p) : ({q('1x6x4', zero=5)}, tensor<3xi32>) -> {q('6x4x1', zero=5)}\n"
+        f"%4 = circle.squeeze(%3) : ({q('6x4x1', zero=5)}) -> {q('6x4', zero=5)}\n"
+        + call("tanh", [("%4", q("6x4", zero=5))], q("6x4", "0.0078125")),
+        q("6x4", "0.0078125"),
+    ),
+}
+
+
+def module_of(name: str) -> ModuleOp:
+    """The verified module of a case."""
+    arguments, body, result = CASES[name]
+    given = ", ".join(f"%{letter}: {type}" for letter, type in zip("xz", arguments, strict=False))
+    text = f"func.func @main({given}) -> {result} {{\n{body}\nfunc.return %y : {result}\n}}"
+    module = parse_module(make_context(), text)
+    module.verify()
+    return module
+
+
+def inputs_of(module: ModuleOp) -> list[NDArray[Any]]:
+    """Random codes, extreme ones among them."""
+    random = np.random.default_rng(3)
+    arrays = []
+    for argument in main_function(module).args:
+        info = info_of(argument)
+        low, high = DTYPES[info.dtype].range
+        array = random.integers(low, high + 1, info.static_shape).astype(info.info.numpy)
+        array.flat[:2] = low, high
+        arrays.append(array)
+    return arrays
