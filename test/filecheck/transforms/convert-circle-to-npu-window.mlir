@@ -1,0 +1,126 @@
+// RUN: odc-opt %s --split-input-file -p partition,convert-circle-to-npu | filecheck %s
+
+// A window of 3x3 in steps of 2 over 5x5 needs one row and column around the image.
+func.func @average_pool(%x: tensor<1x5x5x2x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5:-3>> {
+  %y = circle.average_pool_2d(%x) {padding = same, stride = [2, 2], filter = [3, 3], activation = relu} : (tensor<1x5x5x2x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5:-3>>
+  func.return %y : tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5:-3>>
+}
+// CHECK-LABEL: func.func @average_pool(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.pool average %{{.*}} kernel [3, 3] stride [2, 2] pads [1, 1, 1, 1] clamp(-3, 127)
+
+// -----
+
+// Without padding the last row and column are not read.
+func.func @max_pool(%x: tensor<1x5x5x2x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>> {
+  %y = circle.max_pool_2d(%x) {padding = valid, stride = [2, 2], filter = [2, 2]} : (tensor<1x5x5x2x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>
+  func.return %y : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>
+}
+// CHECK-LABEL: func.func @max_pool(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.pool max %{{.*}} kernel [2, 2] stride [2, 2] clamp(-128, 127)
+
+// -----
+
+// A mean over height and width is a sum whose scale holds the division by 8 pixels.
+func.func @mean(%x: tensor<2x4x2x8x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<2x8x!quant.uniform<i8:f32, 0.25:1>> {
+  %i = circle.const [1, 2] : tensor<2xi32>
+  %y = circle.mean(%x, %i) : (tensor<2x4x2x8x!quant.uniform<i8:f32, 0.5:-3>>, tensor<2xi32>) -> tensor<2x8x!quant.uniform<i8:f32, 0.25:1>>
+  func.return %y : tensor<2x8x!quant.uniform<i8:f32, 0.25:1>>
+}
+// CHECK-LABEL: func.func @mean(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.reduce sum %{{.*}} in_zero -3 out_zero 1 scale <1073741824, -1> clamp(-128, 127)
+// CHECK-NEXT: %[[V1:.*]] = npu.reshape %[[V0]]
+
+// -----
+
+// A mean over the last axis is a product with ones.
+func.func @mean_of_rows(%x: tensor<2x4x2x8x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<2x4x2x1x!quant.uniform<i8:f32, 0.5:-3>> {
+  %i = circle.const [-1] : tensor<1xi32>
+  %y = circle.mean(%x, %i) {keep_dims = true} : (tensor<2x4x2x8x!quant.uniform<i8:f32, 0.5:-3>>, tensor<1xi32>) -> tensor<2x4x2x1x!quant.uniform<i8:f32, 0.5:-3>>
+  func.return %y : tensor<2x4x2x1x!quant.uniform<i8:f32, 0.5:-3>>
+}
+// CHECK-LABEL: func.func @mean_of_rows(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
+// CHECK-NEXT: %[[V1:.*]] = npu.conv %[[V0]] kernel [1, 1] weights <"0x0101010101010101"> i8 zeros(-3, 0, -3) clamp(-128, 127) bias [0] multiplier [1073741824] exponent [-2]
+// CHECK-NEXT: %[[V2:.*]] = npu.reshape %[[V1]]
+
+// -----
+
+// SOFTMAX: input scale times beta in Q5.26.
+func.func @softmax(%x: tensor<2x10x!quant.uniform<i8:f32, 0.1:5>>) -> tensor<2x10x!quant.uniform<i8:f32, 0.00390625:-128>> {
+  %y = circle.softmax(%x) {beta = 1.0} : (tensor<2x10x!quant.uniform<i8:f32, 0.1:5>>) -> tensor<2x10x!quant.uniform<i8:f32, 0.00390625:-128>>
+  func.return %y : tensor<2x10x!quant.uniform<i8:f32, 0.00390625:-128>>
+}
+// CHECK-LABEL: func.func @softmax(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.softmax %{{.*}} scale <1717986944, 23> diff_min -248
+
+// -----
+
+// RESHAPE of a dense tensor moves nothing.
+func.func @reshape(%x: tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x12x!quant.uniform<i8:f32, 0.5>> {
+  %s = circle.const [2, 12] : tensor<2xi32>
+  %v = circle.reshape(%x, %s) : (tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>, tensor<2xi32>) -> tensor<2x12x!quant.uniform<i8:f32, 0.5>>
+  %y = circle.relu(%v) : (tensor<2x12x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x12x!quant.uniform<i8:f32, 0.5>>
+  func.return %y : tensor<2x12x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @reshape(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
+// CHECK-NEXT: %[[V1:.*]] = npu.scale %[[V0]] scale <1073741824, 1> clamp(0, 127)
+
+// -----
+
+// SQUEEZE of a dense tensor moves nothing.
+func.func @squeeze(%x: tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<6x4x!quant.uniform<i8:f32, 0.5>> {
+  %v = circle.squeeze(%x) : (tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<6x4x!quant.uniform<i8:f32, 0.5>>
+  %y = circle.relu(%v) : (tensor<6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<6x4x!quant.uniform<i8:f32, 0.5>>
+  func.return %y : tensor<6x4x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @squeeze(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
+// CHECK-NEXT: %[[V1:.*]] = npu.scale %[[V0]] scale <1073741824, 1> clamp(0, 127)
+
+// -----
+
+// EXPAND_DIMS of a dense tensor moves nothing.
+func.func @expand_dims(%x: tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x6x4x!quant.uniform<i8:f32, 0.5>> {
+  %s = circle.const [0] : tensor<1xi32>
+  %v = circle.expand_dims(%x, %s) : (tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>, tensor<1xi32>) -> tensor<1x1x1x6x4x!quant.uniform<i8:f32, 0.5>>
+  %y = circle.relu(%v) : (tensor<1x1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x6x4x!quant.uniform<i8:f32, 0.5>>
+  func.return %y : tensor<1x1x1x6x4x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @expand_dims(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
+// CHECK-NEXT: %[[V1:.*]] = npu.scale %[[V0]] scale <1073741824, 1> clamp(0, 127)
+
+// -----
+
+// TRANSPOSE of a dense tensor moves nothing while only dimensions of size 1 change place.
+func.func @transpose(%x: tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x6x1x4x!quant.uniform<i8:f32, 0.5>> {
+  %s = circle.const [0, 2, 1, 3] : tensor<4xi32>
+  %v = circle.transpose(%x, %s) : (tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>, tensor<4xi32>) -> tensor<1x6x1x4x!quant.uniform<i8:f32, 0.5>>
+  %y = circle.relu(%v) : (tensor<1x6x1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x6x1x4x!quant.uniform<i8:f32, 0.5>>
+  func.return %y : tensor<1x6x1x4x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @transpose(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
+// CHECK-NEXT: %[[V1:.*]] = npu.scale %[[V0]] scale <1073741824, 1> clamp(0, 127)
+
+// -----
+
+// PAD of height by (1, 0) and width by (2, 1): top, left, bottom, right.
+func.func @pad(%x: tensor<1x2x3x2x!quant.uniform<i8:f32, 0.5:7>>) -> tensor<1x3x6x2x!quant.uniform<i8:f32, 0.5:7>> {
+  %p = circle.const [0, 0, 1, 0, 2, 1, 0, 0] : tensor<4x2xi32>
+  %y = circle.pad(%x, %p) : (tensor<1x2x3x2x!quant.uniform<i8:f32, 0.5:7>>, tensor<4x2xi32>) -> tensor<1x3x6x2x!quant.uniform<i8:f32, 0.5:7>>
+  func.return %y : tensor<1x3x6x2x!quant.uniform<i8:f32, 0.5:7>>
+}
+// CHECK-LABEL: func.func @pad(
+// CHECK: target {
+// CHECK: %[[V0:.*]] = npu.pad %{{.*}} pads [1, 2, 0, 1] zero 7

@@ -1,0 +1,6 @@
+// RUN: not odc-opt %s --npu-mark-supported 2>&1 | filecheck %s
+
+func.func @main() {
+  func.return
+}
+// CHECK: error: no target is chosen (stage npu-mark-supported); run odc-set-target first
