@@ -30,7 +30,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from odc_mlir.dialects.circle_attributes import BlobAttr, float_text, parse_float, parse_integer
-from odc_mlir.formats.circle.schema import Field, circle_schema, options_fields
+from odc_mlir.formats.circle.schema import Field, circle_schema, options_fields, subgraph_fields
 from odc_mlir.support.floats import to_float32
 
 
@@ -301,11 +301,14 @@ ALWAYS_PRINTED = frozenset({"padding"})
 @cache
 def table_options(table: str | None) -> tuple[Option, ...]:
     """The options of a schema table in field order; none for None."""
-    return tuple(_option(field) for field in options_fields(table)) if table is not None else ()
+    if table is None:
+        return ()
+    subgraphs = subgraph_fields(table)
+    return tuple(_option(field, is_subgraph=field.name in subgraphs) for field in options_fields(table))
 
 
-def _option(field: Field) -> Option:
-    if "subgraph" in field.name:
+def _option(field: Field, *, is_subgraph: bool) -> Option:
+    if is_subgraph:
         symbol = SymbolOption(field.name)
         return ListOption(field.name, element=symbol) if field.kind == "vector" else symbol
     if field.kind == "vector":

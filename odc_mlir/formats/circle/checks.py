@@ -7,7 +7,7 @@ from math import prod
 
 from odc_mlir.formats.circle.decoder import MalformedError
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
-from odc_mlir.formats.circle.schema import circle_schema
+from odc_mlir.formats.circle.schema import subgraph_fields
 
 # No process can address a tensor of more elements.
 MAX_ELEMENTS = 1 << 47
@@ -89,13 +89,9 @@ def _check_shape(tensor: Tensor) -> None:
 
 
 def _check_references(operator: Operator, subgraph_count: int) -> None:
-    """Options that name subgraphs do so in their field names; the schema has no other mark."""
-    table = circle_schema().tables.get(operator.options_type or "")
-    if table is None:
-        return
-    for name, value in operator.options.items():
-        if "subgraph" in name and name in table.by_name and table.by_name[name].type in ("int", "uint"):
-            check_indices(value if isinstance(value, tuple) else (value,), subgraph_count, name, "a subgraph")
+    for name in subgraph_fields(operator.options_type):
+        value = operator.options.get(name, ())
+        check_indices(value if isinstance(value, tuple) else (value,), subgraph_count, name, "a subgraph")
 
 
 def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:

@@ -218,6 +218,17 @@ def default_options(table: str | None) -> dict[str, Any]:
 
 
 @cache
+def subgraph_fields(table: str | None) -> tuple[str, ...]:
+    """The fields of an options table that are indices of subgraphs; their names are the schema's only mark of it."""
+    known = circle_schema().tables.get(table or "")
+    return (
+        ()
+        if known is None
+        else tuple(field.name for field in known.live if "subgraph" in field.name and field.type in ("int", "uint"))
+    )
+
+
+@cache
 def _load(name: Literal["circle", "tflite"]) -> Schema:
     facts = _read_json("circle-schema.json")
     if name == "tflite":
