@@ -35,7 +35,7 @@ GROWTH = 4  # a folded constant may be this much larger than the constants it re
 ALWAYS_BYTES = 4096  # results up to this size are folded whatever their operands' sizes
 
 # Operators that read their operand's shape, not its contents.
-SHAPE_READERS = frozenset({"SHAPE"})
+SHAPE_READERS = frozenset({"SHAPE", "RANK"})
 
 
 @dataclass(frozen=True)

@@ -20,20 +20,25 @@ _IDENTIFIER = slice(4, 8)
 
 
 def reference(made: Node, *inputs: Array, version: int = 1) -> Array:
-    """Result of one operator by LiteRT's reference kernels (its shared tables read alike in both schemas)."""
+    """The one result of :func:`reference_all`."""
+    (found,) = reference_all(made, *inputs, version=version)
+    return found
+
+
+def reference_all(made: Node, *inputs: Array, version: int = 1, resolver: str = "BUILTIN_REF") -> list[Array]:
+    """Results of one operator by LiteRT's reference kernels (its shared tables read alike in both schemas)."""
     litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
     operands = bind(made, inputs)
     data = bytearray(write_model(_model(made, operands, version)))
     data[_IDENTIFIER] = b"TFL3"
     interpreter = litert.Interpreter(
-        model_content=bytes(data), experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
+        model_content=bytes(data), experimental_op_resolver_type=litert.OpResolverType[resolver]
     )
     interpreter.allocate_tensors()
     for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
         interpreter.set_tensor(detail["index"], value)
     interpreter.invoke()
-    found: Array = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-    return found
+    return [np.asarray(interpreter.get_tensor(detail["index"])) for detail in interpreter.get_output_details()]
 
 
 def _model(made: Node, operands: Sequence[Array | None], version: int) -> Model:
@@ -62,11 +67,14 @@ def _model(made: Node, operands: Sequence[Array | None], version: int) -> Model:
         inputs.append(add(info, info.static_shape if value is None else value.shape))
         if value is not None:
             graph_inputs.append(inputs[-1])
-    (inferred,) = made.spec.infer_function(made)
-    shape = inferred.shape if inferred.shape is not None and None not in inferred.shape else ()
-    output = add(made.results[0], tuple(d for d in shape if d is not None))
-    operator = Operator(made.spec.name, version, "", tuple(inputs), (output,), made.spec.options, dict(made.options))
-    graph = SubGraph("main", tensors, tuple(graph_inputs), (output,), [operator])
+    outputs = []
+    for info, inferred in zip(made.results, made.spec.infer_function(made), strict=True):
+        shape = inferred.shape if inferred.shape is not None and None not in inferred.shape else ()
+        outputs.append(add(info, tuple(d for d in shape if d is not None)))
+    operator = Operator(
+        made.spec.name, version, "", tuple(inputs), tuple(outputs), made.spec.options, dict(made.options)
+    )
+    graph = SubGraph("main", tensors, tuple(graph_inputs), tuple(outputs), [operator])
     return Model(version=3, subgraphs=[graph], buffers=buffers)
 
 

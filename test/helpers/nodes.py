@@ -35,10 +35,13 @@ def const(values: Any, dtype: str = "int32", params: QuantParams | None = None, 
     return TensorInfo(name, dtype, shape, params, memoryview(array.tobytes()))
 
 
-def node(name: str, operands: Sequence[TensorInfo | None], result: TensorInfo, **options: Any) -> Node:
-    """An operator with the schema's option defaults."""
+def node(
+    name: str, operands: Sequence[TensorInfo | None], result: TensorInfo | Sequence[TensorInfo], **options: Any
+) -> Node:
+    """An operator with the schema's option defaults and one result or several."""
     spec = ops.get(name)
-    return Node(spec, tuple(operands), (result,), {**default_options(spec.options), **options}, "y")
+    results = (result,) if isinstance(result, TensorInfo) else tuple(result)
+    return Node(spec, tuple(operands), results, {**default_options(spec.options), **options}, "y")
 
 
 def infer(name: str, operands: Sequence[TensorInfo | None], dtype: str | None = None, **options: Any) -> Shape | None:
@@ -51,16 +54,23 @@ def infer(name: str, operands: Sequence[TensorInfo | None], dtype: str | None = 
 
 
 def run(made: Node, *inputs: Array) -> Array:
+    """The one result of :func:`run_all`."""
+    (found,) = run_all(made, *inputs)
+    return found
+
+
+def run_all(made: Node, *inputs: Array) -> list[Array]:
     """Verify, infer and execute; ``inputs`` are the operands that are not constant, in order."""
     verify = made.spec.verify_function
     if verify is not None:
         verify(made)
-    (inferred,) = made.spec.infer_function(made)
-    (found,) = made.spec.kernel_function(made)(bind(made, inputs))
-    assert found.dtype == numpy_dtype(inferred.dtype)
-    if inferred.shape is not None:
-        assert len(found.shape) == len(inferred.shape)
-        assert all(i is None or i == f for i, f in zip(inferred.shape, found.shape, strict=True))
+    inferred = made.spec.infer_function(made)
+    found = list(made.spec.kernel_function(made)(bind(made, inputs)))
+    for kind, array in zip(inferred, found, strict=True):
+        assert array.dtype == numpy_dtype(kind.dtype)
+        if kind.shape is not None:
+            assert len(array.shape) == len(kind.shape)
+            assert all(i is None or i == f for i, f in zip(kind.shape, array.shape, strict=True))
     return found
 
 

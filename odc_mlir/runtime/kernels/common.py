@@ -16,6 +16,9 @@ Fetch = Callable[[Sequence[Array | None]], Array]
 Clamp = Callable[[Array], Array]
 
 EIGHT_BIT = ("int8", "uint8")
+CODES = (*EIGHT_BIT, "int16")
+FLOATS = ("float32", "float16")
+LARGEST_ZERO_POINT = 1 << 24
 FIXED_SHAPE_HINT = "feed inputs of the size that the model was made for"
 
 
@@ -46,16 +49,18 @@ def unsupported(node: Node, message: str) -> UnsupportedError:
 
 
 def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
-    """(scale, zero point) of a per-tensor quantised tensor; raises ModelError where they cannot be used."""
+    """(scale, zero point) of a per-tensor quantised tensor; raises ModelError where they cannot be used.
+
+    Files exist whose zero point is no code of the type: a real zero that only arithmetic reaches, and no mistake.
+    """
     quant = info.quant
     if quant is None:
         raise node.error(f"{info.dtype} tensor {info.name!r} has no scale", hint="quantise the model again")
     if not quant.per_tensor or len(quant.zero_points) != 1:
         raise node.error(f"tensor {info.name!r} has {len(quant.scales)} scales; one is allowed here")
     check_scales(node, info, quant.scales)
-    low, high = info.info.range
-    if not low <= quant.zero_point <= high:
-        raise node.error(f"zero point {quant.zero_point} of {info.name!r} is outside {info.dtype}'s {low} to {high}")
+    if abs(quant.zero_point) > LARGEST_ZERO_POINT:
+        raise node.error(f"zero point {quant.zero_point} of {info.name!r} is larger than {LARGEST_ZERO_POINT}")
     return quant.scale, quant.zero_point
 
 
@@ -77,24 +82,44 @@ def activation_codes(node: Node, info: TensorInfo) -> tuple[int, int]:
     return activation_range(fused_activation(node), info.info.numpy, scale, zero_point)
 
 
-def real_clamp(node: Node) -> Clamp | None:
-    """The fused activation on real values or plain integers, in place; None where there is none to apply."""
+def is_quantised(info: TensorInfo) -> bool:
+    """Whether the tensor holds codes of reals, not plain integers."""
+    return info.info.is_integer and info.quant is not None
+
+
+def real_clamp(node: Node, *, finite: bool = False) -> Clamp | None:
+    """The fused activation on real values or plain integers, in place; None where there is none to apply.
+
+    ``finite`` limits real values to the largest finite ones as well, as TensorFlow Lite's arithmetic does.
+    """
     activation = fused_activation(node)
-    least, most = activation_bounds(activation)
     if activation == "tanh":
         return lambda x: np.tanh(x, out=x)
+    if activation == "sign_bit":
+        return _sign_bit
+    least, most = activation_bounds(activation)
+    info = node.results[0].info
+    if finite and info.kind == "float":
+        limits = np.finfo(info.numpy)
+        least = float(limits.min) if least is None else least
+        most = float(limits.max) if most is None else most
     if least is None and most is None:
         return None
 
     def clamp(x: Array) -> Array:
         kind = x.dtype.type
+        if least is not None and most is not None:
+            return np.clip(x, kind(least), kind(most), out=x)
         if least is not None:
-            np.maximum(x, kind(least), out=x)
-        if most is not None:
-            np.minimum(x, kind(most), out=x)
-        return x
+            return np.asarray(np.maximum(x, kind(least), out=x))
+        return np.asarray(np.minimum(x, kind(most or 0), out=x))
 
     return clamp
+
+
+def _sign_bit(x: Array) -> Array:
+    x[...] = np.signbit(x)
+    return x
 
 
 def ints(array: Array) -> tuple[int, ...]:
@@ -103,7 +128,9 @@ def ints(array: Array) -> tuple[int, ...]:
 
 
 def quantised_zero(node: Node, info: TensorInfo) -> int:
-    """The code of real zero: what padding is filled with."""
+    """The code of real zero: what padding is filled with. Strings have none."""
+    if info.info.kind not in ("float", "int", "uint", "bool", "complex"):
+        raise unsupported(node, f"element type {info.dtype} is not supported; it has no zero")
     return scale_of(node, info)[1] if info.quant is not None and info.info.is_integer else 0
 
 

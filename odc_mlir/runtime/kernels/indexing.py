@@ -31,7 +31,7 @@ def gather(node: Node) -> Execute:
         sizes = (*x.shape[:axis], *indices.shape[batch:], *x.shape[axis + 1 :])
         check_elements(node, sizes, info.dtype)
         if batch == 0:
-            return [x.take(indices, axis)]
+            return [x.take(indices.reshape(-1), axis).reshape(sizes)]
         return [_batched_take(x, indices, axis, batch).reshape(sizes)]
 
     return execute
@@ -58,7 +58,7 @@ def _gather_blocks(node: Node) -> Execute:
         check_index(node, indices, x.shape[axis], "index")
         sizes = (*info.static_shape[:axis], *indices.shape, *info.static_shape[axis + 1 :])
         check_elements(node, sizes, "float32")
-        return [decode_blocks(x.take(indices, axis), info.dtype)]
+        return [decode_blocks(x.take(indices.reshape(-1), axis), info.dtype).reshape(sizes)]
 
     return execute
 
@@ -82,7 +82,8 @@ def gather_nd(node: Node) -> Execute:
         check_elements(node, sizes, node.operand(0).dtype)
         if depth == 0:
             return [np.broadcast_to(x, sizes).copy()]
-        return [np.asarray(x[_coordinates(node, indices, x.shape)])]
+        rows = indices.reshape(-1, depth)
+        return [x[_coordinates(node, rows, x.shape)].reshape(sizes)]
 
     return execute
 

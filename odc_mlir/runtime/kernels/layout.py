@@ -97,7 +97,8 @@ def unpack(node: Node) -> Execute:
         axis = normal_axis(node, wanted, x.ndim)
         if x.shape[axis] != count:
             raise input_error(node, f"axis {axis} has the size {x.shape[axis]}, but there are {count} results")
-        return [np.asarray(part, order="C") for part in np.moveaxis(x, axis, 0)]
+        slices = np.moveaxis(x, axis, 0)
+        return [np.asarray(slices[i, ...], order="C") for i in range(count)]
 
     return execute
 
@@ -109,7 +110,7 @@ def padv2(node: Node) -> Execute:
     value_of = None if value_info is None else fetch(node, 2)
     if value_info is not None:
         require_same_quant(node, value_info, info)
-    zero = quantised_zero(node, info)
+    zero = quantised_zero(node, info) if value_of is None else 0
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x, pads = x_of(operands), np.asarray(pads_of(operands))
@@ -265,12 +266,12 @@ def dilate(node: Node) -> Execute:
 
 def matrix_diag(node: Node) -> Execute:
     """``[…, n]`` to ``[…, n, n]`` with the operand on the diagonal."""
-    x_of = fetch(node, 0)
+    x_of, zero = fetch(node, 0), quantised_zero(node, node.results[0])
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
         check_elements(node, (*x.shape, x.shape[-1]), node.results[0].dtype)
-        out = np.zeros((*x.shape, x.shape[-1]), x.dtype)
+        out = np.full((*x.shape, x.shape[-1]), zero, x.dtype)
         place = np.arange(x.shape[-1])
         out[..., place, place] = x
         return [out]

@@ -85,9 +85,11 @@ def _codes_of_nothing(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
 
 
 def reduce_sum(node: Node) -> Execute:
-    """Sum of operand 0 over the axes in operand 1; integers wrap around."""
+    """Sum of operand 0 over the axes in operand 1; integers wrap around, truth values saturate."""
     info, out = node.operand(0), node.results[0]
     dtype = info.info.numpy
+    if info.dtype == "bool":
+        return reduce_any(node)
     by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES)))
     if info.dtype not in _CODES:
         return _over_axes(node, lambda x, axes, keep: x.sum(axis=axes, keepdims=keep, dtype=dtype))
@@ -106,6 +108,8 @@ def reduce_prod(node: Node) -> Execute:
     """Product of operand 0 over the axes in operand 1; integers without a scale wrap around."""
     info, out = node.operand(0), node.results[0]
     dtype = info.info.numpy
+    if info.dtype == "bool":
+        return reduce_all(node)
     by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES)))
     if info.quant is None or info.dtype not in _CODES:
         return _over_axes(node, lambda x, axes, keep: x.prod(axis=axes, keepdims=keep, dtype=dtype))

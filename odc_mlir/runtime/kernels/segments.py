@@ -91,7 +91,7 @@ _WINDOW_FUNCTIONS: dict[str, Combine] = {
     "any": lambda a, b: (a != 0) | (b != 0),
 }
 
-_WINDOWED = ("float32", "float64", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
+_WINDOWED = ("float32", "float64", "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 
 
 def reduce_window(node: Node) -> Execute:

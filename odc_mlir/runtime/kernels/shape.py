@@ -77,7 +77,7 @@ def strided(node: Node) -> Execute:
         x = x_of(operands)
         begin, end, strides = (ints(part(operands)) for part in parts)
         taken = strided_slice(node, x.shape, begin, end, strides, masks)
-        return [np.ascontiguousarray(x[taken.indices]).reshape([d or 0 for d in taken.shape])]
+        return [np.ascontiguousarray(x[(*taken.indices, ...)]).reshape([d or 0 for d in taken.shape])]
 
     return execute
 
