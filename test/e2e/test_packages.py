@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -89,6 +90,35 @@ def test_the_packages_model_runs_on_the_host_alone(test_data: Path, compiled: Co
     for sample in golden_samples(zoo / "golden" / "kws_ref_model.npz"):
         (output,) = odc_mlir.run(package / "model.circle", sample.inputs, backend="host")
         np.testing.assert_array_equal(output, sample.outputs[0])
+
+
+def test_a_damaged_segment_falls_back_to_the_host(
+    test_data: Path, tmp_path: Path, compiled: Compiled, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The outputs are right, the reason is said, and --strict makes it an error."""
+    zoo = test_data / "models" / "zoo"
+    damaged = tmp_path / "damaged"
+    shutil.copytree(compiled(zoo / "kws_ref_model.circle"), damaged)
+    (segment,) = damaged.rglob("*.npu")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    sample = next(golden_samples(zoo / "golden" / "kws_ref_model.npz"))
+    (output,) = odc_mlir.run(odc_mlir.load_package(damaged), sample.inputs)
+    np.testing.assert_array_equal(output, sample.outputs[0])
+    assert "checksum" in caplog.text
+    with pytest.raises(odc_mlir.OdcError, match="checksum"):
+        odc_mlir.run(odc_mlir.load_package(damaged), sample.inputs, strict=True)
+
+
+def test_an_open_batch_stays_open(test_data: Path, compiled: Compiled) -> None:
+    """Segments run one sample at a time; another batch size runs too, with the same results."""
+    zoo = test_data / "models" / "zoo"
+    package = odc_mlir.load_package(compiled(zoo / "pretrainedResnet_quant.circle"))
+    samples = list(golden_samples(zoo / "golden" / "pretrainedResnet_quant.npz"))[:2]
+    assert package.inputs[0].shape == (None, 32, 32, 3)
+    (output,) = odc_mlir.run(package, [np.concatenate([sample.inputs[0] for sample in samples])])
+    np.testing.assert_array_equal(output, np.concatenate([sample.outputs[0] for sample in samples]))
 
 
 def test_the_plan_refers_to_the_model_and_its_segments(test_data: Path, compiled: Compiled) -> None:
