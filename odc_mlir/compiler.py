@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -191,9 +191,9 @@ def _schedule(context: Context, module: ModuleOp) -> Compiled:
     from odc_mlir.emitter import emit_segment
 
     pipelines.run(context, module, SCHEDULED, after=PARTITIONED)
-    target = targets.load(choice.target)
+    target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
     with typed_errors("package"):
-        return Compiled(module, {item: emit_segment(item, target, choice.memory) for item in segments(module)})
+        return Compiled(module, {item: emit_segment(item, target, memory) for item in segments(module)})
 
 
 def segments(module: ModuleOp) -> list[SegmentOp]:

@@ -118,10 +118,10 @@ def _attribute_docs(cls: type) -> dict[str, str]:
 def operators() -> str:
     """Every operator: what it is, whether the NPU has it."""
     from odc_mlir.ops import all_specs
-    from odc_mlir.transforms.npu_rules import OPERATORS
+    from odc_mlir.transforms.npu_rules import rules_of
 
     rows = [
-        (code(name), spec.summary, str(spec.max_version), "yes" if name in OPERATORS else "")
+        (code(name), spec.summary, str(spec.max_version), "" if rules_of(spec) is None else "yes")
         for name, spec in sorted(all_specs().items())
     ]
     return table(("operator", "what it does", "up to version", "on the NPU"), rows)
@@ -129,11 +129,12 @@ def operators() -> str:
 
 def npu_rules() -> str:
     """What must hold for an operator to run on the NPU."""
-    from odc_mlir.transforms.npu_rules import GENERIC, OPERATORS
+    from odc_mlir.transforms.npu_rules import BY_TABLE, GENERIC, OPERATORS
 
     lines = ["For every operator:", "", *(f"- {code(rule.name)}: {rule.text}" for rule in GENERIC), ""]
     for name, rules in sorted(OPERATORS.items()):
         lines += [f"{code(name)}:", "", *(f"- {code(rule.name)}: {rule.text}" for rule in rules), ""]
+    lines += ["Every other element-wise operator:", "", *(f"- {code(r.name)}: {r.text}" for r in BY_TABLE)]
     return "\n".join(lines).rstrip()
 
 

@@ -13,7 +13,7 @@ import math
 from functools import cache
 from typing import ClassVar
 
-from xdsl.ir import Attribute, Dialect, SSAValue
+from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
@@ -355,4 +355,5 @@ def dialect() -> Dialect:
     """Both levels of the dialect in one object; the instruction level is imported only here."""
     from odc_mlir.dialects import npu_isa
 
-    return Dialect("npu", [*TENSOR_OPS, *npu_isa.OPS], [*TENSOR_ATTRIBUTES, *npu_isa.ATTRIBUTES])
+    operations: list[type[Operation]] = [*TENSOR_OPS, *npu_isa.OPS]
+    return Dialect("npu", operations, [*TENSOR_ATTRIBUTES, *npu_isa.ATTRIBUTES])

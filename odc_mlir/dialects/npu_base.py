@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i32
 from xdsl.dialects.utils import EnumAttribute
@@ -12,6 +11,7 @@ from xdsl.irdl import EqAttrConstraint, IRDLOperation, irdl_attr_definition, par
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.str_enum import StrEnum
 
 from odc_mlir.dialects.circle import info_of
 from odc_mlir.isa.instructions import field_range

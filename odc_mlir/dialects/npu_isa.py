@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i32, i64
-from xdsl.ir import Attribute, Data, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Data, Operation, SSAValue, TypeAttribute
 from xdsl.irdl import (
     AnyAttr,
     AttrSizedOperandSegments,
@@ -314,5 +314,5 @@ def _instruction_classes() -> dict[str, type[InstructionOp]]:
 
 BY_MNEMONIC = _instruction_classes()
 HALT = BY_MNEMONIC["halt"]
-OPS = (BufferOp, *BY_MNEMONIC.values())
+OPS: tuple[type[Operation], ...] = (BufferOp, *BY_MNEMONIC.values())
 ATTRIBUTES = (BufferType, TilingAttr)

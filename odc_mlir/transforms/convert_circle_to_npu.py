@@ -31,6 +31,7 @@ from odc_mlir.transforms.lower_elementwise import lower_binary, lower_by_table, 
 from odc_mlir.transforms.lower_products import lower_conv_2d, lower_depthwise_conv_2d, lower_fully_connected
 from odc_mlir.transforms.lower_windows import lower_mean, lower_pad, lower_pool, lower_softmax, lower_view
 from odc_mlir.transforms.lowering_site import Site
+from odc_mlir.transforms.npu_rules import works_by_table
 
 LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "CONV_2D": lower_conv_2d,
@@ -39,6 +40,8 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "ADD": lower_binary,
     "SUB": lower_binary,
     "MUL": lower_binary,
+    "MAXIMUM": lower_binary,
+    "MINIMUM": lower_binary,
     "AVERAGE_POOL_2D": lower_pool,
     "MAX_POOL_2D": lower_pool,
     "MEAN": lower_mean,
@@ -47,15 +50,22 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "RELU": lower_scale,
     "RELU6": lower_scale,
     "RELU_N1_TO_1": lower_scale,
-    "LEAKY_RELU": lower_by_table,
-    "LOGISTIC": lower_by_table,
-    "TANH": lower_by_table,
     "RESHAPE": lower_view,
     "SQUEEZE": lower_view,
     "EXPAND_DIMS": lower_view,
     "TRANSPOSE": lower_view,
     "PAD": lower_pad,
 }
+
+
+def lower(op: CircleOp) -> None:
+    """Replace one operator; element-wise ones without a lowering of their own become a table of codes."""
+    if (lowering := LOWERINGS.get(op.SPEC.name)) is not None:
+        lowering(Site(op))
+    elif works_by_table(op.SPEC):
+        lower_by_table(Site(op))
+    else:
+        raise CompileError("no NPU form of this operator", op=op.SPEC.name, tensor=op_name(op))
 
 
 @dataclass(frozen=True)
@@ -67,10 +77,7 @@ class ConvertCircleToNpuPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for segment in [item for item in op.walk() if isinstance(item, SegmentOp)]:
             for item in [inner for inner in segment.target.walk() if isinstance(inner, CircleOp)]:
-                lowering = LOWERINGS.get(item.SPEC.name)
-                if lowering is None:
-                    raise CompileError("no NPU form of this operator", op=item.SPEC.name, tensor=op_name(item))
-                lowering(Site(item))
+                lower(item)
             for constant in [inner for inner in segment.target.walk() if isinstance(inner, ConstOp | NoneOp)]:
                 if not constant.result.uses:
                     Rewriter.erase_op(constant)

@@ -20,6 +20,8 @@ KINDS = {
     "ADD": npu.ElementwiseKind.ADD,
     "SUB": npu.ElementwiseKind.SUB,
     "MUL": npu.ElementwiseKind.MUL,
+    "MAXIMUM": npu.ElementwiseKind.MAX,
+    "MINIMUM": npu.ElementwiseKind.MIN,
 }
 
 
@@ -29,7 +31,7 @@ def dynamic_operands(node: Node) -> list[int]:
 
 
 def lower_binary(site: Site) -> None:
-    """ADD, SUB, MUL: by a table, a depthwise convolution, or as element-wise operation."""
+    """ADD, SUB, MUL, MAXIMUM, MINIMUM: by a table, a depthwise convolution, or as element-wise operation."""
     dynamic = dynamic_operands(site.node)
     if len(dynamic) == 1:
         source, other = site.info(dynamic[0]), site.info(1 - dynamic[0])
@@ -49,6 +51,8 @@ def lower_elementwise(site: Site) -> None:
     """Arithmetic on two tensors, one of them maybe constant."""
     kind = KINDS[site.node.spec.name]
     a, b = (_value(site, index) for index in (0, 1))
+    if kind in (npu.ElementwiseKind.MAX, npu.ElementwiseKind.MIN):
+        return site.finish(npu.ElementwiseOp(kind, a, b, site.result_type, clamp=site.clamp()))
     pairs = pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result)
     dtype = site.result.dtype
     if kind is npu.ElementwiseKind.MUL:

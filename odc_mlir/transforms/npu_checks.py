@@ -274,6 +274,14 @@ def broadcastable(node: Node, _: Limits) -> str | None:
     return None
 
 
+def quantised_constants(node: Node, _: Limits) -> str | None:
+    """Constants that are computed with have one scale."""
+    for tensor in node.operands:
+        if tensor is not None and tensor.is_const and (tensor.quant is None or not tensor.quant.per_tensor):
+            return f"{tensor.name!r} has {quant_text(tensor.quant)}"
+    return None
+
+
 def windows_meet_image(node: Node, _: Limits) -> str | None:
     """With VALID padding the window fits the image (with SAME, padding is always smaller than the window)."""
     height, width = node.operand(0).static_shape[1:3]
@@ -340,3 +348,22 @@ def moves_no_element(node: Node, _: Limits) -> str | None:
     shape = node.operand(0).static_shape
     order = [int(p) for p in node.const(1).reshape(-1) if shape[int(p)] != 1]
     return None if order == sorted(order) else f"permutation {[int(p) for p in node.const(1).reshape(-1)]}"
+
+
+def one_input(node: Node, _: Limits) -> str | None:
+    """One operand is computed at run time, the others are constants of one element: 256 cases."""
+    dynamic = [t for t in node.operands if t is not None and not t.is_const]
+    if len(dynamic) != 1:
+        return f"{len(dynamic)} operands are computed at run time"
+    for tensor in node.operands:
+        if tensor is not None and tensor.is_const and math.prod(tensor.static_shape) != 1:
+            return f"constant {tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def same_shape(node: Node, _: Limits) -> str | None:
+    """The result has the input's shape."""
+    source, result = next(activations(node)), node.results[0]
+    if source.static_shape == result.static_shape:
+        return None
+    return f"{source.name!r} has {shape_text(source)}, {result.name!r} {shape_text(result)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odc_mlir.ops.spec import Node
+from odc_mlir.ops.spec import Node, OpSpec, Trait
 from odc_mlir.transforms import npu_checks as check
 from odc_mlir.transforms.npu_checks import Limits
 
@@ -31,9 +31,21 @@ class Verdict:
     reason: str = ""
 
 
+def rules_of(spec: OpSpec) -> tuple[Rule, ...] | None:
+    """The rules of an operator beside :data:`GENERIC`, None for one that has no NPU form."""
+    if spec.name in OPERATORS:
+        return OPERATORS[spec.name]
+    return BY_TABLE if works_by_table(spec) else None
+
+
+def works_by_table(spec: OpSpec) -> bool:
+    """Whether a table of codes can stand for an operator: element-wise, without effects, on quantised tensors."""
+    return spec.quant != "none" and {Trait.PURE, Trait.ELEMENTWISE} <= spec.traits
+
+
 def verdict(node: Node, limits: Limits) -> Verdict:
     """Whether every rule that applies to ``node`` holds, else the first that does not and what it saw."""
-    rules = OPERATORS.get(node.spec.name)
+    rules = rules_of(node.spec)
     if rules is None:
         return Verdict(False, f"operator: {node.spec.name} has no NPU form")
     for rule in (*GENERIC, *rules):
@@ -95,10 +107,22 @@ _POOL = (
     _ACTIVATION,
 )
 
-_ARITHMETIC = (_SAME_TYPE, _BROADCAST, _ACTIVATION)
+_ARITHMETIC = (
+    _SAME_TYPE,
+    Rule("constant-scale", "constant operands have one scale", check.quantised_constants),
+    _BROADCAST,
+    _ACTIVATION,
+)
+_SELECTION = (_SAME_QUANT, _BROADCAST)
 _VIEW = (_SAME_TYPE, _SAME_QUANT)
 
-# What each operator needs beyond the generic rules; an operator without an entry stays on the host.
+# Rules of every element-wise operator without an entry of its own: a table of 256 codes says what it does.
+BY_TABLE: tuple[Rule, ...] = (
+    Rule("one-input", "one operand is computed at run time, the others are constants of one element", check.one_input),
+    Rule("same-shape", "the result has the input's shape", check.same_shape),
+)
+
+# What each operator needs beyond the generic rules; one without an entry that is not element-wise stays on the host.
 OPERATORS: dict[str, tuple[Rule, ...]] = {
     "CONV_2D": (
         _RANK4,
@@ -125,6 +149,8 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "ADD": _ARITHMETIC,
     "SUB": _ARITHMETIC,
     "MUL": _ARITHMETIC,
+    "MAXIMUM": _SELECTION,
+    "MINIMUM": _SELECTION,
     "AVERAGE_POOL_2D": _POOL,
     "MAX_POOL_2D": _POOL,
     "MEAN": (
@@ -141,9 +167,6 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "RELU": (),
     "RELU6": (),
     "RELU_N1_TO_1": (),
-    "LEAKY_RELU": (),
-    "LOGISTIC": (),
-    "TANH": (),
     "RESHAPE": _VIEW,
     "SQUEEZE": _VIEW,
     "EXPAND_DIMS": _VIEW,

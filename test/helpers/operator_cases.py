@@ -193,6 +193,28 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
     "logistic": ((L,), call("logistic", [("%x", L)], q("2x3x8", "0.00390625", -128)), q("2x3x8", "0.00390625", -128)),
     "tanh": ((L,), call("tanh", [("%x", L)], q("2x3x8", "0.0078125")), q("2x3x8", "0.0078125")),
+    "maximum": ((L, L), call("maximum", [("%x", L), ("%z", L)], L), L),
+    "minimum-broadcast": ((L, q("3x1", zero=5)), call("minimum", [("%x", L), ("%z", q("3x1", zero=5))], L), L),
+    "maximum-of-scalar": (
+        (L,),
+        f"%c = circle.const [20] : {q('1', zero=5)}\n" + call("maximum", [("%x", L), ("%c", q("1", zero=5))], L),
+        L,
+    ),
+    "prelu": (
+        (L,),
+        f"%c = circle.const [-40] : {q('1', '0.02')}\n" + call("prelu", [("%x", L), ("%c", q("1", "0.02"))], L),
+        L,
+    ),
+    **{
+        name: ((L,), call(name, [("%x", L)], q("2x3x8", scale, zero)), q("2x3x8", scale, zero))
+        for name, scale, zero in (
+            ("abs", "0.05", -128),
+            ("elu", "0.05", 0),
+            ("hard_swish", "0.05", 3),
+            ("exp", "2.0", -128),
+            ("gelu", "0.05", 3),
+        )
+    },
     "pad": (
         (X,),
         "%p = circle.const [0, 0, 1, 2, 3, 0, 0, 0] : tensor<4x2xi32>\n"

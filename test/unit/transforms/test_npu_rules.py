@@ -125,6 +125,8 @@ SUPPORTED: dict[str, Callable[[], Node]] = {
     "ADD": lambda: binary("ADD"),
     "SUB": lambda: binary("SUB"),
     "MUL": lambda: binary("MUL"),
+    "MAXIMUM": lambda: binary("MAXIMUM"),
+    "MINIMUM": lambda: binary("MINIMUM"),
     "AVERAGE_POOL_2D": lambda: replace(pool(), spec=ops.get("AVERAGE_POOL_2D")),
     "MAX_POOL_2D": pool,
     "MEAN": mean,
@@ -133,9 +135,6 @@ SUPPORTED: dict[str, Callable[[], Node]] = {
     "RELU": lambda: unary("RELU"),
     "RELU6": lambda: unary("RELU6"),
     "RELU_N1_TO_1": lambda: unary("RELU_N1_TO_1"),
-    "LEAKY_RELU": lambda: unary("LEAKY_RELU"),
-    "LOGISTIC": lambda: unary("LOGISTIC"),
-    "TANH": lambda: unary("TANH"),
     "RESHAPE": lambda: unary("RESHAPE"),
     "SQUEEZE": lambda: unary("SQUEEZE"),
     "EXPAND_DIMS": lambda: unary("EXPAND_DIMS"),
@@ -184,6 +183,10 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("depth-multiplier", lambda: depthwise(4 * 256), "1024 result channels of 4 input channels, at most 255 of each"),
     ("weights-format", lambda: fully_connected(weights_format="shuffled4x16int8"), "weights format shuffled4x16int8"),
     ("numerics", fully_connected, "numerics litert"),
+    ("constant-scale", lambda: with_operand(binary(), 1, quant=None, data=memoryview(bytes(32))), "'b' has no scale"),
+    ("one-input", lambda: replace(unary("TANH"), operands=binary().operands), "2 operands are computed at run time"),
+    ("one-input", lambda: with_two_operands(3), "constant 'c' has shape [3]"),
+    ("same-shape", lambda: with_result(unary("TANH"), shape=(3, 2)), "'x' has shape [2, 3], 'y' shape [3, 2]"),
     ("broadcast", lambda: binary(shape=(1, 1, 4, 4, 2)), "'y' has shape [1, 1, 4, 4, 2]"),
     (
         "same-quantisation",
@@ -218,6 +221,12 @@ def replace_bias(**changes: Any) -> Node:
     return with_operand(conv(), 2, **changes)
 
 
+def with_two_operands(elements: int) -> Node:
+    """An element-wise operator with a constant second operand."""
+    node = unary("TANH")
+    return replace(node, operands=(node.operand(0), zeros("c", elements)))
+
+
 def fully_connected_of(inputs: int) -> Node:
     node = with_operand(fully_connected(), 0, shape=(2, inputs))
     return replace(node, operands=(node.operands[0], zeros("w", 5, inputs), None))
@@ -249,6 +258,7 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         mean((2, 1, 7), (-1,)),
         softmax(TARGET.local.tile_bytes // 2),
         pad(((0, 0), (255, 255), (255, 255), (0, 0))),
+        with_two_operands(1),
     ],
     ids=lambda node: node.spec.name,
 )
@@ -257,14 +267,20 @@ def test_limits_themselves_are_allowed(node: Node) -> None:
     assert npu_rules.verdict(node, unlimited) == npu_rules.Verdict(True)
 
 
-def test_an_operator_without_rules_stays_on_the_host() -> None:
-    result = npu_rules.verdict(unary("DEQUANTIZE"), LIMITS)
-    assert result.reason == "operator: DEQUANTIZE has no NPU form"
+@pytest.mark.parametrize("name", ["DEQUANTIZE", "CONCATENATION"])
+def test_an_operator_without_rules_stays_on_the_host(name: str) -> None:
+    """DEQUANTIZE works element by element, but what it gives is no code."""
+    assert npu_rules.verdict(unary(name), LIMITS).reason == f"operator: {name} has no NPU form"
+
+
+@pytest.mark.parametrize("name", ["LOGISTIC", "TANH", "LEAKY_RELU"])
+def test_element_wise_operators_are_tables(name: str) -> None:
+    assert npu_rules.verdict(unary(name), LIMITS) == npu_rules.Verdict(True)
 
 
 def test_every_rule_is_refused_once() -> None:
-    rules = {rule.name for rules in (npu_rules.GENERIC, *npu_rules.OPERATORS.values()) for rule in rules}
-    assert rules == {name for name, _, _ in REFUSED}
+    tables = (npu_rules.GENERIC, npu_rules.BY_TABLE, *npu_rules.OPERATORS.values())
+    assert {rule.name for rules in tables for rule in rules} == {name for name, _, _ in REFUSED}
 
 
 def test_every_operator_with_rules_has_a_lowering_and_an_entry_in_the_table() -> None:
