@@ -53,7 +53,6 @@ SPACES = (*REGION_SPACES, *LOCAL_SPACES)
 WORDS_OF_QUEUES = tuple(queue.name.lower() for queue in Queue)
 
 
-
 class _Int64(ParamAttrConstraint[IntegerAttr[IntegerType]]):
     """``IntegerAttr.constr(type=i64)`` with a short cut: programs have hundreds of thousands of fields."""
 

@@ -34,7 +34,7 @@ class Rolled(NamedTuple):
 
 class _Loop(NamedTuple):
     length: int
-    count: int
+    iterations: int
     size_bytes: int
 
 
@@ -52,10 +52,10 @@ def roll_loops(program: Sequence[Instr], owners: Sequence[Hashable], buffer_byte
             index += 1
             continue
         body = [_stepped(program, index + i, loop.length) for i in range(loop.length)]
-        instructions.append(make("loop", count=loop.count, body_bytes=sum(i.size_bytes for i in body)))
+        instructions.append(make("loop", count=loop.iterations, body_bytes=sum(i.size_bytes for i in body)))
         instructions += [*body, make("end")]
         origin += [-1, *range(index, index + loop.length), -1]
-        index += loop.length * loop.count
+        index += loop.length * loop.iterations
     return Rolled(instructions, origin)
 
 
@@ -75,15 +75,13 @@ def _best_loops(program: Sequence[Instr], owners: Sequence[Hashable], buffer_byt
     for index in range(size - 1, -1, -1):
         cost[index] = cost[index + 1] + program[index].size_bytes
         for loop in candidates.get(index, ()):
-            total = loop.size_bytes + cost[index + loop.length * loop.count]
+            total = loop.size_bytes + cost[index + loop.length * loop.iterations]
             if total < cost[index]:
                 cost[index], chosen[index] = total, loop
     return chosen
 
 
-def _candidates(
-    program: Sequence[Instr], owners: Sequence[Hashable], buffer_bytes: int
-) -> dict[int, list[_Loop]]:
+def _candidates(program: Sequence[Instr], owners: Sequence[Hashable], buffer_bytes: int) -> dict[int, list[_Loop]]:
     """Position -> loops that can start there, each with as many iterations as possible."""
     kinds, addresses, sizes = _arrays(program, owners)
     limits = _step_limits(program, addresses.shape[1])

@@ -104,7 +104,7 @@ class Program:
         They are the program's own, in the same order, with others between them; what changed of a command's places and
         semaphores goes into its operation.
         """
-        values = {buffer: op.buffer for buffer, op in self._buffer_ops.items()}
+        values: dict[Buffer, SSAValue] = {buffer: op.buffer for buffer, op in self._buffer_ops.items()}
         first = self.block.first_op
         assert first is not None, "a program ends in halt"
         following = iter([op for op in self.block.ops if isinstance(op, InstructionOp)])

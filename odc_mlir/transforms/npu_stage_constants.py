@@ -13,8 +13,8 @@ as there is room; the arena's buffers have addresses::
     npu.isa.copy source %c : … target %s : … bytes 8192
     npu.isa.wload source %s + 128 : … target %slot : …
 
-Mode ``sram`` is left alone: constants are behind the SRAM port already. Refuses programs whose tensors do not fit in the
-SRAM limit.
+Mode ``sram`` is left alone: constants are behind the SRAM port already. Refuses programs whose tensors do not fit in
+the SRAM limit.
 """
 
 from __future__ import annotations

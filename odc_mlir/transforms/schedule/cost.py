@@ -13,10 +13,10 @@ from odc_mlir.targets import MemoryMode, Port, Target
 
 
 class Runs(NamedTuple):
-    """A strided transfer: ``count`` runs of ``size`` bytes, ``stride`` apart, ``groups`` of them ``group_stride`` apart."""
+    """A strided transfer: ``runs`` of ``size`` bytes, ``stride`` apart, ``groups`` of them ``group_stride`` apart."""
 
     size: int
-    count: int = 1
+    runs: int = 1
     stride: int = 0
     groups: int = 1
     group_stride: int = 0
@@ -112,7 +112,7 @@ def vector_cycles(target: Target, results: int, read_bytes: int, *, elements: in
 
 
 class Ports(NamedTuple):
-    """The memory ports of one mode. Constants and the program come through ``constants``, activations through ``sram``."""
+    """The memory ports of one mode: ``constants`` carries constants and the program, ``sram`` activations."""
 
     sram: Port
     constants: Port

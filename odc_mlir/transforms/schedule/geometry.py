@@ -102,20 +102,23 @@ def make_window(
 ) -> Window:
     """The window of an operation on ``[N, H, W, C]`` shapes, simplified; ``pads``: top and left."""
     batch, in_height, in_width, in_channels = in_shape
+    _, out_height, out_width, out_channels = out_shape
     window = Window(
         batch,
         in_height,
         in_width,
         in_channels,
-        *out_shape[1:],
+        out_height,
+        out_width,
+        out_channels,
         *kernel,
         *stride,
         *dilation,
         *pads,
-        depthwise,
-        in_channels,
-        in_width * in_channels,
-        in_height * in_width * in_channels,
+        depthwise=depthwise,
+        pixel_bytes=in_channels,
+        row_bytes=in_width * in_channels,
+        image_bytes=in_height * in_width * in_channels,
     )
     return _simplified(window)
 
@@ -158,12 +161,12 @@ class Clip(NamedTuple):
 
     before: int
     first: int
-    count: int
+    length: int
     after: int
 
 
 def clip(first: int, count: int, size: int) -> Clip:
-    """``count`` positions from ``first`` (maybe negative) against an image of ``size``; ``count`` 0: all padding."""
+    """``count`` positions from ``first`` (maybe negative) against an image of ``size``; length 0: all padding."""
     low, high = max(first, 0), min(first + count, size)
     if high <= low:
         return Clip(count, 0, 0, 0)

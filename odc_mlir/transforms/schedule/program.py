@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -127,7 +127,7 @@ def sync(queue: Queue) -> Command:
     return made
 
 
-def buffers_of(commands: list[Command]) -> Iterator[Buffer]:
+def buffers_of(commands: Sequence[Command]) -> Iterator[Buffer]:
     """Every buffer once, in order of first use."""
     seen: set[int] = set()
     for item in commands:

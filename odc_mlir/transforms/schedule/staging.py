@@ -61,7 +61,7 @@ def arena_too_small(intervals: Sequence[Interval], used: int, limit: int) -> All
     alive = sorted((o for o in intervals if o.first <= busiest.first <= o.last), key=lambda o: -o.size)
     largest = ", ".join(f"{o.buffer.name!r} ({o.buffer.size} bytes)" for o in alive[:3])
     return AllocationError(
-        f"tensors need {used} bytes of SRAM at a time, {limit} are left by inputs and outputs; the largest are {largest}",
+        f"tensors need {used} bytes of SRAM at a time, inputs and outputs leave {limit}; the largest are {largest}",
         hint="raise the SRAM limit",
     )
 
@@ -104,7 +104,7 @@ def _place(chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int
         if found is None:
             if chunk.required:
                 raise AllocationError(
-                    f"constant {chunk.items[0].name!r} of {chunk.size} bytes finds no room in {sram_bytes} bytes of SRAM",
+                    f"constant {chunk.items[0].name!r} of {chunk.size} bytes finds no room in {sram_bytes} bytes",
                     hint="raise the SRAM limit",
                 )
             continue
@@ -118,7 +118,7 @@ def _place(chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int
 def _earliest_gap(
     taken: Sequence[tuple[int, int, int, int]], start: int, first_use: int, last_use: int, size: int, limit: int
 ) -> tuple[int, int] | None:
-    """(position, address): the earliest position from ``start`` on at which ``size`` bytes are free until ``last_use``."""
+    """(position, address): from ``start`` on, the earliest at which ``size`` bytes are free until ``last_use``."""
     relevant = [t for t in taken if t[3] >= start and t[2] <= last_use]
 
     def gap(position: int) -> int:
@@ -171,9 +171,9 @@ def _insert_copies(commands: Sequence[Command], chunks: Sequence[Chunk], target:
     homes: dict[Buffer, tuple[Chunk, int]] = {}
     for chunk in chunks:
         offset = 0
-        for item in chunk.items:
-            homes[item] = (chunk, offset)
-            offset += item.size
+        for constant in chunk.items:
+            homes[constant] = (chunk, offset)
+            offset += constant.size
     timeline = Timeline(target)
     queue = _CopyQueue(chunks, target, timeline)
     result: list[Command] = []

@@ -17,7 +17,7 @@ from odc_mlir.transforms.schedule.program import Command, sync
 Clock = list[int]
 """Per queue, the program index of the last command that is known to be complete; -1 for none."""
 
-WORKING = tuple(queue for queue in Queue if queue is not Queue.FETCH)
+WORKING: tuple[Queue, ...] = tuple(queue for queue in Queue if queue is not Queue.FETCH)
 
 
 def semaphore(source: Queue, target: Queue) -> int:
@@ -26,7 +26,7 @@ def semaphore(source: Queue, target: Queue) -> int:
     return WORKING.index(source) * len(others) + others.index(target)
 
 
-SEMAPHORE_OF = {(s, t): semaphore(s, t) for s in WORKING for t in WORKING if s is not t}
+SEMAPHORE_OF: dict[tuple[Queue, Queue], int] = {(s, t): semaphore(s, t) for s in WORKING for t in WORKING if s is not t}
 
 
 def join(clock: Clock, other: Clock) -> None:
@@ -37,7 +37,7 @@ def join(clock: Clock, other: Clock) -> None:
 
 
 def insert_sync(commands: Sequence[Command]) -> list[Command]:
-    """``commands`` with their waits and posts set, and ``sync`` commands where an instruction cannot hold all of its own."""
+    """``commands`` with waits and posts, and ``sync`` commands for what an instruction cannot hold itself."""
     found = dependences(commands)
     known = {queue: [-1] * len(Queue) for queue in Queue}  # by the command about to start in each queue
     complete: list[Clock] = []  # per command: what is known once it is complete

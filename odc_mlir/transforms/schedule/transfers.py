@@ -27,7 +27,7 @@ def load_region(
     rows = clip(region.row, region.rows, window.in_height)
     cols = clip(region.col, region.cols, window.in_width)
     channels = region.channels
-    if not rows.count or not cols.count:
+    if not rows.length or not cols.length:
         size = region.rows * region.cols * channels
         return command("fill", layer, target=target, bytes=size, value=zero, type=source.type)
     offset = image * window.image_bytes + rows.first * window.row_bytes + cols.first * window.pixel_bytes
@@ -37,10 +37,10 @@ def load_region(
         source=(source.buffer, offset + region.channel),
         target=target,
         size0=channels,
-        size1=cols.count,
-        size2=rows.count,
-        memory_stride1=window.pixel_bytes if cols.count > 1 else 0,
-        memory_stride2=window.row_bytes if rows.count > 1 else 0,
+        size1=cols.length,
+        size2=rows.length,
+        memory_stride1=window.pixel_bytes if cols.length > 1 else 0,
+        memory_stride2=window.row_bytes if rows.length > 1 else 0,
         tile_stride1=channels,
         tile_stride2=region.cols * channels,
         pad_before1=cols.before,

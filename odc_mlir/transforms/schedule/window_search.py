@@ -63,7 +63,7 @@ class _Piece(NamedTuple):
 
     size: int
     loaded: int
-    count: int
+    times: int
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class _Search:
         total = _Traffic(0, 0.0, 0.0, 0.0, {})
         for row in self._axis(tiling.rows, vertical=True, ring=tiling.ring):
             for col in self._axis(tiling.cols, vertical=False, ring=False):
-                count = window.batch * row.count * col.count
+                count = window.batch * row.times * col.times
                 load = transfer_bytes(
                     Runs(channels, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
                 )
@@ -281,9 +281,9 @@ def _axis_pieces(window: Window, step: int, *, vertical: bool, ring: bool) -> li
     for start in range(0, total, step):
         count = min(step, total - start)
         part = clip(start * stride - pad, (count - 1) * stride + span, size)
-        fresh = part.count
+        fresh = part.length
         if ring:
-            end = part.first + part.count
+            end = part.first + part.length
             fresh, loaded = max(0, end - max(loaded, part.first)), max(loaded, end)
         found[count, fresh] += 1
     return [_Piece(*sizes, times) for sizes, times in found.most_common()]

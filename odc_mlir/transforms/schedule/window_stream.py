@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from odc_mlir.targets import Target
 from odc_mlir.transforms.schedule.constants import ConstantPool, packed_params, packed_weights
@@ -120,7 +121,7 @@ class _Inputs:
         if self.next_row >= last:
             return (ring, (first - overlap) % total * row_bytes), []
         edges = [self.next_row, overlap, last] if self.next_row < overlap < last else [self.next_row, last]
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges):
             part = region._replace(row=region.row + start - first, rows=end - start)
             loads.append(self._region(tile, part, (ring, (start - overlap) % total * row_bytes)))
         self.next_row = last
@@ -271,8 +272,8 @@ def pool_commands(layer: PoolLayer, tiling: WindowTiling, memories: LocalMemorie
             channels=group[1],
             valid_x=cols.before,
             valid_y=rows.before,
-            valid_width=cols.count,
-            valid_height=rows.count,
+            valid_width=cols.length,
+            valid_height=rows.length,
             output=(output, 0),
             out_stride_x=group[1],
             out_stride_y=tile.cols * group[1],

@@ -1,0 +1,254 @@
+"""Segments of tensor-level ``npu`` operations, made from numbers, compiled, simulated and computed by numerics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.test import TestOp
+from xdsl.interpreter import Interpreter
+from xdsl.ir import Block, Region, SSAValue
+
+from odc_mlir import pipelines, targets
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp
+from odc_mlir.dialects.quant import Uniform, UniformQuantizedType
+from odc_mlir.emitter import emit_segment
+from odc_mlir.interpreters.npu import NpuFunctions
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.simulator import Counters, load, simulate
+from odc_mlir.support.locations import name_loc
+from odc_mlir.universe import make_context
+
+Array = NDArray[Any]
+Build = Callable[["Body"], SSAValue | Sequence[SSAValue]]
+CODES = {"int8": npu.CodeType.I8, "uint8": npu.CodeType.U8}
+
+
+def tensor_type(shape: Sequence[int], dtype: str = "int8") -> TensorType[Any]:
+    """A quantised tensor type with scale 0.5 and zero point 3."""
+    uniform = Uniform(dtype, QuantParams((0.5,), (3,)), False, *DTYPES[dtype].range)
+    return TensorType(UniformQuantizedType(uniform), list(shape))
+
+
+class Body:
+    """The operations of a segment under construction. Random values come from one seed."""
+
+    def __init__(self, block: Block, seed: int) -> None:
+        self.block = block
+        self.random = np.random.default_rng(seed)
+        self.count = 0
+
+    def add(self, op: npu.NpuTensorOp) -> SSAValue:
+        """Append an operation; its result is named by number."""
+        op.location = name_loc(f"t{self.count}")
+        self.count += 1
+        self.block.add_op(op)
+        return op.results[0]
+
+    def codes(self, count: int, dtype: str) -> BlobAttr:
+        low, high = DTYPES[dtype].range
+        values = self.random.integers(low, high + 1, count, dtype=DTYPES[dtype].numpy)
+        return BlobAttr.of(values.tobytes())
+
+    def conv(
+        self,
+        x: SSAValue,
+        channels: int,
+        *,
+        kernel: tuple[int, int] = (1, 1),
+        stride: tuple[int, int] = (1, 1),
+        dilation: tuple[int, int] = (1, 1),
+        pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+        depthwise: bool = False,
+        uniform: bool = False,
+    ) -> SSAValue:
+        """A convolution with random weights, biases and multipliers (one for all channels if ``uniform``)."""
+        batch, height, width, depth = npu.shape_of(x)
+        dtype = npu.dtype_of(x)
+        size = [
+            (n + before + after - ((k - 1) * d + 1)) // s + 1
+            for n, before, after, k, d, s in zip(
+                (height, width), pads[:2], pads[2:], kernel, dilation, stride, strict=True
+            )
+        ]
+        products = kernel[0] * kernel[1] * (1 if depthwise else depth)
+        exponent = -6 - int(np.log2(products) / 2)
+        exponents = np.full(channels, exponent) if uniform else exponent + self.random.integers(-1, 2, channels)
+        low = 1 << 30
+        multipliers = np.full(channels, low) if uniform else self.random.integers(low, (1 << 31) - 1, channels)
+        clamp = (-100, 120) if dtype == "int8" else (5, 250)
+        return self.add(
+            npu.ConvOp(
+                x,
+                tensor_type((batch, *size, channels), dtype),
+                depthwise=depthwise,
+                kernel=kernel,
+                stride=stride,
+                dilation=dilation,
+                pads=pads,
+                weights=self.codes(products * channels, dtype),
+                weight_type=CODES[dtype],
+                in_zero=3,
+                weight_zero=0 if dtype == "int8" else 119,
+                out_zero=3,
+                clamp=clamp,
+                bias=npu.ints(self.random.integers(-5000, 5000, channels)),
+                multiplier=npu.ints(multipliers),
+                exponent=npu.ints(exponents),
+            )
+        )
+
+    def pool(
+        self,
+        kind: npu.PoolKind,
+        x: SSAValue,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        pads: tuple[int, int, int, int],
+    ) -> SSAValue:
+        batch, height, width, depth = npu.shape_of(x)
+        size = [
+            (n + before + after - k) // s + 1
+            for n, before, after, k, s in zip((height, width), pads[:2], pads[2:], kernel, stride, strict=True)
+        ]
+        result = tensor_type((batch, *size, depth), npu.dtype_of(x))
+        clamp = DTYPES[npu.dtype_of(x)].range
+        return self.add(npu.PoolOp(kind, x, result, kernel=kernel, stride=stride, pads=pads, clamp=clamp))
+
+    def elementwise(self, kind: npu.ElementwiseKind, a: SSAValue, b: SSAValue) -> SSAValue:
+        shape = np.broadcast_shapes(npu.shape_of(a), npu.shape_of(b))
+        dtype = npu.dtype_of(a)
+        scale, low = npu.ScaleAttr.of(1 << 30, 0), npu.ScaleAttr.of(1 << 30, -19)
+        scales: dict[str, Any] = {"clamp": DTYPES[dtype].range}
+        if kind in (npu.ElementwiseKind.ADD, npu.ElementwiseKind.SUB):
+            scales |= {"a_scale": scale, "b_scale": scale, "out_scale": low, "left_shift": 20, "zeros": (3, 5, 1)}
+        elif kind is npu.ElementwiseKind.MUL:
+            scales |= {"out_scale": npu.ScaleAttr.of(1 << 30, -5), "zeros": (3, 5, 1)}
+        return self.add(npu.ElementwiseOp(kind, a, b, tensor_type(shape, dtype), **scales))
+
+    def constant(self, shape: Sequence[int], dtype: str = "int8") -> SSAValue:
+        return self.add(npu.ConstantOp(self.codes(int(np.prod(shape)), dtype), tensor_type(shape, dtype)))
+
+    def reduce(self, kind: npu.ReduceKind, x: SSAValue) -> SSAValue:
+        batch, height, width, channels = npu.shape_of(x)
+        dtype = npu.dtype_of(x)
+        scale = None if kind is npu.ReduceKind.MAX else npu.ScaleAttr.of((1 << 31) // (height * width + 1), 0)
+        result = tensor_type((batch, 1, 1, channels), dtype)
+        zeros = (0, 0) if scale is None else (3, 1)
+        return self.add(npu.ReduceOp(kind, x, result, zeros=zeros, scale=scale, clamp=DTYPES[dtype].range))
+
+    def softmax(self, x: SSAValue) -> SSAValue:
+        scale = npu.ScaleAttr.of(1 << 30, 22)
+        return self.add(npu.SoftmaxOp(x, x.type, scale=scale, diff_min=-248))
+
+    def lut(self, x: SSAValue) -> SSAValue:
+        return self.add(npu.LutOp(x, x.type, table=self.codes(256, npu.dtype_of(x))))
+
+    def scale(self, x: SSAValue) -> SSAValue:
+        clamp = DTYPES[npu.dtype_of(x)].range
+        scale = npu.ScaleAttr.of(1_500_000_000, 0)
+        return self.add(npu.ScaleOp(x, x.type, zeros=(3, 7), scale=scale, clamp=clamp))
+
+    def reshape(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
+        return self.add(npu.ReshapeOp(x, tensor_type(shape, npu.dtype_of(x))))
+
+
+def make_module(
+    build: Build,
+    *shapes: Sequence[int],
+    dtype: str = "int8",
+    seed: int = 0,
+    target: str = "npu-256",
+    memory: str = "flash",
+    sram_limit: int | None = None,
+) -> ModuleOp:
+    """A module with one segment; ``build`` makes its results from the inputs of the given shapes."""
+    types = [tensor_type(shape, dtype) for shape in shapes]
+    block = Block(arg_types=types)
+    for number, argument in enumerate(block.args):
+        argument.location = name_loc(f"in{number}")
+    results = build(Body(block, seed))
+    outputs = [results] if isinstance(results, SSAValue) else list(results)
+    last = YieldOp(*outputs)
+    last.location = name_loc("yield")
+    block.add_op(last)
+    source = TestOp(result_types=types)
+    filler = TestOp(result_types=[value.type for value in outputs])
+    circle = Block([filler, YieldOp(*filler.results)], arg_types=types)
+    result_types = [value.type for value in outputs]
+    segment = SegmentOp("segment_0", source.results, result_types, Region(circle), Region(block), target_name=target)
+    module = ModuleOp([source, segment])
+    module.attributes[TARGET] = TargetAttr(TargetChoice(target, memory, sram_limit=sram_limit))
+    return module
+
+
+def segment_of(module: ModuleOp) -> SegmentOp:
+    """The module's segment."""
+    return next(op for op in module.body.block.ops if isinstance(op, SegmentOp))
+
+
+def schedule(module: ModuleOp, stage: str = "npu-alloc") -> SegmentOp:
+    """Take the module's segment through the back end."""
+    pipelines.run(make_context(), module, stage, after="npu")
+    return segment_of(module)
+
+
+def binary(module: ModuleOp) -> bytes:
+    """The ``.npu`` file of the module's segment, which is scheduled on the way."""
+    choice = module.attributes[TARGET]
+    assert isinstance(choice, TargetAttr)
+    return emit_segment(schedule(module), targets.load(choice.data.target), choice.data.memory)
+
+
+def inputs_of(module: ModuleOp, seed: int = 1) -> list[Array]:
+    """Random codes for the segment's inputs."""
+    random = np.random.default_rng(seed)
+    arrays = []
+    for value in segment_of(module).operands:
+        low, high = DTYPES[npu.dtype_of(value)].range
+        arrays.append(random.integers(low, high + 1, npu.shape_of(value), dtype=DTYPES[npu.dtype_of(value)].numpy))
+    return arrays
+
+
+def expected(module: ModuleOp, inputs: Sequence[Array]) -> list[Array]:
+    """What the tensor operations mean."""
+    interpreter = Interpreter(module)
+    interpreter.register_implementations(NpuFunctions())
+    segment = segment_of(module)
+    assert segment.target_block is not None
+    values: dict[SSAValue, Array] = dict(zip(segment.target_block.args, inputs, strict=True))
+    for op in segment.target_block.ops:
+        if isinstance(op, YieldOp):
+            return [values[value] for value in op.operands]
+        values |= zip(op.results, interpreter.run_op(op, tuple(values[v] for v in op.operands)), strict=True)
+    raise AssertionError("a body ends in its yield")
+
+
+def check(module: ModuleOp) -> Counters:
+    """Schedule, simulate and compare with the operations' meaning, bit for bit."""
+    inputs = inputs_of(module)
+    wanted = expected(module, inputs)
+    result = simulate(load(binary(module)), inputs)
+    for got, want in zip(result.outputs, wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+    return result.counters
+
+
+def small_target(folder: Path, **local: int) -> str:
+    """The path of a target like npu-256 with other local memories, by the keys of its ``[local]`` table."""
+    text = (resources.files(targets) / "npu-256.toml").read_text("utf-8").replace('"npu-256"', '"npu-small"')
+    for key, value in local.items():
+        text, found = re.subn(rf"^{key} = [0-9_]+", f"{key} = {value}", text, flags=re.MULTILINE)
+        assert found == 1, key
+    path = folder / "npu-small.toml"
+    path.write_text(text, "utf-8")
+    return str(path)

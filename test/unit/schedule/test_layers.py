@@ -1,0 +1,209 @@
+"""Every operation on the NPU gives what its tensor form means, whatever its size and whatever the target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xdsl.ir import SSAValue
+
+from helpers.npu_layers import Body, check, make_module, small_target
+from odc_mlir.dialects import npu
+
+TARGETS = ("npu-128", "npu-256", "npu-512")
+MEMORIES = ("flash", "sram")
+DTYPES = ("int8", "uint8")
+
+shapes = st.tuples(st.integers(1, 2), st.integers(1, 13), st.integers(1, 13), st.integers(1, 40))
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, object]]:
+    """An input shape, and kernel, stride, dilation and pads that give at least one result."""
+    shape = draw(shapes)
+    kernel, stride, dilation = draw(pairs), draw(pairs), draw(pairs)
+    pads = [draw(st.integers(0, 2)) for _ in range(4)]
+    for axis in (0, 1):
+        missing = (kernel[axis] - 1) * dilation[axis] + 1 - shape[axis + 1] - pads[axis] - pads[axis + 2]
+        pads[axis] += max(0, missing)
+    return shape, {"kernel": kernel, "stride": stride, "dilation": dilation, "pads": tuple(pads)}
+
+
+@settings(max_examples=40)
+@given(
+    case=windows(),
+    channels=st.integers(1, 70),
+    uniform=st.booleans(),
+    dtype=st.sampled_from(DTYPES),
+    target=st.sampled_from(TARGETS),
+    memory=st.sampled_from(MEMORIES),
+)
+def test_convolution(case, channels, uniform, dtype, target, memory) -> None:  # type: ignore[no-untyped-def]
+    shape, window = case
+
+    def build(body: Body) -> SSAValue:
+        return body.conv(body.block.args[0], channels, uniform=uniform, **window)
+
+    check(make_module(build, shape, dtype=dtype, target=target, memory=memory))
+
+
+@settings(max_examples=30)
+@given(
+    case=windows(),
+    multiplier=st.integers(1, 3),
+    dtype=st.sampled_from(DTYPES),
+    target=st.sampled_from(TARGETS),
+    memory=st.sampled_from(MEMORIES),
+)
+def test_depthwise(case, multiplier, dtype, target, memory) -> None:  # type: ignore[no-untyped-def]
+    shape, window = case
+
+    def build(body: Body) -> SSAValue:
+        return body.conv(body.block.args[0], shape[3] * multiplier, depthwise=True, **window)
+
+    check(make_module(build, shape, dtype=dtype, target=target, memory=memory))
+
+
+@settings(max_examples=30)
+@given(
+    shape=shapes,
+    kernel=pairs,
+    stride=pairs,
+    data=st.data(),
+    kind=st.sampled_from(npu.PoolKind),
+    dtype=st.sampled_from(DTYPES),
+    target=st.sampled_from(TARGETS),
+)
+def test_pool(shape, kernel, stride, data, kind, dtype, target) -> None:  # type: ignore[no-untyped-def]
+    kernel = (min(kernel[0], shape[1]), min(kernel[1], shape[2]))
+    pads = tuple(data.draw(st.integers(0, kernel[axis % 2] - 1)) for axis in range(4))
+
+    def build(body: Body) -> SSAValue:
+        return body.pool(kind, body.block.args[0], kernel, stride, pads)
+
+    check(make_module(build, shape, dtype=dtype, target=target))
+
+
+@settings(max_examples=30)
+@given(
+    shape=shapes,
+    ones=st.tuples(*[st.sampled_from((0, 0, 1, 2))] * 4),
+    kind=st.sampled_from(npu.ElementwiseKind),
+    dtype=st.sampled_from(DTYPES),
+    memory=st.sampled_from(MEMORIES),
+    constant=st.booleans(),
+)
+def test_elementwise(shape, ones, kind, dtype, memory, constant) -> None:  # type: ignore[no-untyped-def]
+    """``ones``: 1 and 2 make that dimension of one of the two operands broadcast."""
+    a, b = (tuple(1 if one == which else n for n, one in zip(shape, ones, strict=True)) for which in (1, 2))
+
+    def build(body: Body) -> SSAValue:
+        second = body.constant(b, dtype) if constant else body.block.args[1]
+        return body.elementwise(kind, body.block.args[0], second)
+
+    check(make_module(build, a, *([] if constant else [b]), dtype=dtype, memory=memory))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape", [(1, 7, 7, 33), (2, 3, 20, 2100), (1, 1, 1, 5), (1, 90, 90, 3)])
+def test_reductions(shape: tuple[int, ...], target: str) -> None:
+    for kind in npu.ReduceKind:
+        check(make_module(lambda body, k=kind: body.reduce(k, body.block.args[0]), shape, target=target))
+
+
+@pytest.mark.parametrize("shape", [(1, 10), (3, 1001), (300, 21), (1, 1, 1, 2)])
+def test_softmax(shape: tuple[int, ...]) -> None:
+    check(make_module(lambda body: body.softmax(body.block.args[0]), shape))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 9, 9, 100), (5,), (1, 1, 1, 70_000)])
+def test_unary(shape: tuple[int, ...], dtype: str) -> None:
+    check(make_module(lambda body: body.scale(body.lut(body.block.args[0])), shape, dtype=dtype))
+
+
+# Local memories so small that every way of cutting a layer occurs: keys of a target's [local] table.
+SMALL = {"tile_bytes": 1024, "weight_bytes": 640, "accumulators": 128, "param_entries": 32, "table_bytes": 256}
+
+
+@settings(max_examples=40)
+@given(case=windows(), channels=st.integers(1, 90), depthwise=st.booleans(), memory=st.sampled_from(MEMORIES))
+def test_small_local_memories(case, channels, depthwise, memory, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
+    shape, window = case
+    target = small_target(tmp_path_factory.mktemp("target"), **SMALL)
+
+    def build(body: Body) -> SSAValue:
+        results = shape[3] * 2 if depthwise else channels
+        return body.conv(body.block.args[0], results, depthwise=depthwise, **window)
+
+    check(make_module(build, shape, target=target, memory=memory))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("pixels", "depth", "channels"), [(1, 1280, 1001), (3, 40_000, 7), (2, 20_000, 20), (49, 960, 160), (400, 3, 513)]
+)
+def test_matrix_products(pixels: int, depth: int, channels: int, target: str) -> None:
+    check(make_module(lambda b: b.conv(b.block.args[0], channels, uniform=True), (1, 1, pixels, depth), target=target))
+
+
+@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "stride"), [((1, 112, 112, 96), (2, 2)), ((1, 3, 5000, 8), (1, 1)), ((1, 5000, 3, 8), (1, 2))]
+)
+def test_wide_and_tall_images(shape: tuple[int, ...], stride: tuple[int, int], depthwise: bool) -> None:
+    def build(body: Body) -> SSAValue:
+        channels = shape[3] if depthwise else 16
+        return body.conv(
+            body.block.args[0], channels, kernel=(3, 3), stride=stride, pads=(1, 1, 1, 1), depthwise=depthwise
+        )
+
+    check(make_module(build, shape))
+
+
+def residual(body: Body) -> SSAValue:
+    """Two branches that meet, a pool and a classifier."""
+    x = body.conv(body.block.args[0], 24, kernel=(3, 3), pads=(1, 1, 1, 1))
+    y = body.conv(x, 48)
+    y = body.conv(y, 48, kernel=(3, 3), pads=(1, 1, 1, 1), depthwise=True)
+    y = body.conv(y, 24)
+    x = body.elementwise(npu.ElementwiseKind.ADD, x, y)
+    x = body.pool(npu.PoolKind.AVERAGE, x, (2, 2), (2, 2), (0, 0, 0, 0))
+    x = body.reduce(npu.ReduceKind.SUM, x)
+    return body.softmax(body.reshape(body.conv(x, 10), (1, 10)))
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [4, 33])
+def test_networks(size: int, target: str, memory: str) -> None:
+    counters = check(make_module(residual, (1, size, size, 5), target=target, memory=memory))
+    pixels = size * size
+    products = 9 * 5 * 24 + 24 * 48 + 9 * 48 + 48 * 24
+    assert counters.macs_useful == pixels * products + 24 * 10
+
+
+def test_outputs_that_nothing_computes() -> None:
+    """An input, a view of one, a constant and a result twice."""
+
+    def build(body: Body) -> list[SSAValue]:
+        x = body.block.args[0]
+        y = body.lut(x)
+        return [x, body.reshape(x, (4, 6)), body.constant((5,)), y, y, body.reshape(y, (24,))]
+
+    check(make_module(build, (2, 3, 4)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_same_input_same_bytes(seed: int) -> None:
+    from helpers.npu_layers import binary
+
+    assert len({binary(make_module(residual, (1, 12, 12, 5), seed=seed)) for _ in range(2)}) == 1
+
+
+def test_timing_does_not_depend_on_values() -> None:
+    cycles = {check(make_module(residual, (1, 9, 9, 5), seed=seed)).cycles for seed in range(3)}
+    assert len(cycles) == 1
+    assert np.isfinite(cycles.pop())
