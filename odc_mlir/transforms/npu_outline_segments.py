@@ -79,10 +79,10 @@ def _used_outside(value: SSAValue, group: set[Operation]) -> bool:
 def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
     """``members`` without the views that are better made outside; those stay behind as host operators.
 
-    Uses outside of a view's result are given a copy of the view behind the group; a view without other users goes.
+    Uses outside of a view's result are given copies of the views behind the group; a view without other users goes.
     """
     group: set[Operation] = set(members)
-    shapes: dict[SSAValue, list[SSAValue]] = {}
+    shapes: dict[SSAValue, list[OpResult]] = {}
     for op in members:
         for value in op.results:
             if _used_outside(value, group):
@@ -102,15 +102,22 @@ def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
     return kept
 
 
-def _view_behind(last: Operation, root: SSAValue, value: SSAValue, group: set[Operation]) -> None:
-    """Give the outside users of ``value`` a copy of its operator, behind ``last``, that reads ``root`` directly."""
-    assert isinstance(value, OpResult)
-    view = value.op.clone()
-    view.operands[0] = root
-    view.attributes.pop(SEGMENT, None)
-    place_on_host(view, VIEW_REASON)
-    Rewriter.insert_op(view, InsertPoint.after(last))
-    value.replace_uses_with_if(view.results[0], lambda use: use.operation not in group)
+def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Operation]) -> None:
+    """Give the outside users of ``value`` copies, behind ``last``, of the views that lead from ``root`` to it."""
+    chain: list[Operation] = []
+    seen: SSAValue = value
+    while seen is not root:
+        assert isinstance(seen, OpResult)
+        chain.append(seen.op)
+        seen = seen.op.operands[0]
+    for op in reversed(chain):
+        view = op.clone()
+        view.operands[0] = seen
+        view.attributes.pop(SEGMENT, None)
+        place_on_host(view, VIEW_REASON)
+        Rewriter.insert_op(view, InsertPoint.after(last))
+        last, seen = view, view.results[0]
+    value.replace_uses_with_if(seen, lambda use: use.operation not in group)
 
 
 def outline(name: str, members: list[CircleOp], target_name: str | None = None) -> SegmentOp:

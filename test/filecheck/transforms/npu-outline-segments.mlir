@@ -68,3 +68,19 @@ func.func @view_of_input(%x: tensor<4xf32>) -> (tensor<2x2xf32>, tensor<2x2xf32>
 // CHECK-NEXT: circle.relu
 // CHECK: %[[V:.*]] = circle.reshape(%[[X]], %{{.*}}) attributes {odc.placed = "host"
 // CHECK-NEXT: func.return %[[V]], %[[R]]
+
+// -----
+
+// Views of views: what is dropped or inserted depends on the shape before, so all of them are made again.
+func.func @chain_of_views(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4x1xf32>) {
+  %s = circle.const [1, 4, 1] : tensor<3xi32>
+  %0 = circle.relu(%x) attributes {odc.segment = 0} : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = circle.reshape(%0, %s) attributes {odc.segment = 0} : (tensor<4xf32>, tensor<3xi32>) -> tensor<1x4x1xf32>
+  %2 = circle.squeeze(%1) {squeeze_dims = [0]} attributes {odc.segment = 0} : (tensor<1x4x1xf32>) -> tensor<4x1xf32>
+  func.return %0, %2 : tensor<4xf32>, tensor<4x1xf32>
+}
+// CHECK-LABEL: func.func @chain_of_views(
+// CHECK: %[[R:.*]] = odc.segment @segment_0(%{{.*}}) : (tensor<4xf32>) -> tensor<4xf32>
+// CHECK: %[[A:.*]] = circle.reshape(%[[R]], %{{.*}})
+// CHECK-NEXT: %[[B:.*]] = circle.squeeze(%[[A]]) {squeeze_dims = [0]}
+// CHECK-NEXT: func.return %[[R]], %[[B]]
