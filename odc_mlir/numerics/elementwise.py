@@ -1,4 +1,4 @@
-"""Quantised element-wise arithmetic with broadcasting: add, subtract, multiply, rescale."""
+"""Quantised element-wise arithmetic with broadcasting: add, subtract, multiply, squared difference, rescale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odc_mlir.numerics.fixed import Requantizer, code_range, multiply, quantize_
 from odc_mlir.numerics.lut import apply, codes_by_byte
 from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces
 
-LEFT_SHIFT_8BIT, LEFT_SHIFT_16BIT = 20, 15
+LEFT_SHIFT_8BIT, LEFT_SHIFT_16BIT, LEFT_SHIFT_SQUARED = 20, 15, 7
 _TABLE_THRESHOLD = 512  # elements from which tabulating all 256 codes is cheaper than scaling each one
 
 
@@ -81,6 +81,16 @@ def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str)
     return AddParams(za, zb, zy, left_shift, qa, ea, qb, eb, qy, ey, *act, dtype)
 
 
+def squared_difference_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
+    """Parameters of a squared difference: those of a subtraction, with the square's scale in the last step."""
+    (sa, za), (sb, zb), (sy, zy) = a, b, out
+    twice = 2.0 * max(sa, sb)
+    qa, ea = quantize_multiplier(_ratio(sa, twice))
+    qb, eb = quantize_multiplier(_ratio(sb, twice))
+    qy, ey = quantize_multiplier(_ratio(twice * twice, (1 << 2 * LEFT_SHIFT_SQUARED) * sy))
+    return AddParams(za, zb, zy, LEFT_SHIFT_SQUARED, qa, ea, qb, eb, qy, ey, *act, dtype)
+
+
 def mul_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> MulParams:
     """Parameters of a multiplication; the real multiplier is formed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -114,6 +124,16 @@ def sub_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any
     return _scaled_sum(a, b, p, np.subtract)
 
 
+def squared_difference_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
+    """Codes of ``(a - b)^2``; operands broadcast."""
+
+    def square(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+        difference = np.subtract(a, b)
+        return np.asarray(difference * difference)
+
+    return _scaled_sum(a, b, p, square)
+
+
 def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callable[..., Any]) -> NDArray[Any]:
     left = _shifted(a, p.a_zero, p.left_shift, p.a_multiplier, p.a_exponent)
     right = _shifted(b, p.b_zero, p.left_shift, p.b_multiplier, p.b_exponent)
@@ -140,10 +160,20 @@ def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any
     return in_pairs(lambda a, b: finish(np.subtract(a, a_zero) * np.subtract(b, b_zero)), a, b, p.dtype)
 
 
-def scale_quantized(x: NDArray[Any], p: ScaleParams) -> NDArray[Any]:
-    """Codes of ``x`` at another scale, zero point or dtype, clamped: requantisation and the RELU family."""
+def scale_quantized(
+    x: NDArray[Any], p: ScaleParams, function: Callable[..., NDArray[Any]] | None = None
+) -> NDArray[Any]:
+    """Codes of ``x`` at another scale, zero point or dtype, clamped: requantisation and the RELU family.
+
+    ``function`` (absolute value, negation) is applied to the codes without zero point before they are scaled.
+    """
     finish = Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
-    return in_pieces(lambda codes: finish(np.subtract(codes, p.in_zero, dtype=np.int32)), x, p.dtype)
+
+    def compute(codes: NDArray[Any]) -> NDArray[Any]:
+        shifted = np.subtract(codes, p.in_zero, dtype=np.int32)
+        return finish(shifted if function is None else function(shifted))
+
+    return in_pieces(compute, x, p.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,32 +24,53 @@ _SIGMOID_SIZE = 256
 _POWER_TOLERANCE = 1e-3
 
 
-def wide_table(function: Function, least: float, most: float, out_least: float, out_most: float) -> NDArray[np.int64]:
+def wide_table(
+    function: Function, least: float, most: float, out_least: float, out_most: float, real: type = np.float64
+) -> NDArray[np.int64]:
     """513 entries of a real function over ``[least, most]``, scaled so that the result range fills int16.
 
-    Each entry is corrected by half the error that linear interpolation makes in the middle of its step.
+    Each entry is corrected by half the error that linear interpolation makes in the middle of its step. All arithmetic
+    is in ``real``: float64 for softmax, float32 for everything else.
     """
-    step = (most - least) / _STEPS
-    inverse = (1 << 16) / (out_most - out_least)
-    x = least + np.arange(_STEPS, dtype=np.float64) * step
-    here = round_half_away(function(x) * inverse)
-    following = function(least + np.arange(1, _STEPS + 1, dtype=np.float64) * step) * inverse
-    interpolated = round_half_away((following + here) / 2)
-    middle = round_half_away(function(x + step / 2) * inverse)
-    entries = here - round_half_away((interpolated - middle) / 2)
-    last = round_half_away(function(np.array([most])) * inverse)
-    table: NDArray[np.int64] = np.clip(np.concatenate([entries, last]), _LOW, _HIGH).astype(np.int64)
+
+    def rounded(values: NDArray[Any]) -> NDArray[Any]:
+        return round_half_away(values).astype(real)
+
+    step = real(real(most) - real(least)) / real(_STEPS)
+    inverse = real(1 << 16) / (real(out_most) - real(out_least))
+    positions = np.arange(_STEPS + 1).astype(real) * step + real(least)
+    exact = function(positions).astype(real) * inverse
+    here = rounded(exact[:-1])
+    interpolated = rounded((exact[1:] + here) / real(2))
+    middle = rounded(function(positions[:-1] + step / real(2)).astype(real) * inverse)
+    entries = here - rounded((interpolated - middle) / real(2))
+    last = rounded(function(np.array([most], real)).astype(real) * inverse)
+    limited = np.clip(np.nan_to_num(np.concatenate([entries, last]), nan=_LOW), _LOW, _HIGH)
+    table: NDArray[np.int64] = limited.astype(np.int64)
     table.flags.writeable = False
     return table
 
 
 def look_up(table: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
-    """Interpolated entries of a :func:`wide_table` for int16 codes."""
+    """Interpolated entries of a :func:`wide_table` for int16 codes; slopes have 16 bits."""
     wide = codes.astype(np.int64)
     index, offset = (_STEPS // 2) + (wide >> 7), wide & 127
-    base = table[index]
-    found: NDArray[np.int64] = base + (((table[index + 1] - base) * offset + 64) >> 7)
+    slopes = np.diff(table).astype(np.int16).astype(np.int64)
+    found: NDArray[np.int64] = table[index] + ((slopes[index] * offset + 64) >> 7)
     return found
+
+
+def real_table16(function: Function, in_scale: float, out_scale: float) -> NDArray[np.int16]:
+    """Results of a real float32 function for all int16 codes, ordered by their bits; zero points are 0."""
+
+    def limit(scale: float, code: int) -> float:
+        return float(np.float32(scale) * np.float32(code))
+
+    with np.errstate(all="ignore"):
+        inputs, outputs = ((limit(scale, _LOW), limit(scale, _HIGH)) for scale in (in_scale, out_scale))
+        table = wide_table(function, *inputs, *outputs, np.float32)
+    codes = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
+    return look_up(table, codes).astype(np.int16)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Look-up tables over 8-bit codes: 256 entries, indexed by the code's byte."""
+"""Look-up tables over all codes of an 8-bit or 16-bit type, indexed by the code's bits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,23 @@ from odc_mlir.numerics.pieces import in_pieces
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 
+TABLE_16_THRESHOLD = 1 << 17  # 16-bit codes from which tabulating all of them is cheaper than computing each one
+
+
 def codes_by_byte(dtype: str | np.dtype[Any]) -> NDArray[Any]:
     """All codes of an 8-bit dtype, ordered by their byte."""
-    return np.arange(256, dtype=np.uint8).view(np.dtype(dtype))
+    return codes_by_bits(np.dtype(dtype))
+
+
+def codes_by_bits(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """All codes of an 8-bit or 16-bit dtype, ordered by their bits read as an unsigned number."""
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    return np.arange(1 << 8 * dtype.itemsize, dtype=unsigned).view(dtype)
 
 
 def tabulate(function: Function, dtype: str | np.dtype[Any]) -> NDArray[Any]:
-    """Table of a function from 8-bit codes to codes."""
-    return function(codes_by_byte(dtype))
+    """Table of a function from codes to codes."""
+    return function(codes_by_bits(np.dtype(dtype)))
 
 
 def real_table(
@@ -45,8 +54,12 @@ def real_table(
 
 
 def apply(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-    """Entries of a table for 8-bit codes ``x``."""
-    return in_pieces(lambda codes: np.take(table, codes.view(np.uint8)), x, table.dtype)
+    """Entries of a table for codes ``x``."""
+    if table.dtype.itemsize == 1 and x.dtype.itemsize == 1:
+        translated = bytearray(np.ascontiguousarray(x)).translate(table.tobytes())
+        return np.frombuffer(translated, table.dtype).reshape(x.shape)
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    return in_pieces(lambda codes: np.take(table, codes.view(unsigned)), x, table.dtype)
 
 
 def logistic(x: NDArray[Any]) -> NDArray[Any]:

@@ -1,16 +1,20 @@
-"""Real values to codes and back."""
+"""Real values to codes and back, and both at once."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.pieces import clamp, in_pieces
+from odc_mlir.numerics.pieces import in_pieces
 
 Zeros = int | NDArray[Any]
+
+_BELOW_HALF = 0.49999997  # largest float32 below 1/2: adding it and truncating rounds float32 halves away from zero
+_FLOAT32_EXACT = 1 << 24
 
 
 def _along(values: Any, axis: int, rank: int) -> NDArray[Any]:
@@ -24,23 +28,75 @@ def quantize_real(
 ) -> NDArray[Any]:
     """Codes of float32 ``x``: a float32 division, rounded half away from zero, plus zero point, clamped.
 
-    ``scale`` (float32) and ``zero_point`` are scalars or vectors along ``axis``. NaN gives the zero point.
+    ``scale`` (float32) and ``zero_point`` are scalars or vectors along ``axis``. NaN gives the lowest code.
     """
     low, high = code_range(dtype)
+    narrow = np.dtype(dtype).itemsize <= 2
+    real, whole = (np.dtype(np.float32), np.int32) if narrow else (np.dtype(np.float64), np.int64)
+    half = real.type(_BELOW_HALF if narrow else 0.5)
     scales, zeros = _along(scale, axis, x.ndim).astype(np.float32), _along(zero_point, axis, x.ndim)
+    least, most = (low - zeros).astype(real), (high - zeros).astype(real)
 
     def compute(values: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(over="ignore", invalid="ignore"):
-            ratio = values / scales
-        return clamp(round_half_away(np.nan_to_num(ratio)) + zeros, low, high)
+            ratio: NDArray[Any] = (values / scales).astype(real, copy=False)
+            ratio += np.copysign(half, ratio)
+            np.fmax(ratio, least, out=ratio)
+            np.fmin(ratio, most, out=ratio)
+        return np.asarray(ratio.astype(whole) + zeros)
 
     return np.asarray(compute(x), dtype) if scales.ndim else in_pieces(compute, x, dtype)
 
 
 def dequantize_codes(codes: NDArray[Any], scale: Any, zero_point: Zeros, axis: int = 0) -> NDArray[np.float32]:
-    """float32 values of codes: the product is formed in float64 per tensor, in float32 per axis."""
-    if np.ndim(scale):
-        shifted = codes.astype(np.int64) - _along(zero_point, axis, codes.ndim)
-        return np.asarray(_along(scale, axis, codes.ndim) * shifted.astype(np.float32), np.float32)
-    wide = np.float64(np.float32(scale))
-    return in_pieces(lambda values: wide * np.subtract(values, zero_point, dtype=np.int64), codes, np.float32)
+    """float32 values of codes: the exact product of scale and code without zero point, rounded once.
+
+    The product of float32 numbers is that, so only wide codes need more.
+    """
+    scales, zeros = _along(scale, axis, codes.ndim).astype(np.float32), _along(zero_point, axis, codes.ndim)
+    exact = codes.dtype.itemsize <= 2 and int(np.abs(zeros).max(initial=0)) < _FLOAT32_EXACT // 2
+
+    def compute(values: NDArray[Any]) -> NDArray[Any]:
+        if exact:
+            shifted: NDArray[Any] = np.subtract(values, zeros.astype(np.float32), dtype=np.float32)
+            shifted *= scales
+            return shifted
+        wide = values.astype(np.int64) - zeros
+        return np.asarray(scales * wide.astype(np.float32) if scales.ndim else scales.astype(np.float64) * wide)
+
+    return np.asarray(compute(codes), np.float32) if scales.ndim else in_pieces(compute, codes, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class FakeQuantParams:
+    """The reals that a fake quantisation rounds to: ``low``, ``low + step`` … ``high`` (float32)."""
+
+    low: np.float32
+    high: np.float32
+    step: np.float32
+
+
+def fake_quant_params(least: float, most: float, bits: int, *, narrow: bool) -> FakeQuantParams:
+    """Grid of ``2^bits`` steps (one less when ``narrow``) over ``[least, most]``, moved so that it contains zero."""
+    first, last = np.float32(1 if narrow else 0), np.float32((1 << bits) - 1)
+    with np.errstate(all="ignore"):
+        step = np.float32((np.float32(most) - np.float32(least)) / (last - first))
+        zero = np.float32(first - np.float32(least) / step)
+    if np.isnan(zero) or zero < first:
+        zero = first
+    zero = min(np.float32(round_half_away(np.asarray(zero))), last)
+    return FakeQuantParams(np.float32((first - zero) * step), np.float32((last - zero) * step), step)
+
+
+def fake_quant(x: NDArray[np.float32], p: FakeQuantParams) -> NDArray[np.float32]:
+    """float32 ``x`` limited to the grid and rounded to it, halves up."""
+    with np.errstate(divide="ignore"):
+        inverse = np.float32(1) / p.step
+
+    def compute(values: NDArray[Any]) -> NDArray[Any]:
+        with np.errstate(invalid="ignore"):
+            steps = (np.clip(values, p.low, p.high) - p.low) * inverse
+            whole = np.floor(steps)
+            return np.asarray((whole + (steps - whole >= np.float32(0.5))) * p.step + p.low)
+
+    return in_pieces(compute, x, np.float32)

@@ -1,4 +1,4 @@
-"""Softmax of 8-bit codes along the last axis."""
+"""Softmax and its logarithm along the last axis, of 8-bit codes and reals."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import code_range, quantize_multiplier, rdbpot, srdhm, wrap32
+from odc_mlir.numerics.fixed import INT32_MIN, code_range, multiply, quantize_multiplier, rdbpot, srdhm, wrap32
 from odc_mlir.numerics.pieces import clamp, in_rows
-from odc_mlir.numerics.transcendental import exp_negative, reciprocal
+from odc_mlir.numerics.transcendental import exp_negative, log_from_one, reciprocal
 
 _DIFF_BITS = 5  # integer bits of scaled differences
 _SUM_BITS = 12  # integer bits of the sum of exponentials
@@ -30,11 +30,16 @@ def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
 
 def exponentials(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """``e^(beta*scale*d)`` in Q0 for the differences d = 0, -1 ... -255, and which of them count."""
+    scaled, counts = _scaled_differences(multiplier, exponent, diff_min)
+    return exp_negative(scaled, _DIFF_BITS), counts
+
+
+def _scaled_differences(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """``beta*scale*d`` in Q5 for the differences d = 0, -1 ... -255, or 0 where they do not count; which do."""
     diff = -np.arange(256, dtype=np.int64)
     counts = diff >= diff_min
     scaled = srdhm(wrap32(np.where(counts, diff, 0) << max(exponent, 0)), multiplier)
-    scaled = rdbpot(scaled, max(-exponent, 0))
-    return exp_negative(scaled, _DIFF_BITS), counts
+    return rdbpot(scaled, max(-exponent, 0)), counts
 
 
 def softmax_codes(
@@ -83,4 +88,48 @@ def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
     """Softmax of float32 ``x`` along the last axis."""
     powers = np.exp((x - x.max(axis=-1, keepdims=True)) * np.float32(beta))
     result: NDArray[Any] = powers / powers.sum(axis=-1, keepdims=True)
+    return result
+
+
+def log_softmax_params(scale: float) -> tuple[int, int, int, int, int]:
+    """``(multiplier, exponent, diff_min, back_multiplier, back_exponent)`` of a log-softmax of codes with this scale.
+
+    The first three are those of a softmax with beta 1, the last two scale back to differences of codes.
+    """
+    multiplier, exponent, diff_min = softmax_params(scale, 1.0)
+    back = 2.0 ** (31 - exponent) / multiplier if multiplier else 0.0
+    return multiplier, exponent, diff_min, *quantize_multiplier(back)
+
+
+def log_softmax_codes(
+    x: NDArray[Any],
+    multiplier: int,
+    exponent: int,
+    diff_min: int,
+    back_multiplier: int,
+    back_exponent: int,
+    out_zero: int,
+    dtype: str | np.dtype[Any],
+) -> NDArray[Any]:
+    """Log-softmax codes (scale 1/16) of 8-bit ``x [..., C]``."""
+    scaled, counts = _scaled_differences(multiplier, exponent, diff_min)
+    terms = np.where(counts, rdbpot(exp_negative(scaled, _DIFF_BITS), _SUM_BITS), 0).astype(np.int64)
+    low, high = code_range(dtype)
+    fraction_bits = 31 - _DIFF_BITS - 4  # from Q5 to sixteenths
+
+    def compute(codes: NDArray[Any]) -> NDArray[Any]:
+        rows = codes.astype(np.int16)
+        diff = rows.max(axis=1, keepdims=True) - rows
+        log = log_from_one(wrap32(terms[diff].sum(axis=1, keepdims=True)), _SUM_BITS).astype(np.int64)
+        reach = multiply(log + INT32_MIN, back_multiplier, back_exponent)
+        results = rdbpot(scaled[diff] - log, fraction_bits) + out_zero
+        return np.where(-diff > np.maximum(diff_min - 1, reach), np.clip(results, low, high), low)
+
+    return in_rows(compute, x, dtype)
+
+
+def log_softmax_float(x: NDArray[Any]) -> NDArray[Any]:
+    """Log-softmax of float32 ``x`` along the last axis."""
+    shifted = x - x.max(axis=-1, keepdims=True)
+    result: NDArray[Any] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return result

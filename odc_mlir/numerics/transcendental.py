@@ -1,4 +1,4 @@
-"""Fixed-point exponential and reciprocal (gemmlowp's), on int32 arrays.
+"""Fixed-point exponential, logarithm, reciprocal and inverse square root (gemmlowp's), on int32 arrays.
 
 "Qk" is an int32 with k integer bits and f = 31 - k fraction bits.
 """
@@ -24,6 +24,11 @@ _EXP_STEPS = {  # j: e^-(2^j) in Q0
     4: 242,
 }
 _48_OVER_17, _MINUS_32_OVER_17 = 1515870810, -1010580540  # Q2
+_ROOT_HALF = 1518500250  # sqrt(1/2) in Q0
+_ROOT_ROOT_HALF = 1805811301  # 2^-1/4 in Q0
+_LN_2 = 1488522236  # in Q0
+_LOG_NUMERATOR = 117049297  # rational approximation of the logarithm around 2^-1/4, in Q0
+_LOG_DENOMINATOR = (1057819769, 638450708, 127690142)
 
 
 def saturate32(x: NDArray[Any]) -> NDArray[np.int32]:
@@ -89,3 +94,52 @@ def reciprocal(x: NDArray[Any], integer_bits: int) -> tuple[NDArray[np.int32], N
     zeros = leading_zeros(wide)
     normal = wrap32((wide << zeros) - (1 << 31))
     return reciprocal_of_one_plus(normal), integer_bits - zeros
+
+
+def inverse_sqrt(n: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """``(q, e)`` with ``1 / sqrt(n) ~ q * 2^(e-31)`` for integers ``0 <= n < 2^31``; 0 counts as 1."""
+    wide = np.asarray(n, np.int64)
+    bits = 32 - leading_zeros(wide)
+    down = np.maximum(bits - 28, 0) // 2  # quarters until below 2^29
+    wide = wide >> (2 * down)
+    up = np.maximum((leading_zeros(wide) - 1) // 2 - 1, 0)
+    shift = 11 + down - up
+    half = rdbpot(wide << (2 * up) >> 1, 1).astype(np.int32)
+    x = np.full(wide.shape, 1 << 28, np.int32)
+    for _ in range(5):
+        cube = shift_pot(srdhm(srdhm(x, x), x), 6)
+        x = shift_pot(wrap32(srdhm(x, 3 << 27).astype(np.int64) - srdhm(half, cube)), 3)
+    x = srdhm(x, _ROOT_HALF)
+    left = np.maximum(-shift, 0)
+    x = wrap32(x.astype(np.int64) << left)
+    one = np.asarray(n) <= 1
+    return np.where(one, np.int32(INT32_MAX), x), np.where(one, 0, -(shift + left))
+
+
+def log_from_one(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:
+    """``log(x)`` in Q5 for ``x >= 1`` in Q``integer_bits``."""
+    x = np.asarray(x, np.int32)
+    zeros = leading_zeros(x.astype(np.int64))
+    quarter = int(shift_pot(np.asarray(1 << 29), -6))
+    first = shift_pot(srdhm(_shifted_left(x, zeros - 1), _ROOT_HALF), 1)
+    first_power = saturate32(((integer_bits - zeros) << 25) + quarter)
+    b = srdhm(x, _ROOT_HALF)
+    headroom = leading_zeros(b.astype(np.int64)) - 1
+    second = _shifted_left(x, headroom)
+    second_power = saturate32(((integer_bits - headroom) << 25) - quarter)
+    ratio = np.minimum(first, second).astype(np.int64)
+    power = np.maximum(first_power, second_power)
+    p = _half_sum(ratio, _ROOT_ROOT_HALF)
+    w = wrap32(2 * (ratio - _ROOT_ROOT_HALF))
+    square = srdhm(w, w)
+    numerator = _add(srdhm(w, ratio), srdhm(srdhm(w, square), _LOG_NUMERATOR))
+    constant, linear, quadratic = _LOG_DENOMINATOR
+    inner = _add(_add(srdhm(square, quadratic), constant), w)
+    denominator = _add(srdhm(p, inner), srdhm(w, linear))
+    quotient = srdhm(shift_pot(numerator, -6), reciprocal_of_one_plus(denominator))
+    return shift_pot(_add(srdhm(power, _LN_2), quotient), 1)
+
+
+def _shifted_left(x: NDArray[np.int32], n: NDArray[np.int64]) -> NDArray[np.int32]:
+    """``x * 2^n``, saturating; n >= 0."""
+    return saturate32(x.astype(np.int64) << n)

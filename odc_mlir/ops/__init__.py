@@ -18,6 +18,9 @@ FAMILIES = (
     "reduction",
     "quantize",
     "resize",
+    "logic",
+    "normalization",
+    "spectral",
     "layout",
     "indexing",
     "filling",
@@ -25,6 +28,8 @@ FAMILIES = (
     "lookup",
     "matrix",
     "attention",
+    "control",
+    "custom",
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
-_CODES = ("float32", "int8", "uint8", "int16")
 _UNARY = "odc_mlir.ops.infer.common:unary"
 _VERIFY = "odc_mlir.ops.infer.elementwise:verify_unary"
 _INFER = "odc_mlir.ops.infer.activation"
@@ -20,12 +19,11 @@ def _unary(
     verify: str = _VERIFY,
     version: int = 3,
     quant: str = "own",
-    dtypes: tuple[str, ...] = _CODES,
 ) -> OpSpec:
     return OpSpec(
         name,
-        (Operand("input", dtypes=dtypes),),
-        (Operand("output", dtypes=dtypes),),
+        (Operand("input"),),
+        (Operand("output"),),
         options,
         _UNARY,
         f"{_KERNELS}:{name.lower()}",
@@ -40,7 +38,8 @@ def _unary(
 SPECS = (
     _unary("RELU", "max(x, 0)"),
     _unary("RELU6", "x clamped to [0, 6]"),
-    _unary("RELU_N1_TO_1", "x clamped to [-1, 1]", version=1),
+    _unary("RELU_N1_TO_1", "x clamped to [-1, 1]", version=2),
+    _unary("RELU_0_TO_1", "x clamped to [0, 1]", version=2),
     _unary(
         "LEAKY_RELU",
         "x where positive, else alpha * x",
@@ -48,12 +47,27 @@ SPECS = (
         verify=f"{_INFER}:verify_leaky_relu",
         version=2,
     ),
+    OpSpec(
+        "PRELU",
+        (Operand("input"), Operand("alpha")),
+        (Operand("output"),),
+        None,
+        f"{_INFER}:prelu",
+        f"{_KERNELS}:prelu",
+        f"{_INFER}:verify_prelu",
+        _ELEMENTWISE,
+        2,
+        summary="x where not negative, else alpha * x, with slopes that broadcast to x",
+    ),
+    _unary("ELU", "x where not negative, else e^x - 1", version=2),
+    _unary("GELU", "x times the normal distribution function of x, exact or by tanh", options="GeluOptions", version=3),
+    _unary("HARD_SWISH", "x * clamp(x + 3, 0, 6) / 6", options="HardSwishOptions", version=2),
     _unary("LOGISTIC", "1 / (1 + e^-x)", quant="fixed:logistic"),
     _unary("TANH", "hyperbolic tangent", quant="fixed:tanh"),
     OpSpec(
         "SOFTMAX",
-        (Operand("input", dtypes=_CODES),),
-        (Operand("output", dtypes=_CODES),),
+        (Operand("input"),),
+        (Operand("output"),),
         "SoftmaxOptions",
         f"{_INFER}:softmax",
         f"{_KERNELS}:softmax",
@@ -61,5 +75,17 @@ SPECS = (
         max_version=3,
         quant="fixed:softmax",
         summary="e^(beta*x) along the last axis, divided by their sum",
+    ),
+    OpSpec(
+        "LOG_SOFTMAX",
+        (Operand("input"),),
+        (Operand("output"),),
+        "LogSoftmaxOptions",
+        _UNARY,
+        f"{_KERNELS}:log_softmax",
+        f"{_INFER}:verify_log_softmax",
+        max_version=3,
+        quant="fixed:log_softmax",
+        summary="logarithm of the softmax along the last axis",
     ),
 )

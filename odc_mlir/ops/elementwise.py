@@ -1,36 +1,88 @@
-"""Element-wise arithmetic on two broadcast operands."""
+"""Element-wise arithmetic: functions of one operand, of two broadcast operands, and sums of many."""
 
 from __future__ import annotations
 
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
-_NUMBERS = ("float32", "int8", "uint8", "int16", "int32", "int64")
-_INFER = "odc_mlir.ops.infer.common:binary"
-_KERNELS = "odc_mlir.runtime.kernels.elementwise"
+_INFER = "odc_mlir.ops.infer.common"
+_VERIFY = "odc_mlir.ops.infer.elementwise"
+_KERNELS = "odc_mlir.runtime.kernels"
 _ELEMENTWISE = frozenset({Trait.PURE, Trait.ELEMENTWISE})
 _COMMUTATIVE = _ELEMENTWISE | {Trait.COMMUTATIVE}
 
 
-def _binary(
-    name: str, options: str, traits: frozenset[Trait], version: int, summary: str, dtypes: tuple[str, ...] = _NUMBERS
-) -> OpSpec:
+def _unary(name: str, options: str | None, version: int, summary: str, kernel: str = "") -> OpSpec:
     return OpSpec(
         name,
-        (Operand("lhs", dtypes=dtypes), Operand("rhs", dtypes=dtypes)),
-        (Operand("output", dtypes=dtypes),),
+        (Operand("input"),),
+        (Operand("output"),),
         options,
-        _INFER,
-        f"{_KERNELS}:{name.lower()}",
-        "odc_mlir.ops.infer.elementwise:verify_binary",
-        traits,
+        f"{_INFER}:unary",
+        f"{_KERNELS}.unary:{kernel or name.lower()}",
+        f"{_VERIFY}:verify_unary",
+        _ELEMENTWISE,
         version,
         summary=summary,
     )
 
 
+def _binary(
+    name: str, options: str, traits: frozenset[Trait], version: int, summary: str, *, quant: str = "own"
+) -> OpSpec:
+    return OpSpec(
+        name,
+        (Operand("lhs"), Operand("rhs")),
+        (Operand("output"),),
+        options,
+        f"{_INFER}:binary",
+        f"{_KERNELS}.elementwise:{name.lower()}",
+        f"{_VERIFY}:verify_binary",
+        traits,
+        version,
+        quant,
+        summary,
+    )
+
+
 SPECS = (
-    _binary("ADD", "AddOptions", _COMMUTATIVE, 5, "sum of two tensors"),
+    _binary("ADD", "AddOptions", _COMMUTATIVE, 6, "sum of two tensors"),
     _binary("SUB", "SubOptions", _ELEMENTWISE, 5, "difference of two tensors"),
-    _binary("MUL", "MulOptions", _COMMUTATIVE, 7, "product of two tensors"),
-    _binary("DIV", "DivOptions", _ELEMENTWISE, 2, "quotient of two tensors", ("float32", "int32", "uint8")),
+    _binary("MUL", "MulOptions", _COMMUTATIVE, 8, "product of two tensors"),
+    _binary("DIV", "DivOptions", _ELEMENTWISE, 3, "quotient of two tensors"),
+    _binary("FLOOR_DIV", "FloorDivOptions", _ELEMENTWISE, 3, "quotient rounded down"),
+    _binary("FLOOR_MOD", "FloorModOptions", _ELEMENTWISE, 3, "remainder with the sign of the divisor"),
+    _binary("POW", "PowOptions", _ELEMENTWISE, 2, "one tensor to the power of another"),
+    _binary("ATAN2", "ATan2Options", _ELEMENTWISE, 2, "angle of the point (rhs, lhs)"),
+    _binary(
+        "SQUARED_DIFFERENCE", "SquaredDifferenceOptions", _COMMUTATIVE, 2, "square of the difference of two tensors"
+    ),
+    _binary("MAXIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "larger of two elements", quant="same"),
+    _binary("MINIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "smaller of two elements", quant="same"),
+    _binary("BITWISE_XOR", "BitwiseXorOptions", _COMMUTATIVE, 1, "bits that differ", quant="none"),
+    _binary("RIGHT_SHIFT", "RightShiftOptions", _ELEMENTWISE, 1, "bits moved right, copies of the sign moved in"),
+    OpSpec(
+        "ADD_N",
+        (Operand("inputs", variadic=True),),
+        (Operand("output"),),
+        "AddNOptions",
+        f"{_VERIFY}:add_n",
+        f"{_KERNELS}.elementwise:add_n",
+        f"{_VERIFY}:verify_add_n",
+        _COMMUTATIVE,
+        2,
+        summary="sum of tensors of one shape",
+    ),
+    _unary("FLOOR", None, 2, "largest integer that is not above"),
+    _unary("CEIL", None, 2, "smallest integer that is not below"),
+    _unary("ROUND", None, 2, "nearest integer, halves to the even one"),
+    _unary("ABS", "AbsOptions", 6, "absolute value", "absolute"),
+    _unary("NEG", "NegOptions", 2, "negative value"),
+    _unary("SIGN", "SignOptions", 2, "-1, 0 or 1"),
+    _unary("SQUARE", "SquareOptions", 2, "product with itself"),
+    _unary("SQRT", None, 2, "square root"),
+    _unary("RSQRT", None, 4, "one over the square root"),
+    _unary("EXP", "ExpOptions", 3, "e^x"),
+    _unary("LOG", None, 3, "natural logarithm"),
+    _unary("SIN", None, 2, "sine"),
+    _unary("COS", "CosOptions", 2, "cosine"),
 )

@@ -1,37 +1,74 @@
-"""Conversions between real and quantised values."""
+"""Conversions between real and quantised values, and between element types."""
 
 from __future__ import annotations
 
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
-_CODES = ("int8", "uint8", "int16")
-_INFER = "odc_mlir.ops.infer"
+_INFER = "odc_mlir.ops.infer.quantize"
+_DECLARED = "odc_mlir.ops.infer.common:declared"
+_KERNELS = "odc_mlir.runtime.kernels"
 _ELEMENTWISE = frozenset({Trait.PURE, Trait.ELEMENTWISE})
+_X, _Y = (Operand("input"),), (Operand("output"),)
 
 SPECS = (
     OpSpec(
         "QUANTIZE",
-        (Operand("input", dtypes=("float32", *_CODES, "int32")),),
-        (Operand("output", dtypes=(*_CODES, "int32")),),
+        _X,
+        _Y,
         "QuantizeOptions",
-        f"{_INFER}.common:declared",
-        "odc_mlir.runtime.kernels.quantize:quantize",
-        f"{_INFER}.quantize:verify_quantize",
+        _DECLARED,
+        f"{_KERNELS}.quantize:quantize",
+        f"{_INFER}:verify_quantize",
         _ELEMENTWISE,
-        max_version=3,
+        max_version=4,
         summary="real values to codes, or codes to another scale, zero point or type",
     ),
     OpSpec(
         "DEQUANTIZE",
-        (Operand("input", dtypes=(*_CODES, "int4", "uint4", "float16")),),
-        (Operand("output", dtypes=("float32",)),),
+        _X,
+        _Y,
         "DequantizeOptions",
-        f"{_INFER}.common:declared",
-        "odc_mlir.runtime.kernels.quantize:dequantize",
-        f"{_INFER}.quantize:verify_dequantize",
+        _DECLARED,
+        f"{_KERNELS}.quantize:dequantize",
+        f"{_INFER}:verify_dequantize",
         _ELEMENTWISE,
-        max_version=6,
+        max_version=7,
         quant="none",
         summary="codes to real values",
+    ),
+    OpSpec(
+        "FAKE_QUANT",
+        _X,
+        _Y,
+        "FakeQuantOptions",
+        "odc_mlir.ops.infer.common:unary",
+        f"{_KERNELS}.quantize:fake_quant",
+        f"{_INFER}:verify_fake_quant",
+        _ELEMENTWISE,
+        max_version=2,
+        quant="none",
+        summary="real values rounded to those that codes could hold",
+    ),
+    OpSpec(
+        "CAST",
+        _X,
+        _Y,
+        "CastOptions",
+        _DECLARED,
+        f"{_KERNELS}.cast:cast",
+        traits=_ELEMENTWISE,
+        max_version=8,
+        quant="none",
+        summary="the same numbers in another element type; scales are not looked at",
+    ),
+    OpSpec(
+        "BITCAST",
+        _X,
+        _Y,
+        "BitcastOptions",
+        f"{_INFER}:bitcast",
+        f"{_KERNELS}.cast:bitcast",
+        quant="none",
+        summary="the same bytes as another element type, the last axis grown or dropped",
     ),
 )

@@ -1,26 +1,54 @@
-"""Checks of conversions between real and quantised values."""
+"""Shapes and checks of conversions."""
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import declared, verified
-from odc_mlir.ops.spec import Node, TensorInfo
+import math
+
+from odc_mlir.ops.infer.common import declared, option, result, shape_of, unary, verified, verify_first_dtype
+from odc_mlir.ops.spec import Node, ResultType, TensorInfo
+
+LARGEST_BITS = 16
 
 
 def _check_scale(node: Node, info: TensorInfo, what: str) -> None:
-    if info.quant is None:
+    if info.info.is_integer and info.quant is None:
         raise node.error(f"the {what} of {info.dtype} has no scale", tensor=info.name)
 
 
 def _check_quantize(node: Node) -> None:
-    if node.operand(0).info.is_integer:
-        _check_scale(node, node.operand(0), "operand")
+    _check_scale(node, node.operand(0), "operand")
     _check_scale(node, node.results[0], "result")
 
 
 def _check_dequantize(node: Node) -> None:
-    if node.operand(0).info.is_integer:
-        _check_scale(node, node.operand(0), "operand")
+    _check_scale(node, node.operand(0), "operand")
+
+
+def _check_fake_quant(node: Node) -> None:
+    verify_first_dtype(node)
+    least, most, bits = option(node, "min"), option(node, "max"), option(node, "num_bits")
+    if not (math.isfinite(least) and math.isfinite(most) and least < most):
+        raise node.error(f"the range is {least} to {most}; it must be finite and not empty")
+    if not 2 <= bits <= LARGEST_BITS:
+        raise node.error(f"num_bits is {bits}; it must be from 2 to {LARGEST_BITS}")
+
+
+def bitcast(node: Node) -> list[ResultType]:
+    """Shaped like the operand; smaller elements add an axis, larger ones take the place of the last."""
+    shape, source, target = shape_of(node, 0), node.operand(0), node.results[0]
+    small, large = sorted((source.info.bits, target.info.bits))
+    if small < 8 or large % small:
+        raise node.error(f"{source.dtype} and {target.dtype} cannot stand for one another's bytes")
+    if shape is None or small == large:
+        return result(node, target.dtype, shape)
+    ratio = large // small
+    if source.info.bits == large:
+        return result(node, target.dtype, (*shape, ratio))
+    if not shape or shape[-1] not in (None, ratio):
+        raise node.error(f"the last dimension must be {ratio}, so that {source.dtype} make up {target.dtype}")
+    return result(node, target.dtype, shape[:-1])
 
 
 verify_quantize = verified(_check_quantize, declared)
 verify_dequantize = verified(_check_dequantize, declared)
+verify_fake_quant = verified(_check_fake_quant, unary)

@@ -2,51 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from odc_mlir.numerics import lut
+from odc_mlir.numerics import lut, special
+from odc_mlir.numerics.activation import hard_swish_codes, hard_swish_params, prelu_codes, prelu_params
 from odc_mlir.numerics.elementwise import leaky_params, leaky_quantized, scale_params, scale_quantized
 from odc_mlir.numerics.fixed import activation_bounds, activation_range, code_range
 from odc_mlir.numerics.int16 import logistic16, sigmoid_params, softmax16_codes, softmax16_params, tanh16
-from odc_mlir.numerics.softmax import softmax_codes, softmax_float, softmax_float_table, softmax_params
-from odc_mlir.ops.infer.common import option
-from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import EIGHT_BIT, fetch, scale_of, unsupported
+from odc_mlir.numerics.pieces import in_pairs, in_pieces
+from odc_mlir.numerics.softmax import (
+    log_softmax_codes,
+    log_softmax_float,
+    log_softmax_params,
+    softmax_codes,
+    softmax_float,
+    softmax_float_table,
+    softmax_params,
+)
+from odc_mlir.ops.infer.common import option, require_dtype
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
+from odc_mlir.runtime.kernels.common import CODES, EIGHT_BIT, FLOATS, input_error, scale_of, unsupported
+from odc_mlir.runtime.kernels.elementwise import broadcasting
+from odc_mlir.runtime.kernels.unary import coded, real_function, unary
 
-Function = Callable[[Array], Array]
-
-
-def unary(node: Node, compute: Function) -> Execute:
-    """The kernel of a one-operand function."""
-    x_of = fetch(node, 0)
-
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        return [compute(x_of(operands))]
-
-    return execute
-
-
-def coded(node: Node, compute: Function) -> Execute:
-    """The kernel of a function from codes to codes: tabulated where there are only 256 of them."""
-    dtype = node.operand(0).info.numpy
-    if dtype.itemsize > 1:
-        return unary(node, compute)
-    table = lut.tabulate(compute, dtype)
-    return unary(node, lambda x: lut.apply(table, x))
+_LOG_SOFTMAX_SCALE = 1 / 16
+_TOLERANCE = 1e-3  # of a scale that an operator fixes, relative
 
 
 def _rectifier(node: Node, activation: str) -> Execute:
     x, out = node.operand(0), node.results[0]
+    require_dtype(node, x, *FLOATS, *CODES)
     least, most = activation_bounds(activation)
-    if out.dtype == "float32":
-        low = None if least is None else np.float32(least)
-        high = None if most is None else np.float32(most)
+    dtype = out.info.numpy
+    if out.dtype in FLOATS:
+        low = None if least is None else dtype.type(least)
+        high = None if most is None else dtype.type(most)
         return unary(node, lambda values: np.asarray(np.clip(values, low, high)))
     scale, zero = scale_of(node, out)
-    act = activation_range(activation, out.info.numpy, scale, zero)
-    params = scale_params(scale_of(node, x), (scale, zero), act, out.info.numpy.name, single=True)
+    act = activation_range(activation, dtype, scale, zero)
+    params = scale_params(scale_of(node, x), (scale, zero), act, dtype.name, single=True)
     return coded(node, lambda codes: scale_quantized(codes, params))
 
 
@@ -65,31 +61,76 @@ def relu_n1_to_1(node: Node) -> Execute:
     return _rectifier(node, "relu_n1_to_1")
 
 
+def relu_0_to_1(node: Node) -> Execute:
+    """``x`` clamped to [0, 1]."""
+    return _rectifier(node, "relu_0_to_1")
+
+
 def leaky_relu(node: Node) -> Execute:
     """``x`` where positive, else ``alpha * x``."""
-    out, alpha = node.results[0], np.float32(option(node, "alpha"))
-    if out.dtype == "float32":
-        return unary(node, lambda x: np.where(x > 0, x, x * alpha))
-    params = leaky_params(scale_of(node, node.operand(0)), float(alpha), scale_of(node, out), out.info.numpy.name)
+    out = node.results[0]
+    require_dtype(node, out, *FLOATS, *CODES)
+    dtype, alpha = out.info.numpy, np.float32(option(node, "alpha"))
+    if out.dtype in FLOATS:
+        slope = dtype.type(alpha)
+        return unary(node, lambda x: in_pieces(lambda x: np.where(x > 0, x, x * slope), x, dtype))
+    params = leaky_params(scale_of(node, node.operand(0)), float(alpha), scale_of(node, out), dtype.name)
     return coded(node, lambda codes: leaky_quantized(codes, params))
 
 
-def real_function(node: Node, function: Function) -> Execute:
-    """The kernel of a real function: float32, or 8-bit codes by a table."""
-    x, out = node.operand(0), node.results[0]
-    if out.dtype == "float32":
-        return unary(node, function)
+def prelu(node: Node) -> Execute:
+    """``x`` where not negative, else ``alpha * x``; the slopes broadcast to ``x``."""
+    out, dtype = node.results[0], node.results[0].info.numpy
+    require_dtype(node, out, *FLOATS, *CODES)
+    compute: Callable[[Array, Array], Array]
+    if out.dtype in FLOATS:
+
+        def compute(x: Array, alpha: Array) -> Array:
+            return in_pairs(lambda x, alpha: np.where(x >= 0, x, x * alpha), x, alpha, dtype)
+
+    else:
+        x, alpha = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
+        params = prelu_params(x, alpha, scale_of(node, out), dtype.name)
+
+        def compute(x: Array, alpha: Array) -> Array:
+            return prelu_codes(x, alpha, params)
+
+    def checked(x: Array, alpha: Array) -> Array:
+        if np.broadcast_shapes(x.shape, alpha.shape) != x.shape:
+            raise input_error(node, f"alpha {list(alpha.shape)} must broadcast to the input {list(x.shape)}")
+        return compute(x, alpha)
+
+    return broadcasting(node, checked)
+
+
+def elu(node: Node) -> Execute:
+    """``x`` where not negative, else ``e^x - 1``."""
+    return real_function(node, special.elu)
+
+
+def gelu(node: Node) -> Execute:
+    """``x`` times the normal distribution function of ``x``."""
+    if bool(option(node, "approximate")):
+        return real_function(node, special.gelu_tanh)
+    return real_function(node, special.gelu, tabulated=special.gelu_exact)
+
+
+def hard_swish(node: Node) -> Execute:
+    """``x * clamp(x + 3, 0, 6) / 6``."""
+    out = node.results[0]
     if out.dtype not in EIGHT_BIT:
-        raise unsupported(node, f"element type {out.dtype} is not supported")
-    table = lut.real_table(function, scale_of(node, x), scale_of(node, out), x.info.numpy, out.info.numpy)
-    return unary(node, lambda codes: lut.apply(table, codes))
+        return real_function(node, special.hard_swish)
+    params = hard_swish_params(scale_of(node, node.operand(0)), scale_of(node, out), out.info.numpy.name)
+    if params.out_exponent > 0:
+        raise unsupported(node, "the result's scale is finer than 1/128 of the input's")
+    return coded(node, lambda codes: hard_swish_codes(codes, params))
 
 
 def logistic(node: Node) -> Execute:
     """``1 / (1 + e^-x)``."""
     if node.results[0].dtype == "int16":
         params = sigmoid_params(scale_of(node, node.operand(0))[0], largest_shift=0)
-        return unary(node, lambda codes: logistic16(codes, params))
+        return coded(node, lambda codes: logistic16(codes, params))
     return real_function(node, lut.logistic)
 
 
@@ -97,7 +138,7 @@ def tanh(node: Node) -> Execute:
     """Hyperbolic tangent."""
     if node.results[0].dtype == "int16":
         params = sigmoid_params(scale_of(node, node.operand(0))[0], largest_shift=1)
-        return unary(node, lambda codes: tanh16(codes, params))
+        return coded(node, lambda codes: tanh16(codes, params))
     return real_function(node, np.tanh)
 
 
@@ -107,15 +148,39 @@ def softmax(node: Node) -> Execute:
     8-bit codes use TFLite's fixed-point algorithm where the result has its scale (1/256), ONE's float table otherwise.
     """
     x, out, beta = node.operand(0), node.results[0], float(option(node, "beta"))
-    if out.dtype == "float32":
-        return unary(node, lambda values: softmax_float(values, beta))
+    require_dtype(node, x, *FLOATS, *CODES)
     dtype = out.info.numpy
+    if out.dtype in FLOATS:
+        return unary(node, lambda values: softmax_float(values.astype(np.float32, copy=False), beta).astype(dtype))
     scale, _ = scale_of(node, x)
     if x.dtype not in EIGHT_BIT:
         wide = softmax16_params(scale, beta)
         return unary(node, lambda codes: softmax16_codes(codes, *wide))
     out_scale, out_zero = scale_of(node, out)
-    if abs(out_scale * (1 << out.info.bits) - 1) < 1e-3 and out_zero == code_range(dtype)[0]:
+    if abs(out_scale * (1 << out.info.bits) - 1) < _TOLERANCE and out_zero == code_range(dtype)[0]:
         params = softmax_params(scale, beta)
         return unary(node, lambda codes: softmax_codes(codes, *params, dtype))
     return unary(node, lambda codes: softmax_float_table(codes, scale, beta, out_scale, out_zero, dtype))
+
+
+def log_softmax(node: Node) -> Execute:
+    """Logarithm of the softmax along the last axis; 8-bit results have the scale 1/16 and end at zero."""
+    x, out = node.operand(0), node.results[0]
+    require_dtype(node, x, *FLOATS, *EIGHT_BIT)
+    dtype = out.info.numpy
+    if out.dtype in FLOATS:
+        return unary(node, lambda values: log_softmax_float(values.astype(np.float32, copy=False)).astype(dtype))
+    _require_log_scale(node, out)
+    scale, _ = scale_of(node, x)
+    params, zero = log_softmax_params(scale), code_range(dtype)[1]
+    return unary(node, lambda codes: log_softmax_codes(codes, *params, zero, dtype))
+
+
+def _require_log_scale(node: Node, out: TensorInfo) -> None:
+    scale, zero = scale_of(node, out)
+    wanted = code_range(out.info.numpy)[1]
+    if abs(scale / _LOG_SOFTMAX_SCALE - 1) > _TOLERANCE or zero != wanted:
+        raise unsupported(
+            node,
+            f"the result has scale {scale:g} and zero point {zero}; {_LOG_SOFTMAX_SCALE} and {wanted} are supported",
+        )

@@ -82,6 +82,18 @@ def activation_codes(node: Node, info: TensorInfo) -> tuple[int, int]:
     return activation_range(fused_activation(node), info.info.numpy, scale, zero_point)
 
 
+def _tanh(x: Array) -> Array:
+    return np.asarray(np.tanh(x, out=x))
+
+
+def _sign_bit(x: Array) -> Array:
+    x[...] = np.signbit(x)
+    return x
+
+
+_REAL_ACTIVATIONS: dict[str, Clamp] = {"tanh": _tanh, "sign_bit": _sign_bit}
+
+
 def is_quantised(info: TensorInfo) -> bool:
     """Whether the tensor holds codes of reals, not plain integers."""
     return info.info.is_integer and info.quant is not None
@@ -92,13 +104,10 @@ def real_clamp(node: Node, *, finite: bool = False) -> Clamp | None:
 
     ``finite`` limits real values to the largest finite ones as well, as TensorFlow Lite's arithmetic does.
     """
-    activation = fused_activation(node)
-    if activation == "tanh":
-        return lambda x: np.tanh(x, out=x)
-    if activation == "sign_bit":
-        return _sign_bit
+    activation, info = fused_activation(node), node.results[0].info
+    if info.kind == "float" and activation in _REAL_ACTIVATIONS:
+        return _REAL_ACTIVATIONS[activation]
     least, most = activation_bounds(activation)
-    info = node.results[0].info
     if finite and info.kind == "float":
         limits = np.finfo(info.numpy)
         least = float(limits.min) if least is None else least
@@ -115,11 +124,6 @@ def real_clamp(node: Node, *, finite: bool = False) -> Clamp | None:
         return np.asarray(np.minimum(x, kind(most or 0), out=x))
 
     return clamp
-
-
-def _sign_bit(x: Array) -> Array:
-    x[...] = np.signbit(x)
-    return x
 
 
 def ints(array: Array) -> tuple[int, ...]:

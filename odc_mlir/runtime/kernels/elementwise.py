@@ -1,33 +1,42 @@
-"""Element-wise arithmetic: ADD, SUB, MUL, DIV."""
+"""Element-wise arithmetic on two broadcast operands, and sums of many."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from odc_mlir.numerics.division import div_params, div_quantized, floor_quotient, truncated_quotient
 from odc_mlir.numerics.elementwise import (
     AddParams,
     add_params,
     add_quantized,
     mul_params,
     mul_quantized,
+    squared_difference_params,
+    squared_difference_quantized,
     sub_quantized,
 )
 from odc_mlir.numerics.int16 import power_add, power_add_params
-from odc_mlir.ops.infer.common import check_elements
+from odc_mlir.numerics.pieces import in_pairs, pieces
+from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
+    CODES,
+    FLOATS,
     activation_codes,
     fetch,
     input_error,
+    is_quantised,
     real_clamp,
+    require_same_quant,
     scale_of,
-    unsupported,
 )
 
 Compute = Callable[[Array, Array], Array]
-_PLAIN = ("float32", "int32", "int64")
+_WHOLE = ("int32", "int64")
+_PLAIN = (*FLOATS, "int16", *_WHOLE)
 
 
 def broadcasting(node: Node, compute: Compute) -> Execute:
@@ -46,30 +55,51 @@ def broadcasting(node: Node, compute: Compute) -> Execute:
     return execute
 
 
-def plain(node: Node, compute: Compute) -> Execute:
+def plain(node: Node, function: np.ufunc) -> Execute:
     """The kernel of a two-operand function on real values or plain integers, with its fused activation."""
-    clamp = real_clamp(node)
-    if clamp is None:
-        return broadcasting(node, compute)
+    clamp, dtype = real_clamp(node, finite=True), node.results[0].info.numpy
 
-    def clamped(a: Array, b: Array) -> Array:
-        return clamp(np.asarray(compute(a, b)))
+    def compute(a: Array, b: Array) -> Array:
+        result = np.empty(np.broadcast_shapes(a.shape, b.shape), dtype)
+        for left, right, target in pieces(a, b, result):
+            function(left, right, out=target)
+            if clamp is not None:
+                clamp(target)
+        return result
 
-    return broadcasting(node, clamped)
+    return broadcasting(node, compute)
+
+
+def mapped(node: Node, compute: Compute) -> Execute:
+    """The kernel of a two-operand function without fused activation, in pieces that stay in the cache."""
+    dtype = node.results[0].info.numpy
+    return broadcasting(node, lambda a, b: in_pairs(compute, a, b, dtype))
 
 
 def add(node: Node) -> Execute:
     """``a + b``."""
-    if node.results[0].dtype in _PLAIN:
+    out = node.results[0]
+    require_dtype(node, out, *_PLAIN, *CODES)
+    if not _coded(node):
         return plain(node, np.add)
     return _quantised_sum(node, add_quantized, subtract=False)
 
 
 def sub(node: Node) -> Execute:
     """``a - b``."""
-    if node.results[0].dtype in _PLAIN:
+    out = node.results[0]
+    require_dtype(node, out, *_PLAIN, *CODES)
+    if not _coded(node):
         return plain(node, np.subtract)
     return _quantised_sum(node, sub_quantized, subtract=True)
+
+
+def _coded(node: Node) -> bool:
+    """Whether the operator works on codes: 8-bit integers always, 16-bit ones where a tensor has a scale."""
+    out = node.results[0]
+    if out.dtype == "int16":
+        return any(is_quantised(info) for info in (*node.operands, out) if info is not None)
+    return out.dtype in CODES
 
 
 def _quantised_sum(node: Node, compute: Callable[[Array, Array, AddParams], Array], *, subtract: bool) -> Execute:
@@ -86,7 +116,8 @@ def _quantised_sum(node: Node, compute: Callable[[Array, Array, AddParams], Arra
 def mul(node: Node) -> Execute:
     """``a * b``."""
     out = node.results[0]
-    if out.dtype in _PLAIN:
+    require_dtype(node, out, *_PLAIN, "uint32", "complex64", *CODES)
+    if not _coded(node):
         return plain(node, np.multiply)
     a, b = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
     params = mul_params(a, b, scale_of(node, out), activation_codes(node, out), out.info.numpy.name)
@@ -94,23 +125,135 @@ def mul(node: Node) -> Execute:
 
 
 def div(node: Node) -> Execute:
-    """``a / b``; integers are divided with truncation toward zero."""
+    """``a / b``; plain integers are divided with truncation toward zero."""
     out = node.results[0]
-    if out.dtype == "float32":
-        return plain(node, _divide)
-    if out.dtype != "int32":
-        raise unsupported(node, f"element type {out.dtype} is not supported; supported are float32, int32")
+    require_dtype(node, out, *FLOATS, "int32", *CODES)
+    if out.dtype in FLOATS:
+        return plain(node, np.divide)
+    if out.dtype == "int32":
+        clamp = real_clamp(node)
 
-    def divide(a: Array, b: Array) -> Array:
-        if not b.all():
-            raise input_error(node, "division by zero")
-        wide = a.astype(np.int64)
-        quotient: Array = (np.sign(wide) * np.sign(b) * (np.abs(wide) // np.abs(b.astype(np.int64)))).astype(np.int32)
-        return quotient
+        def divide(a: Array, b: Array) -> Array:
+            quotient = truncated_quotient(a, _divisor(node, b, 0))
+            return quotient if clamp is None else clamp(quotient)
 
-    return plain(node, divide)
+        return mapped(node, divide)
+    a, b, y = scale_of(node, node.operand(0)), scale_of(node, node.operand(1)), scale_of(node, out)
+    params = div_params(a, b, y, activation_codes(node, out), out.info.numpy.name)
+    return broadcasting(node, lambda a, b: div_quantized(a, _divisor(node, b, params.b_zero), params))
 
 
-def _divide(a: Array, b: Array) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.asarray(a / b)
+def _divisor(node: Node, b: Array, zero: int) -> Array:
+    """``b``, refused where an element is ``zero``."""
+    if (b == zero).any():
+        raise input_error(node, "division by zero")
+    return b
+
+
+def floor_div(node: Node) -> Execute:
+    """``a / b`` rounded down; a zero divisor is refused, of reals as well."""
+    require_dtype(node, node.results[0], *FLOATS, "int8", "int16", *_WHOLE)
+    return mapped(node, lambda a, b: floor_quotient(a, _divisor(node, b, 0)))
+
+
+def floor_mod(node: Node) -> Execute:
+    """Remainder of ``a / b`` with the sign of ``b``; a zero divisor is refused for integers and gives NaN for reals."""
+    dtype = node.results[0].dtype
+    require_dtype(node, node.results[0], *FLOATS, "int8", "int16", *_WHOLE)
+    if dtype in FLOATS:
+        return mapped(node, np.remainder)
+    return mapped(node, lambda a, b: np.remainder(a, _divisor(node, b, 0)))
+
+
+def pow(node: Node) -> Execute:  # named after the operator
+    """``a`` to the power of ``b``; integers that overflow give the smallest integer."""
+    require_dtype(node, node.results[0], *FLOATS, "int32")
+    if node.results[0].dtype in FLOATS:
+        return mapped(node, np.power)
+
+    def power(a: Array, b: Array) -> Array:
+        if (b < 0).any():
+            raise input_error(node, "integers cannot have negative exponents")
+        reals = np.power(a.astype(np.float64), b)
+        limits = np.iinfo(np.int32)
+        inside = (reals >= limits.min) & (reals <= limits.max)
+        return np.where(inside, reals, limits.min).astype(np.int32)
+
+    return mapped(node, power)
+
+
+def atan2(node: Node) -> Execute:
+    """Angle of the point (b, a)."""
+    require_dtype(node, node.results[0], *FLOATS, "float64")
+    return mapped(node, np.arctan2)
+
+
+def squared_difference(node: Node) -> Execute:
+    """``(a - b)^2``."""
+    out = node.results[0]
+    require_dtype(node, out, *FLOATS, *_WHOLE, *CODES)
+    if out.dtype not in CODES:
+
+        def square(a: Array, b: Array) -> Array:
+            difference = np.subtract(a, b)
+            return np.asarray(difference * difference)
+
+        return mapped(node, square)
+    a, b = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
+    act = activation_codes(node, out)
+    params = squared_difference_params(a, b, scale_of(node, out), act, out.info.numpy.name)
+    return broadcasting(node, lambda a, b: squared_difference_quantized(a, b, params))
+
+
+def maximum(node: Node) -> Execute:
+    """The larger element; where they cannot be ordered, that of ``b``."""
+    return _extreme(node, np.maximum, np.greater)
+
+
+def minimum(node: Node) -> Execute:
+    """The smaller element; where they cannot be ordered, that of ``b``."""
+    return _extreme(node, np.minimum, np.less)
+
+
+def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
+    require_dtype(node, node.results[0], *FLOATS, "float64", *CODES, *_WHOLE)
+    require_same_quant(node, node.operand(0), node.operand(1), node.results[0])
+    if node.results[0].info.kind == "float":
+        return mapped(node, lambda a, b: np.where(better(a, b), a, b))
+    return plain(node, function)
+
+
+def bitwise_xor(node: Node) -> Execute:
+    """Bits in which ``a`` and ``b`` differ."""
+    _require_bits(node)
+    return plain(node, np.bitwise_xor)
+
+
+def right_shift(node: Node) -> Execute:
+    """``a`` moved right by ``b`` bits, which count as at least 0 and less than the type has."""
+    _require_bits(node)
+    dtype = node.results[0].info.numpy
+    most = dtype.type(dtype.itemsize * 8 - 1)
+    return mapped(node, lambda a, b: np.right_shift(a, np.clip(b, dtype.type(0), most)))
+
+
+def _require_bits(node: Node) -> None:
+    require_dtype(node, node.results[0], "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def add_n(node: Node) -> Execute:
+    """Sum of tensors of one shape, from the first to the last."""
+    require_dtype(node, node.results[0], *FLOATS, *_WHOLE)
+    sources = [fetch(node, index) for index in range(len(node.operands))]
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        arrays: list[Any] = [source(operands) for source in sources]
+        if len({array.shape for array in arrays}) > 1:
+            raise input_error(node, f"operands have the shapes {[list(array.shape) for array in arrays]}")
+        total = arrays[0].copy()
+        for parts in pieces(*arrays[1:], total):
+            for part in parts[:-1]:
+                np.add(parts[-1], part, out=parts[-1])
+        return [total]
+
+    return execute

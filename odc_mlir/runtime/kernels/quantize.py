@@ -1,17 +1,22 @@
-"""Conversions: QUANTIZE, DEQUANTIZE."""
+"""Conversions: QUANTIZE, DEQUANTIZE, FAKE_QUANT."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from odc_mlir.numerics.elementwise import scale_params, scale_quantized
-from odc_mlir.numerics.fixed import code_range
-from odc_mlir.numerics.quantize import dequantize_codes, quantize_real
+from odc_mlir.numerics.quantize import dequantize_codes, fake_quant_params, quantize_real
+from odc_mlir.numerics.quantize import fake_quant as fake_quant_real
+from odc_mlir.ops.infer.common import option, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.activation import coded, unary
-from odc_mlir.runtime.kernels.common import check_scales, scale_of
+from odc_mlir.runtime.kernels.common import CODES, check_scales, scale_of
+from odc_mlir.runtime.kernels.unary import coded, unary
+
+_WIDE_CODES = (*CODES, "int32")
+_FOUR_BIT = ("int4", "uint4")
 
 
 def _axis_params(node: Node, info: TensorInfo) -> tuple[Array, Array, int]:
@@ -32,29 +37,47 @@ def _axis_params(node: Node, info: TensorInfo) -> tuple[Array, Array, int]:
 def quantize(node: Node) -> Execute:
     """Real values to codes, or codes to codes of another scale, zero point or type."""
     x, out = node.operand(0), node.results[0]
+    require_dtype(node, x, "float32", *_WIDE_CODES)
+    require_dtype(node, out, *_WIDE_CODES, *_FOUR_BIT)
     dtype = out.info.numpy
     if x.dtype == "float32":
         return unary(node, _to_codes(node, out, dtype))
-    act = code_range(dtype)
+    act = out.info.range
     params = scale_params(scale_of(node, x), scale_of(node, out), act, dtype.name, single=False)
     return coded(node, lambda codes: scale_quantized(codes, params))
 
 
 def _to_codes(node: Node, out: TensorInfo, dtype: np.dtype) -> Callable[[Array], Array]:
+    scales: Any
+    zeros: Any
     if out.quant is not None and not out.quant.per_tensor:
         scales, zeros, axis = _axis_params(node, out)
-        return lambda values: quantize_real(values, scales, zeros, dtype, axis)
-    scale, zero = scale_of(node, out)
-    return lambda values: quantize_real(values, np.float32(scale), zero, dtype)
+    else:
+        scales, zeros = scale_of(node, out)
+        axis = 0
+    if out.dtype in _FOUR_BIT:
+        low, high = out.info.range
+        return lambda values: np.clip(quantize_real(values, scales, zeros, dtype, axis), low, high)
+    return lambda values: quantize_real(values, scales, zeros, dtype, axis)
 
 
 def dequantize(node: Node) -> Execute:
-    """Codes to float32; float16 is widened."""
+    """Codes to float32; half-precision numbers are widened."""
     x = node.operand(0)
-    if x.dtype == "float16":
+    require_dtype(node, x, *_WIDE_CODES, *_FOUR_BIT, "float16", "bfloat16")
+    require_dtype(node, node.results[0], "float32")
+    if x.info.kind == "float":
         return unary(node, lambda values: values.astype(np.float32))
     if x.quant is not None and not x.quant.per_tensor:
         scales, zeros, axis = _axis_params(node, x)
         return unary(node, lambda codes: dequantize_codes(codes, scales, zeros, axis))
     scale, zero = scale_of(node, x)
-    return unary(node, lambda codes: dequantize_codes(codes, scale, zero))
+    return unary(node, lambda codes: dequantize_codes(codes, np.float32(scale), zero))
+
+
+def fake_quant(node: Node) -> Execute:
+    """Real values rounded to those that codes of ``num_bits`` bits over ``min`` to ``max`` could hold."""
+    require_dtype(node, node.operand(0), "float32")
+    least, most, bits = option(node, "min"), option(node, "max"), int(option(node, "num_bits"))
+    params = fake_quant_params(least, most, bits, narrow=bool(option(node, "narrow_range")))
+    return unary(node, lambda values: fake_quant_real(values, params))

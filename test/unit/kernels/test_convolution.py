@@ -213,7 +213,7 @@ def test_fully_connected_shapes() -> None:
         (quant(0.0), quant(1.0), quant(1.0), "scale 0.0 of tensor 'x' must be positive and finite"),
         (quant(1.0), quant(-1.0), quant(1.0), "scale -1.0 of tensor 'c' must be positive"),
         (quant(1.0), quant(1.0), quant(float("nan")), "scale nan"),
-        (quant(1.0, 128), quant(1.0), quant(1.0), "zero point 128 of 'x' is outside int8's -128 to 127"),
+        (quant(1.0, 1 << 25), quant(1.0), quant(1.0), "zero point 33554432 of 'x' is larger than 16777216"),
         (quant(1e30), quant(1e30), quant(1e-30), "is too large; it must be below"),
     ],
 )

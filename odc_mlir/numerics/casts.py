@@ -1,0 +1,65 @@
+"""Conversions between element types: saturating from real numbers, wrapping between integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.pieces import in_pieces
+
+Array = NDArray[Any]
+
+
+def to_integers(x: Array, dtype: np.dtype[Any], low: int | None = None, high: int | None = None) -> Array:
+    """Real ``x`` truncated toward zero and saturated to ``[low, high]``; NaN gives ``high``.
+
+    The limits are those of ``dtype`` unless given.
+    """
+    limits = np.iinfo(dtype)
+    least, most = limits.min if low is None else low, limits.max if high is None else high
+    exact = x.dtype == np.float64 or limits.bits < 32
+
+    def compute(values: Array) -> Array:
+        reals = values if exact and values.dtype != np.float16 else values.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            if limits.bits < 64:
+                limited = np.fmax(np.fmin(reals, reals.dtype.type(most)), reals.dtype.type(least))
+                return np.asarray(limited.astype(dtype))
+            inside = reals < float(most)  # false for NaN; the largest integers have no real of their own
+            whole = np.where(inside & (reals >= float(least)), reals, 0.0).astype(dtype)
+            return np.where(inside, np.where(reals < float(least), dtype.type(least), whole), dtype.type(most))
+
+    return in_pieces(compute, x, dtype)
+
+
+def round_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """float32 values rounded to the nearest bfloat16 (ties to even), still held as float32."""
+
+    def compute(values: Array) -> Array:
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
+        return np.where(np.isnan(values), np.float32(np.nan), rounded.view(np.float32))
+
+    return in_pieces(compute, x, np.float32)
+
+
+def real_part(x: Array) -> Array:
+    """``x``, without the imaginary part of complex numbers."""
+    return np.asarray(x.real) if x.dtype.kind == "c" else x
+
+
+def cast(x: Array, dtype: np.dtype[Any]) -> Array:
+    """``x`` as ``dtype``: reals saturate, integers wrap, everything but zero is true, NaN is the largest integer."""
+    if dtype.kind == "c":
+        return x.astype(dtype)
+    values = real_part(x)
+    if dtype.kind == "b":
+        return np.asarray(values != 0)
+    if values.dtype.kind == "f" and dtype.kind in "iu":
+        return to_integers(values, dtype)
+    with np.errstate(over="ignore"):
+        if dtype == np.float16 and values.dtype.itemsize > 2:
+            values = values.astype(np.float32)  # the rounding to float32 comes first
+        return values.astype(dtype)

@@ -1,0 +1,64 @@
+"""Normalisation over channels, the last axis: by the L2 norm, and by the energy of neighbouring channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import code_range, multiply
+from odc_mlir.numerics.pieces import in_rows
+from odc_mlir.numerics.transcendental import inverse_sqrt
+
+Array = NDArray[Any]
+
+_LEAST_NORM = np.float32(1e-6)
+_OUT_BITS = 7  # results have the scale 1/128
+
+
+def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``x [..., C]`` divided by its norm along the last axis, which counts as at least 1e-6."""
+
+    def compute(rows: Array) -> Array:
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        return np.asarray(rows / np.maximum(norms, _LEAST_NORM)[:, None])
+
+    return in_rows(compute, x, np.float32)
+
+
+def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
+    """Codes (scale 1/128) of 8-bit ``x [..., C]`` divided by its norm along the last axis."""
+    low, high = code_range(x.dtype)
+    signed = x.dtype.kind == "i"
+
+    def compute(codes: Array) -> Array:
+        rows = codes.astype(np.int64) - zero_point
+        q, e = inverse_sqrt((rows * rows).sum(axis=1, keepdims=True))
+        if signed:
+            scaled = multiply(rows, q, e + _OUT_BITS)
+        else:
+            scaled = multiply(rows << _OUT_BITS, q, e)
+        return np.clip(scaled.astype(np.int64) + out_zero, low, high)
+
+    return in_rows(compute, x, x.dtype)
+
+
+def local_response_normalize(
+    x: NDArray[np.float32], radius: int, bias: float, alpha: float, beta: float
+) -> NDArray[np.float32]:
+    """``x / (bias + alpha * energy)^beta`` for ``x [..., C]``.
+
+    The energy of a channel is the sum of squares of the channels up to ``radius`` away, computed in float64.
+    """
+    channels = x.shape[-1]
+    last = np.minimum(np.arange(channels) + radius + 1, channels)
+    first = np.maximum(np.arange(channels) - radius, 0)
+
+    def compute(rows: Array) -> Array:
+        totals = np.zeros((rows.shape[0], channels + 1), np.float64)
+        np.cumsum(np.square(rows, dtype=np.float64), axis=1, out=totals[:, 1:])
+        energy = (totals[:, last] - totals[:, first]).astype(np.float32)
+        return np.asarray(rows * np.power(np.float32(bias) + np.float32(alpha) * energy, np.float32(-beta)))
+
+    return in_rows(compute, x, np.float32)

@@ -1,0 +1,62 @@
+"""Shapes and checks of comparisons and choices."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.infer.common import broadcast, comparison, result, same_dim, shape_of, shape_text, verified
+from odc_mlir.ops.spec import Node, ResultType, Shape
+
+
+def _check_comparison(node: Node) -> None:
+    a, b = node.operand(0), node.operand(1)
+    if a.dtype != b.dtype:
+        raise node.error(f"operands are {a.dtype} and {b.dtype}; they must be equal")
+
+
+def _choices(node: Node) -> tuple[Shape | None, Shape | None, Shape | None]:
+    return shape_of(node, 0), shape_of(node, 1), shape_of(node, 2)
+
+
+def select(node: Node) -> list[ResultType]:
+    """``x`` and ``y`` of one shape; the condition is a scalar, has their shape, or chooses along their first axis."""
+    condition, x, y = _choices(node)
+    shape = _common(node, x, y)
+    if condition and shape is not None:
+        if len(condition) == len(shape):
+            shape = tuple(
+                same_dim(node, a, b, "sizes of condition and result") for a, b in zip(condition, shape, strict=True)
+            )
+        elif len(condition) == 1 and shape:
+            shape = (same_dim(node, condition[0], shape[0], "size of the condition and of the first axis"), *shape[1:])
+        else:
+            raise node.error(
+                f"the condition has the shape {shape_text(condition)}; it must be a scalar, "
+                f"a vector along the first axis, or {shape_text(shape)}"
+            )
+    return result(node, node.operand(1).dtype, shape)
+
+
+def _common(node: Node, x: Shape | None, y: Shape | None) -> Shape | None:
+    if x is None or y is None:
+        return y if x is None else x
+    if len(x) != len(y):
+        raise node.error(f"the choices have the shapes {shape_text(x)} and {shape_text(y)}; they must be equal")
+    return tuple(same_dim(node, a, b, "sizes of the choices") for a, b in zip(x, y, strict=True))
+
+
+def select_v2(node: Node) -> list[ResultType]:
+    """Condition, ``x`` and ``y`` broadcast together."""
+    condition, x, y = _choices(node)
+    if condition is None or x is None or y is None:
+        return result(node, node.operand(1).dtype, None)
+    return result(node, node.operand(1).dtype, broadcast(node, broadcast(node, condition, x), y))
+
+
+def _check_choices(node: Node) -> None:
+    x, y, out = node.operand(1), node.operand(2), node.results[0]
+    if x.dtype != y.dtype or x.dtype != out.dtype:
+        raise node.error(f"the choices are {x.dtype} and {y.dtype}, the result {out.dtype}; they must be equal")
+
+
+verify_comparison = verified(_check_comparison, comparison)
+verify_select = verified(_check_choices, select)
+verify_select_v2 = verified(_check_choices, select_v2)

@@ -1,0 +1,32 @@
+"""Checks of normalisations; their results are shaped like the operand."""
+
+from __future__ import annotations
+
+import math
+
+from odc_mlir.ops.infer.common import option, shape_of, unary, verified, verify_first_dtype
+from odc_mlir.ops.spec import Node
+
+LARGEST_RADIUS = 1 << 20
+
+
+def _check_l2_normalization(node: Node) -> None:
+    verify_first_dtype(node)
+    shape = shape_of(node, 0)
+    if shape is not None and not shape:
+        raise node.error("the operand is a scalar; it must have at least one dimension")
+
+
+def _check_local_response_normalization(node: Node) -> None:
+    verify_first_dtype(node)
+    shape_of(node, 0, 4)
+    radius = int(option(node, "radius"))
+    if not 0 <= radius <= LARGEST_RADIUS:
+        raise node.error(f"radius is {radius}; it must be from 0 to {LARGEST_RADIUS}")
+    for name in ("bias", "alpha", "beta"):
+        if not math.isfinite(option(node, name)):
+            raise node.error(f"{name} is {option(node, name)}; it must be finite")
+
+
+verify_l2_normalization = verified(_check_l2_normalization, unary)
+verify_local_response_normalization = verified(_check_local_response_normalization, unary)

@@ -1,0 +1,35 @@
+"""Shapes and checks of complex numbers and Fourier transforms."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.infer.common import result, shape_of, static_ints, vector_length
+from odc_mlir.ops.spec import Node, ResultType
+
+_REAL_OF = {"complex64": "float32", "complex128": "float64"}
+
+
+def part(node: Node) -> list[ResultType]:
+    """Complex numbers to reals of half their size."""
+    return result(node, _REAL_OF[node.operand(0).dtype], shape_of(node, 0))
+
+
+def rfft2d(node: Node) -> list[ResultType]:
+    """``x [..., H, W]`` and lengths (h, w) to ``[..., h, w/2 + 1]``."""
+    shape = shape_of(node, 0)
+    if vector_length(node, 1) not in (None, 2):
+        raise node.error("fft_length must have 2 entries")
+    if shape is not None and len(shape) < 2:
+        raise node.error("the operand must have at least 2 dimensions")
+    lengths = static_ints(node, 1)
+    if shape is None:
+        return result(node, "complex64", None)
+    if lengths is None:
+        return result(node, "complex64", (*shape[:-2], None, None))
+    check_lengths(node, lengths)
+    return result(node, "complex64", (*shape[:-2], lengths[0], lengths[1] // 2 + 1))
+
+
+def check_lengths(node: Node, lengths: tuple[int, ...]) -> None:
+    """Raises ModelError unless ``lengths`` are two powers of two."""
+    if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
+        raise node.error(f"fft_length is {list(lengths)}; it must be two powers of two")

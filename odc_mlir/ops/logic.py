@@ -1,0 +1,72 @@
+"""Comparisons, logic on booleans, and choices between tensors."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.spec import Operand, OpSpec, Trait
+
+_BOOL = ("bool",)
+_INFER = "odc_mlir.ops.infer.logic"
+_KERNELS = "odc_mlir.runtime.kernels.logic"
+_ELEMENTWISE = frozenset({Trait.PURE, Trait.ELEMENTWISE})
+_COMMUTATIVE = _ELEMENTWISE | {Trait.COMMUTATIVE}
+
+
+def _comparison(name: str, options: str, version: int, summary: str, traits: frozenset[Trait] = _ELEMENTWISE) -> OpSpec:
+    return OpSpec(
+        name,
+        (Operand("lhs"), Operand("rhs")),
+        (Operand("output", dtypes=_BOOL),),
+        options,
+        "odc_mlir.ops.infer.common:comparison",
+        f"{_KERNELS}:{name.lower()}",
+        f"{_INFER}:verify_comparison",
+        traits,
+        version,
+        "none",
+        summary,
+    )
+
+
+def _logical(name: str, operands: tuple[str, ...], summary: str) -> OpSpec:
+    return OpSpec(
+        name,
+        tuple(Operand(operand, dtypes=_BOOL) for operand in operands),
+        (Operand("output", dtypes=_BOOL),),
+        f"{name.title().replace('_', '')}Options",
+        f"odc_mlir.ops.infer.common:{'unary' if len(operands) == 1 else 'binary'}",
+        f"{_KERNELS}:{name.lower()}",
+        traits=_ELEMENTWISE if len(operands) == 1 else _COMMUTATIVE,
+        quant="none",
+        summary=summary,
+    )
+
+
+def _select(name: str, options: str, version: int, summary: str) -> OpSpec:
+    return OpSpec(
+        name,
+        (Operand("condition", dtypes=_BOOL), Operand("x"), Operand("y")),
+        (Operand("output"),),
+        options,
+        f"{_INFER}:{name.lower()}",
+        f"{_KERNELS}:{name.lower()}",
+        f"{_INFER}:verify_{name.lower()}",
+        _ELEMENTWISE | {Trait.SAME_QUANT},
+        version,
+        "same",
+        summary,
+    )
+
+
+SPECS = (
+    _comparison("EQUAL", "EqualOptions", 4, "whether elements are equal", _COMMUTATIVE),
+    _comparison("NOT_EQUAL", "NotEqualOptions", 4, "whether elements differ", _COMMUTATIVE),
+    _comparison("LESS", "LessOptions", 3, "whether left elements are smaller"),
+    _comparison("LESS_EQUAL", "LessEqualOptions", 3, "whether left elements are not larger"),
+    _comparison("GREATER", "GreaterOptions", 3, "whether left elements are larger"),
+    _comparison("GREATER_EQUAL", "GreaterEqualOptions", 3, "whether left elements are not smaller"),
+    _logical("LOGICAL_AND", ("lhs", "rhs"), "whether both are true"),
+    _logical("LOGICAL_OR", ("lhs", "rhs"), "whether one of both is true"),
+    _logical("LOGICAL_NOT", ("input",), "whether it is false"),
+    _select("SELECT", "SelectOptions", 4, "x where the condition holds, else y; the condition may choose whole rows"),
+    _select("SELECT_V2", "SelectV2Options", 2, "x where the condition holds, else y, all broadcast"),
+)

@@ -1,0 +1,147 @@
+"""Comparisons, logic on booleans, and choices between tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from odc_mlir.numerics.comparison import common_scale, compare_params
+from odc_mlir.numerics.pieces import in_pairs, pieces
+from odc_mlir.ops.infer.common import check_elements, require_dtype
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
+from odc_mlir.runtime.kernels.common import (
+    CODES,
+    EIGHT_BIT,
+    FLOATS,
+    fetch,
+    input_error,
+    is_quantised,
+    require_same_quant,
+    scale_of,
+)
+from odc_mlir.runtime.kernels.elementwise import broadcasting
+from odc_mlir.runtime.kernels.unary import unary
+
+_COMPARED = (*FLOATS, "float64", *CODES, "int32", "int64")
+
+
+def _comparison(node: Node, function: np.ufunc, *others: str, exact: bool) -> Execute:
+    """The kernel of a comparison; ``exact``: 16-bit codes of one scale are compared as they are."""
+    a, b = node.operand(0), node.operand(1)
+    require_dtype(node, a, *_COMPARED, *others)
+    if a.dtype == "string":
+        return broadcasting(node, lambda a, b: function(_texts(a), _texts(b)).astype(bool))
+    if not _needs_scales(a, b, exact):
+        return broadcasting(node, lambda a, b: np.asarray(function(a, b)))
+    left, right = _scaling(node, a), _scaling(node, b)
+    return broadcasting(node, lambda a, b: in_pairs(function, left(a), right(b), bool))
+
+
+def _needs_scales(a: TensorInfo, b: TensorInfo, exact: bool) -> bool:
+    if a.dtype in EIGHT_BIT:
+        return True
+    if a.dtype != "int16" or not (is_quantised(a) and is_quantised(b)):
+        return False
+    return not exact or a.quant != b.quant
+
+
+def _scaling(node: Node, info: TensorInfo) -> Callable[[Array], Array]:
+    scale, zero = scale_of(node, info)
+    q, e = compare_params(scale)
+    return lambda codes: common_scale(codes, zero, q, e)
+
+
+def _texts(values: Array) -> Array:
+    """Strings as bytes, whether they come from a file or from the caller."""
+    texts = np.empty(values.size, object)
+    texts[:] = [value.encode() if isinstance(value, str) else bytes(value) for value in values.ravel().tolist()]
+    return texts.reshape(values.shape)
+
+
+def equal(node: Node) -> Execute:
+    """``a == b``."""
+    return _comparison(node, np.equal, "bool", "string", exact=False)
+
+
+def not_equal(node: Node) -> Execute:
+    """``a != b``."""
+    return _comparison(node, np.not_equal, "bool", "string", exact=False)
+
+
+def less(node: Node) -> Execute:
+    """``a < b``."""
+    return _comparison(node, np.less, exact=True)
+
+
+def less_equal(node: Node) -> Execute:
+    """``a <= b``."""
+    return _comparison(node, np.less_equal, exact=True)
+
+
+def greater(node: Node) -> Execute:
+    """``a > b``."""
+    return _comparison(node, np.greater, exact=True)
+
+
+def greater_equal(node: Node) -> Execute:
+    """``a >= b``."""
+    return _comparison(node, np.greater_equal, exact=True)
+
+
+def logical_and(node: Node) -> Execute:
+    """Whether both are true."""
+    return broadcasting(node, np.logical_and)
+
+
+def logical_or(node: Node) -> Execute:
+    """Whether one of both is true."""
+    return broadcasting(node, np.logical_or)
+
+
+def logical_not(node: Node) -> Execute:
+    """Whether it is false."""
+    return unary(node, np.logical_not)
+
+
+def select(node: Node) -> Execute:
+    """``x`` where the condition holds, else ``y``; a vector of conditions chooses along the first axis."""
+
+    def aligned(condition: Array, x: Array, y: Array) -> Array:
+        if x.shape != y.shape:
+            raise input_error(node, f"the choices have the shapes {list(x.shape)} and {list(y.shape)}")
+        if condition.ndim == 1 and x.ndim > 1 and condition.shape == x.shape[:1]:
+            return condition.reshape(-1, *(1,) * (x.ndim - 1))
+        if condition.shape not in ((), x.shape):
+            raise input_error(node, f"the condition {list(condition.shape)} does not fit choices {list(x.shape)}")
+        return condition
+
+    return _choice(node, aligned)
+
+
+def select_v2(node: Node) -> Execute:
+    """``x`` where the condition holds, else ``y``; all three broadcast."""
+    return _choice(node, lambda condition, x, y: condition)
+
+
+def _choice(node: Node, aligned: Callable[[Array, Array, Array], Array]) -> Execute:
+    out = node.results[0]
+    sources = [fetch(node, index) for index in range(3)]
+    require_same_quant(node, node.operand(1), node.operand(2), out)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        condition, x, y = (source(operands) for source in sources)
+        condition = aligned(condition, x, y)
+        try:
+            shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+        except ValueError:
+            shapes = [list(array.shape) for array in (condition, x, y)]
+            raise input_error(node, f"shapes {shapes} cannot be broadcast") from None
+        check_elements(node, shape, out.dtype)
+        result = np.empty(shape, x.dtype)
+        for where, left, right, target in pieces(condition, x, y, result):
+            np.copyto(target, right)
+            np.copyto(target, left, where=where)
+        return [result]
+
+    return execute

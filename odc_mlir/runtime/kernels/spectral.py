@@ -1,0 +1,43 @@
+"""Complex numbers and Fourier transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from odc_mlir.ops.infer.common import check_elements
+from odc_mlir.ops.infer.spectral import check_lengths
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import fetch, input_error, ints
+from odc_mlir.runtime.kernels.unary import unary
+
+
+def real(node: Node) -> Execute:
+    """Real part."""
+    return unary(node, lambda x: np.ascontiguousarray(x.real))
+
+
+def imag(node: Node) -> Execute:
+    """Imaginary part."""
+    return unary(node, lambda x: np.ascontiguousarray(x.imag))
+
+
+def complex_abs(node: Node) -> Execute:
+    """Absolute value."""
+    return unary(node, np.abs)
+
+
+def rfft2d(node: Node) -> Execute:
+    """``x [..., H, W]``, cut or filled with zeros to lengths (h, w), to ``[..., h, w/2 + 1]``; computed in float64."""
+    x_of, lengths_of = fetch(node, 0), fetch(node, 1)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, lengths = x_of(operands), ints(lengths_of(operands))
+        if x.ndim < 2:
+            raise input_error(node, f"the input has the shape {list(x.shape)}; it must have at least 2 dimensions")
+        check_lengths(node, lengths)
+        check_elements(node, (*x.shape[:-2], *lengths), "complex128")
+        return [np.fft.rfft2(x.astype(np.float64), s=lengths).astype(np.complex64)]
+
+    return execute

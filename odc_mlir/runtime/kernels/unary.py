@@ -1,0 +1,197 @@
+"""Functions of one operand: what their kernels share, and arithmetic such as EXP and ABS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from odc_mlir.numerics import lut
+from odc_mlir.numerics.activation import rsqrt_codes, rsqrt_params, sqrt_codes
+from odc_mlir.numerics.elementwise import scale_params, scale_quantized
+from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.int16 import real_table16
+from odc_mlir.numerics.pieces import in_pieces
+from odc_mlir.ops.infer.common import require_dtype
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import CODES, EIGHT_BIT, FLOATS, fetch, input_error, is_quantised, scale_of
+
+Function = Callable[[Array], Array]
+
+
+def unary(node: Node, compute: Function) -> Execute:
+    """The kernel of a one-operand function."""
+    x_of = fetch(node, 0)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        return [compute(x_of(operands))]
+
+    return execute
+
+
+def coded(node: Node, compute: Function) -> Execute:
+    """The kernel of a function from codes to codes: tabulated where there are at most 65536 of them.
+
+    A table of 8-bit codes is made at once, one of 16-bit codes when the first tensor comes that is larger than it.
+    """
+    dtype = node.operand(0).info.numpy
+    if dtype.itemsize > 2:
+        return unary(node, compute)
+    tables: list[Array] = [lut.tabulate(compute, dtype)] if dtype.itemsize == 1 else []
+
+    def look_up(x: Array) -> Array:
+        if not tables:
+            if x.size < lut.TABLE_16_THRESHOLD:
+                return compute(x)
+            tables.append(lut.tabulate(compute, dtype))
+        return lut.apply(tables[0], x)
+
+    return unary(node, look_up)
+
+
+def real_function(node: Node, function: Function, *, tabulated: Function | None = None) -> Execute:
+    """The kernel of a real function of reals or codes: 8-bit codes by a table, 16-bit ones by an interpolated table.
+
+    ``tabulated`` is the function that tables are made of, where that is not ``function``: exact, however slow.
+    """
+    x, out = node.operand(0), node.results[0]
+    require_dtype(node, x, *FLOATS, *CODES)
+    if out.dtype == "float32":
+        return unary(node, lambda values: in_pieces(function, values, np.float32))
+    if out.dtype == "float16":
+        return unary(node, lambda values: in_pieces(lambda v: function(v.astype(np.float32)), values, np.float16))
+    exact = tabulated or function
+    scales = scale_of(node, x), scale_of(node, out)
+    if out.dtype == "int16":
+        table = real_table16(exact, scales[0][0], scales[1][0])
+    else:
+        table = lut.real_table(exact, *scales, x.info.numpy, out.info.numpy)
+    return unary(node, lambda codes: lut.apply(table, codes))
+
+
+def _reals(node: Node, function: Function, *others: str) -> Execute:
+    """The kernel of a function that only real numbers have."""
+    require_dtype(node, node.operand(0), *FLOATS, *others)
+    dtype = node.results[0].info.numpy
+    return unary(node, lambda values: in_pieces(function, values, dtype))
+
+
+def floor(node: Node) -> Execute:
+    """The largest integer that is not above ``x``."""
+    return _reals(node, np.floor)
+
+
+def ceil(node: Node) -> Execute:
+    """The smallest integer that is not below ``x``."""
+    return _reals(node, np.ceil)
+
+
+def round(node: Node) -> Execute:  # named after the operator
+    """The nearest integer, halves to the even one."""
+    return _reals(node, np.rint)
+
+
+def sin(node: Node) -> Execute:
+    """Sine."""
+    return real_function(node, np.sin)
+
+
+def cos(node: Node) -> Execute:
+    """Cosine."""
+    return real_function(node, np.cos)
+
+
+def square(node: Node) -> Execute:
+    """``x * x``."""
+    return _reals(node, np.square)
+
+
+def sign(node: Node) -> Execute:
+    """-1, 0 or 1."""
+    return _reals(node, np.sign, "float64", "int32")
+
+
+def exp(node: Node) -> Execute:
+    """``e^x``."""
+    return real_function(node, np.exp)
+
+
+def log(node: Node) -> Execute:
+    """Natural logarithm; codes from zero down give the lowest code."""
+    out = node.results[0]
+    if not out.info.is_integer:
+        return real_function(node, np.log)
+    require_dtype(node, out, *CODES)
+    scale, zero = scale_of(node, out)
+    lowest = np.float32((code_range(out.info.numpy)[0] - zero) * np.float32(scale))
+
+    def logarithm(x: Array) -> Array:
+        return np.where(x > 0, np.log(np.where(x > 0, x, np.float32(1))), lowest)
+
+    return real_function(node, logarithm)
+
+
+def sqrt(node: Node) -> Execute:
+    """Square root; negative codes are refused."""
+    x, out = node.operand(0), node.results[0]
+    if not out.info.is_integer:
+        return real_function(node, np.sqrt)
+    require_dtype(node, out, *CODES)
+    scales = scale_of(node, x), scale_of(node, out)
+    return _of_positive(node, lambda codes: sqrt_codes(codes, *scales))
+
+
+def rsqrt(node: Node) -> Execute:
+    """One over the square root; negative codes are refused, zero gives the largest code."""
+    x, out = node.operand(0), node.results[0]
+    if not out.info.is_integer:
+        return real_function(node, lambda values: np.float32(1) / np.sqrt(values))
+    require_dtype(node, out, *CODES)
+    (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
+    if out.dtype in EIGHT_BIT:
+        params = rsqrt_params((in_scale, in_zero), (out_scale, out_zero))
+        return _of_positive(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params))
+    largest = np.float32(code_range("int16")[1] * np.float32(out_scale))
+    table = real_table16(
+        lambda v: np.where(v > 0, np.float32(1) / np.sqrt(np.where(v > 0, v, np.float32(1))), largest),
+        in_scale,
+        out_scale,
+    )
+    return _of_positive(node, lambda codes: lut.apply(table, codes))
+
+
+def _of_positive(node: Node, compute: Function) -> Execute:
+    """The kernel of a function of codes that stand for zero and more; others are refused."""
+    zero, table = scale_of(node, node.operand(0))[1], coded(node, compute)
+
+    def execute(operands: Sequence[Array | None]) -> Sequence[Array]:
+        x = fetch(node, 0)(operands)
+        if x.size and int(x.min()) < zero:
+            raise input_error(node, f"code {int(x.min())} stands for a negative number; the smallest allowed is {zero}")
+        return table(operands)
+
+    return execute
+
+
+def absolute(node: Node) -> Execute:
+    """Absolute value; of the smallest plain integer that integer itself."""
+    require_dtype(node, node.operand(0), *FLOATS, *CODES, "int32")
+    return _signed(node, np.abs)
+
+
+def neg(node: Node) -> Execute:
+    """``-x``; of the smallest plain integer that integer itself.
+
+    Codes are negated as the reals they stand for, and saturate. (LiteRT negates the codes themselves.)
+    """
+    require_dtype(node, node.operand(0), *FLOATS, *CODES, "int32", "int64")
+    return _signed(node, np.negative)
+
+
+def _signed(node: Node, function: np.ufunc) -> Execute:
+    x, out = node.operand(0), node.results[0]
+    dtype = out.info.numpy
+    if x.dtype not in EIGHT_BIT and not (x.dtype == "int16" and is_quantised(x)):
+        return unary(node, lambda values: in_pieces(function, values, dtype))
+    params = scale_params(scale_of(node, x), scale_of(node, out), code_range(dtype), dtype.name, single=True)
+    return coded(node, lambda codes: scale_quantized(codes, params, function))
