@@ -31,8 +31,10 @@ from odc_mlir.dialects.circle_options import SymbolOption
 from odc_mlir.dialects.circle_types import TensorFacts, axis_mismatch, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_values import pack_values, parse_values, values_text
 from odc_mlir.errors import ModelError
+from odc_mlir.ops.custom import spec_of_code
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.registry import default_custom_ops
+from odc_mlir.ops.spec import Callee, Node, TensorInfo, Trait
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.locations import op_name, value_name
 
@@ -214,16 +216,19 @@ def node_of(op: Operation) -> Node:
             value = _subgraph_index(op, value)
         (record if name in RECORD_NAMES else options)[name] = value
     intermediates = record.get("intermediates")
+    code = record.get("custom_code", "")
     return Node(
-        spec=op.SPEC,
+        spec=spec_of_code(code, default_custom_ops()) if op.SPEC.name == "CUSTOM" else op.SPEC,
         operands=tuple(_operand_info(operand) for operand in op.operands),
         results=tuple(info_of(result) for result in op.results),
         options=options,
         name=op_name(op),
         version=record.get("version", 1),
-        custom_code=record.get("custom_code", ""),
+        custom_code=code,
         custom_options=record.get("custom_options", b""),
         intermediates=tuple(map(_intermediate_info, intermediates)) if intermediates is not None else (),
+        mutating=record.get("mutating_variable_inputs", ()),
+        callees=_callees(op) if Trait.CONTROL_FLOW in op.SPEC.traits else {},
     )
 
 
@@ -241,6 +246,19 @@ def subgraph_functions(op: Operation) -> tuple[FuncOp, ...]:
     while (parent := top.parent_op()) is not None:
         top = parent
     return tuple(child for child in top.ops if isinstance(child, FuncOp)) if isinstance(top, ModuleOp) else ()
+
+
+def _callees(op: Operation) -> dict[int, Callee]:
+    """The functions of the module as what control flow calls, by subgraph index."""
+    return {
+        index: Callee(
+            function.sym_name.data,
+            tuple(map(info_of, function.args)),
+            tuple(map(info_of, terminator.operands)),
+        )
+        for index, function in enumerate(subgraph_functions(op))
+        if (terminator := function.get_return_op()) is not None
+    }
 
 
 def _subgraph_index(op: Operation, symbol: str) -> int:

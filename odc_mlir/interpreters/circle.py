@@ -26,6 +26,7 @@ from odc_mlir.dialects.circle import (
 )
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array, Execute, Node, Trait
 from odc_mlir.support.locations import op_name, value_name
 
@@ -41,6 +42,7 @@ class CircleFunctions(InterpreterFunctions):
         self._classes = {type(op) for op in module.walk() if isinstance(op, CircleOp)}
         self._prepared: dict[Operation, tuple[Node, Execute]] = {}
         self._variables: dict[Operation, Array] = {}
+        self._context = Context()
 
     def _impls(self) -> Iterator[tuple[type[Operation], Any]]:  # type: ignore[override]
         yield from super()._impls()
@@ -71,9 +73,10 @@ class CircleFunctions(InterpreterFunctions):
             if not op.SPEC.kernel:
                 raise UnsupportedError("this operator cannot be run", op=op.SPEC.name, tensor=op_name(op))
             node = node_of(op)
+            node.context, node.place = self._context, (0, len(self._prepared))
             if Trait.CONTROL_FLOW in op.SPEC.traits:
                 node.subgraphs = _callable_subgraphs(interpreter, op)
-            self._prepared[op] = node, op.SPEC.kernel_function(node)
+            self._prepared[op] = node, node.spec.kernel_function(node)
         return self._prepared[op]
 
 

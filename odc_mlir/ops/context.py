@@ -15,6 +15,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from odc_mlir.ops.registry import CustomOps, default_custom_ops
+
 T = TypeVar("T")
 
 MAX_ITERATIONS = 1 << 20
@@ -46,4 +48,5 @@ class Context:
     """Shared by all operators that one executor runs; an operator prepared without one has one of its own."""
 
     state: State = field(default_factory=State)
+    custom_ops: CustomOps = field(default_factory=default_custom_ops)
     max_iterations: int = MAX_ITERATIONS

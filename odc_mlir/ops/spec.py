@@ -103,6 +103,15 @@ class TensorInfo:
         return self._array
 
 
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """What a subgraph that an operator calls takes and gives, as it declares that itself."""
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+
 @dataclass(slots=True)
 class Node:
     """One operator with its surroundings, independent of where it came from (file record or IR)."""
@@ -117,7 +126,8 @@ class Node:
     custom_options: bytes = b""
     intermediates: tuple[TensorInfo | None, ...] = ()
     mutating: tuple[bool, ...] = ()  # by operand: what the model's own record says of it
-    subgraphs: Mapping[int, Execute] = field(default_factory=dict)  # for control flow at run time
+    callees: Mapping[int, Callee] = field(default_factory=dict)  # subgraphs that control flow names, by index
+    subgraphs: Mapping[int, Execute] = field(default_factory=dict)  # the same at run time, to be called
     context: Context = field(default_factory=Context)  # state and choices shared with the other operators of a run
     place: tuple[int, int] = (0, 0)  # (subgraph, operator) in the model
 

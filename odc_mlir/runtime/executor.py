@@ -8,19 +8,20 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from odc_mlir.errors import AllocationError, OptionError
+from odc_mlir.errors import AllocationError, ModelError, OptionError
 from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.binding import bind_inputs
-from odc_mlir.runtime.graph import Graph
-from odc_mlir.runtime.shaping import ShapedGraph, guarded
+from odc_mlir.runtime.calls import MAX_BYTES_VARIABLE, Calls
+from odc_mlir.runtime.graph import Graph, GraphNode
+from odc_mlir.runtime.shaping import ShapedGraph, Variant, Variants, guarded, known_nbytes
 
 DEFAULT_MAX_BYTES = 2 << 30
-MAX_BYTES_VARIABLE = "ODC_MAX_ACTIVATION_BYTES"
 # Graphs prepared for this many different input shapes are kept; another one replaces the longest unused.
 _SHAPES_KEPT = 4
 
@@ -37,6 +38,9 @@ class Event:
 
 
 Observer = Callable[[Event], None]
+
+Watcher = Callable[[int, Array], None]
+"""Is shown each tensor that a run computes, by index, as soon as it is there; must neither change nor keep it."""
 
 
 class Unit(Protocol):
@@ -61,7 +65,7 @@ class OperatorUnit:
     writes: tuple[int, ...]
 
     def prepare(self, shaped: ShapedGraph) -> None:
-        shaped.kernel(self.index)
+        shaped.prepare(self.index)
 
     def run(self, frame: Frame) -> None:
         frame.run_operator(self.index)
@@ -80,11 +84,17 @@ class Frame:
     """
 
     def __init__(
-        self, shaped: ShapedGraph, values: dict[int, Array], variables: dict[int, Array], observe: Observer | None
+        self,
+        shaped: ShapedGraph,
+        values: dict[int, Array],
+        variables: dict[int, Array],
+        calls: Calls,
+        observe: Observer | None,
     ) -> None:
         self.shaped = shaped
         self.values = values
         self.variables = variables
+        self.calls = calls
         self.observe = observe
 
     def value(self, index: int) -> Array:
@@ -105,14 +115,19 @@ class Frame:
 
     def run_operator(self, index: int) -> None:
         """Run operator ``index`` by its host kernel; raises OdcError that names it."""
-        item, node = self.shaped.graph.nodes[index], self.shaped.nodes[index]
-        kernel = self.shaped.kernel(index)
-        written = node.mutated
+        item = self.shaped.graph.nodes[index]
+        written = item.node.mutated
         operands = [
             None if i < 0 else self._operand(i, writable=position in written) for position, i in enumerate(item.inputs)
         ]
+        variant = self._variant(item, operands)
+        node, kernel = variant.node, variant.kernel
         start = time.perf_counter()
-        results = guarded(node, "run", lambda: kernel(operands))
+        if item.calls:
+            with self.calls.below(self._live_bytes()):
+                results = guarded(node, "run", lambda: kernel(operands))
+        else:
+            results = guarded(node, "run", lambda: kernel(operands))
         seconds = time.perf_counter() - start
         for tensor, result in zip(item.outputs, results, strict=True):
             self.values[tensor] = result
@@ -123,30 +138,63 @@ class Frame:
         for index in operators:
             self.run_operator(index)
 
+    def _variant(self, item: GraphNode, operands: Sequence[Array | None]) -> Variant:
+        """The operator, prepared for what it gets where only the run can tell the shapes of that."""
+        if item.index not in self.shaped.open:
+            return self.shaped.variant(item.index)
+        shapes = tuple(
+            None if value is None or info is None else info.shape if info.is_const else value.shape
+            for value, info in zip(operands, item.node.operands, strict=True)
+        )
+        variant = self.shaped.variants.get(item.index, shapes)
+        self.calls.check_memory(self._live_bytes() + sum(map(known_nbytes, variant.node.results)), variant.node.name)
+        return variant
+
+    def _live_bytes(self) -> int:
+        return sum(value.nbytes for value in self.values.values())
+
 
 class Executor:
     """Runs ``units`` of ``graph`` over and over; kernels are prepared once for each set of input shapes.
 
     ``max_bytes`` bounds the activations that live at one time (default: the variable ODC_MAX_ACTIVATION_BYTES, else
     2 GiB); ``resize`` accepts inputs whose static dimensions differ from the model's. Variable tensors start at real
-    zero and keep their contents from run to run, until :meth:`reset`.
+    zero, and they, resource variables, hash tables and random number generators go on from run to run, until
+    :meth:`reset`. ``context`` are choices for the whole run; ``calls`` is given to the executors of subgraphs only.
     """
 
     def __init__(
-        self, graph: Graph, units: Sequence[Unit], *, max_bytes: int | None = None, resize: bool = False
+        self,
+        graph: Graph,
+        units: Sequence[Unit],
+        *,
+        max_bytes: int | None = None,
+        resize: bool = False,
+        context: Context | None = None,
+        calls: Calls | None = None,
     ) -> None:
         self.graph = graph
         self.units = tuple(units)
         self.resize = resize
-        self.max_bytes = _limit_from_environment() if max_bytes is None else max_bytes
+        if calls is None:
+            context = Context(custom_ops=graph.custom_ops) if context is None else context
+            calls = Calls(context, _limit_from_environment() if max_bytes is None else max_bytes, HostExecutor)
+        self._calls = calls
+        self.max_bytes = calls.max_bytes
         self._input_infos = graph.input_infos()
-        self._shaped: OrderedDict[tuple[tuple[int, ...], ...], ShapedGraph] = OrderedDict()
+        self._variants = Variants(graph, calls.context, lambda item: calls.callables(item.calls))
+        self._prepared: OrderedDict[tuple[tuple[int, ...], ...], _Prepared] = OrderedDict()
         self._variables: dict[int, Array] = {}
         self._last_uses = self._releases()
-        self.reset()
+        self.clear_variables()
 
     def reset(self) -> None:
-        """Set all variable tensors to real zero; raises AllocationError when they need more than ``max_bytes``."""
+        """Let all state begin anew; raises AllocationError when the variables need more than ``max_bytes``."""
+        self.clear_variables()
+        self._calls.reset()
+
+    def clear_variables(self) -> None:
+        """Set the variables of this graph, not of its subgraphs, to real zero; raises AllocationError."""
         variables = {
             index: info
             for index, info in enumerate(self.graph.tensors)
@@ -160,33 +208,59 @@ class Executor:
     def prepare(self, input_shapes: Sequence[tuple[int, ...]] | None = None) -> ShapedGraph:
         """The graph ready to run inputs of these shapes (default: the model's own); raises OdcError."""
         shapes = tuple(input_shapes or [info.static_shape for info in self._input_infos])
-        shaped = self._shaped.get(shapes)
-        if shaped is None:
-            shaped = ShapedGraph(self.graph, shapes)
-            self._check_memory(shaped)
+        prepared = self._prepared.get(shapes)
+        if prepared is None:
+            shaped = ShapedGraph(self.graph, shapes, self._variants)
+            prepared = _Prepared(shaped, *self._peak(shaped))
+            self._calls.check_memory(prepared.peak_bytes, prepared.peak_name)
             for unit in self.units:
                 unit.prepare(shaped)
-            self._shaped[shapes] = shaped
-            if len(self._shaped) > _SHAPES_KEPT:
-                self._shaped.popitem(last=False)
-        self._shaped.move_to_end(shapes)
-        return shaped
+            self._prepared[shapes] = prepared
+            if len(self._prepared) > _SHAPES_KEPT:
+                self._prepared.popitem(last=False)
+        else:
+            self._calls.check_memory(prepared.peak_bytes, prepared.peak_name)
+        self._prepared.move_to_end(shapes)
+        return prepared.shaped
 
-    def run(self, inputs: Sequence[Any], *, observe: Observer | None = None) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Any], *, observe: Observer | None = None, watch: Watcher | None = None
+    ) -> list[Array]:
         """The graph's outputs for ``inputs`` (arrays in graph input order, which are not changed).
 
+        ``watch`` sees the inputs and what every unit computes; segments give it no tensor that stays inside them.
         Raises InputError for arrays that do not fit, and other OdcErrors that name the operator that failed.
         """
         arrays = bind_inputs(self._input_infos, inputs, resize=self.resize)
+        frame = self._execute(arrays, observe, watch)
+        kept = [*arrays, *self._variables.values()]
+        return [_detached(frame.value(index), kept) for index in self.graph.outputs]
+
+    def call(self, values: Sequence[Array | None]) -> list[Array]:
+        """As a subgraph of control flow: the outputs for arrays of any shape; they may be views of ``values``."""
+        arrays = [value for value in values if value is not None]
+        if len(arrays) != len(self._input_infos):
+            raise ModelError(f"{self.graph.name!r} takes {len(self._input_infos)} arguments, {len(arrays)} are given")
+        frame = self._execute(arrays, None)
+        return [
+            frame.value(index).copy() if index in self._variables else frame.value(index)
+            for index in self.graph.outputs
+        ]
+
+    def _execute(self, arrays: Sequence[Array], observe: Observer | None, watch: Watcher | None = None) -> Frame:
         shaped = self.prepare([array.shape for array in arrays])
-        frame = Frame(shaped, dict(zip(self.graph.inputs, arrays, strict=True)), self._variables, observe)
+        values = dict(zip(self.graph.inputs, arrays, strict=True))
+        frame = Frame(shaped, values, self._variables, self._calls, observe)
+        if watch is not None:
+            _show(watch, frame, self.graph.inputs)
         with np.errstate(all="ignore"):
             for unit, dead in zip(self.units, self._last_uses, strict=True):
                 unit.run(frame)
+                if watch is not None:
+                    _show(watch, frame, unit.writes)
                 for index in dead:
                     frame.values.pop(index, None)
-        kept = [*arrays, *self._variables.values()]
-        return [_detached(frame.value(index), kept) for index in self.graph.outputs]
+        return frame
 
     def _releases(self) -> list[tuple[int, ...]]:
         """For each unit the tensors that nothing reads afterwards."""
@@ -198,25 +272,45 @@ class Executor:
             keep.update(touched)
         return result[::-1]
 
-    def _check_memory(self, shaped: ShapedGraph) -> None:
-        """Refuse to run what would need more than ``max_bytes`` for activations at any one time."""
-        live = sum(shaped.nbytes(index) for index in self.graph.inputs)
+    def _peak(self, shaped: ShapedGraph) -> tuple[int, str]:
+        """Most bytes of activations that live at any one time, as far as shapes are known, and what is made then."""
+        live = peak = sum(shaped.nbytes(index) for index in self.graph.inputs)
+        name = self.graph.name
         for unit, dead in zip(self.units, self._last_uses, strict=True):
             live += sum(shaped.nbytes(index) for index in unit.writes)
-            if live > self.max_bytes:
-                raise AllocationError(
-                    f"the activations need {live} bytes at this operator, more than the limit of {self.max_bytes}",
-                    tensor=shaped.tensors[unit.writes[0]].name,
-                    hint=f"raise max_bytes or the variable {MAX_BYTES_VARIABLE} if this is meant",
-                )
+            if live > peak:
+                peak, name = live, shaped.tensors[unit.writes[0]].name
             live -= sum(shaped.nbytes(index) for index in dead if not shaped.tensors[index].is_const)
+        return peak, name
+
+
+class _Prepared(NamedTuple):
+    """A graph for some input shapes, and the largest sum of activations that its shapes let us know."""
+
+    shaped: ShapedGraph
+    peak_bytes: int
+    peak_name: str
 
 
 class HostExecutor(Executor):
     """Runs every operator of ``graph`` by host kernels, in stored order."""
 
-    def __init__(self, graph: Graph, *, max_bytes: int | None = None, resize: bool = False) -> None:
-        super().__init__(graph, operator_units(graph, range(len(graph.nodes))), max_bytes=max_bytes, resize=resize)
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        max_bytes: int | None = None,
+        resize: bool = False,
+        context: Context | None = None,
+        calls: Calls | None = None,
+    ) -> None:
+        units = operator_units(graph, range(len(graph.nodes)))
+        super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context, calls=calls)
+
+
+def _show(watch: Watcher, frame: Frame, tensors: Iterable[int]) -> None:
+    for index in tensors:
+        watch(index, frame.value(index))
 
 
 def _detached(value: Array, kept: Sequence[Array]) -> Array:

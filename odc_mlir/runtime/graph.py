@@ -1,29 +1,41 @@
 """A subgraph of a model file as nodes of the operator table: what the runtime executes.
 
 The reader guarantees that indices are in range. Building the graph proves that each operator is known and fits its
-table entry, and that operators stand in an order in which each operand exists before it is read.
+table entry, and that operators stand in an order in which each operand exists before it is read. Subgraphs that control
+flow calls become graphs too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from odc_mlir import ops
-from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Tensor
-from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.formats.circle.schema import default_options, subgraph_fields
 from odc_mlir.ops.check import check_node
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.custom import spec_of_code
+from odc_mlir.ops.infer.control import RUN_MODEL_CALLEE
+from odc_mlir.ops.registry import CustomOps, default_custom_ops
+from odc_mlir.ops.spec import Callee, Node, OpSpec, TensorInfo
+from odc_mlir.runtime.linking import Site, entry_of, read_linked
 
 
 @dataclass(slots=True)
 class GraphNode:
-    """An operator with the tensor indices of its operands (-1 where one is left out) and results."""
+    """An operator with the tensor indices of its operands (-1 where one is left out) and results.
+
+    ``calls`` are the graphs that control flow may run, by the index under which the operator knows them.
+    """
 
     index: int
     node: Node
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    calls: Mapping[int, Graph] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -36,6 +48,7 @@ class Graph:
     nodes: tuple[GraphNode, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    custom_ops: CustomOps = field(default_factory=default_custom_ops)
 
     def input_infos(self) -> tuple[TensorInfo, ...]:
         return tuple(self.tensors[i] for i in self.inputs)
@@ -44,26 +57,127 @@ class Graph:
         return tuple(self.tensors[i] for i in self.outputs)
 
 
-def build_graph(model: Model, subgraph: int = 0) -> Graph:
-    """The graph of one subgraph of ``model``; raises ModelError or UnsupportedError naming operator and tensor."""
-    if model.unknown:
-        raise UnsupportedError(
-            f"the model uses parts of a newer schema: {', '.join(model.unknown[:3])}",
-            hint="it can be inspected, but neither run nor written",
+def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None = None) -> Graph:
+    """The graph of one subgraph of ``model``; raises ModelError or UnsupportedError naming operator and tensor.
+
+    ``custom_ops``: who computes custom operators that we do not know, the default registry unless given.
+    """
+    return _Builder(Site.of(model), default_custom_ops() if custom_ops is None else custom_ops, {}).graph(
+        model, subgraph
+    )
+
+
+class _Builder:
+    """Builds the graphs of one model, each once; ``site`` says where the model lies.
+
+    ``linked`` are the graphs of other models' files, which RUN_MODEL calls, by file and subgraph.
+    """
+
+    def __init__(self, site: Site, custom_ops: CustomOps, linked: dict[tuple[Path, int], Graph]) -> None:
+        self._site = site
+        self._custom_ops = custom_ops
+        self._linked = linked
+        self._graphs: dict[int, Graph] = {}
+
+    def graph(self, model: Model, subgraph: int) -> Graph:
+        """The graph of ``subgraph``, and of everything that it calls."""
+        if model.unknown:
+            raise UnsupportedError(
+                f"the model uses parts of a newer schema: {', '.join(model.unknown[:3])}",
+                hint="it can be inspected, but neither run nor written",
+            )
+        if not 0 <= subgraph < len(model.subgraphs):
+            raise ModelError(f"there is no subgraph {subgraph}, the model has {len(model.subgraphs)}")
+        waiting = [subgraph]
+        while waiting:
+            index = waiting.pop()
+            if index not in self._graphs:
+                self._graphs[index] = self._bare_graph(model, index)
+                waiting += _called(model.subgraphs[index].operators)
+        for index, graph in self._graphs.items():
+            for item, operator in zip(graph.nodes, model.subgraphs[index].operators, strict=True):
+                self._link(item, operator)
+            _check_operators(graph)
+        return self._graphs[subgraph]
+
+    def _bare_graph(self, model: Model, index: int) -> Graph:
+        """One subgraph, nothing of which is checked but the order of its operators."""
+        record, constants = model.subgraphs[index], model.constants(index)
+        tensors = tuple(_tensor_info(i, tensor, constants.get(i)) for i, tensor in enumerate(record.tensors))
+        nodes = tuple(self._graph_node((index, i), operator, tensors) for i, operator in enumerate(record.operators))
+        name = record.name or f"subgraph {index}"
+        graph = Graph(name, index, tensors, nodes, record.inputs, record.outputs, self._custom_ops)
+        _check_order(graph)
+        return graph
+
+    def _graph_node(self, place: tuple[int, int], operator: Operator, tensors: tuple[TensorInfo, ...]) -> GraphNode:
+        def info(tensor: int) -> TensorInfo | None:
+            return None if tensor == LEFT_OUT else tensors[tensor]
+
+        name = tensors[operator.outputs[0]].name if operator.outputs else f"operator {place[1]}"
+        spec = self._spec(operator, name)
+        node = Node(
+            spec=spec,
+            operands=tuple(info(tensor) for tensor in operator.inputs),
+            results=tuple(tensors[tensor] for tensor in operator.outputs),
+            options=operator.options or default_options(spec.options),
+            name=name,
+            version=operator.version,
+            custom_code=operator.custom_code,
+            custom_options=bytes(operator.custom_options),
+            intermediates=tuple(info(tensor) for tensor in operator.intermediates),
+            mutating=operator.mutating_variable_inputs,
+            place=place,
         )
-    if not 0 <= subgraph < len(model.subgraphs):
-        raise ModelError(f"there is no subgraph {subgraph}, the model has {len(model.subgraphs)}")
-    record = model.subgraphs[subgraph]
-    constants = model.constants(subgraph)
-    tensors = tuple(_tensor_info(index, tensor, constants.get(index)) for index, tensor in enumerate(record.tensors))
-    nodes = tuple(_graph_node(index, operator, tensors) for index, operator in enumerate(record.operators))
-    graph = Graph(record.name or f"subgraph {subgraph}", subgraph, tensors, nodes, record.inputs, record.outputs)
-    _check_order(graph)
-    computed = {index for item in nodes for index in item.outputs}
-    for item in nodes:
-        # Declared shapes of computed tensors do not count: files exist where they are stale, and runs infer them.
-        check_node(_without_shapes(item, computed), result_types=False)
-    return graph
+        return GraphNode(place[1], node, operator.inputs, operator.outputs)
+
+    def _spec(self, operator: Operator, name: str) -> OpSpec:
+        """The table's entry for an operator; raises UnsupportedError where there is none for this version."""
+        if operator.name == "CUSTOM":
+            return spec_of_code(operator.custom_code, self._custom_ops)
+        try:
+            spec = ops.get(operator.name)
+        except UnsupportedError as error:
+            raise UnsupportedError(error.message, op=operator.label, tensor=name) from None
+        if operator.version > spec.max_version:
+            raise UnsupportedError(
+                f"version {operator.version} of this operator is newer than {spec.max_version}, the newest known here",
+                op=operator.label,
+                tensor=name,
+            )
+        return spec
+
+    def _link(self, item: GraphNode, operator: Operator) -> None:
+        """Give an operator the graphs that it calls."""
+        item.calls = {index: self._graphs[index] for index in _called([operator])}
+        if operator.name == "RUN_MODEL":
+            try:
+                item.calls = {RUN_MODEL_CALLEE: self._other_model(item.node.options)}
+            except OdcError as error:
+                error.op, error.tensor = error.op or operator.label, error.tensor or item.node.name
+                raise
+        item.node.callees = {
+            index: Callee(graph.name, graph.input_infos(), graph.output_infos()) for index, graph in item.calls.items()
+        }
+
+    def _other_model(self, options: Mapping[str, Any]) -> Graph:
+        """The graph of the model file that RUN_MODEL's options name."""
+        site = self._site.target(options["location"])
+        model = read_linked(site)
+        key = site.chain[-1], entry_of(model, options)
+        if key not in self._linked:
+            self._linked[key] = _Builder(site, self._custom_ops, self._linked).graph(model, key[1])
+        return self._linked[key]
+
+
+def _called(operators: Iterable[Operator]) -> list[int]:
+    """The subgraphs that the options of ``operators`` name."""
+    found: dict[int, None] = {}
+    for operator in operators:
+        for name in subgraph_fields(operator.options_type):
+            value = operator.options[name]
+            found |= dict.fromkeys(value if isinstance(value, tuple) else (value,))
+    return list(found)
 
 
 def _tensor_info(index: int, tensor: Tensor, data: memoryview | None) -> TensorInfo:
@@ -83,34 +197,12 @@ def _tensor_info(index: int, tensor: Tensor, data: memoryview | None) -> TensorI
     )
 
 
-def _graph_node(index: int, operator: Operator, tensors: tuple[TensorInfo, ...]) -> GraphNode:
-    def info(tensor: int) -> TensorInfo | None:
-        return None if tensor == LEFT_OUT else tensors[tensor]
-
-    where = {"op": operator.label, "tensor": tensors[operator.outputs[0]].name if operator.outputs else None}
-    if operator.name == "CUSTOM":
-        raise UnsupportedError("custom operators are not supported yet", **where)
-    try:
-        spec = ops.get(operator.name)
-    except UnsupportedError as error:
-        raise UnsupportedError(error.message, **where) from None
-    if operator.version > spec.max_version:
-        raise UnsupportedError(
-            f"version {operator.version} of this operator is newer than {spec.max_version}, the newest known here",
-            **where,
-        )
-    node = Node(
-        spec=spec,
-        operands=tuple(info(tensor) for tensor in operator.inputs),
-        results=tuple(tensors[tensor] for tensor in operator.outputs),
-        options=operator.options or default_options(spec.options),
-        name=where["tensor"] or f"operator {index}",
-        version=operator.version,
-        custom_code=operator.custom_code,
-        custom_options=bytes(operator.custom_options),
-        intermediates=tuple(info(tensor) for tensor in operator.intermediates),
-    )
-    return GraphNode(index, node, operator.inputs, operator.outputs)
+def _check_operators(graph: Graph) -> None:
+    """Each operator fits its table entry."""
+    computed = {index for item in graph.nodes for index in item.outputs}
+    for item in graph.nodes:
+        # Declared shapes of computed tensors do not count: files exist where they are stale, and runs infer them.
+        check_node(_without_shapes(item, computed), result_types=False)
 
 
 def _without_shapes(item: GraphNode, computed: set[int]) -> Node:

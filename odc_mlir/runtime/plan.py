@@ -122,7 +122,7 @@ class SegmentUnit:
         """Nothing for a loaded program; host kernels where they have to stand in."""
         if self.failure is not None:
             for index in self.step.operators:
-                shaped.kernel(index)
+                shaped.prepare(index)
 
     def run(self, frame: Frame) -> None:
         """Run on the device; on any failure run the segment's operators by host kernels and keep the reason."""

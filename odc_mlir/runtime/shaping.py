@@ -1,68 +1,149 @@
-"""A graph made ready for the shapes of one set of inputs: all shapes that follow from them, and prepared kernels."""
+"""A graph made ready for the shapes of one set of inputs: all shapes that follow from them, and prepared kernels.
+
+Operators are prepared once for each set of operand shapes and shared by all that need them: by graphs for different
+inputs, and by runs that find out only on the way what shapes an operator gets.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from odc_mlir.errors import AllocationError, ModelError, OdcError
+from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Execute, Node, Shape, TensorInfo
 from odc_mlir.runtime.graph import Graph, GraphNode
 
 T = TypeVar("T")
+
+OperandShapes = tuple[Shape | None, ...]
+
+# Of each operator, the preparations for this many sets of operand shapes are kept.
+_VARIANTS_KEPT = 4
+
+
+class Variant:
+    """One operator for operands of certain shapes; its kernel is prepared when first asked for."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._kernel: Execute | None = None
+
+    @property
+    def kernel(self) -> Execute:
+        """The prepared kernel; raises OdcError when it cannot be prepared."""
+        if self._kernel is None:
+            self._kernel = guarded(self.node, "prepare", lambda: self.node.spec.kernel_function(self.node))
+        return self._kernel
+
+
+class Variants:
+    """The operators of ``graph`` by index and operand shapes.
+
+    ``context`` and ``callables``, the subgraphs that an operator may call, are what their kernels get.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        context: Context | None = None,
+        callables: Callable[[GraphNode], Mapping[int, Execute]] | None = None,
+    ) -> None:
+        self.graph = graph
+        self._context = Context(custom_ops=graph.custom_ops) if context is None else context
+        self._callables = callables
+        self._kept: list[OrderedDict[OperandShapes, Variant]] = [OrderedDict() for _ in graph.nodes]
+
+    def get(self, index: int, shapes: OperandShapes) -> Variant:
+        """Operator ``index`` for operands of ``shapes``; raises ModelError where it refuses them."""
+        kept = self._kept[index]
+        variant = kept.get(shapes)
+        if variant is None:
+            variant = kept[shapes] = Variant(self._shaped(self.graph.nodes[index], shapes))
+            if len(kept) > _VARIANTS_KEPT:
+                kept.popitem(last=False)
+        else:
+            kept.move_to_end(shapes)
+        return variant
+
+    def _shaped(self, item: GraphNode, shapes: OperandShapes) -> Node:
+        operands = tuple(
+            info if info is None or info.shape == shape else dataclasses.replace(info, shape=shape)
+            for info, shape in zip(item.node.operands, shapes, strict=True)
+        )
+        subgraphs = self._callables(item) if item.calls and self._callables is not None else {}
+        node = dataclasses.replace(item.node, operands=operands, context=self._context, subgraphs=subgraphs)
+        types = guarded(node, "infer the shapes of", lambda: node.spec.infer_function(node))
+        if len(types) != len(item.outputs):
+            raise node.error(f"{len(item.outputs)} results are declared, the operator has {len(types)}")
+        results = []
+        for declared, result in zip(node.results, types, strict=True):
+            if result.dtype != declared.dtype:
+                raise node.error(
+                    f"the result is declared as {declared.dtype}, the operator gives {result.dtype}",
+                    tensor=declared.name,
+                )
+            results.append(dataclasses.replace(declared, shape=result.shape))
+        node.results = tuple(results)
+        return node
 
 
 class ShapedGraph:
     """``graph`` with its inputs fixed to ``input_shapes``; raises ModelError where an operator refuses its operands.
 
     ``tensors[i]`` and ``nodes[i]`` are the graph's with inferred shapes; dimensions that depend on values stay None.
+    Operators in ``open`` have operands of unknown shape: a run prepares them anew for the shapes that it finds.
     """
 
-    def __init__(self, graph: Graph, input_shapes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, graph: Graph, input_shapes: Sequence[tuple[int, ...]], variants: Variants | None = None) -> None:
         self.graph = graph
+        self.variants = Variants(graph) if variants is None else variants
         self.tensors: list[TensorInfo] = list(graph.tensors)
         for index, shape in zip(graph.inputs, input_shapes, strict=True):
-            self._set_shape(index, shape)
-        self.nodes: list[Node] = [self._shaped(item) for item in graph.nodes]
-        self._kernels: list[Execute | None] = [None] * len(self.nodes)
-
-    def _set_shape(self, index: int, shape: Shape | None) -> None:
-        if self.tensors[index].shape != shape:
             self.tensors[index] = dataclasses.replace(self.tensors[index], shape=shape)
+        self._chosen = [self._choose(item) for item in graph.nodes]
+        self.nodes: list[Node] = [variant.node for variant in self._chosen]
+        self.open = frozenset(
+            index
+            for index, node in enumerate(self.nodes)
+            if any(info is not None and not is_static(info.shape) for info in node.operands)
+        )
 
-    def _shaped(self, item: GraphNode) -> Node:
-        operands = tuple(None if i < 0 else self.tensors[i] for i in item.inputs)
-        node = dataclasses.replace(item.node, operands=operands)
-        types = guarded(node, "infer the shapes of", lambda: node.spec.infer_function(node))
-        if len(types) != len(item.outputs):
-            raise node.error(f"{len(item.outputs)} results are declared, the operator has {len(types)}")
-        for index, result in zip(item.outputs, types, strict=True):
-            declared = self.tensors[index]
-            if result.dtype != declared.dtype:
-                raise node.error(
-                    f"the result is declared as {declared.dtype}, the operator gives {result.dtype}",
-                    tensor=declared.name,
-                )
-            self._set_shape(index, result.shape)
-        node.results = tuple(self.tensors[i] for i in item.outputs)
-        return node
+    def _choose(self, item: GraphNode) -> Variant:
+        variant = self.variants.get(item.index, tuple(None if i < 0 else self.tensors[i].shape for i in item.inputs))
+        for index, result in zip(item.outputs, variant.node.results, strict=True):
+            self.tensors[index] = result
+        return variant
 
     def kernel(self, index: int) -> Execute:
         """The prepared kernel of operator ``index``; raises OdcError when it cannot be prepared."""
-        kernel = self._kernels[index]
-        if kernel is None:
-            node = self.nodes[index]
-            kernel = self._kernels[index] = guarded(node, "prepare", lambda: node.spec.kernel_function(node))
-        return kernel
+        return self._chosen[index].kernel
+
+    def prepare(self, index: int) -> None:
+        """Prepare the kernel of operator ``index``, if it is known what for; raises OdcError where it cannot be."""
+        if index not in self.open:
+            self.kernel(index)
+
+    def variant(self, index: int) -> Variant:
+        """Operator ``index`` as its operands' shapes are known before the run."""
+        return self._chosen[index]
 
     def nbytes(self, index: int) -> int:
         """Bytes of tensor ``index`` in memory; 0 while its shape is unknown."""
-        info = self.tensors[index]
-        if info.shape is None or any(dim is None for dim in info.shape):
-            return 0
-        return math.prod(info.static_shape) * info.info.numpy.itemsize
+        return known_nbytes(self.tensors[index])
+
+
+def is_static(shape: Shape | None) -> bool:
+    """Whether every dimension is known."""
+    return shape is not None and None not in shape
+
+
+def known_nbytes(info: TensorInfo) -> int:
+    """Bytes of a tensor in memory; 0 while its shape is unknown."""
+    return math.prod(info.static_shape) * info.info.numpy.itemsize if is_static(info.shape) else 0
 
 
 def guarded(node: Node, action: str, call: Callable[[], T]) -> T:

@@ -238,6 +238,7 @@ class Model:
     signatures: list[Signature] = field(default_factory=list)
     metadata_buffer: tuple[int, ...] = ()
     unknown: list[str] = field(default_factory=list)
+    path: str | None = field(default=None, compare=False)  # the file that this was read from
 
     def constants(self, subgraph_index: int) -> dict[int, memoryview]:
         """Bytes of every constant of a subgraph by tensor index.

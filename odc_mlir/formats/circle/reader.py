@@ -61,7 +61,9 @@ def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _read_bytes(memoryview(source).cast("B").toreadonly())
     try:
-        return _read_bytes(_load(os.fspath(source)))
+        model = _read_bytes(_load(os.fspath(source)))
+        model.path = os.fspath(source)
+        return model
     except OdcError as error:
         error.location = error.location or os.fspath(source)
         raise

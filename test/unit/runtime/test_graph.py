@@ -85,11 +85,10 @@ def test_newer_operator_version() -> None:
         build_graph(model)
 
 
-def test_custom_operator() -> None:
+def test_custom_operators_have_an_entry_of_their_own() -> None:
     model = add_model()
-    model.subgraphs[0].operators[0] = Operator("CUSTOM", custom_code="Erf", inputs=(0,), outputs=(2,))
-    with pytest.raises(UnsupportedError, match=r"custom operators .*op CUSTOM\(Erf\)"):
-        build_graph(model)
+    model.subgraphs[0].operators[0] = Operator("CUSTOM", custom_code="Mine", inputs=(0,), outputs=(2,), version=77)
+    assert build_graph(model).nodes[0].node.spec.name == "CUSTOM(Mine)"
 
 
 def test_wrong_operand_count() -> None:

@@ -1,0 +1,74 @@
+"""Operators that run other subgraphs."""
+
+from odc_mlir.ops.spec import Operand, OpSpec, Trait
+
+_INFER = "odc_mlir.ops.infer.control"
+_KERNELS = "odc_mlir.runtime.kernels.control"
+
+_EFFECTS = frozenset({Trait.CONTROL_FLOW, Trait.STATEFUL})
+_CONDITION = Operand("condition", dtypes=("bool",))
+_ARGUMENTS = Operand("arguments", optional=True, variadic=True)
+_RESULTS = (Operand("results", optional=True, variadic=True),)
+
+SPECS = (
+    OpSpec(
+        name="IF",
+        operands=(_CONDITION, _ARGUMENTS),
+        results=_RESULTS,
+        options="IfOptions",
+        infer=f"{_INFER}:open_results",
+        kernel=f"{_KERNELS}:if_",
+        verify=f"{_INFER}:verify_if",
+        traits=_EFFECTS,
+        quant="none",
+        summary="What the first subgraph makes of the arguments if the condition holds, else what the second does.",
+    ),
+    OpSpec(
+        name="WHILE",
+        operands=(Operand("state", optional=True, variadic=True),),
+        results=_RESULTS,
+        options="WhileOptions",
+        infer=f"{_INFER}:open_results",
+        kernel=f"{_KERNELS}:while_",
+        verify=f"{_INFER}:verify_while",
+        traits=_EFFECTS,
+        quant="none",
+        summary="Runs the body on the state until the condition does not hold; the state may change its shapes.",
+    ),
+    OpSpec(
+        name="CALL",
+        operands=(_ARGUMENTS,),
+        results=_RESULTS,
+        options="CallOptions",
+        infer=f"{_INFER}:open_results",
+        kernel=f"{_KERNELS}:call",
+        verify=f"{_INFER}:verify_call",
+        traits=_EFFECTS,
+        quant="none",
+        summary="What a subgraph makes of the arguments.",
+    ),
+    OpSpec(
+        name="CALL_ONCE",
+        operands=(),
+        results=(),
+        options="CallOnceOptions",
+        infer=f"{_INFER}:open_results",
+        kernel=f"{_KERNELS}:call_once",
+        verify=f"{_INFER}:verify_call_once",
+        traits=_EFFECTS,
+        quant="none",
+        summary="Runs a subgraph in the first run only: it fills variables and hash tables.",
+    ),
+    OpSpec(
+        name="RUN_MODEL",
+        operands=(_ARGUMENTS,),
+        results=_RESULTS,
+        options="RunModelOptions",
+        infer=f"{_INFER}:open_results",
+        kernel=f"{_KERNELS}:run_model",
+        verify=f"{_INFER}:verify_run_model",
+        traits=_EFFECTS,
+        quant="none",
+        summary="What another model file, named relative to this one's folder, makes of the arguments.",
+    ),
+)

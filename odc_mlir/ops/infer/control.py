@@ -1,0 +1,80 @@
+"""Operators that run other subgraphs: what they call must take and give what they pass.
+
+Shapes of results are left open: those that a subgraph declares need not be those it computes, and a loop's state may
+change its shapes from one iteration to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odc_mlir.ops.infer.common import check_single, option
+from odc_mlir.ops.spec import Callee, Node, ResultType, TensorInfo
+
+RUN_MODEL_CALLEE = 0
+"""Under this index RUN_MODEL finds the model that it names."""
+
+
+def open_results(node: Node) -> list[ResultType]:
+    """Results of the declared element types and any shape."""
+    return [ResultType(result.dtype, None) for result in node.results]
+
+
+def verify_if(node: Node) -> None:
+    """Both branches take the arguments and give the results."""
+    check_single(node, 0)
+    for field in ("then_subgraph_index", "else_subgraph_index"):
+        _check_call(node, field, node.operands[1:], node.results)
+
+
+def verify_while(node: Node) -> None:
+    """The condition takes the state and gives a truth value; the body takes the state and gives the next one."""
+    check_pairs(node, "operands and results", node.operands, node.results)
+    condition = _check_call(node, "cond_subgraph_index", node.operands, None)
+    if condition is not None and [info.dtype for info in condition.outputs] != ["bool"]:
+        given = ", ".join(info.dtype for info in condition.outputs) or "nothing"
+        raise node.error(f"the condition {condition.name!r} gives {given}; it must give one bool")
+    _check_call(node, "body_subgraph_index", node.operands, node.results)
+
+
+def verify_call(node: Node) -> None:
+    """The subgraph takes the arguments and gives the results."""
+    _check_call(node, "subgraph", node.operands, node.results)
+
+
+def verify_call_once(node: Node) -> None:
+    """The subgraph takes nothing; what it gives is not used."""
+    _check_call(node, "init_subgraph_index", (), None)
+
+
+def verify_run_model(node: Node) -> None:
+    """The named model, where it is known, takes the arguments and gives the results."""
+    if not option(node, "location"):
+        raise node.error("the option location is empty; it must name a model file")
+    if (model := node.callees.get(RUN_MODEL_CALLEE)) is not None:
+        check_pairs(node, f"arguments and inputs of {model.name!r}", node.operands, model.inputs)
+        check_pairs(node, f"results and outputs of {model.name!r}", node.results, model.outputs)
+
+
+def _check_call(
+    node: Node, field: str, arguments: Sequence[TensorInfo | None], results: Sequence[TensorInfo] | None
+) -> Callee | None:
+    """The subgraph that option ``field`` names, None where the surroundings of the operator are not known."""
+    callee = node.callees.get(option(node, field))
+    if callee is not None:
+        check_pairs(node, f"arguments and inputs of {callee.name!r}", arguments, callee.inputs)
+        if results is not None:
+            check_pairs(node, f"results and outputs of {callee.name!r}", results, callee.outputs)
+    return callee
+
+
+def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs: Sequence[TensorInfo | None]) -> None:
+    """Raises unless both lists have the same length and element types."""
+    if len(ours) != len(theirs):
+        raise node.error(f"{what} are {len(ours)} and {len(theirs)}; their numbers must agree")
+    for position, (own, other) in enumerate(zip(ours, theirs, strict=True)):
+        if own is not None and other is not None and own.dtype != other.dtype:
+            raise node.error(
+                f"{what} differ at {position}: {own.dtype} and {other.dtype}; the element types must be equal",
+                tensor=own.name,
+            )

@@ -1,0 +1,75 @@
+"""Custom operators that an application brings along: who computes ``CUSTOM`` operators by their custom code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import OptionError
+
+if TYPE_CHECKING:
+    from odc_mlir.ops.spec import TensorInfo
+
+Evaluate = Callable[[Sequence[Any], "Sequence[TensorInfo]", bytes], Sequence[Any]]
+InferShapes = Callable[["Sequence[TensorInfo | None]", "Sequence[TensorInfo]", bytes], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CustomOp:
+    """``evaluate`` and ``infer`` of :meth:`CustomOps.register`."""
+
+    code: str
+    evaluate: Evaluate
+    infer: InferShapes | None = None
+
+
+class CustomOps:
+    """Custom operators by custom code; what is not here is looked up in ``parent``.
+
+    A session holds one whose parent is the default registry, so that it can add operators without others noticing.
+    """
+
+    def __init__(self, parent: CustomOps | None = None) -> None:
+        self._parent = parent
+        self._operators: dict[str, CustomOp] = {}
+
+    def register(
+        self, code: str, evaluate: Evaluate, *, infer: InferShapes | None = None, replace: bool = False
+    ) -> None:
+        """Let ``evaluate`` compute the operators whose custom code is ``code``, known ones of ours included.
+
+        ``evaluate(inputs, outputs, options)`` gets the operands as read-only arrays (None for one that is left out),
+        what the model says of each result (name, dtype, shape, quant) and the operator's raw option bytes, and returns
+        one array for each result, of the declared element type. ``infer(inputs, outputs, options)``, where it is given,
+        says the results' shapes (None for unknown sizes) before the run. Raises OptionError for a code that is
+        registered here already, unless ``replace`` is set, and for one that no model can name.
+        """
+        if not isinstance(code, str) or not code:
+            raise OptionError(f"a custom code is a non-empty string, not {code!r}")
+        if not callable(evaluate) or not (infer is None or callable(infer)):
+            raise OptionError(f"the functions of custom operator {code!r} must be callable")
+        if code in self._operators and not replace:
+            raise OptionError(f"custom operator {code!r} is registered already", hint="pass replace=True to change it")
+        self._operators[code] = CustomOp(code, evaluate, infer)
+
+    def remove(self, code: str) -> None:
+        """Forget ``code``; raises OptionError when it is not registered here."""
+        if self._operators.pop(code, None) is None:
+            raise OptionError(f"custom operator {code!r} is not registered")
+
+    def get(self, code: str) -> CustomOp | None:
+        """The operator registered for ``code``, here or in the parent."""
+        found = self._operators.get(code)
+        return self._parent.get(code) if found is None and self._parent is not None else found
+
+    def __iter__(self) -> Iterator[str]:
+        """The codes that are known, the parent's included."""
+        return iter(dict.fromkeys((*self._operators, *(self._parent or ()))))
+
+
+@cache
+def default_custom_ops() -> CustomOps:
+    """The registry of the whole process, which ``odc_mlir.register_custom_op`` fills."""
+    return CustomOps()
