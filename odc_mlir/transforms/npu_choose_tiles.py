@@ -24,9 +24,12 @@ from odc_mlir.dialects.npu import ConvOp, PoolOp
 from odc_mlir.dialects.npu_isa import TilingAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
-from odc_mlir.transforms.instruction_ir import Site, sites
+from odc_mlir.targets import Target
+from odc_mlir.transforms.instruction_ir import sites
 from odc_mlir.transforms.layer_ir import window_of
-from odc_mlir.transforms.schedule.window_search import choose_conv, choose_pool
+from odc_mlir.transforms.schedule.accesses import FULL_RECORD_BYTES
+from odc_mlir.transforms.schedule.balance import choose_tilings
+from odc_mlir.transforms.schedule.window_search import Choice, conv_choices, pool_choices
 from odc_mlir.transforms.schedule.window_tiling import WindowTiling
 
 TILING = "npu.tiling"
@@ -41,18 +44,26 @@ class NpuChooseTilesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for site in sites(op, self.name):
-            for item in site.block.ops:
-                if isinstance(item, ConvOp | PoolOp):
-                    item.attributes[TILING] = tiling_attribute(choose(item, site))
+            windows = [item for item in site.block.ops if isinstance(item, ConvOp | PoolOp)]
+            choices = [_choices(item, site.target) for item in windows]
+            constants = sum(_constant_bytes(item) for item in windows)
+            chosen = choose_tilings(choices, constants, site.target, site.memory)
+            for item, choice in zip(windows, chosen, strict=True):
+                item.attributes[TILING] = tiling_attribute(choice.tiling)
 
 
-def choose(op: ConvOp | PoolOp, site: Site) -> WindowTiling:
-    """The best tiling of a window operation; raises CompileError, naming it, where none fits."""
-    search = choose_conv if isinstance(op, ConvOp) else choose_pool
+def _choices(op: ConvOp | PoolOp, target: Target) -> tuple[Choice, ...]:
+    """Candidates for a window operation; raises CompileError, naming it, where none fits."""
+    search = conv_choices if isinstance(op, ConvOp) else pool_choices
     try:
-        return search(window_of(op), site.target, site.memory)
+        return search(window_of(op), target)
     except CompileError as error:
         raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None
+
+
+def _constant_bytes(op: ConvOp | PoolOp) -> int:
+    """Bytes of weights and parameters."""
+    return op.weights.data.size + FULL_RECORD_BYTES * len(op.bias) if isinstance(op, ConvOp) else 0
 
 
 def tiling_attribute(tiling: WindowTiling) -> TilingAttr:

@@ -54,7 +54,7 @@ class Tensor:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class ConvLayer:
-    """``weights``: codes ``[O, kh, kw, I]``, depthwise ``[kh, kw, O]``; the other arrays: a value per result channel."""
+    """``weights``: codes ``[O, kh, kw, I]``, depthwise ``[kh, kw, O]``; others: a value per result channel."""
 
     index: int
     source: Tensor

@@ -22,6 +22,7 @@ from odc_mlir.transforms.schedule.timeline import Timeline
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
+SPILL = 4  # what is smaller than 1/SPILL of a chunk joins it even so: a chunk of its own would waste part of a burst
 FEW_COPIES, MANY_COPIES = 0.25, 0.875  # of the copy queue's depth: when a batch starts and ends
 
 
@@ -81,7 +82,9 @@ def _chunks(commands: Sequence[Command]) -> list[Chunk]:
     for buffer, indices in uses.items():
         limit = min(LARGEST_CHUNK, max(SMALLEST_CHUNK, min(total, left) // GROWTH))
         chunk = chunks[-1] if chunks else None
-        if chunk is None or chunk.size + buffer.size > limit or chunk.required or buffer in required:
+        room = limit - (chunk.size if chunk is not None else 0)
+        fits = buffer.size <= max(room, limit // SPILL)
+        if chunk is None or not fits or chunk.required or buffer in required:
             chunk = Chunk(first_use=indices[0])
             chunks.append(chunk)
         chunk.items.append(buffer)

@@ -7,7 +7,6 @@ Layers repeat within a model, so results are memoised on the geometry.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from odc_mlir.errors import CompileError
-from odc_mlir.targets import MemoryMode, Target
+from odc_mlir.targets import Target
 from odc_mlir.transforms.schedule import cost
 from odc_mlir.transforms.schedule.cost import ArrayWork, PlaneWork, Runs, transfer_bytes
 from odc_mlir.transforms.schedule.geometry import MAX_PAD, MAX_RUNS, Window, clip, even_splits
@@ -26,29 +25,39 @@ ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are r
 TILE_INSTRUCTION_BYTES = 128  # a load, a compute instruction and a store
 BLOCK_INSTRUCTION_BYTES = 80  # a weight load and a compute instruction
 STEP_OVERHEAD_CYCLES = 8  # semaphores and issue per tile
-PROGRAM_WEIGHT = 0.5  # share of program fetch that nothing hides
+
+
+class Choice(NamedTuple):
+    """A tiling with its estimates: cycles of the layer, bytes of its program."""
+
+    tiling: WindowTiling
+    cycles: float
+    program_bytes: float
 
 
 @lru_cache(maxsize=4096)
-def choose_conv(window: Window, target: Target, memory: MemoryMode) -> WindowTiling:
-    """The best tiling of a convolution or depthwise convolution; CompileError where none fits."""
-    search = _Search(window, target, memory, weighted=True)
+def conv_choices(window: Window, target: Target) -> tuple[Choice, ...]:
+    """Tilings of a convolution, from the fastest to the one with the shortest program; CompileError where none fits.
+
+    No tiling left out is both as fast and as short as one of them.
+    """
+    search = _Search(window, target, weighted=True)
     if window.depthwise:
-        best = search.best(depthwise_plans(window, target))
+        found = search.choices(depthwise_plans(window, target))
     else:
-        best = search.best(conv_plans(window, target)) or search.best(sliced_plans(window, target))
-    if best is None:
+        found = search.choices(conv_plans(window, target)) or search.choices(sliced_plans(window, target))
+    if not found:
         raise _too_large(window, target)
-    return best
+    return found
 
 
 @lru_cache(maxsize=1024)
-def choose_pool(window: Window, target: Target, memory: MemoryMode) -> WindowTiling:
-    """The best tiling of a pooling operation; CompileError where none fits."""
-    best = _Search(window, target, memory, weighted=False).best(pool_plans(window))
-    if best is None:
+def pool_choices(window: Window, target: Target) -> tuple[Choice, ...]:
+    """As :func:`conv_choices`, of a pooling operation."""
+    found = _Search(window, target, weighted=False).choices(pool_plans(window))
+    if not found:
         raise _too_large(window, target)
-    return best
+    return found
 
 
 def _too_large(window: Window, target: Target) -> CompileError:
@@ -80,26 +89,26 @@ class _Traffic:
 class _Search:
     """Candidates of one layer and their costs, with caches of what candidates share."""
 
-    def __init__(self, window: Window, target: Target, memory: MemoryMode, *, weighted: bool) -> None:
+    def __init__(self, window: Window, target: Target, *, weighted: bool) -> None:
         self.window, self.target, self.weighted = window, target, weighted
-        self.program_weight = PROGRAM_WEIGHT / cost.ports(target, memory).constants.bytes_per_cycle
         shapes = range(len(target.array.shapes))
         self.shapes = shapes if weighted and not window.depthwise else range(1)
         self._pieces: dict[tuple[int, bool, bool], list[_Piece]] = {}
 
-    def best(self, plans: Iterable[WindowTiling]) -> WindowTiling | None:
-        """The cheapest tiling among all tile sizes of ``plans``; None where nothing fits."""
-        best: WindowTiling | None = None
-        best_score = math.inf
+    def choices(self, plans: Iterable[WindowTiling]) -> tuple[Choice, ...]:
+        """The tilings of all sizes of ``plans`` that no other beats in cycles and program bytes, fastest first."""
+        found: list[tuple[float, float, int, WindowTiling]] = []
         for plan in plans:
             for tiling in self._sized(plan):
                 traffic = self._traffic(tiling)
                 for shape in self.shapes:
-                    cycles, program = self._estimate(tiling, traffic, shape)
-                    score = cycles + program * self.program_weight
-                    if score < best_score:
-                        best, best_score = replace(tiling, shape=shape, cycles=math.ceil(cycles)), score
-        return best
+                    found.append((*self._estimate(tiling, traffic, shape), shape, tiling))
+        found.sort(key=lambda item: item[:2])
+        front: list[Choice] = []
+        for cycles, program, shape, tiling in found:
+            if not front or program < front[-1].program_bytes:
+                front.append(Choice(replace(tiling, shape=shape), cycles, program))
+        return tuple(front)
 
     def _sized(self, plan: WindowTiling) -> Iterator[WindowTiling]:
         """``plan`` with tile sizes that fit, whole rows first."""

@@ -41,7 +41,6 @@ class WindowTiling:
     out_slots: int = 2
     ring: bool = False
     shape: int = 0
-    cycles: int = 0
 
     def tile_channels(self, window: Window) -> int:
         """Input channels of a tile in the tile buffer."""
