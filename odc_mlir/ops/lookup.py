@@ -37,7 +37,7 @@ def _lookup(
 
 
 def _ints(name: str) -> Operand:
-    return Operand(name, dtypes=("int32",))
+    return Operand(name, dtypes=("int32", "int64"))
 
 
 SPECS = (

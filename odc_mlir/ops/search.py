@@ -39,16 +39,12 @@ def _search(
     )
 
 
-def _float(name: str) -> Operand:
-    return Operand(name, dtypes=("float32",))
-
-
 _BOXES = (
-    _float("boxes"),
-    _float("scores"),
+    Operand("boxes"),
+    Operand("scores"),
     Operand("max_output_size", dtypes=("int32",)),
-    _float("iou_threshold"),
-    _float("score_threshold"),
+    Operand("iou_threshold"),
+    Operand("score_threshold"),
 )
 _AXIS = Operand("axis", dtypes=_INTS)
 _PLACE = (Operand("output", dtypes=_INTS),)
@@ -74,7 +70,7 @@ SPECS = (
     ),
     _search(
         "TOPK_V2",
-        (_X, Operand("k", dtypes=("int16", "int32"))),
+        (_X, Operand("k", dtypes=("int16", *_INTS))),
         (Operand("values"), _PLACES),
         "largest elements of each row, in order, and their places",
         options="TopKV2Options",
@@ -107,8 +103,8 @@ SPECS = (
     ),
     _search(
         "NON_MAX_SUPPRESSION_V5",
-        (*_BOXES, _float("soft_nms_sigma")),
-        (Operand("selected", dtypes=("int32",)), _float("selected_scores"), _COUNT),
+        (*_BOXES, Operand("soft_nms_sigma")),
+        (Operand("selected", dtypes=("int32",)), Operand("selected_scores"), _COUNT),
         "boxes with high scores, which overlap lowers",
         options="NonMaxSuppressionV5Options",
     ),

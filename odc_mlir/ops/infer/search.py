@@ -86,7 +86,8 @@ def non_max_suppression_v4(node: Node) -> list[ResultType]:
 def non_max_suppression_v5(node: Node) -> list[ResultType]:
     """Places and scores of selected boxes, filled up with zeros, and their number."""
     length = _boxes(node)
-    return [*result(node, "int32", (length,)), *result(node, "float32", (length,)), *result(node, "int32", ())]
+    scores = result(node, node.operand(1).dtype, (length,))
+    return [*result(node, "int32", (length,)), *scores, *result(node, "int32", ())]
 
 
 def bucketize(node: Node) -> list[ResultType]:

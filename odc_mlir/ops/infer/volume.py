@@ -114,7 +114,10 @@ def check_wanted(
 
 
 def _check_types(node: Node, x_index: int, bias_index: int) -> None:
+    """Everything is float32 where the input is; nothing else can be run."""
     x, bias, out = node.operand(x_index), node.optional(bias_index), node.results[0]
+    if x.dtype != "float32":
+        return
     for info in (node.operand(1), out, *(() if bias is None else (bias,))):
         if info.dtype != x.dtype:
             raise node.error(

@@ -100,6 +100,8 @@ def unique(node: Node) -> Execute:
 
 def _suppression(node: Node, *, soft: bool) -> Execute:
     sources = [fetch(node, i) for i in range(6 if soft else 5)]
+    for index in (0, 1, *range(3, len(sources))):
+        by_dtype(node, node.operand(index), {"float32": None})
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         boxes, scores, *limits = (source(operands) for source in sources)

@@ -61,3 +61,10 @@ def test_a_huge_window_visits_only_the_image() -> None:
 
 def test_tap_counts() -> None:
     assert pooling.tap_counts(5, 3, 2, 1, 3).tolist() == [2, 3, 2]
+
+
+def test_l2_pool() -> None:
+    x = np.array([[3, 4, 0], [0, 0, 2]], np.float32).reshape(1, 2, 3, 1)
+    found = pooling.l2_pool(x, (2, 2), (1, 1), (0, 0), (2, 3), None, 2.0)
+    expected = np.sqrt([25 / 4, 20 / 4, 4 / 2, 0, 4 / 2, 4])
+    np.testing.assert_allclose(found.ravel(), np.minimum(expected, 2.0), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Quantised mean against the scalar formula."""
+"""Quantised mean and product against the scalar formulas, and extremes."""
 
 from __future__ import annotations
 
@@ -37,3 +37,40 @@ def test_sum() -> None:
     q, e = reduction.sum_params(0.5, 2.0)
     found = reduction.mean_codes(np.full((5, 2), 7, np.int8), (0,), q, e, 3, -1, -128, 127, "int8")
     assert found.tolist() == [[4, 4]]  # 5 * (7 - 3) * 0.25 - 1
+
+
+@given(st.lists(st.integers(-128, 127), min_size=1, max_size=12), SCALE, st.integers(-128, 127), SCALE)
+def test_product(values: list[int], in_scale: float, in_zero: int, out_scale: float) -> None:
+    q, e = reduction.product_params(in_scale, out_scale, len(values))
+    assert (q, e) == scalar.quantize_multiplier(in_scale / out_scale ** (1 / len(values)))
+    total = values[0] - in_zero
+    for value in values[1:]:
+        total = scalar.multiply64(total * (value - in_zero), q, e)
+    expected = scalar.clamp(scalar.multiply64(total, q, e) + 7, -128, 127)
+    x = np.array(values, np.int8)
+    assert reduction.product_codes(x, (0,), q, e, in_zero, 7, -128, 127, "int8", keep_dims=False) == expected
+
+
+def test_product_axes_and_order() -> None:
+    """Which elements meet, and in which order, shows in the rounding."""
+    x = np.random.default_rng(1).integers(-9, 10, (2, 3, 4)).astype(np.int8)
+    q, e = reduction.product_params(0.3, 0.4, 8)
+    found = reduction.product_codes(x, (0, 2), q, e, 1, 0, -128, 127, "int8")
+    assert found.shape == (1, 3, 1)
+    for column in range(3):
+        row = np.ascontiguousarray(x[:, column]).reshape(-1)
+        one = reduction.product_codes(row, (0,), q, e, 1, 0, -128, 127, "int8")
+        assert found[0, column, 0] == one[0]
+
+
+def test_extremes() -> None:
+    least, most = np.finfo(np.float32).min, np.finfo(np.float32).max
+    nan, inf = np.nan, np.inf
+    x = np.array([[nan, 1, 3], [-inf, nan, -inf], [inf, inf, nan], [nan, nan, nan]], np.float32)
+    assert reduction.extreme(x, (1,), largest=True, keep_dims=False).tolist() == [3, least, inf, least]
+    assert reduction.extreme(x, (1,), largest=False, keep_dims=False).tolist() == [1, -inf, most, most]
+    assert np.isnan(reduction.extreme(x, (0, 1), largest=True))  # starts from the first element
+    assert reduction.extreme(x[1], (0,), largest=True).tolist() == [-inf]
+    assert reduction.extreme(x[:1], (), largest=True).tolist() == [[least, 1, 3]]
+    assert reduction.extreme(np.array([[True], [False]]), (0,), largest=False).tolist() == [[False]]
+    assert reduction.extreme(np.zeros((0, 2), np.int8), (0,), largest=True, keep_dims=False).tolist() == [-128, -128]
