@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import logging
 
-from xdsl.dialects.builtin import FunctionType
+from xdsl.dialects.builtin import FunctionType, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.dialects.circle_ops import UNVERIFIED
 from odc_mlir.dialects.circle_types import tensor_facts, with_shape
-from odc_mlir.ops.check import check_counts, compatible, type_text
+from odc_mlir.errors import ModelError
+from odc_mlir.ops.check import check_structure, compatible, type_text
 from odc_mlir.ops.spec import ResultType, Shape
 
 LOG = logging.getLogger(__name__)
 
 
-def refine_function(function: FuncOp) -> bool:
+def refine_function(function: FuncOp, *, tolerant: bool = False) -> bool:
     """Refine the result types of all operators of ``function`` in order, then its own type; True if any changed.
+
+    ``tolerant``: mark operators that inference refuses as unverified, instead of raising ModelError.
 
     Every runtime resizes tensors as operators run, so a declared shape that inference contradicts is only a wrong
     remark of the file's writer: it is replaced and a warning is logged.
     """
     changed = False
     for op in function.walk():
-        if isinstance(op, CircleOp) and op.SPEC.infer:
-            changed = refine_results(op) or changed
+        if isinstance(op, CircleOp) and op.SPEC.infer and op.unverified is None:
+            try:
+                changed = refine_results(op) or changed
+            except ModelError as error:
+                if not tolerant:
+                    raise
+                mark_unverified(op, error)
     terminator = function.get_return_op()
     if terminator is not None:
         outputs = [operand.type for operand in terminator.operands]
@@ -35,12 +44,18 @@ def refine_function(function: FuncOp) -> bool:
     return changed
 
 
+def mark_unverified(op: CircleOp, error: ModelError) -> None:
+    """Let ``op`` pass the verifier although it breaks a rule; a warning is logged."""
+    LOG.warning("this operator can be imported, but not run: %s", error)
+    op.attributes[UNVERIFIED] = StringAttr(error.message)
+
+
 def refine_results(op: CircleOp) -> bool:
     """Refine the result types of one operator; True if any changed. Raises ModelError where inference refuses."""
     node = node_of(op)
-    check_counts(node, op.SPEC.operands, len(node.operands), "operand")
+    check_structure(node)
     changed = False
-    for result, inferred in zip(tuple(op.results), op.SPEC.infer_function(node), strict=False):
+    for result, inferred in zip(tuple(op.results), node.spec.infer_function(node), strict=False):
         # Converters write an empty shape for "unknown" as well as for a scalar, so it contradicts nothing.
         declared = tensor_facts(result.type).shape or None
         if not compatible(declared, inferred.shape):

@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle import (
     BlobAttr,
@@ -32,15 +33,17 @@ from odc_mlir.dialects.circle import (
     TensorAttr,
     UndefinedOp,
     VariableOp,
+    node_of,
     op_class,
 )
 from odc_mlir.dialects.circle_attributes import NO_CONTENTS, NONE_TYPE
 from odc_mlir.dialects.circle_options import ListOption, SymbolOption
-from odc_mlir.dialects.circle_shapes import refine_function
+from odc_mlir.dialects.circle_shapes import mark_unverified, refine_function
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.records import constant_shape, sparsity_attribute, type_of_tensor
+from odc_mlir.ops.check import check_structure
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import hint_of, name_loc, names_loc
@@ -54,7 +57,9 @@ def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> M
     """The module of ``model``: one function per subgraph in order, the first being the entry.
 
     ``refine``: give results whose declared shape is unknown, or contradicts shape inference, the inferred one.
-    Raises ModelError for an inconsistent model and UnsupportedError for what the dialect cannot hold.
+    Then an operator that breaks a rule of the table beyond its structure, so that it can be shown and written but not
+    run, is marked as such and a warning is logged. Raises ModelError for an inconsistent model and UnsupportedError for what
+    the dialect cannot hold.
     """
     for what in model.unknown:
         LOG.warning("this model is of a newer schema, it can be shown but not run or written: %s", what)
@@ -63,10 +68,30 @@ def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> M
         if refine:
             for function in module.body.block.ops:
                 assert isinstance(function, FuncOp)
-                refine_function(function)
+                refine_function(function, tolerant=True)
         if verify:
-            module.verify()
+            try:
+                module.verify()
+            except VerifyException:
+                if not refine:
+                    raise
+                _mark_unverified(module)
+                module.verify()
     return module
+
+
+def _mark_unverified(module: ModuleOp) -> None:
+    """Mark the operators that are structurally sound and break another rule."""
+    for op in module.walk():
+        if isinstance(op, CircleOp) and op.unverified is None:
+            try:
+                node = node_of(op)
+                check_structure(node)
+                op.verify_()
+            except ModelError:
+                continue
+            except VerifyException as error:
+                mark_unverified(op, ModelError(str(error)))
 
 
 def subgraph_symbols(model: Model) -> list[str]:

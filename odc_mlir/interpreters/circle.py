@@ -72,6 +72,8 @@ class CircleFunctions(InterpreterFunctions):
         if op not in self._prepared:
             if not op.SPEC.kernel:
                 raise UnsupportedError("this operator cannot be run", op=op.SPEC.name, tensor=op_name(op))
+            if op.unverified is not None:
+                raise UnsupportedError(op.unverified, op=op.SPEC.name, tensor=op_name(op))
             node = node_of(op)
             node.context, node.place = self._context, (0, len(self._prepared))
             if Trait.CONTROL_FLOW in op.SPEC.traits:

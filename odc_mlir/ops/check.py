@@ -17,9 +17,7 @@ def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True)
     ``own_rules``: also run the operator's verifier, which may need the values of constant operands.
     ``result_types``: also compare the declared result types with the shape function's.
     """
-    check_counts(node, node.spec.operands, len(node.operands), "operand")
-    check_counts(node, node.spec.results, len(node.results), "result")
-    _check_left_out(node)
+    check_structure(node)
     for index, info in enumerate(node.operands):
         if info is not None:
             _check_dtype(node, _described(node.spec.operands, index), info, f"operand {index}")
@@ -29,6 +27,13 @@ def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True)
         verify(node)
     if result_types:
         check_result_types(node)
+
+
+def check_structure(node: Node) -> None:
+    """Raise ModelError where operands or results are missing or too many, whatever they are."""
+    check_counts(node, node.spec.operands, len(node.operands), "operand")
+    check_counts(node, node.spec.results, len(node.results), "result")
+    _check_left_out(node)
 
 
 def check_counts(node: Node, described: Sequence[Operand], found: int, what: str) -> None:

@@ -74,6 +74,8 @@ def is_candidate(op: CircleOp) -> bool:
     """Whether the operator has no effect and a kernel, and nothing returns its results."""
     if Trait.PURE not in op.SPEC.traits or not op.SPEC.kernel or not op.SPEC.infer or has_unresolved_operand(op):
         return False
+    if op.unverified is not None:
+        return False
     if any(isinstance(use.operation, ReturnOp) for result in op.results for use in result.uses):
         return False
     return all(isinstance(result.type, TensorType | UnrankedTensorType) for result in op.results)

@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from odc_mlir import targets
-from odc_mlir.dialects.circle import node_of
+from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.transforms.npu_checks import Limits
@@ -45,6 +45,9 @@ class NpuMarkSupportedPass(ModulePass):
             for item in operators(function):
                 if index > 0:
                     place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
+                    continue
+                if isinstance(item, CircleOp) and item.unverified is not None:
+                    place_on_host(item, f"operator: {item.unverified}")
                     continue
                 result = verdict(node_of(item), limits)
                 if result.supported:

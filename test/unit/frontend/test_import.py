@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from xdsl.dialects.func import FuncOp
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin
+from xdsl.dialects.func import Func, FuncOp
 
-from odc_mlir.dialects.circle import CircleOp, ConstOp, UndefinedOp, VariableOp, tensor_facts
+from odc_mlir.dialects.circle import Circle, CircleOp, ConstOp, UndefinedOp, VariableOp, tensor_facts
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import Model, Operator, Quantization, Signature, SubGraph, Tensor
+from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model, subgraph_symbols
+from odc_mlir.interpreters.module import run_module
 from odc_mlir.support.locations import value_name
+from odc_mlir.support.text import module_text, parse_module
 
 
 def _relu(**changes: Any) -> Operator:
@@ -228,6 +234,41 @@ def test_what_is_refused(change: Callable[[Model], None], kind: type[OdcError], 
     with pytest.raises(kind, match=message) as caught:
         import_model(model)
     assert caught.value.stage == "import"
+
+
+@pytest.mark.parametrize(
+    ("operator", "reason"),
+    [
+        (Operator("RESHAPE", inputs=(0, 3), outputs=(1,), options_type="ReshapeOptions"), "it must hold integers"),
+        (Operator("FLOOR", inputs=(2,), outputs=(1,)), "int16"),
+    ],
+)
+def test_an_operator_that_cannot_run_is_marked(
+    operator: Operator, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is shown, printed, parsed and written, and refused when it is to run."""
+    operator.options = default_options(operator.options_type)
+    model = _model(operator)
+    model.subgraphs[0].tensors[2] = Tensor("z", "int16", (2, 3), is_variable=True)
+    with caplog.at_level(logging.WARNING):
+        module = import_model(model)
+    assert reason in caplog.text
+    (marked,) = (op for op in module.walk() if isinstance(op, CircleOp))
+    assert reason in (marked.unverified or "")
+    module.verify()
+    context = Context()
+    for dialect in (Builtin, Func, Circle):
+        context.load_dialect(dialect)
+    parse_module(context, module_text(module)).verify()
+    assert export_model(module).subgraphs[0].operators[0].name == operator.name
+    with pytest.raises(OdcError, match=re.escape(reason)):
+        run_module(module, [np.zeros((2, 3), np.float32)])
+
+
+def test_too_few_operands_are_no_operator() -> None:
+    model = _model(Operator("ADD", inputs=(0,), outputs=(1,), options_type="AddOptions"))
+    with pytest.raises(ModelError, match="takes 2 operands"):
+        import_model(model)
 
 
 def test_a_newer_schema_is_shown_but_not_written(caplog: pytest.LogCaptureFixture) -> None:
