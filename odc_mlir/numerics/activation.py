@@ -134,4 +134,4 @@ def sqrt_codes(x: Array, in_quant: Quant, out_quant: Quant) -> Array:
     with np.errstate(over="ignore"):
         steps = np.sqrt(real) / np.float32(out_quant[0])
     whole = np.minimum(steps, np.float32(1 << 24)).astype(np.int64)
-    return np.clip(whole + out_quant[1], low, high).astype(x.dtype)
+    return np.asarray(np.clip(whole + out_quant[1], low, high), x.dtype)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.numerics.fixed import round_half_away
+
 BLOCK_ELEMENTS = 32
 _NIBBLE_BYTES = BLOCK_ELEMENTS // 2
 
@@ -48,3 +50,16 @@ def decode_blocks(raw: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
     """
     values = _DECODERS[dtype](raw)
     return values.reshape(*raw.shape[:-2], raw.shape[-2] * BLOCK_ELEMENTS)
+
+
+def quantize_blocks(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows ``[N, K]`` rounded to what 8-bit blocks (``ggml_q8_0``) hold; K must be a multiple of 32.
+
+    Products with block weights are defined on these: the factor of a block is half precision, the division is not.
+    """
+    blocks = x.reshape(len(x), -1, BLOCK_ELEMENTS)
+    factors = np.abs(blocks).max(axis=-1, keepdims=True, initial=0) / np.float32(127)
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.where(factors == 0, np.float32(0), np.float32(1) / factors)
+        codes = round_half_away(blocks * inverse).astype(np.float32)
+        return np.asarray(codes * factors.astype(np.float16).astype(np.float32)).reshape(x.shape)

@@ -189,6 +189,25 @@ def requantize64(
     return in_rows(scale, acc, dtype) if acc.ndim else np.asarray(scale(acc), dtype)
 
 
+def requantize_real(
+    acc: NDArray[Any],
+    factors: NDArray[np.float64],
+    zero_point: int,
+    low: int,
+    high: int,
+    dtype: str | np.dtype[Any],
+) -> NDArray[Any]:
+    """``clamp(round(acc * factors) + zero_point, low, high)`` in float64, halves away from zero.
+
+    What LiteRT does since 2025 in fully connected layers; ``factors`` has one entry, or one per channel.
+    """
+
+    def scale(rows: NDArray[Any]) -> NDArray[Any]:
+        return clamp(round_half_away(rows * factors) + zero_point, low, high)
+
+    return in_rows(scale, acc, dtype)
+
+
 def activation_bounds(activation: str) -> tuple[float | None, float | None]:
     """Real bounds of a fused activation, None where there is none; raises UnsupportedError for ``sign_bit``."""
     try:

@@ -50,3 +50,4 @@ class Context:
     state: State = field(default_factory=State)
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
     max_iterations: int = MAX_ITERATIONS
+    numerics: str = "fixed"  # how fully connected layers requantise: in fixed point, or "litert": in float64

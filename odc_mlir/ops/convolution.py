@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from odc_mlir.ops.spec import Operand, OpSpec
 
-_ACTIVATIONS = ("float32", "int8", "uint8", "int16")
-_WEIGHTS = ("float32", "int8", "uint8", "int16", "int4", "uint4")
-_X = Operand("input", dtypes=_ACTIVATIONS)
-_FILTER = Operand("filter", dtypes=_WEIGHTS)
-_BIAS = Operand("bias", optional=True, dtypes=("float32", "int32", "int64"))
-_RESULT = (Operand("output", dtypes=_ACTIVATIONS),)
+_X = Operand("input")
+_FILTER = Operand("filter")
+_BIAS = Operand("bias", optional=True)
+_RESULT = (Operand("output"),)
 _INFER = "odc_mlir.ops.infer.convolution"
 _KERNELS = "odc_mlir.runtime.kernels.convolution"
 
@@ -74,13 +72,13 @@ SPECS = (
     ),
     OpSpec(
         "FULLY_CONNECTED",
-        (_X, Operand("weights", dtypes=_WEIGHTS), _BIAS),
-        _RESULT,
+        (_X, Operand("weights"), _BIAS),
+        (*_RESULT, Operand("workspace", optional=True)),
         "FullyConnectedOptions",
         f"{_INFER}:fully_connected",
         "odc_mlir.runtime.kernels.fully_connected:fully_connected",
         f"{_INFER}:verify_fully_connected",
-        max_version=13,
+        max_version=14,
         summary="rows of the input times weights [O, I], plus bias",
     ),
 )

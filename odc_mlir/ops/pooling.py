@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from odc_mlir.ops.spec import Operand, OpSpec
 
-_CODES = ("float32", "int8", "uint8", "int16")
 
-
-def _pool(name: str, summary: str, dtypes: tuple[str, ...] = _CODES) -> OpSpec:
+def _pool(name: str, summary: str) -> OpSpec:
     return OpSpec(
         name,
-        (Operand("input", dtypes=dtypes),),
-        (Operand("output", dtypes=dtypes),),
+        (Operand("input"),),
+        (Operand("output"),),
         "Pool2DOptions",
         "odc_mlir.ops.infer.pooling:pool_2d",
         f"odc_mlir.runtime.kernels.pooling:{name.lower()}",
@@ -25,5 +23,5 @@ def _pool(name: str, summary: str, dtypes: tuple[str, ...] = _CODES) -> OpSpec:
 SPECS = (
     _pool("AVERAGE_POOL_2D", "average of each window, padding not counted"),
     _pool("MAX_POOL_2D", "maximum of each window"),
-    _pool("L2_POOL_2D", "root of the mean square of each window", ()),
+    _pool("L2_POOL_2D", "root of the mean square of each window"),
 )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from odc_mlir.ops.spec import Operand, OpSpec
 
-_CODES = ("float32", "int8", "uint8", "int16")
-
 
 def _resize(name: str, options: str, summary: str) -> OpSpec:
     return OpSpec(
         name,
-        (Operand("input", dtypes=_CODES), Operand("size", dtypes=("int32",))),
-        (Operand("output", dtypes=_CODES),),
+        (Operand("input"), Operand("size", dtypes=("int32",))),
+        (Operand("output"),),
         options,
         "odc_mlir.ops.infer.resize:resize",
         f"odc_mlir.runtime.kernels.resize:{name.lower()}",

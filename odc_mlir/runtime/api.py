@@ -10,13 +10,15 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, overload
 
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import is_package
+from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.capture import Capture
 from odc_mlir.runtime.executor import Executor, HostExecutor
 from odc_mlir.runtime.graph import build_graph
 from odc_mlir.runtime.package import Package
@@ -32,6 +34,36 @@ Module = Any
 """xDSL's ``ModuleOp``; the runtime knows nothing of IR and only hands it on."""
 
 
+@overload
+def run(
+    model: ModelSource | Package,
+    inputs: Sequence[Any],
+    *,
+    backend: Backend = ...,
+    target: str = ...,
+    memory: str = ...,
+    strict: bool = ...,
+    numerics: str = ...,
+    max_bytes: int | None = ...,
+    tensors: None = None,
+) -> list[Array]: ...
+
+
+@overload
+def run(
+    model: ModelSource | Package,
+    inputs: Sequence[Any],
+    *,
+    backend: Backend = ...,
+    target: str = ...,
+    memory: str = ...,
+    strict: bool = ...,
+    numerics: str = ...,
+    max_bytes: int | None = ...,
+    tensors: Iterable[str],
+) -> tuple[list[Array], dict[str, Array]]: ...
+
+
 def run(
     model: ModelSource | Package,
     inputs: Sequence[Any],
@@ -42,13 +74,16 @@ def run(
     strict: bool = False,
     numerics: str = "fixed",
     max_bytes: int | None = None,
-) -> list[Array]:
+    tensors: Iterable[str] | None = None,
+) -> list[Array] | tuple[list[Array], dict[str, Array]]:
     """The model's outputs for ``inputs``: arrays in graph order, of the model's element types, not changed.
 
     ``auto`` runs a model file on the host and a compiled package on what it was compiled for; ``npu`` compiles a model
     file for ``target`` and ``memory`` first. A segment that the device cannot run is run by host kernels, which give
     the same result; ``strict`` makes that an error, and so is what compiling leaves to the host. ``max_bytes`` bounds
-    the activations alive at one time. Raises InputError for arrays that do not fit and other OdcErrors.
+    the activations alive at one time. ``tensors``: names of tensors anywhere in the model, whose values are then
+    returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays that do not fit and other
+    OdcErrors.
     """
     executor = open_executor(
         model,
@@ -60,7 +95,12 @@ def run(
         max_bytes=max_bytes,
     )
     executor.reset()
-    return executor.run(inputs)
+    if tensors is None:
+        return executor.run(inputs)
+    if isinstance(tensors, str):
+        raise OptionError("tensors must be a list of names, not a string", hint=f"pass [{tensors!r}]")
+    capture = Capture(executor, tensors)
+    return executor.run(inputs, watch=capture), capture.values
 
 
 def open_executor(
@@ -78,19 +118,22 @@ def open_executor(
     """What :func:`run` runs, for many runs.
 
     ``resize`` also accepts inputs that change static dimensions; ``signature`` runs the subgraph of that signature, on
-    the host if it is not the first.
+    the host if it is not the first. ``numerics`` "litert" requantises fully connected layers in float64, as LiteRT does
+    since 2025, which only the host can.
     """
     _check_choice("backend", backend, BACKENDS)
     _check_choice("numerics", numerics, NUMERICS)
     if backend == "litert":
         raise UnsupportedError("the litert backend is not available yet", hint="use host, npu or auto")
-    if numerics == "litert":
-        raise UnsupportedError("litert numerics are not available yet", hint="use fixed")
-    if signature is not None and (subgraph := _subgraph_of(model, signature)):
-        if backend == "npu":
-            raise UnsupportedError("only the first subgraph can run on the NPU", hint="use the backend host")
+    if numerics == "litert" and backend == "npu":
+        raise UnsupportedError("litert numerics are not what the NPU computes", hint="use the backend host")
+    subgraph = 0 if signature is None else _subgraph_of(model, signature)
+    if subgraph and backend == "npu":
+        raise UnsupportedError("only the first subgraph can run on the NPU", hint="use the backend host")
+    if subgraph or numerics == "litert":
         graph = build_graph(_model_records(model), subgraph)
-        return HostExecutor(graph, max_bytes=max_bytes, resize=resize)
+        context = Context(custom_ops=graph.custom_ops, numerics=numerics)
+        return HostExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
     opened = _open(model)
     if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None):
         opened = compile(model, target=target, memory=memory, strict=strict)

@@ -12,20 +12,12 @@ from odc_mlir.ops.infer.common import (
     shape_of,
     shape_text,
     static_ints,
-    unknown_shape,
     vector_length,
     verified,
     verify_first_dtype,
 )
 from odc_mlir.ops.infer.geometry import axis_window, positive, window_options
 from odc_mlir.ops.spec import Node, ResultType, Shape
-
-WEIGHT_DTYPES = {
-    "float32": ("float32", "int8", "uint8", "int4", "uint4"),
-    "int8": ("int8", "int4"),
-    "uint8": ("uint8",),
-    "int16": ("int8", "int16", "int4"),
-}
 
 
 def _kernel(node: Node, weights: Shape | None) -> tuple[int | None, int | None]:
@@ -125,16 +117,23 @@ def fully_connected(node: Node) -> list[ResultType]:
         raise node.error("the weights have no columns")
     if option(node, "keep_num_dims"):
         if x is None or not x:
-            return result(node, dtype, unknown_shape(None if x is None else 0) if x is None else (outputs,))
-        same_dim(node, x[-1], inputs, "last dimension of the input and columns of the weights")
-        return result(node, dtype, (*x[:-1], outputs))
+            found = result(node, dtype, None if x is None else (outputs,))
+        else:
+            same_dim(node, x[-1], inputs, "last dimension of the input and columns of the weights")
+            found = result(node, dtype, (*x[:-1], outputs))
+        return _with_workspace(node, found, x)
     rows: int | None = None
     if x is not None and inputs is not None and all(d is not None for d in x):
         total = math.prod(d for d in x if d is not None)
         if total % inputs:
             raise node.error(f"{total} input elements cannot be divided into rows of {inputs}")
         rows = total // inputs
-    return result(node, dtype, (rows, outputs))
+    return _with_workspace(node, result(node, dtype, (rows, outputs)), x)
+
+
+def _with_workspace(node: Node, found: list[ResultType], x: Shape | None) -> list[ResultType]:
+    """The shuffled weights format has a second result, scratch space of the input's shape."""
+    return [*found, ResultType(node.results[1].dtype, x)] if len(node.results) > 1 else found
 
 
 def _check_bias(node: Node, index: int, channels: int | None) -> None:
@@ -147,32 +146,14 @@ def _check_bias(node: Node, index: int, channels: int | None) -> None:
         )
 
 
-def _check_types(node: Node, x_index: int, weight_index: int, bias_index: int) -> None:
-    x, weights, bias = node.operand(x_index), node.operand(weight_index), node.optional(bias_index)
-    allowed = WEIGHT_DTYPES.get(x.dtype, ())
-    if weights.dtype not in allowed:
-        raise node.error(
-            f"weights of {weights.dtype} do not go with an input of {x.dtype}; allowed are {', '.join(allowed)}",
-            tensor=weights.name,
-        )
-    wanted = {"float32": ("float32",), "int16": ("int64", "int32")}.get(x.dtype, ("int32",))
-    if bias is not None and bias.dtype not in wanted:
-        raise node.error(
-            f"a bias of {bias.dtype} does not go with an input of {x.dtype}; allowed are {', '.join(wanted)}",
-            tensor=bias.name,
-        )
-
-
 def _check_conv_2d(node: Node) -> None:
     verify_first_dtype(node)
-    _check_types(node, 0, 1, 2)
     weights = shape_of(node, 1, 4)
     _check_bias(node, 2, weights[0] if weights else None)
 
 
 def _check_depthwise_conv_2d(node: Node) -> None:
     verify_first_dtype(node)
-    _check_types(node, 0, 1, 2)
     weights = shape_of(node, 1, 4)
     _check_bias(node, 2, weights[3] if weights else None)
 
@@ -182,13 +163,11 @@ def _check_transpose_conv(node: Node) -> None:
         raise node.error(
             f"the input is {node.operand(2).dtype}, the result {node.results[0].dtype}; they must be equal"
         )
-    _check_types(node, 2, 1, 3)
     weights = shape_of(node, 1, 4)
     _check_bias(node, 3, weights[0] if weights else None)
 
 
 def _check_fully_connected(node: Node) -> None:
-    _check_types(node, 0, 1, 2)
     weights = shape_of(node, 1, 2)
     _check_bias(node, 2, weights[0] if weights else None)
 

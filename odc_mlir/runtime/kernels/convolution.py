@@ -10,6 +10,7 @@ import numpy as np
 from odc_mlir.numerics.convolution import (
     ConvFilter,
     DepthwiseFilter,
+    Finish,
     Window,
     conv2d,
     conv_filter,
@@ -23,7 +24,7 @@ from odc_mlir.ops.infer.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer.geometry import WindowOptions, axis_window, positive, transposed_pad, window_options
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, input_error, ints
-from odc_mlir.runtime.kernels.sums import accumulation, bias_of, centred
+from odc_mlir.runtime.kernels.sums import accumulation, bias_of
 
 Filter = TypeVar("Filter")
 
@@ -64,7 +65,7 @@ def conv_2d(node: Node) -> Execute:
     def prepare(values: Array) -> tuple[Array, dict[int, ConvFilter]]:
         for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
             positive(node, f"the filter's {name}", size)
-        return centred(node, w_info, values, 0), {}
+        return how.weights(values, 0), {}
 
     filter_of = prepared(node, 1, prepare)
 
@@ -76,8 +77,13 @@ def conv_2d(node: Node) -> Execute:
             by_groups[groups] = conv_filter(weights, how.largest, groups=groups, sums=how.sums)
         ready = by_groups[groups]
         window = placed_window(node, options, ready.kernel, x, ready.out_channels)
-        finish = how.finish(bias_of(operands, bias_info, 2))
-        return [conv2d(x, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)]
+
+        def convolve(images: Array, finish: Finish | None) -> Array:
+            return conv2d(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
+
+        # of activations quantised on the fly, only plain convolutions with one weight scale keep zero in the middle
+        asymmetric = groups > 1 or (how.hybrid is not None and how.hybrid.per_channel)
+        return [how.by_image(x, bias_of(operands, bias_info, 2), convolve, asymmetric=asymmetric)]
 
     return execute
 
@@ -91,7 +97,7 @@ def depthwise_conv_2d(node: Node) -> Execute:
     def prepare(values: Array) -> DepthwiseFilter:
         for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
             positive(node, f"the filter's {name}", size)
-        return depthwise_filter(centred(node, w_info, values, 3)[0], how.largest, sums=how.sums)
+        return depthwise_filter(how.weights(values, 3)[0], how.largest, sums=how.sums)
 
     filter_of = prepared(node, 1, prepare)
 
@@ -102,8 +108,11 @@ def depthwise_conv_2d(node: Node) -> Execute:
         if x.shape[3] < 1 or channels % x.shape[3]:
             raise input_error(node, f"the input has {x.shape[3]} channels, the filter {channels}")
         window = placed_window(node, options, ready.kernel, x, channels)
-        finish = how.finish(bias_of(operands, bias_info, 2))
-        return [depthwise(x, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)]
+
+        def convolve(images: Array, finish: Finish | None) -> Array:
+            return depthwise(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
+
+        return [how.by_image(x, bias_of(operands, bias_info, 2), convolve, asymmetric=True)]
 
     return execute
 
@@ -117,7 +126,7 @@ def transpose_conv(node: Node) -> Execute:
     def prepare(values: Array) -> ConvFilter:
         for name, size in zip(("height", "width"), values.shape[1:3], strict=True):
             positive(node, f"the filter's {name}", size)
-        return transpose_filter(centred(node, w_info, values, 0), how.largest, sums=how.sums)
+        return transpose_filter(how.weights(values, 0), how.largest, sums=how.sums)
 
     filter_of = prepared(node, 1, prepare)
 

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from odc_mlir.numerics.blocks import decode_blocks, quantize_blocks
 from odc_mlir.numerics.convolution import ConvFilter, Window, conv2d, conv_filter
+from odc_mlir.numerics.hybrid import HybridMatrix, quantize_rows
 from odc_mlir.ops.infer.common import check_elements, option
-from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import fetch, input_error, unsupported
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
+from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp, unsupported
 from odc_mlir.runtime.kernels.convolution import prepared
-from odc_mlir.runtime.kernels.sums import accumulation, bias_of, centred
+from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
-_SHUFFLED_ROWS = 16
+Product = Callable[[Array, Array | None], Array]  # rows [N, I] and bias to results [N, O]
+Products = Callable[[Sequence[Array | None]], Product]  # operands of a run to what multiplies them
+
+_SHUFFLED_ROWS, _SHUFFLED_COLUMNS = 4, 16  # block of the shuffled 8-bit format
+_SHUFFLED_FLOAT_ROWS = 16
+_SHUFFLED_ZERO = 128  # zero point of input and weights in the shuffled 8-bit format
+_HYBRID_ROWS = 1 << 10  # rows of real activations that are quantised at a time
 
 
 def fully_connected(node: Node) -> Execute:
     """``x`` read as ``[rows, I]``, weights ``[O, I]``, bias ``[O]`` to ``[rows, O]``.
 
-    8-bit codes are requantised in fixed point, as TFLite did up to 2.19. Computed as a 1x1 convolution over one image
-    row, which bounds memory.
+    8-bit codes are requantised in fixed point, as TFLite did up to 2.19, unless the run asks for newer numerics.
     """
-    x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
+    w_info, bias_info = node.operand(1), node.optional(2)
     outputs, inputs = w_info.static_shape
     if inputs < 1:
         raise node.error("the weights have no columns")
     keep_dims, x_of = bool(option(node, "keep_num_dims")), fetch(node, 0)
-    how = accumulation(node, x_info, w_info, bias_info, outputs)
-
-    def prepare(values: Array) -> ConvFilter:
-        matrix = centred(node, w_info, _plain(node, values), 0)
-        return conv_filter(matrix.reshape(outputs, 1, 1, inputs), how.largest, sums=how.sums)
-
-    filter_of = prepared(node, 1, prepare)
+    products = _products(node, outputs, inputs)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
@@ -41,28 +43,110 @@ def fully_connected(node: Node) -> Execute:
             raise input_error(node, f"the input has the shape {list(x.shape)}; it must hold rows of {inputs}")
         rows = x.size // inputs
         check_elements(node, (rows, outputs), node.results[0].dtype)
-        finish = how.finish(bias_of(operands, bias_info, 2))
-        flat = x.reshape(1, 1, rows, inputs)
-        sums = conv2d(
-            flat, filter_of(operands), Window((1, 1)), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype
-        )
-        return [sums.reshape(*x.shape[:-1], outputs) if keep_dims else sums.reshape(rows, outputs)]
+        found = products(operands)(x.reshape(rows, inputs), bias_of(operands, bias_info, 2))
+        shaped = found.reshape(*x.shape[:-1], outputs) if keep_dims else found
+        return [shaped, np.zeros(x.shape, np.uint8)][: len(node.results)]  # the second is scratch space
 
     return execute
 
 
-def _plain(node: Node, weights: Array) -> Array:
+def _products(node: Node, outputs: int, inputs: int) -> Products:
+    x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
+    layout = str(node.options.get("weights_format", "default"))
+    if w_info.info.kind == "block":
+        return _block_products(node, w_info)
+    how = accumulation(node, x_info, w_info, bias_info, outputs)
+    if layout == "shuffled4x16int8":
+        how = dataclasses.replace(how, in_zero=_SHUFFLED_ZERO, largest=_SHUFFLED_ZERO)
+
+    def plain(values: Array) -> Array:
+        ordered = _plain(node, layout, values)
+        return ordered if layout == "shuffled4x16int8" else how.weights(ordered, 0)
+
+    if how.hybrid is not None:
+        return _hybrid_products(node, how, plain)
+
+    def prepare(values: Array) -> ConvFilter:
+        return conv_filter(plain(values).reshape(outputs, 1, 1, inputs), how.largest, sums=how.sums)
+
+    filter_of = prepared(node, 1, prepare)
+
+    def products(operands: Sequence[Array | None]) -> Product:
+        weights = filter_of(operands)
+
+        def multiply(rows: Array, bias: Array | None) -> Array:
+            # as a 1x1 convolution over one image row, which bounds memory
+            image, finish = rows.reshape(1, 1, *rows.shape), how.finish(bias)
+            found = conv2d(image, weights, Window((1, 1)), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
+            return found.reshape(len(rows), outputs)
+
+        return multiply
+
+    return products
+
+
+def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
+    """Real rows that are quantised on the fly, each with its own scale."""
+    assert how.hybrid is not None
+    scales, asymmetric = how.hybrid.scales, bool(node.options.get("asymmetric_quantize_inputs", False))
+    matrix_of = prepared(node, 1, lambda values: HybridMatrix(plain(values), scales))
+
+    def products(operands: Sequence[Array | None]) -> Product:
+        matrix = matrix_of(operands)
+
+        def multiply(rows: Array, bias: Array | None) -> Array:
+            parts = [
+                matrix.product(quantize_rows(rows[start : start + _HYBRID_ROWS], asymmetric=asymmetric))
+                for start in range(0, max(len(rows), 1), _HYBRID_ROWS)
+            ]
+            sums = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            if bias is not None:
+                sums += bias.reshape(-1)
+            return sums if how.rescale is None else how.rescale(sums)
+
+        return multiply
+
+    return products
+
+
+def _block_products(node: Node, weights: TensorInfo) -> Products:
+    """Weights in a GGML block format: rows of activations are rounded to 8 bits by blocks, products are real numbers."""
+    if (node.operand(0).dtype, node.results[0].dtype) != ("float32", "float32"):
+        raise unsupported(node, f"weights of {weights.dtype} go with float32 only")
+    clamp = real_clamp(node)
+    matrix_of = prepared(node, 1, lambda raw: np.ascontiguousarray(decode_blocks(raw, weights.dtype).T))
+
+    def products(operands: Sequence[Array | None]) -> Product:
+        matrix = matrix_of(operands)
+
+        def multiply(rows: Array, bias: Array | None) -> Array:
+            sums = quantize_blocks(rows) @ matrix
+            if bias is not None:
+                sums += bias.reshape(-1)
+            return sums if clamp is None else clamp(sums)
+
+        return multiply
+
+    return products
+
+
+def _plain(node: Node, layout: str, weights: Array) -> Array:
     """Weights in row-major order, whatever ``weights_format`` says they are in.
 
-    The shuffled float format holds blocks of 16 rows, column by column.
+    The shuffled float format holds blocks of 16 rows, column by column. The shuffled 8-bit format holds blocks of 4
+    rows by 16 columns, their sign bits flipped: the result is signed, without the zero point of 128.
     """
-    layout = node.options.get("weights_format", "default")
+    outputs, inputs = weights.shape
     if layout == "default":
         return weights
-    outputs, inputs = weights.shape
     if layout == "shuffled16x1float32" and weights.dtype == np.float32:
-        if outputs % _SHUFFLED_ROWS:
-            raise node.error(f"{outputs} rows of weights in the format {layout} must be a multiple of {_SHUFFLED_ROWS}")
-        blocks = weights.reshape(outputs // _SHUFFLED_ROWS, inputs, _SHUFFLED_ROWS)
+        if outputs % _SHUFFLED_FLOAT_ROWS:
+            raise node.error(f"{outputs} rows of weights in the format {layout} must be a multiple of 16")
+        blocks = weights.reshape(outputs // _SHUFFLED_FLOAT_ROWS, inputs, _SHUFFLED_FLOAT_ROWS)
         return blocks.transpose(0, 2, 1).reshape(outputs, inputs)
-    raise unsupported(node, f"weights in the format {layout!r} are not supported; default and shuffled16x1float32 are")
+    if layout == "shuffled4x16int8" and weights.dtype == np.uint8 and node.results[0].dtype == "int16":
+        if outputs % _SHUFFLED_ROWS or inputs % _SHUFFLED_COLUMNS:
+            raise node.error(f"weights {list(weights.shape)} in the format {layout} must be multiples of 4 and 16")
+        shape = outputs // _SHUFFLED_ROWS, inputs // _SHUFFLED_COLUMNS, _SHUFFLED_ROWS, _SHUFFLED_COLUMNS
+        return weights.view(np.int8).reshape(shape).transpose(0, 2, 1, 3).reshape(outputs, inputs)
+    raise unsupported(node, f"weights of {weights.dtype} in the format {layout!r} are not supported")

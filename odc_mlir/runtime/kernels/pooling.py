@@ -6,16 +6,18 @@ from collections.abc import Callable, Sequence
 
 from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.numerics.pooling import average_pool, l2_pool, max_pool
+from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.infer.geometry import axis_window, window_options
 from odc_mlir.ops.infer.pooling import pool_window
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import activation_codes, fetch, fused_activation, unsupported
+from odc_mlir.runtime.kernels.common import CODES, activation_codes, fetch, fused_activation, unsupported
 from odc_mlir.runtime.kernels.convolution import image
 
 Compute = Callable[..., Array]
 
 
 def _pool(node: Node, compute: Compute) -> Execute:
+    require_dtype(node, node.operand(0), "float32", *CODES)
     options, kernel, x_of = window_options(node, dilated=False), pool_window(node), fetch(node, 0)
     low: float | None
     high: float | None

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from odc_mlir.numerics.resize import resize_bilinear as bilinear
 from odc_mlir.numerics.resize import resize_nearest as nearest
-from odc_mlir.ops.infer.common import check_elements
+from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.infer.resize import resize_modes
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import fetch, input_error, ints
+from odc_mlir.runtime.kernels.common import CODES, fetch, input_error, ints
 from odc_mlir.runtime.kernels.convolution import image
 
 
@@ -30,6 +30,7 @@ def _resize(node: Node, compute: Callable[[Array, tuple[int, int], bool, bool], 
 
 def resize_bilinear(node: Node) -> Execute:
     """``[N, H, W, C]`` and (height, width) to ``[N, height, width, C]``, interpolated."""
+    require_dtype(node, node.operand(0), "float32", *CODES)
     return _resize(node, bilinear)
 
 

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from odc_mlir.numerics.convolution import Finish, real_multipliers
-from odc_mlir.numerics.fixed import Requantizer, quantize_multipliers, requantize64
+from odc_mlir.numerics.fixed import Requantizer, quantize_multipliers, requantize64, requantize_real
+from odc_mlir.numerics.hybrid import quantize_rows
+from odc_mlir.numerics.quantize import dequantize_codes
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import activation_codes, check_scales, real_clamp, scale_of, unsupported
+
+# Weights that go with codes of each type; TensorFlow Lite's, and ONE's 16-bit ones.
+_WEIGHTS_OF_CODES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": ("int8", "int16", "int4")}
+_WEIGHTS_OF_REALS = ("float32", "int8", "uint8", "int16", "int4", "uint4")
+# Weights for which TensorFlow Lite quantises real activations on the fly. Others stand for their real values: so do
+# unsigned ones, which ONE's compiler writes and its interpreter widens.
+_HYBRID = {"CONV_2D": ("int8", "int4"), "DEPTHWISE_CONV_2D": ("int8",), "FULLY_CONNECTED": ("int8", "int4")}
+_BIAS_OF = {"float32": ("float32",), "int16": ("int64", "int32")}
+_LARGEST_ASYMMETRIC, _LARGEST_SYMMETRIC = 255, 127
+
+
+@dataclass(frozen=True, slots=True)
+class Hybrid:
+    """Real activations quantised on the fly: the weights' scales, one or one per result channel."""
+
+    scales: Array
+
+    @property
+    def per_channel(self) -> bool:
+        return bool((self.scales != self.scales[0]).any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,37 +48,98 @@ class Accumulation:
     sums: str
     out_dtype: np.dtype
     rescale: Finish | None  # sums with bias -> codes, or the float activation; None: the sums are the result
+    weights: Callable[[Array, int], Array]  # stored values and channel axis -> reals, or codes without zero point
+    hybrid: Hybrid | None = None
 
-    def finish(self, bias: Array | None) -> Finish | None:
-        """Turns ``[pixels, channels]`` sums into results, in place where it can."""
+    def finish(self, bias: Array | None, scale: float | None = None) -> Finish | None:
+        """Turns ``[pixels, channels]`` sums into results, in place where it can.
+
+        ``scale``: that of activations quantised on the fly.
+        """
         rescale = self.rescale
-        if bias is None:
+        factor = None if scale is None or self.hybrid is None else np.float32(scale) * self.hybrid.scales
+        if bias is None and factor is None:
             return rescale
-        row = bias.reshape(-1).astype(self.sums, copy=False)
+        row = None if bias is None else bias.reshape(-1).astype(self.sums, copy=False)
 
-        def add_bias(sums: Array) -> Array:
-            np.add(sums, row, out=sums)
+        def finish(sums: Array) -> Array:
+            if factor is not None:
+                np.multiply(sums, factor, out=sums)
+            if row is not None:
+                np.add(sums, row, out=sums)
             return sums if rescale is None else rescale(sums)
 
-        return add_bias
+        return finish
+
+    def by_image(
+        self, x: Array, bias: Array | None, compute: Callable[[Array, Finish | None], Array], *, asymmetric: bool
+    ) -> Array:
+        """``compute(images, finish)`` for ``x [N, ...]``: all at once, or one by one where each has its own scale."""
+        if self.hybrid is None:
+            return compute(x, self.finish(bias))
+        rows = quantize_rows(x.reshape(len(x), -1), asymmetric=asymmetric)
+        codes = rows.centred.astype(np.float32).reshape(x.shape)
+        parts = [compute(codes[n : n + 1], self.finish(bias, rows.scales[n])) for n in range(len(x))]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def accumulation(
     node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None, channels: int
 ) -> Accumulation:
     """The accumulation of a sum of products ``x * weights`` over ``channels`` results."""
+    check_types(node, x, weights, bias)
     out = node.results[0]
     if x.dtype == "float32":
-        if weights.dtype != "float32":
-            raise unsupported(node, f"float32 activations with {weights.dtype} weights are not supported")
-        return Accumulation(node, None, 0, "float32", np.dtype(np.float32), real_clamp(node))
-    if out.dtype != x.dtype:
-        raise unsupported(node, f"an input of {x.dtype} with a result of {out.dtype} is not supported")
+        return _real_accumulation(node, weights, channels)
     scale, in_zero = scale_of(node, x)
     low, high = x.info.range
     largest = max(abs(low - in_zero), abs(high - in_zero))
     sums = "int64" if _wide(node, x, weights, bias) else "int32"
-    return Accumulation(node, largest, in_zero, sums, out.info.numpy, _rescale(node, x, scale, weights, channels, sums))
+    rescale = _rescale(node, x, scale, weights, channels, sums)
+    return Accumulation(
+        node, largest, in_zero, sums, out.info.numpy, rescale, lambda values, axis: centred(node, weights, values, axis)
+    )
+
+
+def check_types(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> None:
+    """Raises UnsupportedError for element types that cannot be multiplied or added."""
+    allowed = _WEIGHTS_OF_REALS if x.dtype == "float32" else _WEIGHTS_OF_CODES.get(x.dtype)
+    if allowed is None:
+        raise unsupported(node, f"an input of {x.dtype} is not supported")
+    if weights.dtype not in allowed:
+        raise unsupported(
+            node,
+            f"weights of {weights.dtype} do not go with an input of {x.dtype}; supported are {', '.join(allowed)}",
+        )
+    wanted = _BIAS_OF.get(x.dtype, ("int32",))
+    if bias is not None and bias.dtype not in wanted:
+        raise unsupported(
+            node, f"a bias of {bias.dtype} does not go with an input of {x.dtype}; supported are {', '.join(wanted)}"
+        )
+    out = node.results[0]
+    wider = node.spec.name == "FULLY_CONNECTED" and (x.dtype, out.dtype) == ("uint8", "int16")
+    if out.dtype != x.dtype and not wider:
+        raise unsupported(node, f"an input of {x.dtype} with a result of {out.dtype} is not supported")
+
+
+def _real_accumulation(node: Node, weights: TensorInfo, channels: int) -> Accumulation:
+    """Real activations with real weights, or with codes that stand for some."""
+    clamp, real = real_clamp(node), np.dtype(np.float32)
+    if weights.dtype == "float32":
+        return Accumulation(node, None, 0, "float32", real, clamp, lambda values, _: values)
+    scales = weight_scales(node, weights, channels)
+    if weights.dtype in _HYBRID.get(node.spec.name, ()):
+        # signed codes are symmetric, whatever zero point is written beside them
+        hybrid = Hybrid(np.asarray(scales, np.float32))
+        return Accumulation(
+            node, _LARGEST_ASYMMETRIC, 0, "float32", real, clamp, lambda values, _: values, hybrid=hybrid
+        )
+
+    def reals(values: Array, axis: int) -> Array:
+        codes = centred(node, weights, values, axis)
+        return dequantize_codes(codes, scales[0] if len(scales) == 1 else np.asarray(scales, np.float32), 0, axis)
+
+    return Accumulation(node, None, 0, "float32", real, clamp, reals)
 
 
 def _wide(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> bool:
@@ -75,9 +158,12 @@ def _rescale(node: Node, x: TensorInfo, scale: float, weights: TensorInfo, chann
     out_scale, out_zero = scale_of(node, out)
     low, high = activation_codes(node, out)
     scales = weight_scales(node, weights, channels)
-    single = len(scales) == 1 if node.spec.name == "FULLY_CONNECTED" else x.dtype == "uint8"
+    dtype, connected = out.info.numpy, node.spec.name == "FULLY_CONNECTED"
+    if node.context.numerics == "litert" and connected and weights.dtype != "int16":
+        factors = real_multipliers(scale, scales, out_scale, single_product=False)
+        return lambda values: requantize_real(values, factors, out_zero, low, high, dtype)
+    single = len(scales) == 1 if connected else x.dtype == "uint8"
     q, e = quantize_multipliers(real_multipliers(scale, scales, out_scale, single_product=single))
-    dtype = out.info.numpy
     if sums == "int32":
         return Requantizer(q, e, out_zero, low, high, dtype)
     return lambda values: requantize64(values, q, e, out_zero, low, high, dtype)
@@ -102,7 +188,7 @@ def centred(node: Node, weights: TensorInfo, values: Array, channel_axis: int) -
     quant = weights.quant
     if values.dtype.kind == "f" or quant is None:
         return values
-    per_tensor_layer = node.spec.name == "FULLY_CONNECTED" and quant.per_tensor
+    per_tensor_layer = node.spec.name == "FULLY_CONNECTED" and quant.per_tensor and node.operand(0).info.is_integer
     if values.dtype.kind == "i" and not per_tensor_layer:
         return values
     low, high = weights.info.range

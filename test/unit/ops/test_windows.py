@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.nodes import const, infer, node, quant, tensor
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.ops.infer.geometry import axis_window, transposed_pad
 from odc_mlir.ops.spec import Shape
 
@@ -105,22 +105,30 @@ def test_conv_2d_refuses_filters(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("x", "weights", "bias", "message"),
     [
-        ("float32", "float32", ("float32", 3), "the bias has the shape .3.; it must have 4 elements"),
-        ("float32", "float32", ("int32", 4), "a bias of int32 does not go with an input of float32"),
-        ("int8", "uint8", None, "weights of uint8 do not go with an input of int8; allowed are int8, int4"),
-        ("int8", "int8", ("float32", 4), "a bias of float32 does not go"),
+        ("float32", "float32", "int32", "a bias of int32 does not go with an input of float32"),
+        ("int8", "uint8", None, "weights of uint8 do not go with an input of int8; supported are int8, int4"),
+        ("int8", "int8", "float32", "a bias of float32 does not go"),
         ("uint8", "float32", None, "weights of float32 do not go with an input of uint8"),
+        ("float64", "float64", None, "an input of float64 is not supported"),
     ],
 )
-@pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D"])
-def test_types_that_do_not_go_together(
-    name: str, x: str, weights: str, bias: tuple[str, int] | None, message: str
-) -> None:
-    shape = (4, 1, 1, 4) if name == "CONV_2D" else (1, 1, 1, 4)
-    operands = [tensor(x, (1, 4, 4, 4)), const(np.zeros(shape), weights)]
-    operands += [const(np.zeros(bias[1]), bias[0])] if bias else []
-    made = node(name, operands, tensor(x, None), **STEP)
-    with pytest.raises(ModelError, match=message):
+@pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+def test_types_that_do_not_go_together(name: str, x: str, weights: str, bias: str | None, message: str) -> None:
+    """They can be read and written, not run."""
+    shape = {"CONV_2D": (4, 1, 1, 4), "DEPTHWISE_CONV_2D": (1, 1, 1, 4)}.get(name, (4, 4))
+    params = None if x.startswith("float") else quant(1.0)
+    operands = [tensor(x, (1, 4, 4, 4), params), const(np.zeros(shape), weights, params)]
+    operands += [const(np.zeros(4), bias)] if bias else []
+    made = node(name, operands, tensor(x, None, params), **(STEP if len(shape) == 4 else {}))
+    made.spec.verify_function(made)  # type: ignore[misc]
+    with pytest.raises(UnsupportedError, match=message):
+        made.spec.kernel_function(made)
+
+
+def test_bias_of_another_size() -> None:
+    operands = [tensor("float32", (1, 4, 4, 2)), FILTER, const(np.zeros(3), "float32")]
+    made = node("CONV_2D", operands, tensor("float32", None), **STEP)
+    with pytest.raises(ModelError, match=r"the bias has the shape \[3\]; it must have 4 elements"):
         made.spec.verify_function(made)  # type: ignore[misc]
 
 
