@@ -8,9 +8,10 @@ waiting copies never stop the instruction fetch.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from odc_mlir.errors import AllocationError
 from odc_mlir.targets import Target
@@ -23,7 +24,7 @@ SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
 SPILL = 4  # what is smaller than 1/SPILL of a chunk joins it even so: a chunk of its own would waste part of a burst
-FEW_COPIES, MANY_COPIES = 0.25, 0.875  # of the copy queue's depth: when a batch starts and ends
+FEW_COPIES, MANY_COPIES = 0.25, 0.625  # of the copy queue's depth: when a batch starts and ends
 
 
 @dataclass(eq=False, slots=True)
@@ -34,6 +35,7 @@ class Chunk:
     size: int = 0
     first_use: int = 0
     last_use: int = 0
+    settled: int = 0  # end of the layers that use it: reusing its SRAM earlier would make later layers wait for it
     required: bool = False  # read by a load, which cannot reach off-chip memory
     earliest: int = 0  # program position from which on its SRAM is free
     source: Buffer | None = None
@@ -53,7 +55,10 @@ def stage_constants(commands: Sequence[Command], target: Target, sram_bytes: int
         raise arena_too_small(intervals, used, sram_bytes)
     chunks = _chunks(commands)
     _place(chunks, intervals, sram_bytes)
-    return _insert_copies(commands, [chunk for chunk in chunks if chunk.target is not None], target)
+    copied = [chunk for chunk in chunks if chunk.target is not None]
+    result, live = _insert_copies(commands, copied, target)
+    _place_again([*intervals, *live])
+    return result
 
 
 def arena_too_small(intervals: Sequence[Interval], used: int, limit: int) -> AllocationError:
@@ -70,6 +75,7 @@ def arena_too_small(intervals: Sequence[Interval], used: int, limit: int) -> All
 def _chunks(commands: Sequence[Command]) -> list[Chunk]:
     """Constants merged in order of first use."""
     uses: dict[Buffer, list[int]] = {}
+    layer_end = {item.layer: index for index, item in enumerate(commands)}
     required: set[Buffer] = set()
     for index, item in enumerate(commands):
         for buffer, _ in item.places.values():
@@ -90,6 +96,7 @@ def _chunks(commands: Sequence[Command]) -> list[Chunk]:
         chunk.items.append(buffer)
         chunk.size += buffer.size
         chunk.last_use = max(chunk.last_use, indices[-1])
+        chunk.settled = max(chunk.settled, layer_end[commands[indices[-1]].layer])
         chunk.required |= buffer in required
         total += buffer.size
         left -= buffer.size
@@ -103,8 +110,11 @@ def _place(chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int
     start = 0
     for chunk in chunks:
         size = -(-chunk.size // ALIGNMENT) * ALIGNMENT
-        found = _earliest_gap(taken, start, chunk.first_use, chunk.last_use, size, sram_bytes)
-        if found is None:
+        for last in (chunk.settled, chunk.last_use):
+            found = _earliest_gap(taken, start, chunk.first_use, last, size, sram_bytes)
+            if found is not None:
+                break
+        else:
             if chunk.required:
                 raise AllocationError(
                     f"constant {chunk.items[0].name!r} of {chunk.size} bytes finds no room in {sram_bytes} bytes",
@@ -114,8 +124,7 @@ def _place(chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int
         start, address = found
         chunk.earliest = start
         chunk.target = Buffer("staged", Space.ARENA, chunk.size, address)
-        taken.append((address, address + size, start, chunk.last_use))
-        taken.sort()
+        insort(taken, (address, address + size, start, last))
 
 
 def _earliest_gap(
@@ -145,32 +154,39 @@ class _CopyQueue:
         self.chunks, self.target, self.timeline = chunks, target, timeline
         self.arrival: dict[Chunk, float] = {}
         self._few, self._many = (int(target.fetch.queue_depth * part) for part in (FEW_COPIES, MANY_COPIES))
-        self._starts: list[float] = []
+        self.starts: list[float] = []
+        self.positions: list[int] = []
         self._port_free = 0.0
         self._filling = False
 
     def take(self, index: int) -> Iterator[Chunk]:
         """The chunks whose copies stand before command ``index``."""
-        while len(self._starts) < len(self.chunks):
-            chunk = self.chunks[len(self._starts)]
-            waiting = len(self._starts) - bisect_right(self._starts, self.timeline.fetched)
+        while len(self.starts) < len(self.chunks):
+            chunk = self.chunks[len(self.starts)]
+            waiting = len(self.starts) - bisect_right(self.starts, self.timeline.fetched)
             self._filling = waiting < (self._many if self._filling else self._few)
             if chunk.earliest > index or (not self._filling and chunk.first_use > index):
                 return
             self._issue(chunk)
+            self.positions.append(index)
             yield chunk
 
     def _issue(self, chunk: Chunk) -> None:
         port = self.target.offchip
         freed = self.timeline.finish[chunk.earliest - 1] if chunk.earliest else 0.0
         start = max(self.timeline.fetched, self._port_free, freed)
-        self._starts.append(start)
+        self.starts.append(start)
         self._port_free = start + chunk.size / port.bytes_per_cycle
         self.arrival[chunk] = self._port_free + port.read_latency_cycles
 
 
-def _insert_copies(commands: Sequence[Command], chunks: Sequence[Chunk], target: Target) -> list[Command]:
-    """The program with a copy per chunk, and commands reading the copies."""
+def _insert_copies(
+    commands: Sequence[Command], chunks: Sequence[Chunk], target: Target
+) -> tuple[list[Command], list[Interval]]:
+    """The program with a copy per chunk and commands reading the copies, and when the copies' SRAM is in use.
+
+    That is from the first command that may still run when the copy starts, in positions of ``commands``.
+    """
     homes: dict[Buffer, tuple[Chunk, int]] = {}
     for chunk in chunks:
         offset = 0
@@ -185,7 +201,24 @@ def _insert_copies(commands: Sequence[Command], chunks: Sequence[Chunk], target:
         needed = [queue.arrival[homes[buffer][0]] for buffer, _ in item.places.values() if buffer in homes]
         timeline.visit(item, before, max(needed, default=0.0))
         result.append(_redirected(item, homes))
-    return result
+    done = list(accumulate(timeline.finish, max))
+    live = [
+        Interval(chunk.target, min(bisect_right(done, start), position), chunk.settled)
+        for chunk, start, position in zip(chunks, queue.starts, queue.positions, strict=True)
+        if chunk.target is not None
+    ]
+    return result, live
+
+
+def _place_again(intervals: Sequence[Interval]) -> None:
+    """Pack everything tighter, now that the time of every copy is known; keep the old addresses where that fails."""
+    planned = [interval.buffer.address for interval in intervals]
+    used = max((interval.buffer.address or 0) + interval.size for interval in intervals)
+    for interval in intervals:
+        interval.buffer.address = None
+    if allocate(intervals) > used:
+        for interval, address in zip(intervals, planned, strict=True):
+            interval.buffer.address = address
 
 
 def _copy(chunk: Chunk, layer: int) -> Command:
