@@ -85,6 +85,12 @@ SPECS = (
         options="ConcatenationOptions",
         version=4,
     ),
-    _mover("PAD", (_X, _ints("paddings")), "add zeros around the operand", options="PadOptions", version=4),
+    _mover(
+        "PAD",
+        (_X, Operand("paddings", dtypes=(*_INTS, "int8", "int16"))),
+        "add zeros around the operand",
+        options="PadOptions",
+        version=5,
+    ),
     _mover("TRANSPOSE", (_X, _ints("permutation")), "permute axes", options="TransposeOptions", version=6),
 )

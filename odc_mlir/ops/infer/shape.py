@@ -162,19 +162,21 @@ def pack(node: Node) -> list[ResultType]:
 
 
 def concatenation(node: Node) -> list[ResultType]:
-    """Operands joined along ``axis``; their other sizes agree."""
+    """Operands joined along ``axis``; their other sizes agree. Scalars make a vector."""
     dtype = node.operand(0).dtype
     shapes = [shape_of(node, i) for i in range(len(node.operands))]
     known = [s for s in shapes if s is not None]
     if not known:
         return result(node, dtype, None)
     rank = len(known[0])
-    axis = normal_axis(node, int(option(node, "axis")), rank)
+    axis = normal_axis(node, int(option(node, "axis")), max(rank, 1))
     sizes: list[int | None] = list(known[0])
     for other in known[1:]:
         if len(other) != rank:
             raise node.error(f"operands {shape_text(known[0])} and {shape_text(other)} must have one rank")
         sizes = [d if i == axis else same_dim(node, d, other[i], f"size of axis {i}") for i, d in enumerate(sizes)]
+    if rank == 0:
+        return result(node, dtype, (len(shapes),))
     joined = [s[axis] if s is not None else None for s in shapes]
     sizes[axis] = None if None in joined else sum(d for d in joined if d is not None)
     return result(node, dtype, tuple(sizes))

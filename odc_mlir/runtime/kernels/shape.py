@@ -113,7 +113,7 @@ def pack(node: Node) -> Execute:
 
 
 def concatenation(node: Node) -> Execute:
-    """Operands joined along an axis; uint8 operands of other scales are rescaled first."""
+    """Operands joined along an axis, scalars to a vector; uint8 operands of other scales are rescaled first."""
     values_of, axis = _values(node), int(option(node, "axis"))
     clamp = real_clamp(node) if node.results[0].dtype == "float32" else None
     if clamp is None and fused_activation(node) != "none":
@@ -122,6 +122,7 @@ def concatenation(node: Node) -> Execute:
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         values = [v if r is None else r(v) for r, v in zip(rescale, values_of(operands), strict=True)]
+        values = [v if v.ndim else v.reshape(1) for v in values]
         place = normal_axis(node, axis, values[0].ndim)
         rest = {(v.ndim, v.shape[:place], v.shape[place + 1 :]) for v in values}
         if len(rest) != 1:

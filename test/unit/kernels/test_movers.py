@@ -123,6 +123,11 @@ def test_concatenation_rescales_uint8() -> None:
     assert run(made, a, b).tolist() == [50, 173, 50, 0]  # (255 - 10) * 0.5 + 50 is 172.5
 
 
+def test_concatenation_of_scalars() -> None:
+    made = node("CONCATENATION", [tensor("int8", ())] * 3, tensor("int8", None), axis=0)
+    assert run(made, *(np.array(v, np.int8) for v in (3, 1, 2))).tolist() == [3, 1, 2]
+
+
 def test_concatenation_keeps_codes_of_one_scale() -> None:
     params = quant(0.1, 3)
     made = node("CONCATENATION", [tensor("int8", (2,), params)] * 2, tensor("int8", None, params), axis=0)

@@ -10,6 +10,7 @@ import pytest
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Operator
+from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
 
 
@@ -41,6 +42,27 @@ def test_constant_without_shape_is_a_scalar() -> None:
     w = builder.tensor("w", None, data=np.ones(1, np.float32))
     builder.operator("ADD", [x, w], [y])
     assert build_graph(builder.finish([x], [y])).tensors[w].shape == ()
+
+
+def test_a_constant_has_no_open_dimensions() -> None:
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 2)), builder.tensor("y", (1, 2))
+    w = builder.tensor("w", (1, 2), signature=(-1, 2), data=np.ones(2, np.float32))
+    builder.operator("ADD", [x, w], [y])
+    assert build_graph(builder.finish([x], [y])).tensors[w].shape == (1, 2)
+
+
+def test_declared_shapes_of_computed_tensors_do_not_count() -> None:
+    """A rank that follows from values only is often stored like a scalar's."""
+    builder = ModelBuilder()
+    x, wanted = builder.tensor("x", (4,)), builder.tensor("wanted", (2,), "int32")
+    order = builder.tensor("order", (2,), "int32", data=np.array([1, 0], np.int32))
+    middle, y = builder.tensor("middle", ()), builder.tensor("y", ())
+    builder.operator("RESHAPE", [x, wanted], [middle])
+    builder.operator("TRANSPOSE", [middle, order], [y])
+    executor = HostExecutor(build_graph(builder.finish([x, wanted], [y])))
+    (found,) = executor.run([np.arange(4, dtype=np.float32), np.array([1, 4], np.int32)])
+    assert found.shape == (4, 1)
 
 
 def test_operand_without_a_value() -> None:
