@@ -28,6 +28,7 @@ FAMILIES = (
     "lookup",
     "matrix",
     "attention",
+    "recurrent",
     "control",
     "custom",
 )

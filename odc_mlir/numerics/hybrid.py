@@ -1,0 +1,77 @@
+"""Real activations times 8-bit weights: rows are quantised on the fly, products are exact sums of codes, scaled back.
+
+The formulas are those of TensorFlow Lite's hybrid kernels. Each row of activations gets its own scale, and in the
+asymmetric form its own zero point, from its own range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import round_half_away
+from odc_mlir.numerics.matmul import Matrix, integer_matrix
+
+_LOW, _HIGH = -128, 127
+_LARGEST = 1 << 8  # of a code without its zero point
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedRows:
+    """Rows ``[N, K]`` as codes without their zero points (8 bits and a sign), and their float32 scales ``[N]``."""
+
+    centred: NDArray[np.int32]
+    scales: NDArray[np.float32]
+
+
+def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows:
+    """Quantise float32 ``x [N, K]`` to 8 bits, each row by its own range; a row of zeros has the scale 1."""
+    x = np.asarray(x, np.float32)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        codes, zeros, scales = _asymmetric(x) if asymmetric else _symmetric(x)
+    centred = np.nan_to_num(codes).astype(np.int32) - zeros[:, None]
+    return QuantizedRows(centred, scales)
+
+
+def _symmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.float32]]:
+    """Codes from -127 to 127 by the largest magnitude."""
+    largest = np.abs(x).max(axis=1, initial=0)
+    scales = np.where(largest == 0, np.float32(1), largest / np.float32(_HIGH))
+    inverse = np.where(largest == 0, np.float32(0), np.float32(_HIGH) / largest)
+    codes = np.clip(round_half_away(x * inverse[:, None]), -_HIGH, _HIGH)
+    return codes, np.zeros(len(x), np.int32), scales.astype(np.float32)
+
+
+def _asymmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.float32]]:
+    """Codes from -128 to 127 by the range, extended to contain zero.
+
+    The zero point is formed from the end of the range that gives the smaller rounding error.
+    """
+    least = x.min(axis=1, initial=0).astype(np.float64)
+    most = x.max(axis=1, initial=0).astype(np.float64)
+    flat = least == most
+    step = np.where(flat, 1.0, (most - least) / (_HIGH - _LOW))
+    from_least, from_most = _LOW - least / step, _HIGH - most / step
+    nearer = -_LOW + np.abs(least / step) < _HIGH + np.abs(most / step)
+    zeros = np.clip(round_half_away(np.where(nearer, from_least, from_most)), _LOW, _HIGH)
+    zeros = np.where(flat, 0, np.nan_to_num(zeros)).astype(np.int32)
+    scales = step.astype(np.float32)
+    scaled = x * (np.float32(1) / scales)[:, None] + zeros.astype(np.float32)[:, None]
+    codes = np.clip(round_half_away(scaled), _LOW, _HIGH)
+    return np.where(flat[:, None], 0, codes), zeros, scales
+
+
+class HybridMatrix:
+    """int8 weights ``[O, K]`` with float32 ``scales``, one in all or one per row, ready to multiply quantised rows."""
+
+    def __init__(self, weights: NDArray[np.int8], scales: NDArray[Any]) -> None:
+        self._matrix: Matrix = integer_matrix(weights.T, _LARGEST)
+        self._scales = np.asarray(scales, np.float32)
+
+    def product(self, rows: QuantizedRows) -> NDArray[np.float32]:
+        """``rows [N, K] @ weights.T`` as float32 ``[N, O]``."""
+        sums = self._matrix.product(rows.centred).astype(np.float32)
+        return np.asarray(sums * (rows.scales[:, None] * self._scales), np.float32)

@@ -1,0 +1,225 @@
+"""The integer LSTM cell of TensorFlow Lite: 8-bit inputs and outputs, 16-bit gates and cell state.
+
+Gates are computed in Q3 (3 integer bits), their logistic functions and tangents in Q0. Parameters are plain integers;
+the functions at the end derive them from scales with the float32 roundings that the reference makes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics import gates
+from odc_mlir.numerics.fixed import multiply, quantize_multiplier, rdbpot, requantize, wrap32
+from odc_mlir.numerics.gates import saturate16
+from odc_mlir.numerics.matmul import Matrix, integer_matrix
+from odc_mlir.numerics.transcendental import inverse_sqrt
+
+Codes = NDArray[Any]
+
+INPUT, FORGET, CELL, OUTPUT = range(4)
+CELL_EXPONENTS = range(-15, -8)  # of the cell state's scale, a power of two: the tangent takes 0 to 6 integer bits
+
+_LARGEST_CODE = 128
+_NORM_FRACTION = 10  # extra fraction bits of normalised values
+_LARGEST_GUARD = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The real factor ``multiplier * 2^(exponent - 31)``."""
+
+    multiplier: int
+    exponent: int
+
+
+@dataclass(frozen=True, slots=True)
+class GateNorm:
+    """Layer normalisation of a gate: weights and bias ``[C]``, and the variance to use where it vanishes."""
+
+    weights: Codes  # int16
+    bias: Codes  # int32
+    factor: Factor
+    least_variance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One gate: weights ``[C, I]`` and ``[C, O]`` (int8), biases ``[C]`` that contain zero points (int32).
+
+    ``peephole`` are the cell's weights ``[C]`` (int16), None where the gate does not see the cell.
+    """
+
+    inputs: Codes
+    input_bias: Codes
+    input_factor: Factor
+    recurrent: Codes
+    recurrent_bias: Codes
+    recurrent_factor: Factor
+    peephole: Codes | None = None
+    peephole_factor: Factor = Factor(0, 0)
+    norm: GateNorm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Weights ``[O, C]`` (int8), bias ``[O]`` that contains the hidden zero point; ``clip`` 0 for none, in codes."""
+
+    weights: Codes
+    bias: Codes
+    factor: Factor
+    clip: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Everything beside the gates: ``exponent`` is of the cell state's scale, ``clip`` 0 for none, in codes."""
+
+    exponent: int
+    clip: int
+    hidden_factor: Factor
+    hidden_zero: int  # of the results where there is no projection, else of what is projected, negated
+    output_zero: int
+    projection: Projection | None = None
+
+
+class IntegerLstm:
+    """A prepared cell; the input gate is None where it is coupled to the forget gate."""
+
+    def __init__(self, gate_list: Sequence[Gate | None], cell: Cell) -> None:
+        self.present = [index for index, gate in enumerate(gate_list) if gate is not None]
+        self.gates: list[Gate] = [gate for gate in gate_list if gate is not None]
+        self.cell = cell
+        self._inputs = _Stack([(g.inputs, g.input_bias, g.input_factor) for g in self.gates])
+        self._recurrent = _Stack([(g.recurrent, g.recurrent_bias, g.recurrent_factor) for g in self.gates])
+        projection = cell.projection
+        self._projection = None
+        if projection is not None:
+            self._projection = _Stack([(projection.weights, projection.bias, projection.factor)])
+
+    def inputs(self, x: Codes) -> Codes:
+        """What inputs ``[N, I]`` add to all gates, ``[N, gates * C]``; of all steps at once."""
+        return saturate16(self._inputs.product(x).astype(np.int64))
+
+    def step(self, inputs: Codes, hidden: Codes, cell: Codes) -> tuple[Codes, Codes]:
+        """New output ``[N, O]`` (int8) and cell state ``[N, C]`` (int16) from :meth:`inputs` and the old ones."""
+        sums = saturate16(inputs + self._recurrent.product(hidden).astype(np.int64))
+        columns = dict(zip(self.present, np.split(sums, len(self.gates), axis=1), strict=True))
+        forget = gates.logistic(self._finished(FORGET, columns, cell)).astype(np.int64)
+        modulation = gates.tanh(self._finished(CELL, columns, cell), gates.GATE_BITS).astype(np.int64)
+        if INPUT in columns:
+            entry = gates.logistic(self._finished(INPUT, columns, cell)).astype(np.int64)
+        else:
+            entry = gates.HIGH - forget
+        kept = rdbpot(forget * cell, 15)
+        new = saturate16(kept + rdbpot(entry * modulation, 30 + self.cell.exponent))
+        if self.cell.clip:
+            new = np.clip(new, -self.cell.clip, self.cell.clip)
+        new = new.astype(np.int16)
+        output = gates.logistic(self._finished(OUTPUT, columns, new)).astype(np.int64)
+        return self._output(output * gates.tanh(new, 15 + self.cell.exponent)), new
+
+    def _finished(self, index: int, columns: dict[int, Codes], cell: Codes) -> NDArray[np.int16]:
+        """A gate's argument: with what it sees of the cell, normalised."""
+        gate, sums = self.gates[self.present.index(index)], columns[index]
+        if gate.peephole is not None:
+            seen = multiply(gate.peephole.astype(np.int64) * cell, *_pair(gate.peephole_factor))
+            sums = saturate16(sums + seen.astype(np.int64))
+        return sums.astype(np.int16) if gate.norm is None else layer_norm(sums, gate.norm)
+
+    def _output(self, products: Codes) -> Codes:
+        """Results ``[N, O]`` from products of output gate and tangent ``[N, C]`` (Q30)."""
+        cell = self.cell
+        hidden = requantize(products, *_pair(cell.hidden_factor), cell.hidden_zero, -128, 127, "int8")
+        if cell.projection is None or self._projection is None:
+            return hidden
+        codes = np.clip(self._projection.product(hidden).astype(np.int64) + cell.output_zero, -128, 127)
+        if cell.projection.clip:
+            codes = np.clip(codes, -cell.projection.clip, cell.projection.clip)
+        return codes.astype(np.int8)
+
+
+class _Stack:
+    """Products of several matrices with one operand, side by side, each with its own factor."""
+
+    def __init__(self, parts: Sequence[tuple[Codes, Codes, Factor]]) -> None:
+        rows = [len(weights) for weights, _, _ in parts]
+        self._matrix: Matrix = integer_matrix(np.concatenate([w for w, _, _ in parts]).T, _LARGEST_CODE)
+        self._bias = np.concatenate([bias for _, bias, _ in parts]).astype(np.int64)
+        self._q = np.repeat([factor.multiplier for _, _, factor in parts], rows)
+        self._e = np.repeat([factor.exponent for _, _, factor in parts], rows)
+
+    def product(self, x: Codes) -> NDArray[np.int32]:
+        """``multiply(x @ weights.T + bias)`` for int8 ``x [N, K]``."""
+        return multiply(wrap32(self._matrix.product(x) + self._bias), self._q, self._e)
+
+
+def layer_norm(x: Codes, norm: GateNorm) -> NDArray[np.int16]:
+    """Rows of int16 codes ``[N, C]`` to zero mean and unit variance, times weights plus bias, in Q3."""
+    x = x.astype(np.int64)
+    count = x.shape[1]
+    mean = _truncated(x.sum(axis=1, keepdims=True) << _NORM_FRACTION, count)
+    squares = (x * x).sum(axis=1, keepdims=True) * ((1 << 2 * _NORM_FRACTION) // count)
+    variance = wrap32(_truncated(squares - mean * mean, 1 << 2 * _NORM_FRACTION)).astype(np.int64)
+    q, e = inverse_sqrt(np.where(variance < 1, norm.least_variance, variance))
+    normal = multiply((x << _NORM_FRACTION) - mean, q, e).astype(np.int64)
+    weighted = wrap32(normal * norm.weights + norm.bias).astype(np.int64)
+    half = 1 << _NORM_FRACTION - 1
+    rounded = _truncated(np.where(weighted > 0, weighted + half, weighted - half), 1 << _NORM_FRACTION)
+    scaled = multiply(rounded, norm.factor.multiplier, norm.factor.exponent + 12)
+    return saturate16(scaled.astype(np.int64)).astype(np.int16)
+
+
+def _truncated(a: NDArray[np.int64], b: int) -> NDArray[np.int64]:
+    """Quotient rounded toward zero."""
+    return np.asarray(np.sign(a) * (np.abs(a) // b))
+
+
+def _pair(factor: Factor) -> tuple[int, int]:
+    return factor.multiplier, factor.exponent
+
+
+def bias_with_zero(weights: Codes, zero_point: int, bias: Codes | None = None) -> NDArray[np.int32]:
+    """Bias ``[rows]`` of ``weights`` for codes whose zero point is not taken off: ``bias - zero_point * row sums``."""
+    sums = weights.astype(np.int64).sum(axis=1) * -zero_point
+    return wrap32(sums if bias is None else sums + bias)
+
+
+def product_factor(a: float, b: float, result: float) -> Factor:
+    """``a * b / result``, each step rounded to float32."""
+    product = np.float32(np.float32(a) * np.float32(b))
+    return Factor(*quantize_multiplier(float(np.float32(product / np.float32(result)))))
+
+
+def peephole_factor(cell_exponent: int, weights: float, result: float) -> Factor:
+    """``2^cell_exponent * weights / result``, rounded to float32 in the end only."""
+    exact = math.ldexp(float(np.float32(weights)), cell_exponent) / float(np.float32(result))
+    return Factor(*quantize_multiplier(float(np.float32(exact))))
+
+
+def hidden_factor(scale: float) -> Factor:
+    """Factor of a product of two Q0 numbers for results with ``scale``."""
+    return Factor(*quantize_multiplier(float(np.float32(2.0**-30 / float(np.float32(scale))))))
+
+
+def clip_code(limit: float, scale: float, largest: int) -> int:
+    """A clipping bound as code, truncated; 0 for none."""
+    return int(min(float(np.float32(limit) / np.float32(scale)), largest)) if limit > 0 else 0
+
+
+def gate_norm(weights: Codes, bias: Codes, scale: float) -> GateNorm:
+    """Layer normalisation with ``weights`` of this scale."""
+    least = max(1, int(np.float32(_LARGEST_GUARD) * np.float32(scale)))
+    return GateNorm(weights, bias, Factor(*quantize_multiplier(float(np.float32(scale)))), least)
+
+
+def cell_exponent(scale: float) -> int | None:
+    """The exponent of a cell state's scale; None unless it is a power of two that the cell can hold."""
+    power = math.log2(scale)
+    nearest = round(power)
+    return nearest if abs(power - nearest) < 1e-3 and nearest in CELL_EXPONENTS else None

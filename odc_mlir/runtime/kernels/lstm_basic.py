@@ -1,0 +1,88 @@
+"""The basic LSTM kernel: one step with all gates in one matrix, in float32 or in uint8 with an int16 cell state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from odc_mlir.numerics.lstm_basic import STATE_BITS, ZERO, basic_cell, basic_step
+from odc_mlir.numerics.lut import logistic
+from odc_mlir.ops.infer.common import check_elements
+from odc_mlir.ops.infer.lstm import BASIC_OPERANDS
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import fetch, input_error, scale_of, unsupported
+from odc_mlir.runtime.kernels.sequences import Operands, keep, state_of, when_known
+
+Step = Callable[[Array, Array], tuple[Array, Array, Array]]  # input beside last output, cell state -> results 0, 1, 3
+
+_REAL = ("float32",) * 9
+_CODES = ("uint8", "uint8", "uint8", "int32", "int16", "uint8", "int16", "uint8", "int16")
+_LAST, _WEIGHTS, _BIAS, _STATE = range(1, BASIC_OPERANDS)
+_POWER_TOLERANCE = 1e-3
+
+
+def basic_lstm(node: Node) -> Execute:
+    """Input ``[N, I]``, last output and cell state ``[N, O]``, weights ``[4*O, I + O]``, bias ``[4*O]``.
+
+    Gates in the weights: input, modulation, forget, output. Results: output and cell state ``[N, O]``, input beside
+    last output, sums of gates. The last output and the cell state are replaced.
+    """
+    infos = (*node.operands[:BASIC_OPERANDS], *node.results)
+    dtypes = tuple("" if info is None else info.dtype for info in infos)
+    if dtypes not in (_REAL, _CODES):
+        raise unsupported(node, f"tensors of {', '.join(dtypes)} are not supported; {', '.join(_CODES)} or float32 are")
+    last, weights, bias, state = (node.spec.operand_name(index) for index in (_LAST, _WEIGHTS, _BIAS, _STATE))
+    prepare = _real_step if dtypes == _REAL else _integer_step
+    x_of = fetch(node, 0)
+    step_of = when_known(node, (weights, bias), lambda values: prepare(node, values[weights], values[bias]))
+    outputs = node.operand(_WEIGHTS).static_shape[0] // 4
+
+    def execute(operands: Operands) -> list[Array]:
+        x = x_of(operands)
+        check_elements(node, (x.shape[0], 4 * outputs), node.results[3].dtype)
+        (old, output), (cell, contents) = (
+            state_of(node, name, operands, x.shape[0], outputs) for name in (last, state)
+        )
+        together = np.concatenate([x, output], axis=1)
+        if together.shape[1] != node.operand(_WEIGHTS).static_shape[1]:
+            raise input_error(node, f"the input has the shape {list(x.shape)}; the weights do not fit")
+        result, new, sums = step_of(operands)(together, contents)
+        keep(old, result)
+        keep(cell, new)
+        return [result, new, together, sums]
+
+    return execute
+
+
+def _real_step(node: Node, weights: Array, bias: Array) -> Step:
+    def step(x: Array, state: Array) -> tuple[Array, Array, Array]:
+        sums = x @ weights.T + bias
+        entry, modulation, forget, output = np.split(sums, 4, axis=1)
+        new = logistic(entry) * np.tanh(modulation) + logistic(forget) * state
+        return logistic(output) * np.tanh(new), new, sums
+
+    return step
+
+
+def _integer_step(node: Node, weights: Array, bias: Array) -> Step:
+    for info in (node.operand(0), node.operand(_LAST), node.results[0]):
+        if scale_of(node, info) != (1 / ZERO, ZERO):
+            scale, zero = scale_of(node, info)
+            raise unsupported(
+                node, f"{info.name!r} has scale {scale:g} and zero point {zero}; it must have 1/128 and 128"
+            )
+    for info in (node.operand(_STATE), node.results[1]):
+        scale, zero = scale_of(node, info)
+        if abs(math.log2(scale) - (STATE_BITS - 15)) >= _POWER_TOLERANCE or zero:
+            raise unsupported(
+                node, f"{info.name!r} has scale {scale:g} and zero point {zero}; it must have 2^-11 and 0"
+            )
+    cell = basic_cell(weights, scale_of(node, node.operand(_WEIGHTS))[1], bias, scale_of(node, node.operand(_BIAS))[0])
+
+    def step(x: Array, state: Array) -> tuple[Array, Array, Array]:
+        sums = cell.sums(x)
+        return *basic_step(sums, state), sums
+
+    return step

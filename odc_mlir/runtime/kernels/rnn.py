@@ -1,0 +1,120 @@
+"""RNN operators: fully connected layers that also see their last results, in float32 or with 8-bit weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from odc_mlir.ops.infer.common import check_elements, option
+from odc_mlir.ops.infer.named import named, required
+from odc_mlir.ops.recurrent import DIRECTIONS
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import fetch, input_error
+from odc_mlir.runtime.kernels.sequences import (
+    Function,
+    Operands,
+    aux_source,
+    both_inputs,
+    keep,
+    product,
+    real_activation,
+    require_float,
+    state_of,
+    through_time,
+    time_first,
+    when_known,
+)
+
+Values = Mapping[str, Array]
+
+
+class _Cell:
+    """One step; an auxiliary input adds to its sums."""
+
+    def __init__(self, node: Node, values: Values, direction: str) -> None:
+        self._node, self._values = node, values
+        self._activation = real_activation(node)
+        self._inputs = self._product(f"{direction}input_weights")
+        self._recurrent = self._product(f"{direction}recurrent_weights")
+        self._bias = values[f"{direction}bias"]
+        aux = f"{direction}aux_input_weights"
+        self._aux = self._product(aux) if aux in values else None
+
+    def _product(self, name: str) -> Function:
+        return product(self._node, [required(self._node, name)], [self._values[name]])
+
+    def inputs(self, x: Array, aux: Array | None = None) -> Array:
+        sums = self._bias + self._inputs(x)
+        if self._aux is not None and aux is not None:
+            sums += self._aux(aux)
+        return sums
+
+    def step(self, inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        return (self._activation(inputs + self._recurrent(state[0])),)
+
+
+class _Layer:
+    """A cell with its weights and state; ``direction`` is the prefix of their names."""
+
+    def __init__(self, node: Node, direction: str = "") -> None:
+        self._node, self._state = node, f"{direction}hidden_state"
+        require_float(node, "input", f"{direction}bias", self._state)
+        names = [f"{direction}{name}" for name in ("input_weights", "recurrent_weights", "bias", "aux_input_weights")]
+        self._cell_of = when_known(node, names, lambda values: _Cell(node, values, direction))
+        self._units, self._features = required(node, names[0]).static_shape
+
+    def run(self, operands: Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
+        """Results ``[T, N, U]`` for ``x [T, N, I]``; the state goes on."""
+        if x.shape[2] != self._features:
+            raise input_error(self._node, f"the input has {x.shape[2]} features, the weights {self._features}")
+        check_elements(self._node, (*x.shape[:2], self._units), "float32")
+        out = np.empty((*x.shape[:2], self._units), np.float32)
+        whole, contents = state_of(self._node, self._state, operands, x.shape[1], self._units)
+        (last,) = through_time(self._cell_of(operands), x, (contents,), out, aux=aux, backward=backward)
+        keep(whole, last)
+        return out
+
+
+def rnn(node: Node) -> Execute:
+    """One step for ``x [N, I]``, result ``[N, U]``."""
+    x_of, layer = fetch(node, 0), _Layer(node)
+
+    def execute(operands: Operands) -> list[Array]:
+        x = x_of(operands)
+        if x.ndim != 2:
+            raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 2")
+        return [layer.run(operands, x[None])[0]]
+
+    return execute
+
+
+def unidirectional_sequence_rnn(node: Node) -> Execute:
+    """``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, U]``."""
+    x_of, layer = fetch(node, 0), _Layer(node)
+
+    def execute(operands: Operands) -> list[Array]:
+        out = layer.run(operands, time_first(node, x_of(operands)))
+        return [np.ascontiguousarray(time_first(node, out))]
+
+    return execute
+
+
+def bidirectional_sequence_rnn(node: Node) -> Execute:
+    """One layer forward and one backward in time, their results side by side or apart.
+
+    An auxiliary input with weights of its own adds to both; without them it is the backward layer's input.
+    """
+    forward, backward = (_Layer(node, direction) for direction in DIRECTIONS)
+    x_of, aux_of, merge = fetch(node, 0), aux_source(node), bool(option(node, "merge_outputs"))
+    beside = named(node, "fw_aux_input_weights") is not None
+
+    def execute(operands: Operands) -> list[Array]:
+        x, aux = both_inputs(node, operands, x_of, aux_of)
+        more = aux if beside else None
+        source = x if beside or aux is None else aux
+        outs = [forward.run(operands, x, aux=more), backward.run(operands, source, aux=more, backward=True)]
+        results = [np.concatenate(outs, axis=2)] if merge else outs
+        return [np.ascontiguousarray(time_first(node, result)) for result in results]
+
+    return execute

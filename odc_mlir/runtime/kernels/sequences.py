@@ -1,0 +1,179 @@
+"""What recurrent kernels share: steps of a sequence, state, and products with weights of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from odc_mlir.numerics.hybrid import HybridMatrix, quantize_rows
+from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.infer.common import option
+from odc_mlir.ops.infer.named import named, position
+from odc_mlir.ops.spec import Array, Node, TensorInfo
+from odc_mlir.runtime.kernels.common import (
+    Fetch,
+    check_scales,
+    fetch,
+    fused_activation,
+    input_error,
+    real_clamp,
+    unsupported,
+)
+
+Function = Callable[[Array], Array]
+Operands = Sequence[Array | None]
+Prepared = TypeVar("Prepared")
+
+CODES = ("int8", "uint8")
+BLOCK_ELEMENTS = 1 << 20  # of what all gates get from the inputs, computed ahead for several steps
+
+
+class Cell(Protocol):
+    """A prepared recurrent cell: ``state`` are arrays ``[N, ·]``, the first of which is the output."""
+
+    def inputs(self, x: Array, aux: Array | None = None) -> Array:
+        """What inputs ``[n, I]`` (and auxiliary ones) contribute, ``[n, ·]``: for many steps at once."""
+
+    def step(self, inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        """The new state from one step's :meth:`inputs` and the old state."""
+
+
+def through_time(
+    cell: Cell, x: Array, state: tuple[Array, ...], out: Array, *, aux: Array | None = None, backward: bool = False
+) -> tuple[Array, ...]:
+    """Run ``cell`` over ``x [T, N, I]``, write its outputs to ``out [T, N, O]``; the state after the last step."""
+    steps, batch = x.shape[:2]
+    if not batch:
+        return state
+    width = cell.inputs(x[:0].reshape(0, x.shape[2]), None if aux is None else aux[:0].reshape(0, aux.shape[2])).shape[
+        1
+    ]
+    block = max(1, BLOCK_ELEMENTS // max(1, batch * width))
+    order = range(steps)[::-1] if backward else range(steps)
+    for start in range(0, steps, block):
+        times = order[start : start + block]
+        rows = x[times].reshape(-1, x.shape[2])
+        more = None if aux is None else aux[times].reshape(-1, aux.shape[2])
+        for time, inputs in zip(times, cell.inputs(rows, more).reshape(len(times), batch, width), strict=True):
+            state = cell.step(inputs, state)
+            out[time] = state[0]
+    return state
+
+
+def time_first(node: Node, x: Array, *, name: str = "input") -> Array:
+    """``x`` as ``[T, N, I]``, whatever the option ``time_major`` says it is in."""
+    if x.ndim != 3:
+        raise input_error(node, f"the {name} has the shape {list(x.shape)}; its rank must be 3")
+    return x if option(node, "time_major") else x.swapaxes(0, 1)
+
+
+def aux_source(node: Node) -> Fetch | None:
+    """How to get the auxiliary input, None where it is left out."""
+    return None if named(node, "aux_input") is None else fetch(node, position(node, "aux_input"))
+
+
+def both_inputs(node: Node, operands: Operands, x_of: Fetch, aux_of: Fetch | None) -> tuple[Array, Array | None]:
+    """Input and auxiliary input of a bidirectional operator as ``[T, N, ·]``."""
+    x = time_first(node, x_of(operands))
+    aux = None if aux_of is None else time_first(node, aux_of(operands), name="auxiliary input")
+    if aux is not None and aux.shape[:2] != x.shape[:2]:
+        raise input_error(node, f"the input {list(x.shape)} and the auxiliary input {list(aux.shape)} do not fit")
+    return x, aux
+
+
+def zero_of(info: TensorInfo) -> Array:
+    """Real zero as an element of a tensor like ``info``: its zero point where it is quantised."""
+    return initial_contents(TensorInfo(info.name, info.dtype, (), info.quant))
+
+
+def state_of(
+    node: Node, name: str, operands: Operands, batch: int, size: int, zero: Array | None = None
+) -> tuple[Array, Array]:
+    """A state tensor and its contents as ``[batch, size]``, which may be replaced but not written.
+
+    State that is left out is ``zero``, of float32 unless given. Raises InputError where the tensor has another number
+    of elements.
+    """
+    index = position(node, name)
+    info = node.optional(index)
+    if info is None:
+        contents = np.full((batch, size), np.float32(0) if zero is None else zero)
+        return np.empty_like(contents), contents
+    given = operands[index] if index < len(operands) else None
+    whole = info.array().copy() if given is None else given
+    if whole.size != batch * size:
+        raise input_error(node, f"{name} has the shape {list(whole.shape)}; {batch} x {size} elements are needed")
+    return whole, whole.reshape(batch, size).copy()
+
+
+def keep(whole: Array, contents: Array) -> None:
+    """Write new contents to a state tensor."""
+    whole[...] = contents.reshape(whole.shape)
+
+
+def when_known(
+    node: Node, names: Sequence[str], prepare: Callable[[Mapping[str, Array]], Prepared]
+) -> Callable[[Operands], Prepared]:
+    """``prepare`` with the operands called ``names``: once where all of them are constant, else in each run."""
+    places = {name: position(node, name) for name in names}
+    places = {name: index for name, index in places.items() if node.optional(index) is not None}
+    fetches: dict[str, Fetch] = {name: fetch(node, index) for name, index in places.items()}
+    if all(node.operand(index).is_const for index in places.values()):
+        ready = prepare({name: source(()) for name, source in fetches.items()})
+        return lambda _: ready
+    return lambda operands: prepare({name: source(operands) for name, source in fetches.items()})
+
+
+def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) -> Function:
+    """``x [n, K] @ W.T`` in float32 for matrices ``[·, K]`` one above the other, float32 or 8 bits with one scale each.
+
+    A vector among them is the diagonal of a matrix. For 8-bit weights the rows of ``x`` are quantised on the fly; their
+    bytes count as signed, without a zero point.
+    """
+    dtypes = {info.dtype for info in infos}
+    if dtypes == {"float32"}:
+        matrix = np.concatenate([np.diag(v) if v.ndim == 1 else v for v in values]).T
+        return lambda x: np.asarray(x @ matrix, np.float32)
+    if len(dtypes) > 1 or not dtypes <= set(CODES) or any(v.ndim != 2 for v in values):
+        names = ", ".join(f"{info.name!r} is {info.dtype}" for info in infos)
+        raise unsupported(node, f"{names}; weights must be all float32 matrices, or all int8 or all uint8 ones")
+    scales = [np.full(len(v), weight_scale(node, info), np.float32) for info, v in zip(infos, values, strict=True)]
+    weights = HybridMatrix(np.concatenate(values).view(np.int8), np.concatenate(scales))
+    asymmetric = bool(option(node, "asymmetric_quantize_inputs"))
+    return lambda x: weights.product(quantize_rows(x, asymmetric=asymmetric))
+
+
+def require_float(node: Node, *names: str) -> None:
+    """Raises UnsupportedError unless the operands of these names that are given are float32."""
+    for name in names:
+        info = named(node, name)
+        if info is not None and info.dtype != "float32":
+            raise unsupported(node, f"{name} is {info.dtype}; float32 is supported")
+
+
+def weight_scale(node: Node, info: TensorInfo) -> float:
+    """The one scale of quantised weights; a zero point means nothing here."""
+    quant = info.quant
+    if quant is None or not quant.per_tensor:
+        raise node.error(f"weights {info.name!r} have {len(quant.scales) if quant else 0} scales; one is allowed here")
+    check_scales(node, info, quant.scales)
+    return quant.scale
+
+
+def real_vector(node: Node, info: TensorInfo, values: Array) -> Array:
+    """A float32 vector, from codes where it is quantised."""
+    if info.dtype == "float32":
+        return values
+    if info.dtype not in CODES:
+        raise unsupported(node, f"{info.name!r} is {info.dtype}; float32, int8 and uint8 are supported")
+    return np.float32(weight_scale(node, info)) * values.view(np.int8).astype(np.float32)
+
+
+def real_activation(node: Node) -> Function:
+    """The fused activation as a function that leaves its argument alone."""
+    if fused_activation(node) == "sign_bit":
+        return lambda x: np.signbit(x).astype(np.float32)
+    clamp = real_clamp(node)
+    return (lambda x: x) if clamp is None else (lambda x: clamp(x.copy()))

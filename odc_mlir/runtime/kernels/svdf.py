@@ -1,0 +1,111 @@
+"""SVDF: on real numbers with float32 or 8-bit weights, and on codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from odc_mlir.numerics.matmul import Matrix, integer_matrix
+from odc_mlir.numerics.svdf import feature_codes, result_codes, svdf_params
+from odc_mlir.ops.infer.common import check_elements, option
+from odc_mlir.ops.infer.named import named, required
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import fetch, fused_activation, input_error, scale_of, unsupported
+from odc_mlir.runtime.kernels.sequences import (
+    Function,
+    Operands,
+    keep,
+    product,
+    real_activation,
+    real_vector,
+    require_float,
+    state_of,
+    when_known,
+)
+
+Values = Mapping[str, Array]
+
+_WEIGHTS = ("weights_feature", "weights_time", "bias")
+_INTEGER_TYPES = {
+    "weights_feature": "int8",
+    "weights_time": "int16",
+    "bias": "int32",
+    "state": "int16",
+    "output": "int8",
+}
+_LARGEST_INPUT = 1 << 8  # of an 8-bit code without its zero point
+
+
+def svdf(node: Node) -> Execute:
+    """``x [N, I]`` to ``[N, F / rank]``; the memory ``[N, F * M]`` forgets its oldest column and takes a new one."""
+    if node.operand(0).dtype == "int8":
+        return _integer_svdf(node)
+    require_float(node, "input", "bias", "state")
+    features, time, rank = node.operand(1), node.operand(2), int(option(node, "rank"))
+    activation, remember = real_activation(node), _Memory(node)
+
+    def prepare(values: Values) -> tuple[Function, Array, Array | None]:
+        weights = real_vector(node, time, values["weights_time"])
+        return product(node, [features], [values["weights_feature"]]), weights, values.get("bias")
+
+    weights_of = when_known(node, _WEIGHTS, prepare)
+
+    def execute(operands: Operands) -> list[Array]:
+        sums_of, weights, bias = weights_of(operands)
+        memory = remember(operands, sums_of)
+        sums = np.einsum("nfm,fm->nf", memory, weights)
+        units = sums.reshape(len(sums), sums.shape[1] // rank, rank).sum(axis=2)
+        return [np.asarray(activation(units if bias is None else units + bias), np.float32)]
+
+    return execute
+
+
+def _integer_svdf(node: Node) -> Execute:
+    for name, dtype in _INTEGER_TYPES.items():
+        info = node.results[0] if name == "output" else named(node, name)
+        if info is not None and info.dtype != dtype:
+            raise unsupported(node, f"{name} is {info.dtype}; with an int8 input it must be {dtype}")
+    if fused_activation(node) != "relu":
+        raise unsupported(node, f"the activation {fused_activation(node)!r} is not supported on codes; relu is")
+    x, state, out = node.operand(0), required(node, "state"), node.results[0]
+    quants = [scale_of(node, info) for info in (x, node.operand(1), state, node.operand(2), out)]
+    if any(zero for _, zero in quants[1:4]):
+        raise unsupported(node, "weights and memory must have the zero point 0")
+    (x_scale, x_zero), (f_scale, _), (s_scale, _), (t_scale, _), (y_scale, y_zero) = quants
+    params = svdf_params((x_scale, f_scale, s_scale, t_scale, y_scale), x_zero, y_zero)
+    rank, remember = int(option(node, "rank")), _Memory(node)
+
+    def prepare(values: Values) -> tuple[Matrix, Array, Array | None]:
+        features = integer_matrix(values["weights_feature"].T, _LARGEST_INPUT)
+        return features, values["weights_time"], values.get("bias")
+
+    weights_of = when_known(node, _WEIGHTS, prepare)
+
+    def execute(operands: Operands) -> list[Array]:
+        features, time, bias = weights_of(operands)
+        memory = remember(operands, lambda x: feature_codes(x, features, params))
+        return [result_codes(memory, time, bias, rank, params)]
+
+    return execute
+
+
+class _Memory:
+    """The last feature sums of each filter, the newest at the end."""
+
+    def __init__(self, node: Node) -> None:
+        self._node, self._x_of = node, fetch(node, 0)
+        self._filters, self._length = node.operand(2).static_shape
+
+    def __call__(self, operands: Operands, sums_of: Function) -> Array:
+        """Put the sums for this run's input into the memory; the new contents ``[N, F, M]``."""
+        x = self._x_of(operands)
+        if x.ndim != 2 or x.shape[1] != self._node.operand(1).static_shape[1]:
+            raise input_error(self._node, f"the input has the shape {list(x.shape)}; the weights do not fit")
+        size = self._filters * self._length
+        check_elements(self._node, (len(x), size), "float32")
+        whole, contents = state_of(self._node, "state", operands, len(x), size)
+        memory = np.roll(contents.reshape(len(x), self._filters, self._length), -1, axis=2)
+        memory[:, :, -1] = sums_of(x)
+        keep(whole, memory)
+        return memory
