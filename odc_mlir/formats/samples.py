@@ -2,7 +2,8 @@
 
 NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis when the caller says so (labels are
 then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
-HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many.
+HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many. Other tensors stand beside the outputs under their names: in
+NPZ as they are, or behind ``K/`` where samples are numbered, in HDF5 below ``/tensor`` or ``/tensor/K``.
 """
 
 from __future__ import annotations
@@ -119,18 +120,25 @@ def _read_hdf5(path: Path, location: str) -> dict[int, dict[int, Array]]:
     return groups
 
 
-def write_outputs(path: str | os.PathLike[str], outputs: Sequence[Sequence[Array]], layout: Layout) -> None:
+def write_outputs(
+    path: str | os.PathLike[str],
+    outputs: Sequence[Sequence[Array]],
+    layout: Layout,
+    tensors: Sequence[Mapping[str, Array]] = (),
+) -> None:
     """Write ``outputs[k][j]``, output j of sample k, as the file's suffix (.npz, .h5, .hdf5) and ``layout`` ask.
 
-    Raises OptionError for another suffix and OdcError when the file cannot be written.
+    ``tensors[k]`` are further tensors of sample k by name. Raises OptionError for another suffix, and where a name is
+    that of an output, and OdcError when the file cannot be written.
     """
     suffix = Path(path).suffix.lower()
     if suffix in _HDF5_SUFFIXES:
-        write_file(path, _hdf5_bytes(outputs, layout))
+        write_file(path, _hdf5_bytes(outputs, layout, tensors))
     elif suffix == ".npz":
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **_named(outputs, layout))
-        write_file(path, buffer.getvalue())
+        arrays, others = _named(outputs, layout), _named_tensors(tensors, layout)
+        for name in arrays.keys() & others.keys():
+            raise OptionError(f"the tensor {name!r} has the name of an output in the file", hint="write an HDF5 file")
+        write_file(path, _npz_bytes({**arrays, **others}))
     else:
         raise OptionError(f"cannot tell the format of {os.fspath(path)!r} by its name", hint="use .npz, .h5 or .hdf5")
 
@@ -143,6 +151,25 @@ def _named(outputs: Sequence[Sequence[Array]], layout: Layout) -> dict[str, Arra
     return {
         f"out_{j}": _joined([_plain(array) for array in arrays]) for j, arrays in enumerate(zip(*outputs, strict=True))
     }
+
+
+def _named_tensors(tensors: Sequence[Mapping[str, Array]], layout: Layout) -> dict[str, Array]:
+    if layout == "numbered":
+        return {f"{k}/{name}": _plain(array) for k, record in enumerate(tensors) for name, array in record.items()}
+    if layout == "single":
+        return {name: _plain(array) for record in tensors[:1] for name, array in record.items()}
+    names = tensors[0] if tensors else {}
+    return {name: _joined([_plain(record[name]) for record in tensors]) for name in names}
+
+
+def _npz_bytes(arrays: Mapping[str, Array]) -> bytes:
+    """What ``numpy.savez`` writes; names may be those of its parameters here."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    return buffer.getvalue()
 
 
 def _joined(arrays: list[Array]) -> Array:
@@ -163,7 +190,7 @@ def _plain(array: Array) -> Array:
     return array.astype(np.bytes_) if array.dtype == object else array
 
 
-def _hdf5_bytes(outputs: Sequence[Sequence[Array]], layout: Layout) -> bytes:
+def _hdf5_bytes(outputs: Sequence[Sequence[Array]], layout: Layout, tensors: Sequence[Mapping[str, Array]]) -> bytes:
     h5py = _h5py()
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
@@ -171,6 +198,10 @@ def _hdf5_bytes(outputs: Sequence[Sequence[Array]], layout: Layout) -> bytes:
             folder = "value" if layout == "single" else f"value/{k}"
             for j, array in enumerate(record):
                 file.create_dataset(f"{folder}/{j}", data=_plain(array))
+        for k, named in enumerate(tensors):
+            folder = "tensor" if layout == "single" else f"tensor/{k}"
+            for name, array in named.items():
+                file.create_dataset(f"{folder}/{name}", data=_plain(array))
     return buffer.getvalue()
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.errors import InputError, UnsupportedError
+from odc_mlir.errors import InputError
 from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.ops.check import type_text
-from odc_mlir.ops.spec import Array, ResultType, Shape, TensorInfo
+from odc_mlir.ops.spec import Array, QuantParams, ResultType, Shape, TensorInfo
 
 
 def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: bool = False) -> list[Array]:
@@ -68,11 +68,11 @@ def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False
 def to_codes(info: TensorInfo, value: Array) -> Array:
     """Real values as codes of a quantised tensor, saturating; any other tensor's values unchanged.
 
-    ``q = clamp(round_half_away(x / scale) + zero_point)``. Raises UnsupportedError for a tensor quantised per channel.
+    ``q = clamp(round_half_away(x / scale) + zero_point)``, scales and zero points along the tensor's quantised axis.
     """
     if not info.info.is_integer or info.quant is None or value.dtype.kind != "f":
         return value
-    scale, zero_point = _per_tensor(info)
+    scale, zero_point = _affine(info.quant, value.ndim)
     low, high = info.info.range
     rounded = round_half_away(value.astype(np.float64) / scale) + zero_point
     codes: Array = np.clip(rounded, low, high).astype(info.info.numpy)
@@ -83,12 +83,13 @@ def to_reals(info: TensorInfo, codes: Array) -> Array:
     """Codes of a quantised tensor as float32, ``x = scale * (q - zero_point)``; any other tensor's values unchanged."""
     if not info.info.is_integer or info.quant is None:
         return codes
-    scale, zero_point = _per_tensor(info)
+    scale, zero_point = _affine(info.quant, codes.ndim)
     reals: Array = (scale * (codes.astype(np.float64) - zero_point)).astype(np.float32)
     return reals
 
 
-def _per_tensor(info: TensorInfo) -> tuple[float, int]:
-    if info.quant is None or not info.quant.per_tensor:
-        raise UnsupportedError("inputs and outputs quantised per channel cannot be converted", tensor=info.name)
-    return info.quant.scale, info.quant.zero_point
+def _affine(quant: QuantParams, rank: int) -> tuple[Array, Array]:
+    """Scales (float64) and zero points (int64) that broadcast against a tensor of this rank."""
+    shape = [-1 if axis == quant.axis else 1 for axis in range(rank)] if not quant.per_tensor else []
+    scales, zero_points = np.asarray(quant.scales, np.float64), np.asarray(quant.zero_points, np.int64)
+    return scales.reshape(shape), zero_points.reshape(shape)

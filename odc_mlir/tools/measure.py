@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.tools.common import counted
 
 if TYPE_CHECKING:
+    from odc_mlir.ops.spec import Array
     from odc_mlir.runtime.executor import Executor
     from odc_mlir.runtime.profile import Measurement
 
@@ -73,6 +74,14 @@ def summary(executor: Executor, measurement: Measurement, memory: MemoryPoll, *,
     ]
     lines += [f"{name} ran on the host: {reason}" for name, reason in getattr(executor, "fallbacks", {}).items()]
     return "\n".join([*lines, _RULE])
+
+
+def describe_values(value: Array) -> str:
+    """``float32[1, 8] least -1 largest 2.5 mean 0.25``; without the numbers where there are none."""
+    text = f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"
+    if not value.size or value.dtype.kind not in "biuf":
+        return text
+    return f"{text} least {value.min():g} largest {value.max():g} mean {value.mean(dtype=float):g}"
 
 
 def write_profile(path: str, arguments: argparse.Namespace, executor: Executor, measurement: Measurement) -> None:

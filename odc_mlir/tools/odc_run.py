@@ -73,6 +73,13 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--dump", "-d", metavar="FILE", help="outputs to an NPZ or HDF5 file")
     group.add_argument("--dump:raw", dest="dump_raw", metavar="PREFIX", help="outputs to PREFIX.0, PREFIX.1 ...")
     group.add_argument("--dump_input:raw", dest="dump_input_raw", metavar="PREFIX", help="inputs likewise")
+    group.add_argument(
+        "--dump-tensor",
+        action="append",
+        default=[],
+        metavar="NAME[,NAME]",
+        help="tensors inside the model, into the file of --dump (default: a summary on stdout)",
+    )
     group.add_argument("--fixed_input", action="store_true", help="the same made-up inputs in every run")
     group.add_argument(
         "--force_float", action="store_true", help="inputs and outputs of quantised models as real float32 values"
@@ -126,7 +133,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.profile import Measurement
-    from odc_mlir.tools.measure import MemoryPoll
+    from odc_mlir.tools.measure import MemoryPoll, describe_values
 
     shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
     memory = MemoryPoll(arguments.mem_poll)
@@ -151,8 +158,12 @@ def _body(arguments: argparse.Namespace) -> None:
     measurement.prepare_seconds = time.perf_counter() - start
     memory.sample("PREPARE")
     outputs = _run_all(arguments, executor, samples, measurement, memory)
-    _write_results(arguments, executor, samples, outputs)
+    tensors = _tensors(arguments, executor, samples)
+    _write_results(arguments, executor, samples, outputs, tensors)
     _tell(arguments, executor, samples, outputs, measurement, memory)
+    if not arguments.dump:
+        for name, value in tensors[0].items() if tensors else ():
+            print(f"{name}: {describe_values(value)}")
 
 
 def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
@@ -246,8 +257,26 @@ def _run_all(
     return outputs
 
 
+def _tensors(arguments: argparse.Namespace, executor: Executor, samples: Samples) -> list[dict[str, Array]]:
+    """For every sample the tensors that --dump-tensor names, from a run of their own."""
+    from odc_mlir.runtime.capture import Capture
+
+    known = {info.name for info in executor.graph.tensors}
+    texts = arguments.dump_tensor
+    names = [name for text in texts for name in ([text] if text in known else text.split(","))]
+    captures = [Capture(executor, names) for _ in samples.records] if names else []
+    for capture, record in zip(captures, samples.records, strict=False):
+        executor.reset()
+        executor.run(record, watch=capture)
+    return [capture.values for capture in captures]
+
+
 def _write_results(
-    arguments: argparse.Namespace, executor: Executor, samples: Samples, outputs: list[list[Array]]
+    arguments: argparse.Namespace,
+    executor: Executor,
+    samples: Samples,
+    outputs: list[list[Array]],
+    tensors: list[dict[str, Array]],
 ) -> None:
     from odc_mlir.formats.samples import write_outputs, write_raw
     from odc_mlir.runtime.binding import to_reals
@@ -264,7 +293,7 @@ def _write_results(
         infos = executor.graph.output_infos()
         outputs[:] = [list(map(to_reals, infos, record)) for record in outputs]
     if arguments.dump:
-        write_outputs(arguments.dump, outputs, samples.layout)
+        write_outputs(arguments.dump, outputs, samples.layout, tensors)
     if arguments.dump_raw:
         write_raw(arguments.dump_raw, outputs[0])
     if arguments.dump_input_raw:

@@ -64,30 +64,32 @@ def test_compile_run_simulate_dump(
         json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("command", ["odc_opt", "odc_compile", "odc_run", "odc_sim", "odc_dump"])
+COMMANDS = ("odc_opt", "odc_compile", "odc_run", "odc_sim", "odc_dump", "odc_diff")
+# What a command needs beside the file.
+NEEDED = {"odc_compile": ("-o", "out"), "odc_diff": ("host",)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_missing_file_is_a_user_error(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = ["-o", tmp_path / "out"] if command == "odc_compile" else []
-    assert _run(command, tmp_path / "none.circle", *output) == 1
+    assert _run(command, tmp_path / "none.circle", *NEEDED.get(command, ())) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith(f"{command.replace('_', '-')}: error: ")
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["odc_opt", "odc_compile", "odc_run", "odc_sim", "odc_dump"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_damaged_file_is_a_user_error(
     command: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damaged = tmp_path / "damaged.circle"
     damaged.write_bytes(model.read_bytes()[:1000])
-    output = ["-o", tmp_path / "out"] if command == "odc_compile" else []
-    assert _run(command, damaged, *output) == 1
+    assert _run(command, damaged, *NEEDED.get(command, ())) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith(f"{command.replace('_', '-')}: error: ")
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["odc_opt", "odc_compile", "odc_run", "odc_sim", "odc_dump"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_option_is_wrong_usage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    output = ["-o", "out"] if command == "odc_compile" else []
-    assert _run(command, "file", *output, "--no-such-option") == 2
+    assert _run(command, "file", *NEEDED.get(command, ()), "--no-such-option") == 2
     assert "--no-such-option" in capsys.readouterr().err

@@ -216,6 +216,7 @@ COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
     "odc-run": _tool("odc_run"),
     "odc-sim": _tool("odc_sim"),
     "odc-dump": _tool("odc_dump"),
+    "odc-diff": _tool("odc_diff"),
     "xdsl-opt": _xdsl_opt,
     "filecheck": _filecheck,
     "cat": _cat,

@@ -49,6 +49,29 @@ def test_run_a_file_by_path_text_and_bytes(model: Path) -> None:
             np.testing.assert_array_equal(out, 2 * A + B)
 
 
+def test_tensors_inside_the_model(model: Path) -> None:
+    outputs, tensors = odc_mlir.run(model, [A, B], tensors=["sum", "b"])
+    np.testing.assert_array_equal(outputs[0], 2 * A + B)
+    assert list(tensors) == ["sum", "b"]
+    np.testing.assert_array_equal(tensors["sum"], A + B)
+    assert odc_mlir.run(model, [A, B], tensors=[])[1] == {}
+    with pytest.raises(OptionError, match=r"not a string; pass \['sum'\]"):
+        odc_mlir.run(model, [A, B], tensors="sum")
+
+
+def test_tensors_inside_a_segment_stay_there() -> None:
+    builder = ModelBuilder()
+    a, b, c = (builder.tensor(n, (1, 4, 4, 8), "int8", quant=(0.5, 3)) for n in ("a", "inside", "c"))
+    builder.operator("ADD", [a, a], [b])
+    builder.operator("ADD", [b, a], [c])
+    package = odc_mlir.compile(model_bytes(builder.finish([a], [c])))
+    ones = np.ones((1, 4, 4, 8), np.int8)
+    with pytest.raises(OptionError, match=r"stays inside the segment .*'inside'.* use the backend host"):
+        odc_mlir.run(package, [ones], tensors=["inside"])
+    outputs, tensors = odc_mlir.run(package, [ones], tensors=["c"])
+    np.testing.assert_array_equal(outputs[0], tensors["c"])
+
+
 def test_run_packages(model: Path, tmp_path: Path) -> None:
     files = build_package(model.read_bytes(), host_plan(add_model()), {})
     for name in ("package", "package.zip"):

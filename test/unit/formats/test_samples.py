@@ -119,6 +119,31 @@ def test_outputs_in_the_layout_of_inputs(tmp_path: Path, suffix: str, layout: An
         _same(read_samples(path, [2, 1]), *outputs)
 
 
+def test_other_tensors_stand_beside_the_outputs(tmp_path: Path) -> None:
+    write_outputs(tmp_path / "o.npz", [[A]], "single", [{"file": B, "a/b;c": A}])
+    with np.load(tmp_path / "o.npz") as archive:
+        assert set(archive.files) == {"out_0", "file", "a/b;c"}
+        np.testing.assert_array_equal(archive["a/b;c"], A)
+    write_outputs(tmp_path / "o.npz", [[A], [A]], "numbered", [{"t": A}, {"t": A + 1}])
+    with np.load(tmp_path / "o.npz") as archive:
+        np.testing.assert_array_equal(archive["1/t"], A + 1)
+    write_outputs(tmp_path / "o.npz", [[A], [A]], "axis", [{"t": A}, {"t": A + 1}])
+    with np.load(tmp_path / "o.npz") as archive:
+        np.testing.assert_array_equal(archive["t"], np.concatenate([A, A + 1]))
+    with pytest.raises(OptionError, match="'out_0' has the name of an output"):
+        write_outputs(tmp_path / "o.npz", [[A]], "single", [{"out_0": B}])
+
+
+def test_other_tensors_in_hdf5(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    write_outputs(tmp_path / "o.h5", [[A]], "single", [{"a/b": B}])
+    write_outputs(tmp_path / "n.h5", [[A], [A]], "numbered", [{"t": A}, {"t": A + 1}])
+    with h5py.File(tmp_path / "o.h5") as file:
+        np.testing.assert_array_equal(file["tensor/a/b"][()], B)
+    with h5py.File(tmp_path / "n.h5") as file:
+        np.testing.assert_array_equal(file["tensor/1/t"][()], A + 1)
+
+
 def test_outputs_along_an_axis(tmp_path: Path) -> None:
     write_outputs(tmp_path / "o.npz", [[A, B], [A + 1, B]], "axis")
     with np.load(tmp_path / "o.npz") as archive:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odc_mlir.errors import InputError, UnsupportedError
+from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import QuantParams, TensorInfo
 from odc_mlir.runtime.binding import bind_inputs, fits, to_codes, to_reals
 
@@ -111,7 +111,9 @@ def test_other_tensors_are_left_alone() -> None:
     assert to_codes(QUANTISED, codes) is codes
 
 
-def test_per_channel_inputs_cannot_be_converted() -> None:
-    info = TensorInfo("q", "int8", (2,), QuantParams((0.5, 1.0), (0, 0)))
-    with pytest.raises(UnsupportedError, match="per channel"):
-        to_codes(info, np.zeros(2, np.float32))
+def test_scales_of_channels_stand_along_their_axis() -> None:
+    info = TensorInfo("q", "int8", (1, 2, 3), QuantParams((0.5, 2.0), (0, 1), axis=1))
+    reals = np.array([[[1, 2, 3], [4, 8, 12]]], np.float32)
+    codes = to_codes(info, reals)
+    np.testing.assert_array_equal(codes, np.array([[[2, 4, 6], [3, 5, 7]]], np.int8))
+    np.testing.assert_array_equal(to_reals(info, codes), reals)

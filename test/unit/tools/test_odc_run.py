@@ -98,6 +98,27 @@ def test_made_up_data_is_the_same_every_time(model: Path, tmp_path: Path) -> Non
     assert np.ptp(first) > 0
 
 
+def test_tensors_inside_the_model(
+    model: Path, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--load", inputs, "--dump", tmp_path / "out.npz", "--dump-tensor", "sum,a", "--dump-tensor", "b")
+    assert _run(model, *flags) == 0
+    found = _loaded(tmp_path / "out.npz")
+    assert found.keys() == {"out_0", "sum", "a", "b"}
+    np.testing.assert_array_equal(found["sum"], A + B)
+    capsys.readouterr()
+    assert _run(model, "-q", "--load", inputs, "--dump-tensor", "sum") == 0
+    assert capsys.readouterr().out == "sum: float32[1, 4] least 10 largest 13 mean 11.5\n"
+    assert _run(model, "--dump-tensor", "sums") == 1
+    assert "the model has no tensor 'sums'; close to it are 'sum'" in _error(capsys)
+
+
+def test_tensors_of_several_samples(model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", in_0_0=A, in_0_1=B, in_1_0=A, in_1_1=A)
+    assert _run(model, "-l", tmp_path / "in.npz", "-d", tmp_path / "out.npz", "--dump-tensor", "sum") == 0
+    np.testing.assert_array_equal(_loaded(tmp_path / "out.npz")["1/sum"], A + A)
+
+
 def test_output_of_a_run(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(model, "-v", "1", "-r", "2", "-w", "1", "--mem_poll") == 0
     text = capsys.readouterr().out

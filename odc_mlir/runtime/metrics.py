@@ -1,0 +1,142 @@
+"""How far values are from a reference: measures over all elements of all records.
+
+With reference ``a`` and other values ``b``: MAE is mean ``|a-b|``, MAPE mean ``|a-b|/|a|`` over elements with
+``a != 0``, MPEIR the mean over records of ``max|a-b| / (max a - min a)`` (an interval of zero counts as 1), MSE mean
+``(a-b)^2``, SQNR ``10 log10(sum a^2 / sum (a-b)^2)``. A top-k match is the mean share of the k largest elements of a
+record that both agree on, ties going to the lower index. Elements that are not finite count as differing unless they
+are the same, and take no part in the other measures.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from odc_mlir.ops.spec import Array
+
+TOP = (1, 5)
+# Elements compared at a time: differences are float64, of which several live at once.
+_PIECE_ELEMENTS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Floats agree when ``|a - b| <= atol + rtol * |a|``; integers, for which rtol has no meaning, by atol alone."""
+
+    atol: float = 1e-5
+    rtol: float = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """The measures of one tensor; None where there is none, such as the SQNR of equal values (which is infinite)."""
+
+    elements: int
+    differing: int  # elements outside the tolerance
+    max_abs: float | None = None
+    mae: float | None = None
+    mape_percent: float | None = None
+    mpeir: float | None = None
+    mse: float | None = None
+    sqnr_db: float | None = None
+    cosine: float | None = None
+    top1_match: float | None = None
+    top5_match: float | None = None
+
+
+class ErrorMeter:
+    """Adds up the differences of records to a reference; ``top`` also that of each record's largest elements."""
+
+    def __init__(self, tolerance: Tolerance, *, top: bool = False) -> None:
+        self._tolerance = tolerance
+        self._top = top
+        self._elements = self._differing = self._finite = self._nonzero = 0
+        self._max_abs = self._absolute = self._relative = self._squares = 0.0
+        self._reference_squares = self._other_squares = self._products = 0.0
+        self._intervals: list[float] = []
+        self._matches: dict[int, list[float]] = {k: [] for k in TOP}
+
+    def add(self, reference: Array, other: Array) -> None:
+        """One more record: two arrays of the same shape, both of numbers or both of anything else."""
+        a, b = reference.reshape(-1), other.reshape(-1)
+        self._elements += a.size
+        if a.dtype.kind not in "biufc":
+            self._differing += int(np.count_nonzero(a != b))
+            return
+        exact = a.dtype.kind != "f" and a.dtype.kind != "c"
+        largest = 0.0
+        for start in range(0, a.size, _PIECE_ELEMENTS):
+            piece = slice(start, start + _PIECE_ELEMENTS)
+            largest = max(largest, self._add_piece(a[piece], b[piece], 0.0 if exact else self._tolerance.rtol))
+        self._max_abs = max(self._max_abs, largest)
+        if a.dtype.kind != "c":
+            finite = a[np.isfinite(a)]
+            interval = float(finite.max()) - float(finite.min()) if finite.size else 0.0
+            self._intervals.append(largest / (interval or 1.0))
+        if self._top and a.dtype.kind != "c":
+            for k in TOP:
+                if a.size >= k:
+                    self._matches[k].append(np.intersect1d(_largest(a, k), _largest(b, k)).size / k)
+
+    def _add_piece(self, a: Array, b: Array, rtol: float) -> float:
+        """Add a part of a record; the largest absolute difference in it."""
+        same = a == b
+        wide = np.complex128 if a.dtype.kind == "c" or b.dtype.kind == "c" else np.float64
+        x, y = a.astype(wide), b.astype(wide)
+        finite = np.isfinite(x) & np.isfinite(y)
+        same |= np.isnan(x) & np.isnan(y)
+        if not finite.all():
+            self._differing += int(np.count_nonzero(~(same | finite)))
+            x, y, same = x[finite], y[finite], same[finite]
+        distance, size = np.abs(x - y), np.abs(x)
+        self._differing += int(np.count_nonzero(~same & (distance > self._tolerance.atol + rtol * size)))
+        self._finite += x.size
+        self._absolute += float(distance.sum())
+        self._squares += float(np.square(distance).sum())
+        self._reference_squares += float(np.square(size).sum())
+        self._other_squares += float(np.square(np.abs(y)).sum())
+        self._products += float(np.vdot(x, y).real)
+        nonzero = size > 0
+        self._nonzero += int(np.count_nonzero(nonzero))
+        self._relative += float((distance[nonzero] / size[nonzero]).sum())
+        return float(distance.max(initial=0.0))
+
+    def errors(self) -> Errors:
+        """The measures over everything added so far."""
+        if not self._finite:
+            return Errors(self._elements, self._differing)
+        return Errors(
+            elements=self._elements,
+            differing=self._differing,
+            max_abs=self._max_abs,
+            mae=self._absolute / self._finite,
+            mape_percent=100.0 * self._relative / self._nonzero if self._nonzero else None,
+            mpeir=_mean(self._intervals),
+            mse=self._squares / self._finite,
+            sqnr_db=self._sqnr(),
+            cosine=self._cosine(),
+            top1_match=_mean(self._matches[1]),
+            top5_match=_mean(self._matches[5]),
+        )
+
+    def _sqnr(self) -> float | None:
+        if not self._squares or not self._reference_squares:
+            return None
+        return 10.0 * math.log10(self._reference_squares / self._squares)
+
+    def _cosine(self) -> float | None:
+        """None where either side is zero everywhere and so has no direction."""
+        lengths = math.sqrt(self._reference_squares) * math.sqrt(self._other_squares)
+        return max(-1.0, min(1.0, self._products / lengths)) if lengths else None
+
+
+def _largest(values: Array, k: int) -> Array:
+    """Indices of the ``k`` largest elements, the lower index first among equals."""
+    # Sorted from the end, a stable order would prefer the higher of two equal elements.
+    return (values.size - 1 - np.argsort(values[::-1], kind="stable"))[::-1][:k]
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

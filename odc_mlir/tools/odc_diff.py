@@ -1,0 +1,207 @@
+"""``odc-diff``: run two models, packages or backends on the same inputs and say where they part."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import InputError, OptionError
+from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool
+
+if TYPE_CHECKING:
+    from odc_mlir.ops.spec import Array, TensorInfo
+    from odc_mlir.runtime.comparison import Comparison, TensorComparison
+    from odc_mlir.runtime.executor import Executor
+
+_BACKENDS = ("auto", "host", "npu", "litert")
+_SEED = 1
+SCHEMA_VERSION = 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-diff``."""
+    parser = base_parser(
+        "odc-diff",
+        "Run A, the reference, and B on the same inputs, and compare every tensor that both compute.",
+        epilog="Outputs are matched by position, other tensors by name. Status 0: all agree; 1: some do not.",
+    )
+    backends = ", ".join(_BACKENDS)
+    for name in "AB":
+        parser.add_argument(
+            name.lower(),
+            metavar=name,
+            help=f"a model file or package, FILE@BACKEND, or a BACKEND ({backends}) for the other one's file",
+        )
+    parser.add_argument("--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
+    parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
+    parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
+    parser.add_argument(
+        "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not of integers (%(default)s)"
+    )
+    parser.add_argument("--numerics", default="fixed", choices=("fixed", "litert"), help="arithmetic (%(default)s)")
+    parser.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="for compiling (%(default)s)")
+    parser.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
+    parser.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
+    parser.add_argument("--json", action="store_true", help="print one JSON document with every tensor and measure")
+    return parser
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a tolerance")
+    return value
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> int:
+    from odc_mlir.runtime.api import open_executor
+    from odc_mlir.runtime.comparison import compare
+    from odc_mlir.runtime.metrics import Tolerance
+
+    sides = _sides(arguments.a, arguments.b)
+    executors = [
+        open_executor(
+            file,
+            backend=backend,
+            target=arguments.target,
+            memory=arguments.memory,
+            strict=arguments.strict,
+            numerics=arguments.numerics,
+        )
+        for file, backend in sides
+    ]
+    records = _records(arguments, executors)
+    found = compare(executors[0], executors[1], records, Tolerance(arguments.atol, arguments.rtol))
+    if arguments.json:
+        import json
+
+        print(json.dumps(document(found, sides), indent=1, ensure_ascii=False, allow_nan=False))
+    elif not arguments.quiet:
+        for line in report(found, every=arguments.verbose > 0):
+            print(line)
+    return EXIT_OK if found.first_diverging is None else EXIT_USER
+
+
+def _sides(a: str, b: str) -> list[tuple[str, Any]]:
+    """File and backend of both sides; raises OptionError when neither names a file."""
+    parsed = [_side(text) for text in (a, b)]
+    files = [file for file, _ in parsed if file is not None]
+    if not files:
+        raise OptionError(f"neither {a!r} nor {b!r} is a file", hint="give at least one model or package")
+    return [(files[0] if file is None else file, backend) for file, backend in parsed]
+
+
+def _side(text: str) -> tuple[str | None, str]:
+    """What is there under the name ``text`` comes first; then it is a backend, or ends with one."""
+    if not Path(text).exists():
+        if text in _BACKENDS:
+            return None, text
+        file, separator, backend = text.rpartition("@")
+        if separator and backend in _BACKENDS:
+            return file, backend
+    return text, "auto"
+
+
+def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> list[list[Array]]:
+    """The loaded inputs, or one made-up record."""
+    from odc_mlir.formats.samples import read_samples
+
+    infos = executors[0].graph.input_infos()
+    if not arguments.load:
+        if arguments.samples:
+            raise OptionError("--samples describes the file of --load, which is not given")
+        return [_made_up(infos, executors[1].graph.input_infos())]
+    ranks = [None if info.shape is None else len(info.shape) for info in infos]
+    records = read_samples(arguments.load, ranks, sample_axis=arguments.samples).records
+    if not records:
+        raise InputError("the file holds no sample", location=arguments.load)
+    return records
+
+
+def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo]) -> list[Array]:
+    """Random inputs, codes wherever one side takes codes, so that both sides can take them."""
+    from odc_mlir.formats.samples import random_inputs
+
+    infos = [b if b.quant is not None and a.quant is None else a for a, b in zip(ours, theirs, strict=False)]
+    shapes = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in infos]
+    return random_inputs([(info.info.numpy, shape) for info, shape in zip(infos, shapes, strict=True)], _SEED)
+
+
+def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Everything that was found, as JSON data. A measure is null where there is none; an SQNR also when infinite."""
+    from dataclasses import asdict
+
+    first = found.first_diverging
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "reference": {"file": sides[0][0], "backend": sides[0][1]},
+        "other": {"file": sides[1][0], "backend": sides[1][1]},
+        "records": found.records,
+        **asdict(found.tolerance),
+        "agrees": first is None,
+        "first_diverging": None if first is None else first.name,
+        "tensors": [{**asdict(tensor), "diverges": tensor.diverges} for tensor in found.tensors],
+    }
+
+
+def report(found: Comparison, *, every: bool) -> Iterator[str]:
+    """A table of the outputs and of what diverges, or of ``every`` tensor, and the verdict."""
+    shown = [tensor for tensor in found.tensors if every or tensor.diverges or tensor.kind == "output"]
+    head = ("", "tensor", "op", "type", "differ", "max abs", "MAE", "MAPE %", "MPEIR", "MSE", "SQNR dB", "cosine")
+    rows = [(*head, "top-1", "top-5"), *(_row(tensor) for tensor in shown)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    inside = len(found.tensors) - len(found.outputs)
+    compared = f"{counted(len(found.outputs), 'output')} and {counted(inside, 'other tensor')}"
+    over = f"over {counted(found.records, 'record')}, atol {found.tolerance.atol:g}, rtol {found.tolerance.rtol:g}"
+    first = found.first_diverging
+    if first is None:
+        yield f"all agree: {compared} {over}"
+    else:
+        number = sum(tensor.diverges for tensor in found.tensors)
+        yield f"{number} of {compared} differ {over}"
+        yield f"first diverging tensor: {first.name!r} ({_what(first)})"
+
+
+def _what(tensor: TensorComparison) -> str:
+    if tensor.errors is None:
+        text = f"{tensor.reference_type} and {tensor.other_type}, {tensor.misfit}"
+    else:
+        text = f"{tensor.errors.differing} of {tensor.errors.elements} elements"
+        if tensor.errors.max_abs is not None:
+            text += f", by up to {tensor.errors.max_abs:g}{' codes' if tensor.unit == 'code' else ''}"
+    return f"{tensor.op}: {text}" if tensor.op else text
+
+
+def _row(tensor: TensorComparison) -> tuple[str, ...]:
+    types = tensor.reference_type
+    if tensor.other_type != types:
+        types += f" / {tensor.other_type}"
+    mark = ("out " if tensor.kind == "output" else "") + ("!" if tensor.diverges else "")
+    start = (mark.strip(), tensor.name, tensor.op, types)
+    errors = tensor.errors
+    if errors is None:
+        return (*start, tensor.misfit, *[""] * 9)
+    measures = (errors.max_abs, errors.mae, errors.mape_percent, errors.mpeir, errors.mse)
+    sqnr = "inf" if errors.mse == 0 else _number(errors.sqnr_db)
+    rest = (sqnr, _number(errors.cosine), _number(errors.top1_match), _number(errors.top5_match))
+    return (*start, str(errors.differing), *map(_number, measures), *rest)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
