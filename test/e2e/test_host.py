@@ -10,7 +10,6 @@ import pytest
 
 import odc_mlir
 from helpers.data import Array, GoldenModel, golden_models, golden_samples
-from odc_mlir.errors import UnsupportedError
 
 
 def assert_matches(found: Sequence[Array], expected: Sequence[Array]) -> None:
@@ -24,18 +23,10 @@ def assert_matches(found: Sequence[Array], expected: Sequence[Array]) -> None:
             np.testing.assert_array_equal(ours, golden)
 
 
-# Float activations with int8 weights: refused, because approximating the reference's rounding would be silent.
-HYBRID = "kws_ref_model_float32"
-
-
 def assert_golden(model: GoldenModel, file: Path) -> None:
-    """Every golden sample; a hybrid model must be refused with the reason."""
+    """Every golden sample of the model, run from ``file``."""
     for sample in model.samples():
-        if model.name == HYBRID:
-            with pytest.raises(UnsupportedError, match="float32 activations with int8 weights"):
-                odc_mlir.run(file, sample.inputs, backend="host")
-        else:
-            assert_matches(odc_mlir.run(file, sample.inputs, backend="host"), sample.outputs)
+        assert_matches(odc_mlir.run(file, sample.inputs, backend="host"), sample.outputs)
 
 
 @pytest.mark.parametrize("model", golden_models("zoo", "zoo-int16", "digits"))
