@@ -83,12 +83,13 @@ def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str)
 
 def squared_difference_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
     """Parameters of a squared difference: those of a subtraction, with the square's scale in the last step."""
+    left_shift = 0 if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_SQUARED  # as many bits as the square leaves free
     (sa, za), (sb, zb), (sy, zy) = a, b, out
     twice = 2.0 * max(sa, sb)
     qa, ea = quantize_multiplier(_ratio(sa, twice))
     qb, eb = quantize_multiplier(_ratio(sb, twice))
-    qy, ey = quantize_multiplier(_ratio(twice * twice, (1 << 2 * LEFT_SHIFT_SQUARED) * sy))
-    return AddParams(za, zb, zy, LEFT_SHIFT_SQUARED, qa, ea, qb, eb, qy, ey, *act, dtype)
+    qy, ey = quantize_multiplier(_ratio(twice * twice, (1 << 2 * left_shift) * sy))
+    return AddParams(za, zb, zy, left_shift, qa, ea, qb, eb, qy, ey, *act, dtype)
 
 
 def mul_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> MulParams:

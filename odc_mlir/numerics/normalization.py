@@ -49,10 +49,11 @@ def local_response_normalize(
 ) -> NDArray[np.float32]:
     """``x / (bias + alpha * energy)^beta`` for ``x [..., C]``.
 
-    The energy of a channel is the sum of squares of the channels up to ``radius`` away, computed in float64.
+    The energy of channel c is the sum of squares of channels c - radius to c + radius - 1, computed in float64. That
+    the last neighbour is left out is how TensorFlow Lite's reference kernel does it; its optimised kernel does not.
     """
     channels = x.shape[-1]
-    last = np.minimum(np.arange(channels) + radius + 1, channels)
+    last = np.minimum(np.arange(channels) + radius, channels)
     first = np.maximum(np.arange(channels) - radius, 0)
 
     def compute(rows: Array) -> Array:
