@@ -66,8 +66,7 @@ def test_every_operator_has_an_ir_class() -> None:
         assert cls.name == f"circle.{spec.mnemonic}"
 
 
-# No operator with state or subgraphs is in the table yet.
-@pytest.mark.parametrize("trait", sorted({*Trait} - {Trait.STATEFUL, Trait.CONTROL_FLOW}))
+@pytest.mark.parametrize("trait", Trait)
 def test_traits_are_used(trait: Trait) -> None:
     """A trait that no operator has is a rule that nothing obeys."""
     assert any(trait in spec.traits for spec in all_specs().values())
