@@ -13,21 +13,55 @@ from odc_mlir.ops.check import type_text
 from odc_mlir.ops.spec import Array, QuantParams, ResultType, Shape, TensorInfo
 
 
-def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: bool = False) -> list[Array]:
-    """``inputs`` as read-only C-contiguous arrays, one per graph input.
+class InputBinder:
+    """Takes the arrays of one run after another for the graph inputs ``infos``.
 
     Element types must be the model's own and static dimensions must agree; unknown dimensions take any size, and with
-    ``resize`` static ones too. Raises InputError that names the input, what is expected and what was given.
+    ``resize`` static ones too.
     """
-    if not isinstance(inputs, Sequence) or isinstance(inputs, (str, bytes, np.ndarray)):
-        raise InputError(
-            f"inputs must be a list of arrays, not {type(inputs).__name__}", hint="pass [array] for a single input"
-        )
-    if len(inputs) != len(infos):
-        names = ", ".join(repr(info.name) for info in infos)
-        raise InputError(f"the model has {len(infos)} inputs ({names}), {len(inputs)} arrays were given")
-    pairs = enumerate(zip(infos, inputs, strict=True))
-    return [_bind(position, info, value, resize) for position, (info, value) in pairs]
+
+    def __init__(self, infos: Sequence[TensorInfo], *, resize: bool = False) -> None:
+        self._infos = tuple(infos)
+        self._resize = resize
+        # What needs no second look: an array of just this type and shape.
+        self._usual = [_usual(info) for info in self._infos]
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Array]:
+        """``inputs`` as read-only C-contiguous arrays; raises InputError that names the input and what is expected."""
+        if not isinstance(inputs, (list, tuple)) and not _is_sequence(inputs):
+            raise InputError(
+                f"inputs must be a list of arrays, not {type(inputs).__name__}", hint="pass [array] for a single input"
+            )
+        if len(inputs) != len(self._infos):
+            names = ", ".join(repr(info.name) for info in self._infos)
+            raise InputError(f"the model has {len(self._infos)} inputs ({names}), {len(inputs)} arrays were given")
+        arrays = []
+        for position, value in enumerate(inputs):
+            usual = self._usual[position]
+            if type(value) is np.ndarray and (value.dtype, value.shape) == usual and value.flags.c_contiguous:
+                array = value.view()
+                array.flags.writeable = False
+            else:
+                array = _bind(position, self._infos[position], value, self._resize)
+            arrays.append(array)
+        return arrays
+
+
+def _usual(info: TensorInfo) -> tuple[np.dtype[Any], Shape] | None:
+    """dtype and shape of arrays that can be bound as they are; None where there is more to check."""
+    narrow = info.info.is_integer and info.info.bits < 8
+    if narrow or info.info.kind == "string" or info.shape is None or None in info.shape:
+        return None
+    return info.info.numpy, info.shape
+
+
+def _is_sequence(inputs: Any) -> bool:
+    return isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes))
+
+
+def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: bool = False) -> list[Array]:
+    """``inputs`` as read-only C-contiguous arrays, one per graph input; see :class:`InputBinder`."""
+    return InputBinder(infos, resize=resize)(inputs)
 
 
 def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:

@@ -14,9 +14,10 @@ from odc_mlir.errors import ModelError
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.spec import Array, ResultType, TensorInfo
 from odc_mlir.runtime.binding import to_codes, to_reals
-from odc_mlir.runtime.executor import Executor, Watcher
+from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph
 from odc_mlir.runtime.metrics import ErrorMeter, Errors, Tolerance
+from odc_mlir.runtime.units import Watcher
 
 Kind = Literal["intermediate", "output"]
 

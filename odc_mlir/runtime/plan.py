@@ -12,9 +12,10 @@ from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.spec import ResultType
 from odc_mlir.runtime.devices.base import Device, DeviceProgram, Port
-from odc_mlir.runtime.executor import Event, Executor, Frame, Unit, operator_units
+from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph
 from odc_mlir.runtime.shaping import ShapedGraph
+from odc_mlir.runtime.units import Event, Frame, Unit, operator_units
 
 _log = logging.getLogger(__name__)
 
@@ -123,6 +124,10 @@ class SegmentUnit:
         if self.failure is not None:
             for index in self.step.operators:
                 shaped.prepare(index)
+
+    def inner_bytes(self, shaped: ShapedGraph) -> int:
+        """Nothing: a device has memory of its own."""
+        return 0
 
     def run(self, frame: Frame) -> None:
         """Run on the device; on any failure run the segment's operators by host kernels and keep the reason."""

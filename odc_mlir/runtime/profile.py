@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from odc_mlir.runtime.executor import Event
+from odc_mlir.runtime.units import Event
 
 SCHEMA_VERSION = 1
 

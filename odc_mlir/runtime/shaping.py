@@ -96,11 +96,15 @@ class ShapedGraph:
 
     ``tensors[i]`` and ``nodes[i]`` are the graph's with inferred shapes; dimensions that depend on values stay None.
     Operators in ``open`` have operands of unknown shape: a run prepares them anew for the shapes that it finds.
+    ``peak_bytes`` is the largest sum of activations that live at one time, as far as shapes are known, ``peak_name``
+    what is made then; whoever knows the order of execution sets them.
     """
 
     def __init__(self, graph: Graph, input_shapes: Sequence[tuple[int, ...]], variants: Variants | None = None) -> None:
         self.graph = graph
         self.variants = Variants(graph) if variants is None else variants
+        self.peak_bytes = 0
+        self.peak_name = graph.name
         self.tensors: list[TensorInfo] = list(graph.tensors)
         for index, shape in zip(graph.inputs, input_shapes, strict=True):
             self.tensors[index] = dataclasses.replace(self.tensors[index], shape=shape)
@@ -151,12 +155,21 @@ def guarded(node: Node, action: str, call: Callable[[], T]) -> T:
     try:
         return call()
     except OdcError as error:
-        error.op = error.op or node.spec.name
-        error.tensor = error.tensor or node.name
+        name_operator(node, error)
         raise
-    except MemoryError as error:
-        where = {"op": node.spec.name, "tensor": node.name}
-        raise AllocationError(f"not enough memory to {action} this operator", **where) from error
     except Exception as error:
-        kind = f"{type(error).__name__}: {error}"
-        raise ModelError(f"cannot {action} this operator: {kind}", op=node.spec.name, tensor=node.name) from error
+        raise foreign_error(node, action, error) from error
+
+
+def name_operator(node: Node, error: OdcError) -> None:
+    """Let an error say which operator it is about, unless it does."""
+    error.op = error.op or node.spec.name
+    error.tensor = error.tensor or node.name
+
+
+def foreign_error(node: Node, action: str, error: Exception) -> OdcError:
+    """The OdcError for another exception that an operator raised."""
+    where = {"op": node.spec.name, "tensor": node.name}
+    if isinstance(error, MemoryError):
+        return AllocationError(f"not enough memory to {action} this operator", **where)
+    return ModelError(f"cannot {action} this operator: {type(error).__name__}: {error}", **where)

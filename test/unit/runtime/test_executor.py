@@ -10,8 +10,10 @@ from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import AllocationError, InputError, ModelError, OptionError
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime import executor as executor_module
-from odc_mlir.runtime.executor import MAX_BYTES_VARIABLE, Event, Frame, HostExecutor, OperatorUnit
+from odc_mlir.runtime.executor import MAX_BYTES_VARIABLE, HostExecutor
 from odc_mlir.runtime.graph import Graph, GraphNode, build_graph
+from odc_mlir.runtime.shaping import ShapedGraph
+from odc_mlir.runtime.units import Event, Frame, OperatorUnit
 
 
 def _values(*numbers: float) -> np.ndarray:
@@ -50,6 +52,9 @@ def test_intermediates_are_freed_after_their_last_use() -> None:
     seen: list[set[int]] = []
 
     class Watching(OperatorUnit):
+        def prepare(self, shaped: ShapedGraph) -> None:
+            super().prepare(shaped)
+
         def run(self, frame: Frame) -> None:
             seen.append(set(frame.values))
             super().run(frame)
