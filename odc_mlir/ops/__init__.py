@@ -31,6 +31,7 @@ FAMILIES = (
     "recurrent",
     "control",
     "custom",
+    "random",
 )
 
 

@@ -1,34 +1,87 @@
 """Custom operators: the table's ``CUSTOM`` entry, and entries of their own for codes whose meaning is public.
 
-``spec_of_code("Erf", registry)`` is the entry of one operator. A code that the application has registered, and one that
-nobody knows, get an entry without rules; the latter can be imported and exported, and is refused when it is to run.
+``spec_of_code("Erf", registry)`` is the entry of one operator. Some codes name what a builtin operator does too, and
+have all their rules from there. A code that the application has registered, and one that nobody knows, get an entry
+without rules; the latter can be imported and exported, and is refused when it is to run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from odc_mlir.ops.registry import CustomOps
-from odc_mlir.ops.spec import Operand, OpSpec
+from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.custom"
-_KERNELS = "odc_mlir.runtime.kernels.custom"
+_KERNELS = "odc_mlir.runtime.kernels"
 
 _ANY = (Operand("tensors", optional=True, variadic=True),)
+_ANY_VERSION = 1 << 31  # custom operators count their versions as their authors please
 
-SPECS = (
-    OpSpec(
-        name="CUSTOM",
-        operands=_ANY,
-        results=_ANY,
-        infer=f"{_INFER}:registered",
-        kernel=f"{_KERNELS}:registered",
-        traits=frozenset(),
-        quant="none",
-        summary="An operator that the model's author defined, named by its custom code.",
-    ),
+GENERIC = OpSpec(
+    name="CUSTOM",
+    operands=_ANY,
+    results=_ANY,
+    infer=f"{_INFER}:registered",
+    kernel=f"{_KERNELS}.custom:registered",
+    traits=frozenset(),
+    max_version=_ANY_VERSION,
+    quant="none",
+    summary="an operator that the model's author defined, named by its custom code",
 )
+
+SPECS = (GENERIC,)
+
+
+class Key(NamedTuple):
+    """An option that is read from the custom operator's map under ``name``."""
+
+    name: str
+    default: Any
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A custom operator that is builtin ``operator`` with these options."""
+
+    operator: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+ALIASES: Mapping[str, Alias] = MappingProxyType(
+    {
+        "AddV2": Alias("ADD", {"fused_activation_function": "none", "pot_scale_int16": True}),
+        "All": Alias("REDUCE_ALL", {"keep_dims": Key("keep_dims", False)}),
+        "BatchMatMulV2": Alias(
+            "BATCH_MATMUL", {"adjoint_lhs": Key("adj_x", False), "adjoint_rhs": Key("adj_y", False)}
+        ),
+        "BroadcastTo": Alias("BROADCAST_TO"),
+        "MatMul": Alias(
+            "BATCH_MATMUL", {"adjoint_lhs": Key("transpose_a", False), "adjoint_rhs": Key("transpose_b", False)}
+        ),
+        "SplitV": Alias("SPLIT_V", {"num_splits": Key("num_split", 0)}),
+    }
+)
+
+
+def _known(code: str, operands: str, results: str, kernel: str, summary: str, **fields: Any) -> OpSpec:
+    """An operator with rules of its own; names ending in ``?`` may be left out."""
+    shapes = fields.pop("infer", kernel.partition(":")[2])
+    return OpSpec(
+        name=_label(code),
+        operands=tuple(Operand(name.rstrip("?"), optional=name.endswith("?")) for name in operands.split()),
+        results=tuple(Operand(name.rstrip("?"), optional=name.endswith("?")) for name in results.split()),
+        infer=f"{_INFER}:{shapes}",
+        kernel=f"{_KERNELS}.{kernel}",
+        max_version=_ANY_VERSION,
+        quant="none",
+        summary=summary,
+        **fields,
+    )
 
 
 def _label(code: str) -> str:
@@ -36,26 +89,80 @@ def _label(code: str) -> str:
     return f"CUSTOM({code})"
 
 
-KNOWN: Mapping[str, OpSpec] = MappingProxyType({})
-"""The operators whose meaning is public, by custom code."""
+_KNOWN: Mapping[str, OpSpec] = MappingProxyType(
+    {
+        "Erf": _known(
+            "Erf",
+            "input",
+            "output",
+            "custom:erf",
+            "the error function",
+            traits=frozenset({Trait.PURE, Trait.ELEMENTWISE}),
+        ),
+        "FusedBatchNormV3": _known(
+            "FusedBatchNormV3",
+            "input scale offset mean variance",
+            "output batch_mean? batch_variance? reserve_1? reserve_2? reserve_3?",
+            "custom:fused_batch_norm",
+            "normalisation of each channel by given statistics, or in training by its own",
+        ),
+        "MatrixBandPart": _known(
+            "MatrixBandPart",
+            "input lower upper",
+            "output",
+            "custom:matrix_band_part",
+            "matrices with zeros outside a band around their diagonals",
+        ),
+        "MaxPoolWithArgmax": _known(
+            "MaxPoolWithArgmax",
+            "input",
+            "output argmax",
+            "custom:max_pool_with_argmax",
+            "maximum of each window and its flat place in the input",
+        ),
+        "StatelessRandomUniform": _known(
+            "StatelessRandomUniform",
+            "shape seed",
+            "output",
+            "random:stateless_random_uniform",
+            "uniform random numbers from 0 to 1 that follow from two seeds",
+        ),
+        "TFLite_Detection_PostProcess": _known(
+            "TFLite_Detection_PostProcess",
+            "boxes scores anchors",
+            "boxes classes scores count",
+            "detection:detection_post_process",
+            "decoded boxes with the best scores that do not overlap",
+        ),
+    }
+)
 
 
-def spec_of_code(code: str, registry: CustomOps) -> OpSpec:
-    """The table's entry for the custom operator ``code``."""
-    if code in KNOWN and registry.get(code) is None:
-        return KNOWN[code]
-    (generic,) = SPECS
-    return OpSpec(
+@cache
+def known_spec(code: str) -> OpSpec | None:
+    """The entry of a custom operator whose meaning is public, None for any other code."""
+    alias = ALIASES.get(code)
+    if alias is None:
+        return _KNOWN.get(code)
+    from odc_mlir.ops import get
+
+    return replace(
+        get(alias.operator),
         name=_label(code),
-        operands=generic.operands,
-        results=generic.results,
-        infer=generic.infer,
-        kernel=generic.kernel,
-        traits=generic.traits,
+        options=None,
+        infer=f"{_INFER}:as_builtin",
+        kernel=f"{_KERNELS}.custom:as_builtin",
+        verify=f"{_INFER}:verify_as_builtin",
         max_version=_ANY_VERSION,
-        quant=generic.quant,
-        summary=generic.summary,
     )
 
 
-_ANY_VERSION = 1 << 31  # custom operators count their versions as their authors please
+def known_codes() -> tuple[str, ...]:
+    """The custom codes whose meaning is public."""
+    return tuple(sorted((*ALIASES, *_KNOWN)))
+
+
+def spec_of_code(code: str, registry: CustomOps) -> OpSpec:
+    """The table's entry for the custom operator ``code``; what the application has registered goes first."""
+    known = known_spec(code) if registry.get(code) is None else None
+    return replace(GENERIC, name=_label(code)) if known is None else known

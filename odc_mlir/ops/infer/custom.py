@@ -1,9 +1,34 @@
-"""Shapes of custom operators."""
+"""Shapes and checks of custom operators."""
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import check_elements
-from odc_mlir.ops.spec import Node, ResultType
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from odc_mlir.ops import get
+from odc_mlir.ops.custom import ALIASES, Key
+from odc_mlir.ops.flexbuffer import decode_map
+from odc_mlir.ops.infer.common import check_elements, result, same_dim, shape_of, static_ints, vector_length
+from odc_mlir.ops.infer.geometry import Axis, axis_window, positive
+from odc_mlir.ops.spec import Node, ResultType, Shape
+
+
+def custom_options(node: Node) -> Mapping[str, Any]:
+    """The operator's own options by key; raises ModelError where they are no map."""
+    return decode_map(node.custom_options)
+
+
+def custom_option(node: Node, name: str, default: Any) -> Any:
+    """One option of the type of ``default``; raises where the model has another type there."""
+    value = custom_options(node).get(name, default)
+    if isinstance(default, float) and isinstance(value, int):
+        return float(value)
+    if isinstance(default, bool) and value in (0, 1):
+        return bool(value)
+    if not isinstance(value, type(default)):
+        raise node.error(f"the option {name} is {value!r}; it must be a {type(default).__name__}")
+    return value
 
 
 def registered(node: Node) -> list[ResultType]:
@@ -15,10 +40,118 @@ def registered(node: Node) -> list[ResultType]:
     if len(shapes) != len(node.results):
         raise node.error(f"the registered operator infers {len(shapes)} shapes for {len(node.results)} results")
     types = []
-    for result, given in zip(node.results, shapes, strict=True):
+    for declared, given in zip(node.results, shapes, strict=True):
         shape = None if given is None else tuple(None if dim is None else int(dim) for dim in given)
         if shape is not None and any(dim is not None and dim < 0 for dim in shape):
-            raise node.error(f"the registered operator infers the shape {list(shape)}", tensor=result.name)
-        check_elements(node, shape or (), result.dtype)
-        types.append(ResultType(result.dtype, shape))
+            raise node.error(f"the registered operator infers the shape {list(shape)}", tensor=declared.name)
+        check_elements(node, shape or (), declared.dtype)
+        types.append(ResultType(declared.dtype, shape))
     return types
+
+
+def builtin_node(node: Node) -> Node:
+    """The same operator by its builtin name."""
+    alias = ALIASES[node.custom_code]
+    options = {
+        field: custom_option(node, value.name, value.default) if isinstance(value, Key) else value
+        for field, value in alias.options.items()
+    }
+    return replace(node, spec=get(alias.operator), options=options)
+
+
+def as_builtin(node: Node) -> Sequence[ResultType]:
+    """What the builtin operator infers."""
+    builtin = builtin_node(node)
+    return builtin.spec.infer_function(builtin)
+
+
+def verify_as_builtin(node: Node) -> None:
+    """What the builtin operator demands."""
+    builtin = builtin_node(node)
+    if builtin.spec.verify_function is not None:
+        builtin.spec.verify_function(builtin)
+
+
+def erf(node: Node) -> list[ResultType]:
+    """Like the input."""
+    return result(node, node.operand(0).dtype, shape_of(node, 0))
+
+
+def matrix_band_part(node: Node) -> list[ResultType]:
+    """Like the input, whose last two axes are matrices."""
+    shape = shape_of(node, 0)
+    if shape is not None and len(shape) < 2:
+        raise node.error(f"the input has rank {len(shape)}; its last two axes must be matrices")
+    return result(node, node.operand(0).dtype, shape)
+
+
+def fused_batch_norm(node: Node) -> list[ResultType]:
+    """The output like the input ``[N, H, W, C]``, all other results ``[C]``."""
+    shape = shape_of(node, 0, 4)
+    if custom_option(node, "data_format", "NHWC") != "NHWC":
+        raise node.error("the option data_format must be NHWC")
+    channels = None if shape is None else shape[3]
+    for index in range(1, 5):
+        length = vector_length(node, index)
+        if length != 0:  # training has no statistics to take
+            channels = same_dim(
+                node, channels, length, f"channels of the input and the {node.spec.operand_name(index)}"
+            )
+    types = [ResultType(node.operand(0).dtype, shape)]
+    return types + [ResultType(declared.dtype, (channels,)) for declared in node.results[1:]]
+
+
+def pool_axes(node: Node, shape: Shape) -> tuple[tuple[int, int], tuple[int, int], Axis, Axis]:
+    """Window and stride as (height, width) and what the window makes of each axis of ``[N, H, W, C]``."""
+    pairs = []
+    for name in ("ksize", "strides"):
+        sizes = custom_option(node, name, [1, 1, 1, 1])
+        if len(sizes) != 4 or not all(isinstance(size, int) for size in sizes) or sizes[0] != 1 or sizes[3] != 1:
+            raise node.error(f"the option {name} is {sizes}; it must be [1, height, width, 1]")
+        pairs.append((positive(node, name, sizes[1]), positive(node, name, sizes[2])))
+    padding = custom_option(node, "padding", "VALID").lower()
+    if padding not in ("same", "valid"):
+        raise node.error(f"the option padding is {padding!r}; allowed are SAME, VALID")
+    (kernel_y, kernel_x), (stride_y, stride_x) = pairs
+    rows = axis_window(node, "height", shape[1], kernel_y, stride_y, 1, padding)
+    columns = axis_window(node, "width", shape[2], kernel_x, stride_x, 1, padding)
+    return (kernel_y, kernel_x), (stride_y, stride_x), rows, columns
+
+
+def max_pool_with_argmax(node: Node) -> list[ResultType]:
+    """Both results ``[N, OH, OW, C]``."""
+    shape = shape_of(node, 0, 4)
+    place = node.results[1].dtype
+    if place not in ("int32", "int64"):
+        raise node.error(f"the places are {place}; they must be int32 or int64")
+    pooled: Shape | None = None
+    if shape is not None:
+        *_, rows, columns = pool_axes(node, shape)
+        pooled = (shape[0], rows.output, columns.output, shape[3])
+    return [*result(node, node.operand(0).dtype, pooled), ResultType(place, pooled)]
+
+
+def stateless_random_uniform(node: Node) -> list[ResultType]:
+    """The shape that operand 0 holds."""
+    vector_length(node, 0)
+    sizes = static_ints(node, 0)
+    if sizes is None:
+        length = vector_length(node, 0)
+        return result(node, node.results[0].dtype, None if length is None else (None,) * length)
+    if any(size < 0 for size in sizes):
+        raise node.error(f"the shape {list(sizes)} has a negative size")
+    return result(node, node.results[0].dtype, sizes)
+
+
+def detection_post_process(node: Node) -> list[ResultType]:
+    """Boxes ``[1, n, 4]``, classes and scores ``[1, n]``, their number ``[1]``."""
+    boxes, scores, anchors = shape_of(node, 0, 3), shape_of(node, 1, 3), shape_of(node, 2, 2)
+    if boxes is not None and scores is not None and anchors is not None:
+        count = same_dim(node, boxes[1], scores[1], "numbers of boxes and of scores")
+        same_dim(node, count, anchors[0], "numbers of boxes and of anchors")
+        same_dim(node, boxes[0], 1, "the batch")
+        same_dim(node, anchors[1], 4, "coordinates of an anchor")
+    most = positive(node, "max_detections", custom_option(node, "max_detections", 0))
+    each = positive(node, "max_classes_per_detection", custom_option(node, "max_classes_per_detection", 1))
+    rows = most * each
+    return [ResultType("float32", shape) for shape in ((1, rows, 4), (1, rows), (1, rows), (1,))]

@@ -1,13 +1,17 @@
-"""Custom operators that the application computes."""
+"""Custom operators: those that the application computes, and those whose meaning is public."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
+from odc_mlir.numerics import special
+from odc_mlir.ops.infer.common import require_dtype
+from odc_mlir.ops.infer.custom import builtin_node, custom_option, pool_axes
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import unsupported
+from odc_mlir.runtime.kernels.common import fetch, input_error, single, unsupported
 
 
 def registered(node: Node) -> Execute:
@@ -46,3 +50,102 @@ def _locked(value: Array) -> Array:
     view = value.view()
     view.flags.writeable = False
     return view
+
+
+def as_builtin(node: Node) -> Execute:
+    """The builtin operator's kernel."""
+    builtin = builtin_node(node)
+    return builtin.spec.kernel_function(builtin)
+
+
+def erf(node: Node) -> Execute:
+    """The error function of each element."""
+    x_of = fetch(node, 0)
+    require_dtype(node, node.operand(0), "float32")
+    return lambda operands: [special.erf(x_of(operands))]
+
+
+def matrix_band_part(node: Node) -> Execute:
+    """Element (i, j) stays where ``i - j <= lower`` and ``j - i <= upper``; a negative limit is none."""
+    x_of, lower_of, upper_of = (fetch(node, index) for index in range(3))
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        lower = int(single(node, lower_of(operands), "lower"))
+        upper = int(single(node, upper_of(operands), "upper"))
+        if x.ndim < 2:
+            raise input_error(node, f"the input {list(x.shape)} holds no matrices")
+        below = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])
+        inside = ((lower < 0) | (below <= lower)) & ((upper < 0) | (-below <= upper))
+        return [np.where(inside, x, x.dtype.type(0))]
+
+    return execute
+
+
+def fused_batch_norm(node: Node) -> Execute:
+    """``(x - mean) / sqrt(variance + epsilon) * scale + offset`` for each channel of ``[N, H, W, C]``.
+
+    In training the statistics are the batch's own; results after the output are then its mean and variance (unbiased),
+    which the exponential average mixes with the given ones, and both once more, unmixed and biased.
+    """
+    x_of, scale_of, offset_of, mean_of, variance_of = (fetch(node, index) for index in range(5))
+    require_dtype(node, node.operand(0), "float32")
+    epsilon = np.float32(custom_option(node, "epsilon", 1e-4))
+    training = custom_option(node, "is_training", True)
+    factor = np.float32(custom_option(node, "exponential_avg_factor", 1.0))
+
+    def statistics(x: Array, given: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+        if not training:
+            return (*given, *given)
+        mean, variance = x.mean(axis=(0, 1, 2), dtype=np.float64), x.var(axis=(0, 1, 2), dtype=np.float64)
+        count = x.size // max(1, x.shape[3])
+        unbiased = variance * (count / max(1, count - 1))
+        mixed = [
+            own if factor == 1 else (1 - factor) * old + factor * own
+            for own, old in zip((mean, unbiased), given, strict=True)
+        ]
+        return mixed[0], mixed[1], mean, variance
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        *running, mean, variance = statistics(x, (mean_of(operands), variance_of(operands)))
+        factors = (scale_of(operands) / np.sqrt(variance + epsilon)).astype(np.float32)
+        y = (x - mean.astype(np.float32)) * factors + offset_of(operands)
+        others = [*running, mean, variance, np.zeros_like(mean)]
+        return [y, *(value.astype(np.float32) for value in others[: len(node.results) - 1])]
+
+    return execute
+
+
+def max_pool_with_argmax(node: Node) -> Execute:
+    """``[N, H, W, C]`` to the largest element of each window and its flat place; of equal ones the first wins.
+
+    The place counts within the image, or with ``include_batch_in_index`` within the whole input.
+    """
+    x_of, place_dtype = fetch(node, 0), node.results[1].info.numpy
+    require_dtype(node, node.operand(0), "float32")
+    with_batch = custom_option(node, "include_batch_in_index", False)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        if x.ndim != 4:
+            raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 4")
+        kernel, stride, rows, columns = pool_axes(node, x.shape)
+        images, height, width, channels = x.shape
+        shape = (images, rows.output or 0, columns.output or 0, channels)
+        best, place = np.full(shape, -np.inf, x.dtype), np.zeros(shape, place_dtype)
+        first_y = np.arange(shape[1]) * stride[0] - rows.before
+        first_x = np.arange(shape[2]) * stride[1] - columns.before
+        batch = np.arange(images)[:, None, None, None] * (height * width) if with_batch else 0
+        for tap_y, tap_x in itertools.product(range(kernel[0]), range(kernel[1])):
+            ys, xs = first_y + tap_y, first_x + tap_x
+            real = ((ys >= 0) & (ys < height))[:, None] & ((xs >= 0) & (xs < width))
+            ys, xs = np.clip(ys, 0, height - 1), np.clip(xs, 0, width - 1)
+            values = x[:, ys[:, None], xs]
+            better = real[None, :, :, None] & (values > best)
+            pixels = (ys[:, None] * width + xs)[None, :, :, None] + batch
+            np.copyto(place, (pixels * channels + np.arange(channels)).astype(place_dtype), where=better)
+            np.copyto(best, values, where=better)
+        return [best, place]
+
+    return execute

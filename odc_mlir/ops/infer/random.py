@@ -1,0 +1,27 @@
+"""Shapes of operators that draw random numbers."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.infer.common import result, shape_of, static_int, static_ints, unknown_shape, vector_length
+from odc_mlir.ops.spec import Node, ResultType
+
+
+def shaped(node: Node) -> list[ResultType]:
+    """The shape that operand 0 holds."""
+    length = vector_length(node, 0)
+    sizes = static_ints(node, 0)
+    dtype = node.results[0].dtype
+    if sizes is None:
+        return result(node, dtype, unknown_shape(length))
+    if any(size < 0 for size in sizes):
+        raise node.error(f"the shape {list(sizes)} has a negative size")
+    return result(node, dtype, sizes)
+
+
+def multinomial(node: Node) -> list[ResultType]:
+    """``[batch, samples]`` for logits ``[batch, classes]``."""
+    logits = shape_of(node, 0, 2)
+    samples = static_int(node, 1)
+    if samples is not None and samples < 0:
+        raise node.error(f"the number of samples is {samples}; it must not be negative")
+    return result(node, node.results[0].dtype, (None if logits is None else logits[0], samples))

@@ -1,0 +1,86 @@
+"""Operators that draw random numbers, with TensorFlow's generator.
+
+Every operator has a generator of its own, seeded by its options, that goes on from run to run until the state begins
+anew: the same model in a new session draws the same numbers. Seeds 0 and 0, for which TensorFlow Lite takes seeds from
+the system, are taken as they are, so that runs can be repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from odc_mlir.numerics import philox
+from odc_mlir.ops.infer.common import check_elements, option, require_dtype
+from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.runtime.kernels.common import fetch, input_error, ints, single
+
+
+def _generator(node: Node) -> philox.Philox:
+    """The operator's generator where it stands now."""
+    state = node.private_state()
+    if "generator" not in state:
+        state["generator"] = philox.Philox.seeded(int(option(node, "seed")), int(option(node, "seed2")))
+    found: philox.Philox = state["generator"]
+    return found
+
+
+def _sizes(node: Node, shape: Array) -> tuple[int, ...]:
+    """The sizes in a shape operand, checked."""
+    sizes = ints(shape)
+    if shape.ndim > 1 or any(size < 0 for size in sizes):
+        raise input_error(node, f"{shape.tolist()} is no shape")
+    check_elements(node, sizes, node.results[0].dtype)
+    return sizes
+
+
+def _drawn(node: Node, draw: Callable[[philox.Philox, int], Array]) -> Execute:
+    shape_of = fetch(node, 0)
+    require_dtype(node, node.results[0], "float32")
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        sizes = _sizes(node, shape_of(operands))
+        return [draw(_generator(node), math.prod(sizes)).reshape(sizes)]
+
+    return execute
+
+
+def random_uniform(node: Node) -> Execute:
+    """Numbers in [0, 1) of the shape in operand 0."""
+    return _drawn(node, philox.uniform)
+
+
+def random_standard_normal(node: Node) -> Execute:
+    """Normal numbers of the shape in operand 0."""
+    return _drawn(node, philox.normal)
+
+
+def multinomial(node: Node) -> Execute:
+    """``samples`` classes for each row of ``logits [batch, classes]``."""
+    logits_of, samples_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].info.numpy
+    require_dtype(node, node.operand(0), "float32")
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        logits, samples = logits_of(operands), int(single(node, samples_of(operands), "the number of samples"))
+        if logits.ndim != 2 or samples < 0 or (logits.size and not np.isfinite(logits).any(axis=1).all()):
+            raise input_error(node, f"cannot draw {samples} samples from logits {list(logits.shape)}")
+        check_elements(node, (len(logits), samples), node.results[0].dtype)
+        return [philox.multinomial(_generator(node), logits, samples).astype(dtype)]
+
+    return execute
+
+
+def stateless_random_uniform(node: Node) -> Execute:
+    """Numbers in [0, 1) of the shape in operand 0 that follow from the two seeds in operand 1 alone."""
+    shape_of, seeds_of = fetch(node, 0), fetch(node, 1)
+    require_dtype(node, node.results[0], "float32")
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        sizes, seeds = _sizes(node, shape_of(operands)), ints(seeds_of(operands))
+        if len(seeds) != 2:
+            raise input_error(node, f"there are {len(seeds)} seeds; two are needed")
+        return [philox.uniform(philox.scrambled(*seeds), math.prod(sizes)).reshape(sizes)]
+
+    return execute
