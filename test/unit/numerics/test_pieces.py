@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,33 @@ def test_in_pairs(size: int) -> None:
     a, b = np.arange(size), np.arange(size)[::-1]
     assert (pieces.in_pairs(np.multiply, a, b, "int64") == a * b).all()
     assert pieces.in_pairs(np.multiply, a.reshape(-1, 1), np.array([1, 2]), "int64").shape == (size, 2)
+
+
+SHAPES = [
+    [(5, 7, 3), (7, 1), (5, 7, 3)],
+    [(), (3,), (3,)],
+    [(1, 2, 1), (4, 1, 6), (4, 2, 6)],
+    [(2, 0), (1, 1), (2, 0)],
+    [(), (), ()],
+    [(8, 9), (8, 9), (8, 9)],
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("limit", [1, 5, 40, 1 << 15])
+def test_pieces_of_broadcast_arrays(shapes: list[tuple[int, ...]], limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every element of the result is written once, from the elements that broadcasting puts there."""
+    monkeypatch.setattr(pieces, "CHUNK_ELEMENTS", limit)
+    a, b = (np.arange(math.prod(s)).reshape(s) + 1 for s in shapes[:2])
+    result = np.zeros(shapes[2], np.int64)
+    for left, right, target in pieces.pieces(a, b, result):
+        target += left * right
+        assert target.size <= limit
+    assert (result == a * b).all()
+    view = np.zeros((*shapes[2], 2), np.int64)[..., 0]
+    for left, target in pieces.pieces(a, view):
+        target[...] = left
+    assert (view == a).all()
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (7,), (2, CHUNK_ELEMENTS + 1), (3, CHUNK_ELEMENTS // 2 + 1, 2)])

@@ -41,3 +41,19 @@ def test_per_axis() -> None:
     assert quantize.dequantize_codes(codes, scales, zeros, 0).tolist() == [[1.0, 1.0], [12.0, 12.0]]
     real = quantize.dequantize_codes(codes, scales, zeros, 1)
     assert (quantize.quantize_real(real, scales, zeros, "int8", 1) == codes).all()
+
+
+@given(st.lists(st.floats(-300, 300, width=32), min_size=1), st.sampled_from(["int8", "int16", "int32"]))
+def test_rounding_is_half_away_from_zero(values: list[float], dtype: str) -> None:
+    """Also next to a half, where adding 1/2 would be a step too much."""
+    x = np.array([*values, 0.49999997, -0.49999997, 2.5, -2.5, 8388609.0, 4194304.5], np.float32)
+    limits = np.iinfo(dtype)
+    expected = [scalar.clamp(scalar.half_away(float(v)), limits.min, limits.max) for v in x]
+    assert quantize.quantize_real(x, 1.0, 0, dtype).tolist() == expected
+
+
+def test_wide_codes() -> None:
+    """Codes that float32 cannot hold are multiplied in float64."""
+    codes = np.array([2**31 - 1, -(2**31), 16777217], np.int32)
+    found = quantize.dequantize_codes(codes, 0.1, 3)
+    assert found.tolist() == [float(np.float32(float(np.float32(0.1)) * (int(c) - 3))) for c in codes]
