@@ -29,9 +29,11 @@ FAMILIES = (
     "matrix",
     "attention",
     "recurrent",
+    "binary_coded",
     "control",
     "custom",
     "random",
+    "resource",
 )
 
 

@@ -31,7 +31,10 @@ def _spec(
 
 SPECS = (
     _spec(
-        "INSTANCE_NORM", "input gamma beta", "normalisation over the pixels of each image", options="InstanceNormOptions"
+        "INSTANCE_NORM",
+        "input gamma beta",
+        "normalisation over the pixels of each image",
+        options="InstanceNormOptions",
     ),
     _spec("RMS_NORM", "input gamma", "division by the root mean square of the last axis", options="RmsNormOptions"),
     _spec("ROPE", "input sin_table cos_table", "rotary position embedding", options="RoPEOptions"),

@@ -43,6 +43,18 @@ class State:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class BinaryCodes:
+    """How the bits of binary-coded weights are read, which nothing published says.
+
+    ``lowest_first``: the first sign of a word is its lowest bit, else its highest; ``one_is_plus``: a bit that is set
+    stands for +1, else for -1. The defaults are what published quantisers of this kind do.
+    """
+
+    lowest_first: bool = True
+    one_is_plus: bool = True
+
+
 @dataclass(slots=True)
 class Context:
     """Shared by all operators that one executor runs; an operator prepared without one has one of its own."""
@@ -50,4 +62,5 @@ class Context:
     state: State = field(default_factory=State)
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
     max_iterations: int = MAX_ITERATIONS
+    binary_codes: BinaryCodes | None = None  # None refuses operators on binary-coded weights
     numerics: str = "fixed"  # how fully connected layers requantise: in fixed point, or "litert": in float64
