@@ -1,0 +1,55 @@
+"""Shapes and checks of resource variables and hash tables. Only a run knows what a variable holds."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.infer.common import check_single, option, result, shape_of
+from odc_mlir.ops.spec import Node, ResultType
+
+_ENTRIES = ("int32", "int64", "string")
+
+
+def _open(node: Node) -> list[ResultType]:
+    return [ResultType(declared.dtype, None) for declared in node.results]
+
+
+def var_handle(node: Node) -> list[ResultType]:
+    """A handle."""
+    return _open(node)
+
+
+def read_variable(node: Node) -> list[ResultType]:
+    """The declared element type; the shape depends on what was assigned."""
+    return _open(node)
+
+
+def assign_variable(node: Node) -> list[ResultType]:
+    """Nothing."""
+    return []
+
+
+def hashtable(node: Node) -> list[ResultType]:
+    """A handle."""
+    return _open(node)
+
+
+def verify_hashtable(node: Node) -> None:
+    """Keys and values are integers or strings."""
+    for name in ("key_dtype", "value_dtype"):
+        if option(node, name) not in _ENTRIES:
+            raise node.error(f"the option {name} is {option(node, name)}; allowed are {', '.join(_ENTRIES)}")
+
+
+def hashtable_find(node: Node) -> list[ResultType]:
+    """Like the keys, of the default's element type."""
+    check_single(node, 2)
+    return result(node, node.operand(2).dtype, shape_of(node, 1))
+
+
+def hashtable_import(node: Node) -> list[ResultType]:
+    """Nothing."""
+    return []
+
+
+def hashtable_size(node: Node) -> list[ResultType]:
+    """One number."""
+    return result(node, "int64", (1,))

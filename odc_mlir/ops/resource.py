@@ -1,0 +1,61 @@
+"""Operators on state that is reached by a handle: resource variables and hash tables."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.spec import Operand, OpSpec, Trait
+
+_INFER = "odc_mlir.ops.infer.resource"
+_KERNELS = "odc_mlir.runtime.kernels.resource"
+
+_HANDLE = Operand("resource", dtypes=("resource",))
+_KEYS = ("int32", "int64", "string")
+
+
+def _resource(
+    name: str, summary: str, operands: tuple[Operand, ...], results: tuple[Operand, ...] = (), *, options: str
+) -> OpSpec:
+    return OpSpec(
+        name=name,
+        operands=operands,
+        results=results,
+        options=options,
+        infer=f"{_INFER}:{name.lower()}",
+        kernel=f"{_KERNELS}:{name.lower()}",
+        verify=f"{_INFER}:verify_{name.lower()}" if name == "HASHTABLE" else "",
+        traits=frozenset({Trait.STATEFUL}),
+        quant="none",
+        summary=summary,
+    )
+
+
+SPECS = (
+    _resource("VAR_HANDLE", "the variable of a name", (), (_HANDLE,), options="VarHandleOptions"),
+    _resource("READ_VARIABLE", "what a variable holds", (_HANDLE,), (Operand("value"),), options="ReadVariableOptions"),
+    _resource(
+        "ASSIGN_VARIABLE",
+        "puts a value into a variable",
+        (_HANDLE, Operand("value")),
+        options="AssignVariableOptions",
+    ),
+    _resource("HASHTABLE", "the table of a number", (), (_HANDLE,), options="HashtableOptions"),
+    _resource(
+        "HASHTABLE_FIND",
+        "values that a table has under keys, or a default",
+        (_HANDLE, Operand("keys", dtypes=_KEYS), Operand("default")),
+        (Operand("values"),),
+        options="HashtableFindOptions",
+    ),
+    _resource(
+        "HASHTABLE_IMPORT",
+        "fills a table, unless it is filled",
+        (_HANDLE, Operand("keys", dtypes=_KEYS), Operand("values")),
+        options="HashtableImportOptions",
+    ),
+    _resource(
+        "HASHTABLE_SIZE",
+        "number of a table's entries",
+        (_HANDLE,),
+        (Operand("size", dtypes=("int64",)),),
+        options="HashtableSizeOptions",
+    ),
+)
