@@ -6,10 +6,10 @@ operator table's functions see it, ``info_of`` a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, NoneType
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, NoneType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Dialect, Operation, OpResult, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, result_def, traits_def
@@ -28,13 +28,14 @@ from odc_mlir.dialects.circle_attributes import (
 )
 from odc_mlir.dialects.circle_ops import RECORD_NAMES, CircleOp, has_operator, op_class, operator_names
 from odc_mlir.dialects.circle_options import SymbolOption
+from odc_mlir.dialects.circle_sparse import sparsity_record
 from odc_mlir.dialects.circle_types import TensorFacts, axis_mismatch, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_values import pack_values, parse_values, values_text
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.custom import spec_of_code
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.registry import default_custom_ops
-from odc_mlir.ops.spec import Callee, Node, TensorInfo, Trait
+from odc_mlir.ops.spec import Blockwise, Callee, Node, TensorInfo, Trait
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.locations import op_name, value_name
 
@@ -195,12 +196,38 @@ def info_of(value: SSAValue) -> TensorInfo:
     """
     facts = tensor_facts(value.type)
     owner = value.owner
-    data = None
-    if isinstance(owner, ConstOp) and owner.blob.is_resolved:
-        data = owner.blob.data
-    return TensorInfo(
-        value_name(value), facts.dtype, facts.shape, facts.quant, data, is_variable=isinstance(owner, VariableOp)
+    info = TensorInfo(
+        value_name(value), facts.dtype, facts.shape, facts.quant, is_variable=isinstance(owner, VariableOp)
     )
+    if isinstance(owner, ConstOp) and owner.blob.is_resolved:
+        info.data = owner.blob.data
+        if owner.sparsity is not None:
+            info.sparsity = sparsity_record(owner.sparsity)
+    if facts.record is not None and facts.record.details is not None:
+        _read_details(info, *facts.record.details)
+    return info
+
+
+def _read_details(info: TensorInfo, table: str, fields: Mapping[str, Attribute]) -> None:
+    """What a quantisation by blocks or with shared exponents says of a tensor; it wins over scale and zero point."""
+    if table == "MXQuantization" and isinstance(axis := fields.get("axis"), IntegerAttr):
+        info.mx_axis, info.quant = axis.value.data, None
+    if table != "BlockwiseQuantization":
+        return
+    info.quant = None
+    size, scales = fields.get("block_size"), _block_parameter(fields.get("scales"))
+    if info.is_const and isinstance(size, IntegerAttr) and scales is not None:
+        zero_points = _block_parameter(fields.get("zero_points"))
+        info.blockwise = Blockwise(info.dtype, size.value.data, scales, zero_points)
+        info.dtype = "float32"
+
+
+def _block_parameter(attribute: Attribute | None) -> TensorInfo | None:
+    """The constant that a ``#circle.tensor`` holds."""
+    if not isinstance(attribute, TensorAttr) or not isinstance(attribute.contents, BlobAttr):
+        return None
+    facts = tensor_facts(attribute.type)
+    return TensorInfo(attribute.tensor_name.data, facts.dtype, facts.shape, facts.quant, attribute.contents.bytes)
 
 
 def node_of(op: Operation) -> Node:

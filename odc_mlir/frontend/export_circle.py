@@ -33,11 +33,12 @@ from odc_mlir.dialects.circle import (
     tensor_facts,
 )
 from odc_mlir.dialects.circle_options import RECORD_NAMES, ListOption, SymbolOption
+from odc_mlir.dialects.circle_sparse import sparsity_record
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
-from odc_mlir.frontend.records import quantization_of, sparsity_record
+from odc_mlir.frontend.records import quantization_of
 from odc_mlir.ops.spec import Shape
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.diagnostics import typed_errors

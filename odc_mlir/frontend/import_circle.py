@@ -39,10 +39,11 @@ from odc_mlir.dialects.circle import (
 from odc_mlir.dialects.circle_attributes import NO_CONTENTS, NONE_TYPE
 from odc_mlir.dialects.circle_options import ListOption, SymbolOption
 from odc_mlir.dialects.circle_shapes import mark_unverified, refine_function
+from odc_mlir.dialects.circle_sparse import sparsity_attribute
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
-from odc_mlir.frontend.records import constant_shape, sparsity_attribute, type_of_tensor
+from odc_mlir.frontend.records import constant_shape, type_of_tensor
 from odc_mlir.ops.check import check_structure
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.diagnostics import typed_errors
@@ -58,8 +59,8 @@ def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> M
 
     ``refine``: give results whose declared shape is unknown, or contradicts shape inference, the inferred one.
     Then an operator that breaks a rule of the table beyond its structure, so that it can be shown and written but not
-    run, is marked as such and a warning is logged. Raises ModelError for an inconsistent model and UnsupportedError for what
-    the dialect cannot hold.
+    run, is marked as such and a warning is logged. Raises ModelError for an inconsistent model and UnsupportedError for
+    what the dialect cannot hold.
     """
     for what in model.unknown:
         LOG.warning("this model is of a newer schema, it can be shown but not run or written: %s", what)

@@ -1,4 +1,4 @@
-"""The rare parts of a tensor record as attributes, in both directions: quantisation, sparsity, intermediates."""
+"""The rare parts of a tensor record as attributes, in both directions: quantisation and intermediates."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr, StringAttr, i32
+from xdsl.dialects.builtin import IntegerAttr, i32
 from xdsl.ir import Attribute
 
 from odc_mlir.dialects.circle import BlobAttr, QuantRecord, tensor_type
 from odc_mlir.dialects.circle_types import AnyTensor, TensorFacts
 from odc_mlir.dialects.quant import UniformQuantizedType
-from odc_mlir.errors import ModelError
-from odc_mlir.formats.circle.model import DimMetadata, Quantization, Sparsity, Tensor
+from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.formats.circle.model import Quantization, Tensor
+from odc_mlir.formats.circle.schema import circle_schema
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Shape
 
@@ -37,7 +38,11 @@ def type_of_tensor(tensor: Tensor, shape: Shape | None, tensor_attribute: Tensor
     if quantization is None:
         return tensor_type(tensor.dtype, shape)
     quant = tensor.quant_params()
-    record = _record(quantization, tensor_attribute)
+    try:
+        record = _record(quantization, tensor_attribute)
+    except UnsupportedError as error:
+        error.tensor = error.tensor or tensor.name
+        raise
     if shape is None and (record is not None or not _expressible(tensor.dtype, quant)):
         if quant is not None and not UniformQuantizedType.expresses(tensor.dtype, quant):
             raise ModelError("the quantisation of a tensor of unknown rank cannot be expressed", tensor=tensor.name)
@@ -59,6 +64,8 @@ def _record(quantization: Quantization, tensor_attribute: TensorToAttribute) -> 
     details = None
     if quantization.details is not None:
         table, fields = quantization.details
+        if table not in circle_schema().unions["QuantizationDetails"].tags:
+            raise UnsupportedError(f"Circle has no quantisation of the kind {table}")
         attributes = {key: _detail(table, key, value, tensor_attribute) for key, value in fields.items()}
         details = (table, attributes)
     return QuantRecord(min=low, max=high, details=details) if low or details is not None else None
@@ -113,45 +120,3 @@ def constant_shape(tensor: Tensor, data: memoryview) -> Shape | None:
     shape = tensor.shape
     bits = DTYPES[tensor.dtype].bits
     return () if shape is None and bits and data.nbytes == (bits + 7) // 8 else shape
-
-
-def sparsity_attribute(sparsity: Sparsity) -> DictionaryAttr:
-    """How a sparse constant is stored, as ``circle.const`` holds it."""
-    return DictionaryAttr(
-        {
-            "traversal_order": DenseArrayBase.from_list(i32, sparsity.traversal_order),
-            "block_map": DenseArrayBase.from_list(i32, sparsity.block_map),
-            "dims": ArrayAttr([_level_attribute(level) for level in sparsity.dims]),
-        }
-    )
-
-
-def _level_attribute(level: DimMetadata) -> DictionaryAttr:
-    fields: dict[str, Attribute] = {
-        "format": StringAttr(level.format),
-        "dense_size": IntegerAttr(level.dense_size, i32),
-    }
-    for name in ("segments", "indices"):
-        vector: NDArray[Any] | None = getattr(level, name)
-        if vector is not None:
-            fields[name] = ArrayAttr([StringAttr(vector.dtype.str), BlobAttr.of(vector.tobytes())])
-    return DictionaryAttr(fields)
-
-
-def sparsity_record(attribute: DictionaryAttr) -> Sparsity:
-    """The file record of :func:`sparsity_attribute`; raises ModelError for a dictionary that is none."""
-    try:
-        order, blocks = (tuple(attribute.data[key].get_values()) for key in ("traversal_order", "block_map"))  # type: ignore[attr-defined]
-        levels = tuple(_level_record(level.data) for level in attribute.data["dims"])  # type: ignore[attr-defined]
-    except (KeyError, AttributeError, TypeError, ValueError) as error:
-        raise ModelError(f"a sparse constant's description is malformed: {error}") from error
-    return Sparsity(order, blocks, levels)
-
-
-def _level_record(fields: Mapping[str, Any]) -> DimMetadata:
-    vectors: dict[str, NDArray[Any]] = {}
-    for name in ("segments", "indices"):
-        if name in fields:
-            dtype, blob = fields[name]
-            vectors[name] = np.frombuffer(blob.bytes, np.dtype(dtype.data))
-    return DimMetadata(fields["format"].data, fields["dense_size"].value.data, **vectors)

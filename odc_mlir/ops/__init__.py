@@ -34,6 +34,7 @@ FAMILIES = (
     "custom",
     "random",
     "resource",
+    "storage",
 )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from odc_mlir.errors import ModelError, UnsupportedError
-from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.ops.sparse import Sparsity, densify
+from odc_mlir.ops.spec import Array, Blockwise, TensorInfo
 
 MAX_RANK = 32
 
@@ -20,25 +22,72 @@ def decode_constant(info: TensorInfo) -> Array:
 
     Types with one whole number of bytes per element are views of the file's bytes. Four-bit types become one byte per
     element, bfloat16 becomes float32, strings an object array of ``bytes``; block formats keep their raw bytes with the
-    last dimension replaced by (blocks, bytes per block). Raises ModelError when the bytes do not fit the shape,
-    UnsupportedError for types that no constant can have.
+    last dimension replaced by (blocks, bytes per block). A sparse constant becomes dense, one that is coded by blocks
+    real numbers. Raises ModelError when the bytes do not fit the shape, UnsupportedError for types that no constant can
+    have.
     """
     if info.data is None:
         raise ModelError("this tensor must be a constant", tensor=info.name)
     shape = info.static_shape
     if len(shape) > MAX_RANK or any(d < 0 for d in shape):
         raise ModelError(f"the shape {list(shape)} is not valid", tensor=info.name)
-    dtype = info.info
-    if dtype.kind == "string":
-        array = _strings(info, info.data, math.prod(shape)).reshape(shape)
-    elif dtype.kind == "block":
-        array = _blocks(info, info.data, shape)
-    elif dtype.kind == "handle":
-        raise UnsupportedError(f"a constant cannot have the element type {info.dtype}", tensor=info.name)
+    if info.sparsity is not None:
+        array = _sparse(info, info.data, info.sparsity, shape)
+    elif info.blockwise is not None:
+        array = _by_blocks(info, info.blockwise, shape)
     else:
-        array = _numbers(info, info.data, shape)
+        array = _plain(info, info.data, shape)
     array.flags.writeable = False
     return array
+
+
+def _plain(info: TensorInfo, data: memoryview, shape: tuple[int, ...]) -> Array:
+    dtype = info.info
+    if dtype.kind == "string":
+        return _strings(info, data, math.prod(shape)).reshape(shape)
+    if dtype.kind == "block":
+        return _blocks(info, data, shape)
+    if dtype.kind == "handle":
+        raise UnsupportedError(f"a constant cannot have the element type {info.dtype}", tensor=info.name)
+    return _numbers(info, data, shape)
+
+
+def _sparse(info: TensorInfo, data: memoryview, sparsity: Sparsity, shape: tuple[int, ...]) -> Array:
+    if info.info.bits % 8 or not info.info.bits:
+        raise UnsupportedError(f"a sparse constant cannot have the element type {info.dtype}", tensor=info.name)
+    stored = data.nbytes * 8 // info.info.bits
+    values = _numbers(replace(info, shape=(stored,), sparsity=None), data, (stored,))
+    try:
+        return densify(values, sparsity, shape)
+    except ModelError as error:
+        error.tensor = info.name
+        raise
+
+
+def _by_blocks(info: TensorInfo, blockwise: Blockwise, shape: tuple[int, ...]) -> Array:
+    """``scale * (code - zero_point)`` with one scale for each ``blockwise.size`` neighbours of the last axis."""
+    codes = decode_constant(replace(info, dtype=blockwise.codes, blockwise=None, _array=None))
+    if not shape or blockwise.size < 1 or shape[-1] % blockwise.size:
+        raise ModelError(
+            f"the last dimension of {list(shape)} must be a multiple of the block size {blockwise.size}",
+            tensor=info.name,
+        )
+    blocks = (*shape[:-1], shape[-1] // blockwise.size)
+
+    def per_block(parameter: TensorInfo) -> Array:
+        values = parameter.array().astype(np.float32)
+        if values.size != math.prod(blocks):
+            raise ModelError(
+                f"{values.size} parameters of blocks in {parameter.name!r}, {math.prod(blocks)} are needed",
+                tensor=info.name,
+            )
+        return values.reshape(*blocks, 1)
+
+    reals = codes.reshape(*blocks, blockwise.size).astype(np.float32)
+    if blockwise.zero_points is not None:
+        reals -= per_block(blockwise.zero_points)
+    reals *= per_block(blockwise.scales)
+    return reals.reshape(shape)
 
 
 def initial_contents(info: TensorInfo) -> Array:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.dtypes import DTYPES, DType
+from odc_mlir.ops.sparse import Sparsity
 
 Shape = tuple[int | None, ...]
 Array = NDArray[Any]
@@ -64,11 +65,27 @@ class ResultType(NamedTuple):
     shape: Shape | None
 
 
+@dataclass(frozen=True, slots=True)
+class Blockwise:
+    """How a real constant is stored in blocks along its last axis: ``real = scale * (code - zero_point)``.
+
+    ``codes`` is the stored element type, ``scales`` and ``zero_points`` (None: all 0) have one entry for each block of
+    ``size`` codes.
+    """
+
+    codes: str
+    size: int
+    scales: TensorInfo
+    zero_points: TensorInfo | None = None
+
+
 @dataclass(slots=True)
 class TensorInfo:
     """A tensor as shape functions, verifiers and kernels see it.
 
-    ``data`` holds the raw little-endian bytes of a constant, None for everything else.
+    ``data`` holds the raw little-endian bytes of a constant, None for everything else; ``sparsity`` says how the
+    elements of a sparse one are stored, ``blockwise`` how a real one is coded. ``mx_axis`` is the axis along which the
+    elements of a microscaling type share exponents.
     """
 
     name: str
@@ -77,6 +94,9 @@ class TensorInfo:
     quant: QuantParams | None = None
     data: memoryview | None = None
     is_variable: bool = False
+    sparsity: Sparsity | None = None
+    blockwise: Blockwise | None = None
+    mx_axis: int | None = None
     _array: Array | None = field(default=None, repr=False)
 
     @property

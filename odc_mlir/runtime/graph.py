@@ -7,7 +7,7 @@ flow calls become graphs too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from odc_mlir.ops.check import check_node
 from odc_mlir.ops.custom import spec_of_code
 from odc_mlir.ops.infer.control import RUN_MODEL_CALLEE
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
-from odc_mlir.ops.spec import Callee, Node, OpSpec, TensorInfo
+from odc_mlir.ops.spec import Blockwise, Callee, Node, OpSpec, TensorInfo
 from odc_mlir.runtime.linking import Site, entry_of, read_linked
 
 
@@ -103,7 +103,7 @@ class _Builder:
     def _bare_graph(self, model: Model, index: int) -> Graph:
         """One subgraph, nothing of which is checked but the order of its operators."""
         record, constants = model.subgraphs[index], model.constants(index)
-        tensors = tuple(_tensor_info(i, tensor, constants.get(i)) for i, tensor in enumerate(record.tensors))
+        tensors = tuple(tensor_info(record.tensors, constants, i) for i in range(len(record.tensors)))
         nodes = tuple(self._graph_node((index, i), operator, tensors) for i, operator in enumerate(record.operators))
         name = record.name or f"subgraph {index}"
         graph = Graph(name, index, tensors, nodes, record.inputs, record.outputs, self._custom_ops)
@@ -180,21 +180,45 @@ def _called(operators: Iterable[Operator]) -> list[int]:
     return list(found)
 
 
-def _tensor_info(index: int, tensor: Tensor, data: memoryview | None) -> TensorInfo:
-    name = tensor.name or f"tensor {index}"
-    if data is not None and tensor.sparsity is not None:
-        raise UnsupportedError("sparse constants are not supported yet", tensor=name)
+def tensor_info(tensors: Sequence[Tensor], constants: Mapping[int, memoryview], index: int) -> TensorInfo:
+    """Tensor ``index`` of a subgraph as operators see it; raises ModelError where its quantisation cannot be."""
+    tensor, data = tensors[index], constants.get(index)
     # A constant without a shape is a scalar, and none has open dimensions, whatever its signature says; anything else
     # without a shape has one that only a run can tell.
     shape = (tensor.shape or ()) if data is not None else tensor.effective_shape
-    return TensorInfo(
-        name=name,
+    info = TensorInfo(
+        name=tensor.name or f"tensor {index}",
         dtype=tensor.dtype,
         shape=shape,
         quant=tensor.quant_params(),
         data=data,
         is_variable=tensor.is_variable,
+        sparsity=None if data is None else tensor.sparsity,
     )
+    details = None if tensor.quantization is None else tensor.quantization.details
+    if details is not None and details[0] == "MXQuantization":
+        info.mx_axis, info.quant = details[1]["axis"], None
+    if details is not None and details[0] == "BlockwiseQuantization":
+        info.quant = None
+        if data is not None:
+            _code_by_blocks(info, details[1], tensors, constants)
+    return info
+
+
+def _code_by_blocks(
+    info: TensorInfo, details: Mapping[str, Any], tensors: Sequence[Tensor], constants: Mapping[int, memoryview]
+) -> None:
+    """Make ``info`` the real constant that its codes and their block scales stand for."""
+
+    def parameter(name: str) -> TensorInfo:
+        index = details[name]
+        if index not in constants or index >= len(tensors) or tensors[index].quantization is not None:
+            raise ModelError(f"the {name} of blocks are tensor {index}, which is no plain constant", tensor=info.name)
+        return tensor_info(tensors, constants, index)
+
+    zero_points = parameter("zero_points") if details["zero_points"] >= 0 else None
+    info.blockwise = Blockwise(info.dtype, details["block_size"], parameter("scales"), zero_points)
+    info.dtype = "float32"
 
 
 def _check_operators(graph: Graph) -> None:

@@ -14,7 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError
+from odc_mlir.ops.sparse import DimMetadata, Sparsity
 from odc_mlir.ops.spec import QuantParams, Shape
+
+__all__ = [
+    "EMPTY",
+    "INDEX_WIDTHS",
+    "LEFT_OUT",
+    "DimMetadata",
+    "Model",
+    "Operator",
+    "Quantization",
+    "Signature",
+    "Sparsity",
+    "SubGraph",
+    "Tensor",
+    "VariantSubType",
+]
 
 LEFT_OUT = -1
 """Tensor index of an operand that is not given."""
@@ -77,31 +93,6 @@ class Quantization:
         if axis < 0 or (rank is not None and axis >= max(rank, 1)):
             raise ModelError(f"quantized_dimension {self.axis} does not exist in a tensor of rank {rank}")
         return QuantParams(tuple(self.scale.tolist()), tuple(zero_points), axis)
-
-
-@dataclass(slots=True, eq=False)
-class DimMetadata:
-    """One level of a sparse tensor; index vectors keep their stored width (int32, uint16 or uint8)."""
-
-    format: str
-    dense_size: int = 0
-    segments: NDArray[Any] | None = None
-    indices: NDArray[Any] | None = None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DimMetadata):
-            return NotImplemented
-        same = self.format == other.format and self.dense_size == other.dense_size
-        return same and _same(self.segments, other.segments) and _same(self.indices, other.indices)
-
-
-@dataclass(slots=True)
-class Sparsity:
-    """How a constant's stored elements spread over its shape."""
-
-    traversal_order: tuple[int, ...]
-    block_map: tuple[int, ...]
-    dims: tuple[DimMetadata, ...]
 
 
 @dataclass(slots=True)
