@@ -28,6 +28,7 @@ from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array, Execute, Node, Trait
+from odc_mlir.runtime.kernels.microscaling import prepare_kernel
 from odc_mlir.support.locations import op_name, value_name
 
 
@@ -78,7 +79,7 @@ class CircleFunctions(InterpreterFunctions):
             node.context, node.place = self._context, (0, len(self._prepared))
             if Trait.CONTROL_FLOW in op.SPEC.traits:
                 node.subgraphs = _callable_subgraphs(interpreter, op)
-            self._prepared[op] = node, node.spec.kernel_function(node)
+            self._prepared[op] = node, prepare_kernel(node)
         return self._prepared[op]
 
 

@@ -19,7 +19,7 @@ from odc_mlir.ops.registry import CustomOps, default_custom_ops
 
 T = TypeVar("T")
 
-MAX_ITERATIONS = 1 << 20
+MAX_ITERATIONS = 1 << 16
 """Iterations after which a WHILE that has not ended is an error."""
 
 
@@ -63,4 +63,5 @@ class Context:
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
     max_iterations: int = MAX_ITERATIONS
     binary_codes: BinaryCodes | None = None  # None refuses operators on binary-coded weights
+    microscaling: bool = False  # False refuses operators on tensors of microscaling types
     numerics: str = "fixed"  # how fully connected layers requantise: in fixed point, or "litert": in float64

@@ -16,6 +16,7 @@ from odc_mlir.errors import AllocationError, ModelError, OdcError
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Execute, Node, Shape, TensorInfo
 from odc_mlir.runtime.graph import Graph, GraphNode
+from odc_mlir.runtime.kernels.microscaling import prepare_kernel
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class Variant:
     def kernel(self) -> Execute:
         """The prepared kernel; raises OdcError when it cannot be prepared."""
         if self._kernel is None:
-            self._kernel = guarded(self.node, "prepare", lambda: self.node.spec.kernel_function(self.node))
+            self._kernel = guarded(self.node, "prepare", lambda: prepare_kernel(self.node))
         return self._kernel
 
 

@@ -1,0 +1,66 @@
+"""Operators on tensors of microscaling types, by a reading of them that a run has to ask for.
+
+A Circle file holds the element type and the axis of such a tensor, and nothing public says what a backend computes. The
+reading here: an operator computes with real numbers, and what it puts into such a tensor is rounded to the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from odc_mlir.numerics.microscaling import round_to_blocks
+from odc_mlir.ops.infer.common import normal_axis
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
+from odc_mlir.runtime.kernels.common import fetch, unsupported
+
+MICROSCALING = ("mxfp4", "mxint8")
+
+# Conversions from and to such types; everything else is the operator on real numbers.
+_CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
+
+
+def prepare_kernel(node: Node) -> Execute:
+    """The prepared kernel of any operator; raises OdcError where it cannot run."""
+    tensors = (*node.operands, *node.results)
+    if any(info is not None and info.dtype in MICROSCALING for info in tensors):
+        return _microscaled(node)
+    return node.spec.kernel_function(node)
+
+
+def _microscaled(node: Node) -> Execute:
+    if not node.context.microscaling:
+        error = unsupported(node, "how tensors of microscaling types (mxfp4, mxint8) are computed is not published")
+        error.hint = "choose our reading of them: readings={'mx': 'ocp'}"
+        raise error
+    real = replace(
+        node,
+        operands=tuple(info if info is None else _as_real(info) for info in node.operands),
+        results=tuple(map(_as_real, node.results)),
+    )
+    inner = _converted(real) if node.spec.name in _CONVERSIONS else real.spec.kernel_function(real)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        return [_rounded(node, info, value) for info, value in zip(node.results, inner(operands), strict=True)]
+
+    return execute
+
+
+def _converted(node: Node) -> Execute:
+    """The operand as it is: the result's type does the rounding."""
+    source = fetch(node, 0)
+    if node.operand(0).dtype != "float32" or node.results[0].dtype != "float32":
+        raise unsupported(node, "tensors of microscaling types are converted from and to float32 only")
+    return lambda operands: [source(operands)]
+
+
+def _as_real(info: TensorInfo) -> TensorInfo:
+    return replace(info, dtype="float32") if info.dtype in MICROSCALING else info
+
+
+def _rounded(node: Node, info: TensorInfo, value: Array) -> Array:
+    if info.dtype not in MICROSCALING:
+        return value
+    if info.mx_axis is None:
+        raise node.error(f"tensor {info.name!r} does not say along which axis its blocks lie")
+    return round_to_blocks(value, info.dtype, normal_axis(node, info.mx_axis, value.ndim))
