@@ -53,6 +53,9 @@ UNVERIFIED = "circle.unverified"
 The verifier only counts the operands and results of such an operator; no pass touches it.
 """
 
+# What an operation has anyway; an option of such a name gets an underscore as Python attribute.
+_TAKEN = frozenset((*dir(Operation), *Operation.__dataclass_fields__))
+
 # How the reader calls an operator whose code a newer schema defines.
 _NEWER = "BUILTIN_"
 
@@ -246,7 +249,7 @@ def op_class(name: str) -> type[CircleOp]:
         "traits": traits_def(*_traits(spec)),
     }
     for option in options.values():
-        accessor = option.name if not hasattr(Operation, option.name) else f"{option.name}_"
+        accessor = f"{option.name}_" if option.name in namespace or option.name in _TAKEN else option.name
         default = _default(option)
         namespace[accessor] = (
             opt_prop_def(AnyAttr(), prop_name=option.name)

@@ -12,7 +12,7 @@ from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.circle_ops import UNVERIFIED
 from odc_mlir.dialects.circle_types import tensor_facts, with_shape
 from odc_mlir.errors import ModelError
-from odc_mlir.ops.check import check_structure, compatible, type_text
+from odc_mlir.ops.check import check_node, compatible, type_text
 from odc_mlir.ops.spec import ResultType, Shape
 
 LOG = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def mark_unverified(op: CircleOp, error: ModelError) -> None:
 def refine_results(op: CircleOp) -> bool:
     """Refine the result types of one operator; True if any changed. Raises ModelError where inference refuses."""
     node = node_of(op)
-    check_structure(node)
+    check_node(node, own_rules=False, result_types=False)  # what shape functions rely on
     changed = False
     for result, inferred in zip(tuple(op.results), node.spec.infer_function(node), strict=False):
         # Converters write an empty shape for "unknown" as well as for a scalar, so it contradicts nothing.

@@ -142,8 +142,8 @@ class _Tile:
 def _tiles(batch: int, rows: int, columns: int, pixel_bytes: int) -> Iterator[_Tile]:
     """Cover the result with tiles of about TILE_BYTES: several images, some rows of one, or part of a row."""
     pixels = max(1, TILE_BYTES // max(pixel_bytes, 1))
-    width = min(columns, pixels)
-    height = min(rows, max(1, pixels // max(columns, 1)))
+    width = max(1, min(columns, pixels))
+    height = max(1, min(rows, pixels // max(columns, 1)))
     images = max(1, pixels // max(rows * columns, 1))
     for n in range(0, batch, images):
         for y in range(0, rows, height):

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 MAX_BYTES_VARIABLE = "ODC_MAX_ACTIVATION_BYTES"
 MAX_DEPTH = 32  # calls within calls; more are taken for a model that calls itself without end
 
+# Subgraphs that one operator may run, in all loops and calls within it: some seconds' worth of doing nothing. Calls
+# within calls would otherwise multiply without end, however short the file.
+MAX_CALLS = 1 << 17
+
 
 class MakeExecutor(Protocol):
     """How the executor of a subgraph is made."""
@@ -38,6 +42,7 @@ class Calls:
         self._make = make
         self._executors: dict[int, Executor] = {}
         self._depth = 0
+        self._count = 0
         self._outer_bytes = 0
 
     def reset(self) -> None:
@@ -51,6 +56,9 @@ class Calls:
         return {index: partial(self._call, graph) for index, graph in graphs.items()}
 
     def _call(self, graph: Graph, values: Sequence[Array | None]) -> Sequence[Array]:
+        self._count += 1
+        if self._count > MAX_CALLS:
+            raise ModelError(f"subgraphs have been run {MAX_CALLS} times and there is no end", location=graph.name)
         # Graphs live as long as the model's, which holds them all.
         executor = self._executors.get(id(graph))
         if executor is None:
@@ -62,6 +70,7 @@ class Calls:
         """Around an operator that calls: ``live_bytes`` of activations wait for it. Raises ModelError at the limit."""
         if self._depth >= MAX_DEPTH:
             raise ModelError(f"subgraphs call one another more than {MAX_DEPTH} times deep")
+        self._count = self._count if self._depth else 0
         self._depth += 1
         self._outer_bytes += live_bytes
         try:

@@ -51,6 +51,7 @@ def conv_2d(node: Node) -> list[ResultType]:
     channels = weights[0] if weights else None
     if x is not None and weights is not None and x[3] is not None and weights[3] is not None:
         groups_of(node, x[3], weights)
+    _check_bias(node, 2, channels)
     return _window_result(node, x, weights, channels)
 
 
@@ -76,6 +77,7 @@ def depthwise_conv_2d(node: Node) -> list[ResultType]:
         raise node.error(f"the filter has the shape {shape_text(weights)}; its first dimension must be 1")
     if x is not None and x[3] is not None and channels is not None and (x[3] < 1 or channels % x[3]):
         raise node.error(f"the filter has {channels} channels, the input {x[3]}; it must be a multiple of the input's")
+    _check_bias(node, 2, channels)
     return _window_result(node, x, weights, channels)
 
 
@@ -84,6 +86,7 @@ def transpose_conv(node: Node) -> list[ResultType]:
     weights, x = shape_of(node, 1, 4), shape_of(node, 2, 4)
     transposed_options(node)
     _kernel(node, weights)
+    _check_bias(node, 3, weights[0] if weights else None)
     length = vector_length(node, 0)
     if length not in (None, 4):
         raise node.error(f"the result's shape has {length} entries; it must have 4")
@@ -115,6 +118,7 @@ def fully_connected(node: Node) -> list[ResultType]:
     outputs, inputs = weights if weights else (None, None)
     if inputs == 0:
         raise node.error("the weights have no columns")
+    _check_bias(node, 2, outputs)
     if option(node, "keep_num_dims"):
         if x is None or not x:
             found = result(node, dtype, None if x is None else (outputs,))
@@ -146,33 +150,14 @@ def _check_bias(node: Node, index: int, channels: int | None) -> None:
         )
 
 
-def _check_conv_2d(node: Node) -> None:
-    verify_first_dtype(node)
-    weights = shape_of(node, 1, 4)
-    _check_bias(node, 2, weights[0] if weights else None)
-
-
-def _check_depthwise_conv_2d(node: Node) -> None:
-    verify_first_dtype(node)
-    weights = shape_of(node, 1, 4)
-    _check_bias(node, 2, weights[3] if weights else None)
-
-
 def _check_transpose_conv(node: Node) -> None:
     if node.operand(2).dtype != node.results[0].dtype:
         raise node.error(
             f"the input is {node.operand(2).dtype}, the result {node.results[0].dtype}; they must be equal"
         )
-    weights = shape_of(node, 1, 4)
-    _check_bias(node, 3, weights[0] if weights else None)
 
 
-def _check_fully_connected(node: Node) -> None:
-    weights = shape_of(node, 1, 2)
-    _check_bias(node, 2, weights[0] if weights else None)
-
-
-verify_conv_2d = verified(_check_conv_2d, conv_2d)
-verify_depthwise_conv_2d = verified(_check_depthwise_conv_2d, depthwise_conv_2d)
+verify_conv_2d = verified(verify_first_dtype, conv_2d)
+verify_depthwise_conv_2d = verified(verify_first_dtype, depthwise_conv_2d)
 verify_transpose_conv = verified(_check_transpose_conv, transpose_conv)
-verify_fully_connected = verified(_check_fully_connected, fully_connected)
+verify_fully_connected = verified(lambda node: None, fully_connected)

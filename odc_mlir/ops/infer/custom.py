@@ -9,7 +9,7 @@ from typing import Any
 from odc_mlir.ops import get
 from odc_mlir.ops.custom import ALIASES, Key
 from odc_mlir.ops.flexbuffer import decode_map
-from odc_mlir.ops.infer.common import check_elements, result, same_dim, shape_of, static_ints, vector_length
+from odc_mlir.ops.infer.common import check_elements, result, same_dim, shape_of, static_int, static_ints, vector_length
 from odc_mlir.ops.infer.geometry import Axis, axis_window, positive
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
@@ -82,6 +82,8 @@ def matrix_band_part(node: Node) -> list[ResultType]:
     shape = shape_of(node, 0)
     if shape is not None and len(shape) < 2:
         raise node.error(f"the input has rank {len(shape)}; its last two axes must be matrices")
+    for index in (1, 2):
+        static_int(node, index)
     return result(node, node.operand(0).dtype, shape)
 
 

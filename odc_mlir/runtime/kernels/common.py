@@ -132,10 +132,13 @@ def ints(array: Array) -> tuple[int, ...]:
 
 
 def quantised_zero(node: Node, info: TensorInfo) -> int:
-    """The code of real zero: what padding is filled with. Strings have none."""
+    """The code of real zero, or the nearest one: what padding is filled with. Strings have none."""
     if info.info.kind not in ("float", "int", "uint", "bool", "complex"):
         raise unsupported(node, f"element type {info.dtype} is not supported; it has no zero")
-    return scale_of(node, info)[1] if info.quant is not None and info.info.is_integer else 0
+    if info.quant is None or not info.info.is_integer:
+        return 0
+    low, high = info.info.range
+    return min(max(scale_of(node, info)[1], low), high)
 
 
 def single(node: Node, array: Array, what: str) -> Array:

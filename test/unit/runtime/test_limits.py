@@ -1,0 +1,81 @@
+"""Models that would never end, however short their files are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder
+from odc_mlir.errors import ModelError
+from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
+from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.runtime import calls
+from odc_mlir.runtime.executor import HostExecutor
+from odc_mlir.runtime.graph import build_graph
+
+
+def _call(name: str, table: str, results: int, **options: int) -> Operator:
+    return Operator(
+        name,
+        inputs=(0,),
+        outputs=tuple(range(1, 1 + results)),
+        options_type=table,
+        options=default_options(table) | options,
+    )
+
+
+def _graph(*operators: Operator, dtype: str = "float32") -> SubGraph:
+    results = [Tensor(f"t{index}", dtype, (1,)) for operator in operators for index in operator.outputs]
+    return SubGraph(None, [Tensor("x", dtype, (1,)), *results], (0,), (len(results),), list(operators))
+
+
+def _endless_loop() -> Model:
+    """``while x: x = x`` for a boolean."""
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1,), "bool"), builder.tensor("y", (1,), "bool")
+    builder.operator("WHILE", [x], [y], options={"cond_subgraph_index": 1, "body_subgraph_index": 1})
+    model = builder.finish([x], [y])
+    model.subgraphs.append(SubGraph(None, [Tensor("x", "bool", (1,))], (0,), (0,)))
+    return model
+
+
+def _doubling_calls(depth: int) -> Model:
+    """Each subgraph calls the next one twice."""
+    model = Model(subgraphs=[])
+    for index in range(1, depth):
+        first, second = (_call("CALL", "CallOptions", 1, subgraph=index) for _ in range(2))
+        second.inputs, second.outputs = (1,), (2,)
+        model.subgraphs.append(_graph(first, second))
+    model.subgraphs.append(SubGraph(None, [Tensor("x", "float32", (1,))], (0,), (0,)))
+    return model
+
+
+def test_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_CALLS", 100)
+    executor = HostExecutor(build_graph(_endless_loop()))
+    (ended,) = executor.run([np.array([False])])
+    assert not ended[0]
+    for _ in range(2):  # each run counts from the start
+        with pytest.raises(ModelError, match="subgraphs have been run 100 times and there is no end"):
+            executor.run([np.array([True])])
+    executor.run([np.array([False])])
+
+
+def test_calls_that_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_CALLS", 100)
+    x = [np.ones(1, np.float32)]
+    assert HostExecutor(build_graph(_doubling_calls(6))).run(x)[0] == 1
+    with pytest.raises(ModelError, match="subgraphs have been run 100 times"):
+        HostExecutor(build_graph(_doubling_calls(10))).run(x)
+
+
+def test_a_bias_that_fits_no_more() -> None:
+    """Inputs of other sizes than declared are checked as the declared ones are."""
+    builder = ModelBuilder()
+    x, weights, bias = (builder.tensor(*made) for made in (("x", (1, 4)), ("w", (8, 4)), ("b", (8,))))
+    y = builder.tensor("y", (1, 8))
+    builder.operator("FULLY_CONNECTED", [x, weights, bias], [y])
+    executor = HostExecutor(build_graph(builder.finish([x, weights, bias], [y])), resize=True)
+    shapes = (1, 4), (10, 4), (8,)
+    with pytest.raises(ModelError, match=r"the bias has the shape \[8\]; it must have 10 elements"):
+        executor.run([np.ones(shape, np.float32) for shape in shapes])
