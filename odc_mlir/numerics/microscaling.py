@@ -31,7 +31,7 @@ def _round_fp4(x: Array) -> Array:
 
 
 def _round_int8(x: Array) -> Array:
-    return np.asarray(np.clip(np.rint(x * _INT8_UNIT), -128, 127) / _INT8_UNIT
+    return np.asarray(np.clip(np.rint(x * _INT8_UNIT), -128, 127) / _INT8_UNIT)
 
 
 # Rounding of a block's elements once their shared scale is divided out, and the type's largest exponent.
