@@ -27,7 +27,7 @@ _INT8_UNIT = 64.0
 def _round_fp4(x: Array) -> Array:
     size = np.minimum(np.abs(x), _FP4_LARGEST)
     unit = np.where(size < 2, 0.5, np.where(size < 4, 1.0, 2.0))
-    return np.copysign(np.minimum(np.rint(size / unit) * unit, _FP4_LARGEST), x)
+    return np.asarray(np.copysign(np.minimum(np.rint(size / unit) * unit, _FP4_LARGEST), x))
 
 
 def _round_int8(x: Array) -> Array:

@@ -73,3 +73,10 @@ class CustomOps:
 def default_custom_ops() -> CustomOps:
     """The registry of the whole process, which ``odc_mlir.register_custom_op`` fills."""
     return CustomOps()
+
+
+def register_custom_op(
+    code: str, evaluate: Evaluate, *, infer: InferShapes | None = None, replace: bool = False
+) -> None:
+    """Let ``evaluate`` compute custom operators with this code in the whole process; see :meth:`CustomOps.register`."""
+    default_custom_ops().register(code, evaluate, infer=infer, replace=replace)
