@@ -27,18 +27,29 @@ def reference(made: Node, *inputs: Array, version: int = 1) -> Array:
 
 def reference_all(made: Node, *inputs: Array, version: int = 1, resolver: str = "BUILTIN_REF") -> list[Array]:
     """Results of one operator by LiteRT's reference kernels (its shared tables read alike in both schemas)."""
+    (found,) = reference_runs(made, [inputs], version=version, resolver=resolver)
+    return found
+
+
+def reference_runs(
+    made: Node, runs: Sequence[Sequence[Array]], *, version: int = 1, resolver: str = "BUILTIN_REF"
+) -> list[list[Array]]:
+    """Results of runs one after another, between which variables keep their contents."""
     litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
-    operands = bind(made, inputs)
+    operands = bind(made, runs[0])
     data = bytearray(write_model(_model(made, operands, version)))
     data[_IDENTIFIER] = b"TFL3"
     interpreter = litert.Interpreter(
         model_content=bytes(data), experimental_op_resolver_type=litert.OpResolverType[resolver]
     )
     interpreter.allocate_tensors()
-    for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
-        interpreter.set_tensor(detail["index"], value)
-    interpreter.invoke()
-    return [np.asarray(interpreter.get_tensor(detail["index"])) for detail in interpreter.get_output_details()]
+    results = []
+    for inputs in runs:
+        for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(detail["index"], value)
+        interpreter.invoke()
+        results.append([np.asarray(interpreter.get_tensor(item["index"])) for item in interpreter.get_output_details()])
+    return results
 
 
 def _model(made: Node, operands: Sequence[Array | None], version: int) -> Model:
@@ -55,6 +66,7 @@ def _model(made: Node, operands: Sequence[Array | None], version: int) -> Model:
                 shape=shape,
                 buffer=len(buffers) - 1 if info.data is not None else 0,
                 quantization=_quantization(info),
+                is_variable=info.is_variable,
             )
         )
         return len(tensors) - 1
@@ -74,6 +86,7 @@ def _model(made: Node, operands: Sequence[Array | None], version: int) -> Model:
     operator = Operator(
         made.spec.name, version, "", tuple(inputs), tuple(outputs), made.spec.options, dict(made.options)
     )
+    operator.intermediates = tuple(add(info, (1,)) for info in made.intermediates if info is not None)
     graph = SubGraph("main", tensors, tuple(graph_inputs), tuple(outputs), [operator])
     return Model(version=3, subgraphs=[graph], buffers=buffers)
 

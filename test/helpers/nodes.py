@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from odc_mlir import ops
 from odc_mlir.formats.circle.schema import default_options
-from odc_mlir.ops.spec import Node, QuantParams, Shape, TensorInfo, numpy_dtype
+from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.spec import Execute, Node, QuantParams, Shape, TensorInfo, numpy_dtype
 
 Array = NDArray[Any]
 Scales = float | Sequence[float]
@@ -60,22 +61,49 @@ def run(made: Node, *inputs: Array) -> Array:
 
 
 def run_all(made: Node, *inputs: Array) -> list[Array]:
-    """Verify, infer and execute; ``inputs`` are the operands that are not constant, in order."""
-    verify = made.spec.verify_function
-    if verify is not None:
-        verify(made)
-    inferred = made.spec.infer_function(made)
-    with np.errstate(all="ignore"):  # as executors do
-        found = list(made.spec.kernel_function(made)(bind(made, inputs)))
-    for kind, array in zip(inferred, found, strict=True):
-        assert array.dtype == numpy_dtype(kind.dtype)
-        if kind.shape is not None:
-            assert len(array.shape) == len(kind.shape)
-            assert all(i is None or i == f for i, f in zip(kind.shape, array.shape, strict=True))
-    return found
+    """Results of the first run; ``inputs`` are the operands that are neither constant nor variable, in order."""
+    return Session(made)(*inputs)
+
+
+class Session:
+    """An operator that is run again and again: verified and inferred once, its variables live as long as this."""
+
+    def __init__(self, made: Node) -> None:
+        verify = made.spec.verify_function
+        if verify is not None:
+            verify(made)
+        self.made, self.inferred = made, made.spec.infer_function(made)
+        self.kernel: Execute | None = None
+        self.variables = {
+            index: initial_contents(info)
+            for index, info in enumerate(made.operands)
+            if info is not None and info.is_variable
+        }
+
+    def __call__(self, *inputs: Array) -> list[Array]:
+        """Results for ``inputs``, of the inferred types; they share no memory with the variables."""
+        operands = bind(self.made, inputs)
+        for index, contents in self.variables.items():
+            operands[index] = contents if index in self.made.mutated else contents.copy()
+        with np.errstate(all="ignore"):  # as executors do
+            if self.kernel is None:
+                self.kernel = self.made.spec.kernel_function(self.made)
+            found = list(self.kernel(operands))
+        for kind, array in zip(self.inferred, found, strict=True):
+            assert array.dtype == numpy_dtype(kind.dtype)
+            assert not any(np.may_share_memory(array, contents) for contents in self.variables.values())
+            if kind.shape is not None:
+                assert len(array.shape) == len(kind.shape)
+                assert all(i is None or i == f for i, f in zip(kind.shape, array.shape, strict=True))
+        return found
 
 
 def bind(made: Node, inputs: Sequence[Array]) -> list[Array | None]:
-    """Operands of a run: ``inputs`` in the places that are not constant."""
+    """Operands of a run: ``inputs`` in the places that are neither constant nor variable."""
     remaining = iter(inputs)
-    return [None if info is None or info.is_const else next(remaining) for info in made.operands]
+    return [None if o is None or o.is_const or o.is_variable else next(remaining) for o in made.operands]
+
+
+def variable(dtype: str, shape: Shape, params: QuantParams | None = None, name: str = "state") -> TensorInfo:
+    """A tensor that keeps its contents from run to run."""
+    return TensorInfo(name, dtype, shape, params, is_variable=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import result, same_dim, shape_of
+from odc_mlir.ops.infer.common import result, same_dim, shape_of, shape_text
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
@@ -46,6 +46,8 @@ def rope(node: Node) -> list[ResultType]:
 def attention(node: Node) -> list[ResultType]:
     """``x [1, 1, D]``, weights ``[D, D]``, caches ``[1, S, heads, D/heads]``."""
     x = shape_of(node, 0, 3)
+    if x is not None and any(d not in (None, 1) for d in x[:2]):
+        raise node.error(f"the input has the shape {shape_text(x)}; it must be one token of one batch, [1, 1, D]")
     width: int | None = None if x is None else x[2]
     for index in range(1, 5):
         weights: Shape | None = shape_of(node, index, 2)

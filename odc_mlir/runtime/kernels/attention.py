@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,17 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.ops.infer.common import option
+from odc_mlir.ops.infer.common import option, shape_text
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp, unsupported
+from odc_mlir.runtime.kernels.common import Fetch, fetch, input_error, real_clamp, unsupported
 
+_log = logging.getLogger(__name__)
+
+_K_CACHE, _V_CACHE, _POSITION = 8, 9, 10
 _BLOCK = 32  # ATTENTION reads its caches in blocks of this many rows
 
 
-def _require_float(node: Node) -> None:
-    for info in (*node.operands, *node.results):
-        if info is not None and info.dtype != "float32" and info.dtype != "int64":
-            raise unsupported(node, f"{info.dtype} tensor {info.name!r}: only float32 is supported")
+def _require(node: Node, *allowed: str, other_than: int | None = None) -> None:
+    """Raises UnsupportedError unless all tensors, one operand apart, have one of the allowed element types."""
+    infos = [info for index, info in enumerate(node.operands) if index != other_than]
+    for info in (*infos, *node.results):
+        if info is not None and info.dtype not in allowed:
+            raise unsupported(node, f"{info.name!r} is {info.dtype}; supported are {', '.join(allowed)}")
+    if len({info.dtype for info in infos if info is not None}) > 1:
+        raise unsupported(node, "operands of different element types are not supported")
 
 
 def instance_norm(node: Node) -> Execute:
@@ -27,7 +35,7 @@ def instance_norm(node: Node) -> Execute:
 
     ``[N, H, W, C]`` is normalised over H and W, ``[N, C, D]`` over D.
     """
-    _require_float(node)
+    _require(node, "float32")
     x_of, gamma_of, beta_of = (fetch(node, index) for index in range(3))
     epsilon, clamp = float(option(node, "epsilon")), real_clamp(node)
 
@@ -49,7 +57,7 @@ def instance_norm(node: Node) -> Execute:
 
 def rms_norm(node: Node) -> Execute:
     """``gamma * x / sqrt(mean(x^2) + epsilon)`` over the last axis, summed in double."""
-    _require_float(node)
+    _require(node, "float32")
     x_of, gamma_of, epsilon = fetch(node, 0), fetch(node, 1), float(option(node, "epsilon"))
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -69,11 +77,18 @@ def _rotated(x: NDArray[Any], sine: NDArray[Any], cosine: NDArray[Any]) -> NDArr
 
 
 def rope(node: Node) -> Execute:
-    """Rotary embedding with tables for every position (or one for all): tables broadcast to the input."""
+    """Rotary embedding with tables for every position (or one for all): tables broadcast to the input.
+
+    ONE's kernels read the first row of a table with several rows for every position, which its models do not mean; we
+    warn of such tables.
+    """
     if option(node, "mode") != "gpt_neox":
         raise unsupported(node, f"mode {option(node, 'mode')!r} has no published definition; gpt_neox is supported")
-    _require_float(node)
+    _require(node, "float32", "int64")
     x_of, sine_of, cosine_of = (fetch(node, index) for index in range(3))
+    for info in (node.operand(1), node.operand(2)):
+        if info.shape is not None and any(d != 1 for d in info.shape[:-1]):
+            _log.warning("%s has the shape %s; ONE's kernels use its first row only", info.name, shape_text(info.shape))
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x, sine, cosine = x_of(operands), sine_of(operands), cosine_of(operands)
@@ -89,14 +104,33 @@ def rope(node: Node) -> Execute:
     return execute
 
 
+def _cache(node: Node, index: int) -> Fetch:
+    """How to get a cache to write to: the array passed in, or a copy of a constant."""
+    info = node.operand(index)
+
+    def contents(operands: Sequence[Array | None]) -> Array:
+        given = operands[index]
+        return info.array().copy() if given is None else given
+
+    return contents
+
+
 def attention(node: Node) -> Execute:
-    """One token: keys and values join the caches at ``position``, the token attends to rows up to it."""
-    _require_float(node)
-    fetches = [fetch(node, index) for index in range(len(node.spec.operands))]
+    """One token: keys and values join the caches at ``position``, the token attends to rows up to it.
+
+    The mask, one value per row and repeated where it is shorter, hides rows beyond the position.
+    """
+    _require(node, "float32", other_than=_POSITION)
+    fetches = [
+        _cache(node, index) if index in (_K_CACHE, _V_CACHE) else fetch(node, index)
+        for index in range(len(node.spec.operands))
+    ]
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x, wq, wk, wv, wo, cosine, sine, mask, keys, values, place = (f(operands) for f in fetches)
         _, capacity, heads, size = keys.shape
+        if x.size != heads * size or sine.size != size or cosine.size != size or not mask.size or not place.size:
+            raise input_error(node, f"{heads} heads of {size}, the input {list(x.shape)}, tables and mask do not fit")
         position = int(place.ravel()[0])
         # ONE rounds up position + 2 rather than position + 1: the row after the last valid one is read, and masked.
         length = _BLOCK * math.ceil((position + 2) / _BLOCK)
