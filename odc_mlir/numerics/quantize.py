@@ -39,7 +39,7 @@ def quantize_real(
 
     def compute(values: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(over="ignore", invalid="ignore"):
-            ratio: NDArray[Any] = (values / scales).astype(real, copy=False)
+            ratio: NDArray[Any] = np.asarray(values / scales, real)  # a quotient of rank 0 is no array
             ratio += np.copysign(half, ratio)
             np.fmax(ratio, least, out=ratio)
             np.fmin(ratio, most, out=ratio)

@@ -18,6 +18,7 @@ from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Tensor
 from odc_mlir.formats.circle.schema import default_options, subgraph_fields
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.custom import spec_of_code
+from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.infer.control import RUN_MODEL_CALLEE
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Blockwise, Callee, Node, OpSpec, TensorInfo
@@ -152,7 +153,7 @@ class _Builder:
         item.calls = {index: self._graphs[index] for index in _called([operator])}
         if operator.name == "RUN_MODEL":
             try:
-                item.calls = {RUN_MODEL_CALLEE: self._other_model(item.node.options)}
+                item.calls = {RUN_MODEL_CALLEE: self._other_model(item.node)}
             except OdcError as error:
                 error.op, error.tensor = error.op or operator.label, error.tensor or item.node.name
                 raise
@@ -160,11 +161,11 @@ class _Builder:
             index: Callee(graph.name, graph.input_infos(), graph.output_infos()) for index, graph in item.calls.items()
         }
 
-    def _other_model(self, options: Mapping[str, Any]) -> Graph:
+    def _other_model(self, node: Node) -> Graph:
         """The graph of the model file that RUN_MODEL's options name."""
-        site = self._site.target(options["location"])
+        site = self._site.target(option(node, "location"))
         model = read_linked(site)
-        key = site.chain[-1], entry_of(model, options)
+        key = site.chain[-1], entry_of(model, node.options)
         if key not in self._linked:
             self._linked[key] = _Builder(site, self._custom_ops, self._linked).graph(model, key[1])
         return self._linked[key]

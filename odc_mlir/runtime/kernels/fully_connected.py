@@ -110,9 +110,11 @@ def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Arr
 
 
 def _block_products(node: Node, weights: TensorInfo) -> Products:
-    """Weights in a GGML block format: rows of activations are rounded to 8 bits by blocks, products are real numbers."""
+    """Weights in a GGML block format: rows of activations are rounded to 8 bits by blocks, products are reals."""
     if (node.operand(0).dtype, node.results[0].dtype) != ("float32", "float32"):
         raise unsupported(node, f"weights of {weights.dtype} go with float32 only")
+    if not weights.is_const:
+        raise unsupported(node, f"weights of {weights.dtype} must be constant")
     clamp = real_clamp(node)
     matrix_of = prepared(node, 1, lambda raw: np.ascontiguousarray(decode_blocks(raw, weights.dtype).T))
 

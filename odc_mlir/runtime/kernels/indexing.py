@@ -48,6 +48,8 @@ def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
 def _gather_blocks(node: Node) -> Execute:
     """Rows of a matrix of 32-element blocks, decoded."""
     info, x_of, indices_of = node.operand(0), fetch(node, 0), fetch(node, 1)
+    if not info.is_const:
+        raise unsupported(node, f"a table of {info.dtype} must be constant")
     rank = len(info.static_shape)
     axis, batch = gather_axes(node, rank, rank)
     if axis == rank - 1 or batch:

@@ -10,11 +10,12 @@ import pytest
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.dialects.circle import node_of
 from odc_mlir.dialects.circle_ops import CircleOp, op_class, operator_names
-from odc_mlir.errors import UnsupportedError
+from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Model, Quantization
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
+from odc_mlir.runtime.graph import build_graph
 
 
 def _unary(name: str, table: str | None, options: dict[str, Any]) -> Model:
@@ -35,6 +36,11 @@ def test_options_named_like_what_every_operation_has(name: str, table: str, opti
     model = _unary(name, table, options)
     module = import_model(model)
     assert export_model(module).subgraphs[0].operators[0].options.items() >= options.items()
+
+
+def test_an_operator_with_options_of_another() -> None:
+    with pytest.raises(ModelError, match="the option location is missing; the operator has no RunModelOptions"):
+        build_graph(_unary("RUN_MODEL", "SoftmaxOptions", {}))
 
 
 def test_no_option_hides_a_part_of_operations() -> None:

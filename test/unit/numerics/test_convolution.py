@@ -157,3 +157,9 @@ def test_multiplier_precision() -> None:
     assert single[0] == float(x * w) / float(y)
     assert double[0] == float(x) * float(w) / float(y)
     assert single[0] != double[0]
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 4, 3), (2, 4, 4, 3)])
+def test_results_without_elements(shape: tuple[int, ...]) -> None:
+    x, w = np.zeros(shape, np.float32), np.zeros((0, 3, 3, 3), np.float32)
+    assert cv.conv2d(x, cv.conv_filter(w, None), cv.Window((3, 3))).shape == (shape[0], 2, 2, 0)

@@ -57,3 +57,10 @@ def test_wide_codes() -> None:
     codes = np.array([2**31 - 1, -(2**31), 16777217], np.int32)
     found = quantize.dequantize_codes(codes, 0.1, 3)
     assert found.tolist() == [float(np.float32(float(np.float32(0.1)) * (int(c) - 3))) for c in codes]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+def test_rank_zero(dtype: str) -> None:
+    found = quantize.quantize_real(np.array(3.0, np.float32), 0.5, 1, dtype)
+    assert (found.shape, int(found)) == ((), 7)
+    assert quantize.dequantize_codes(found, 0.5, 1) == 3.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.runtime import calls
@@ -34,7 +34,7 @@ def _endless_loop() -> Model:
     builder = ModelBuilder()
     x, y = builder.tensor("x", (1,), "bool"), builder.tensor("y", (1,), "bool")
     builder.operator("WHILE", [x], [y], options={"cond_subgraph_index": 1, "body_subgraph_index": 1})
-    model = builder.finish([x], [y])
+    model: Model = builder.finish([x], [y])
     model.subgraphs.append(SubGraph(None, [Tensor("x", "bool", (1,))], (0,), (0,)))
     return model
 
@@ -79,3 +79,23 @@ def test_a_bias_that_fits_no_more() -> None:
     shapes = (1, 4), (10, 4), (8,)
     with pytest.raises(ModelError, match=r"the bias has the shape \[8\]; it must have 10 elements"):
         executor.run([np.ones(shape, np.float32) for shape in shapes])
+
+
+def test_dense_layer_without_rows() -> None:
+    builder = ModelBuilder()
+    x, weights = builder.tensor("x", (1, 4), signature=(-1, 4)), builder.tensor("w", (8, 4))
+    y = builder.tensor("y", (1, 8), signature=(-1, 8))
+    builder.operator("FULLY_CONNECTED", [x, weights, -1], [y])
+    executor = HostExecutor(build_graph(builder.finish([x, weights], [y])))
+    (found,) = executor.run([np.zeros((0, 4), np.float32), np.ones((8, 4), np.float32)])
+    assert found.shape == (0, 8)
+
+
+def test_block_weights_are_constants() -> None:
+    builder = ModelBuilder()
+    x, weights, y = builder.tensor("x", (1, 32)), builder.tensor("w", (4, 32), "ggml_q4_0"), builder.tensor("y", (1, 4))
+    builder.operator("FULLY_CONNECTED", [x, weights, -1], [y])
+    with pytest.raises(UnsupportedError, match="weights of ggml_q4_0 must be constant"):
+        HostExecutor(build_graph(builder.finish([x, weights], [y]))).run(
+            [np.ones((1, 32), np.float32), np.ones((4, 32), np.uint8)]
+        )
