@@ -62,6 +62,7 @@ class Context:
     state: State = field(default_factory=State)
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
     max_iterations: int = MAX_ITERATIONS
+    max_bytes: int | None = None  # largest activation, which also bounds results whose size only a run can tell
     binary_codes: BinaryCodes | None = None  # None refuses operators on binary-coded weights
     microscaling: bool = False  # False refuses operators on tensors of microscaling types
     numerics: str = "fixed"  # how fully connected layers requantise: in fixed point, or "litert": in float64

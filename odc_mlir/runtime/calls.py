@@ -38,7 +38,7 @@ class Calls:
 
     def __init__(self, context: Context, max_bytes: int, make: MakeExecutor) -> None:
         self.context = context
-        self.max_bytes = max_bytes
+        self.max_bytes = context.max_bytes = max_bytes
         self._make = make
         self._executors: dict[int, Executor] = {}
         self._depth = 0

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from odc_mlir.errors import UnsupportedError
+from odc_mlir.errors import AllocationError, UnsupportedError
 from odc_mlir.ops.constants import MAX_RANK
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Node, ResultType, Shape, TensorInfo
@@ -42,12 +42,23 @@ def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None) -
 
 
 def check_elements(node: Node, shape: Iterable[int | None], dtype: str) -> None:
-    """Refuse a result or temporary of more than MAX_BYTES."""
+    """Refuse a result or temporary of more than MAX_BYTES, and one of more than the run may take (AllocationError).
+
+    Kernels call it before they allocate what depends on values: ends of a range, sizes to fill, counts to repeat.
+    """
     sizes = [d for d in shape if d is not None]
     total = math.prod(sizes) * DTYPES[dtype].numpy.itemsize
     if total > MAX_BYTES:
         raise node.error(
             f"a tensor of shape {sizes} and {dtype} takes {total} bytes; at most {MAX_BYTES} are supported"
+        )
+    limit = node.context.max_bytes
+    if limit is not None and total > limit:
+        raise AllocationError(
+            f"the activations need {total} bytes at this operator, more than the limit of {limit}",
+            op=node.spec.name,
+            tensor=node.name,
+            hint="raise max_bytes if this is meant",
         )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder
-from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.errors import AllocationError, ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.runtime import calls
@@ -99,3 +99,16 @@ def test_block_weights_are_constants() -> None:
         HostExecutor(build_graph(builder.finish([x, weights], [y]))).run(
             [np.ones((1, 32), np.float32), np.ones((4, 32), np.uint8)]
         )
+
+
+def test_results_whose_size_only_a_run_tells() -> None:
+    """They are refused before they are made, even where nothing but a value is large."""
+    builder = ModelBuilder()
+    dims, value = builder.tensor("dims", (1,), "int32"), builder.tensor("value", ())
+    y = builder.tensor("y", (1,), signature=(-1,))
+    builder.operator("FILL", [dims, value], [y])
+    executor = HostExecutor(build_graph(builder.finish([dims, value], [y])), max_bytes=1000)
+    one = np.array(1, np.float32)
+    assert executor.run([np.array([250], np.int32), one])[0].shape == (250,)
+    with pytest.raises(AllocationError, match="need 1004 bytes at this operator, more than the limit of 1000"):
+        executor.run([np.array([251], np.int32), one])
