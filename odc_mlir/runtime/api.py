@@ -16,11 +16,11 @@ from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import is_package
-from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.capture import Capture
-from odc_mlir.runtime.executor import Executor, HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.graph import Graph, build_graph
 from odc_mlir.runtime.package import Package
 
 Backend = Literal["auto", "host", "npu", "litert"]
@@ -93,6 +93,7 @@ def run(
         strict=strict,
         numerics=numerics,
         max_bytes=max_bytes,
+        all_tensors=tensors is not None,
     )
     executor.reset()
     if tensors is None:
@@ -114,51 +115,42 @@ def open_executor(
     max_bytes: int | None = None,
     resize: bool = False,
     signature: str | None = None,
+    all_tensors: bool = False,
 ) -> Executor:
     """What :func:`run` runs, for many runs.
 
     ``resize`` also accepts inputs that change static dimensions; ``signature`` runs the subgraph of that signature, on
     the host if it is not the first. ``numerics`` "litert" requantises fully connected layers in float64, as LiteRT does
-    since 2025, which only the host can.
+    since 2025, which only the host can. ``all_tensors``: keep every tensor visible that the backend can show.
     """
     _check_choice("backend", backend, BACKENDS)
     _check_choice("numerics", numerics, NUMERICS)
-    if backend == "litert":
-        raise UnsupportedError("the litert backend is not available yet", hint="use host, npu or auto")
     if numerics == "litert" and backend == "npu":
         raise UnsupportedError("litert numerics are not what the NPU computes", hint="use the backend host")
+    options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
+    host = "litert" if backend == "litert" else "host"
     subgraph = 0 if signature is None else _subgraph_of(model, signature)
-    if subgraph and backend == "npu":
-        raise UnsupportedError("only the first subgraph can run on the NPU", hint="use the backend host")
-    if subgraph or numerics == "litert":
+    if subgraph:
+        if backend == "npu":
+            raise UnsupportedError("only the first subgraph can run on the NPU", hint="use the backend host")
         graph = build_graph(_model_records(model), subgraph)
-        context = Context(custom_ops=graph.custom_ops, numerics=numerics)
-        return HostExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
+        return graph_executor(graph, host, numerics=numerics, all_tensors=all_tensors, **options)
     opened = _open(model)
     if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None):
         opened = compile(model, target=target, memory=memory, strict=strict)
-    if isinstance(opened, Package):
-        host_only = backend == "host" or opened.plan is None
-        return opened.executor(host_only=host_only, strict=strict, max_bytes=max_bytes, resize=resize)
-    return opened.executor(max_bytes, resize)
+    if isinstance(opened, Graph):
+        return graph_executor(opened, host, numerics=numerics, all_tensors=all_tensors, **options)
+    if backend in ("host", "litert") or opened.plan is None or numerics == "litert":
+        return opened.executor(host, numerics=numerics, all_tensors=all_tensors, **options)
+    return opened.executor(**options)
 
 
-class _ModelFile:
-    """A model outside any package."""
-
-    def __init__(self, source: ModelSource) -> None:
-        self.graph = build_graph(read_model(source))
-
-    def executor(self, max_bytes: int | None, resize: bool) -> Executor:
-        return HostExecutor(self.graph, max_bytes=max_bytes, resize=resize)
-
-
-def _open(model: ModelSource | Package) -> Package | _ModelFile:
+def _open(model: ModelSource | Package) -> Package | Graph:
     if isinstance(model, Package):
         return model
     if not isinstance(model, bytes) and is_package(model):
         return Package.from_path(model)
-    return _ModelFile(model)
+    return build_graph(read_model(model))
 
 
 def _model_records(model: ModelSource | Package) -> Model:

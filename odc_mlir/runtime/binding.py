@@ -23,8 +23,7 @@ class InputBinder:
     def __init__(self, infos: Sequence[TensorInfo], *, resize: bool = False) -> None:
         self._infos = tuple(infos)
         self._resize = resize
-        # What needs no second look: an array of just this type and shape.
-        self._usual = [_usual(info) for info in self._infos]
+        self._plain = [_plain_dtype(info) for info in self._infos]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Array]:
         """``inputs`` as read-only C-contiguous arrays; raises InputError that names the input and what is expected."""
@@ -37,8 +36,11 @@ class InputBinder:
             raise InputError(f"the model has {len(self._infos)} inputs ({names}), {len(inputs)} arrays were given")
         arrays = []
         for position, value in enumerate(inputs):
-            usual = self._usual[position]
-            if type(value) is np.ndarray and (value.dtype, value.shape) == usual and value.flags.c_contiguous:
+            dtype = self._plain[position]
+            if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
+                info = self._infos[position]
+                if value.shape != info.shape and not fits(info.shape, value.shape, resize=self._resize):
+                    raise _misfit(position, info, value)
                 array = value.view()
                 array.flags.writeable = False
             else:
@@ -47,12 +49,10 @@ class InputBinder:
         return arrays
 
 
-def _usual(info: TensorInfo) -> tuple[np.dtype[Any], Shape] | None:
-    """dtype and shape of arrays that can be bound as they are; None where there is more to check."""
+def _plain_dtype(info: TensorInfo) -> np.dtype[Any] | None:
+    """The dtype of arrays whose elements need no look; None where they do."""
     narrow = info.info.is_integer and info.info.bits < 8
-    if narrow or info.info.kind == "string" or info.shape is None or None in info.shape:
-        return None
-    return info.info.numpy, info.shape
+    return None if narrow or info.info.kind == "string" else info.info.numpy
 
 
 def _is_sequence(inputs: Any) -> bool:
@@ -69,18 +69,12 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"input {position} cannot be made an array: {error}", tensor=info.name) from error
-    expected = type_text(ResultType(info.dtype, info.shape))
-    seen = type_text(ResultType(array.dtype.name, array.shape))
     if info.info.kind == "string" and array.dtype.kind in "SUO":
         array = array.astype(object)
     elif array.dtype != info.info.numpy:
-        raise InputError(
-            f"input {position} must be {expected}, not {seen}",
-            tensor=info.name,
-            hint=f"convert it with astype({info.info.numpy.name!r})",
-        )
+        raise _misfit(position, info, array, hint=f"convert it with astype({info.info.numpy.name!r})")
     if not fits(info.shape, array.shape, resize=resize):
-        raise InputError(f"input {position} must be {expected}, not {seen}", tensor=info.name)
+        raise _misfit(position, info, array)
     if info.info.is_integer and info.info.bits < 8 and array.size:
         low, high = info.info.range
         if array.min() < low or array.max() > high:
@@ -88,6 +82,12 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
     view = np.ascontiguousarray(array).reshape(array.shape).view()
     view.flags.writeable = False
     return view
+
+
+def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = None) -> InputError:
+    expected = type_text(ResultType(info.dtype, info.shape))
+    seen = type_text(ResultType(array.dtype.name, array.shape))
+    return InputError(f"input {position} must be {expected}, not {seen}", tensor=info.name, hint=hint)
 
 
 def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False) -> bool:

@@ -65,6 +65,11 @@ class Executor:
         self._last_uses = self._releases()
         self.clear_variables()
 
+    @property
+    def fallbacks(self) -> dict[str, str]:
+        """Why our kernels stand in for something else, by name of that; empty while all works."""
+        return {}
+
     def reset(self) -> None:
         """Let all state begin anew; raises AllocationError when the variables need more than ``max_bytes``."""
         with self._lock:

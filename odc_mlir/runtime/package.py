@@ -14,8 +14,9 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import PackageFiles, read_package, write_package
 from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Shape, TensorInfo
+from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.devices import open_device
-from odc_mlir.runtime.executor import Executor, HostExecutor
+from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph, build_graph
 from odc_mlir.runtime.plan import PlanExecutor
 
@@ -107,19 +108,34 @@ class Package:
         return build_report(self)
 
     def executor(
-        self, *, host_only: bool = False, strict: bool = False, max_bytes: int | None = None, resize: bool = False
+        self,
+        backend: str = "npu",
+        *,
+        numerics: str = "fixed",
+        all_tensors: bool = False,
+        strict: bool = False,
+        max_bytes: int | None = None,
+        resize: bool = False,
     ) -> Executor:
-        """What runs the package, kept for the next call: by its plan, or with ``host_only`` by host kernels alone.
+        """What runs the package, kept for the next call: by its plan, or without it by the backend host or litert.
 
-        Raises PackageError when there is no plan, or it does not fit the model, and with ``strict`` whatever makes a
-        segment unusable.
+        The options are those of :func:`~odc_mlir.runtime.backends.graph_executor`. Raises PackageError when there is
+        no plan, or it does not fit the model, and with ``strict`` whatever makes a segment unusable.
         """
-        key = (host_only, strict, max_bytes, resize)
+        key = (backend, numerics, all_tensors, strict, max_bytes, resize)
         if key not in self._executors:
-            if host_only:
-                self._executors[key] = HostExecutor(self.graph, max_bytes=max_bytes, resize=resize)
-            else:
+            if backend == "npu":
                 self._executors[key] = self._plan_executor(strict, max_bytes, resize)
+            else:
+                self._executors[key] = graph_executor(
+                    self.graph,
+                    backend,
+                    numerics=numerics,
+                    all_tensors=all_tensors,
+                    strict=strict,
+                    max_bytes=max_bytes,
+                    resize=resize,
+                )
         return self._executors[key]
 
     def _plan_executor(self, strict: bool, max_bytes: int | None, resize: bool) -> PlanExecutor:

@@ -142,7 +142,7 @@ class SegmentUnit:
             if self.strict:
                 raise PackageError(misfit, location=self.step.file)
             _log.warning("%s: %s; host kernels run it this time", self.step.file, misfit)
-        self._run_on_host(frame)
+        frame.stand_in(self.step.operators, self.writes)
 
     def _run_on_device(self, frame: Frame, program: DeviceProgram) -> None:
         start = time.perf_counter()
@@ -160,13 +160,6 @@ class SegmentUnit:
         self.counters, self.trace = result.counters, result.trace
         if frame.observe is not None:
             frame.observe(Event(self.step.name, "SEGMENT", "segment", start, time.perf_counter() - start))
-
-    def _run_on_host(self, frame: Frame) -> None:
-        frame.run_operators(self.step.operators)
-        for index in self.step.operators:
-            for tensor in self._graph.nodes[index].outputs:
-                if tensor not in self.writes:
-                    frame.values.pop(tensor, None)
 
     def _misfit(self, frame: Frame) -> str | None:
         if self.program is None:

@@ -166,9 +166,14 @@ class Frame:
         if self.observe is not None:
             self.observe(Event(node.name, node.spec.name, "host", start, seconds))
 
-    def run_operators(self, operators: Iterable[int]) -> None:
+    def stand_in(self, operators: Sequence[int], writes: Sequence[int]) -> None:
+        """Run ``operators`` by host kernels in place of a unit that computes them all and leaves only ``writes``."""
         for index in operators:
             self.run_operator(index)
+        for index in operators:
+            for tensor in self.shaped.graph.nodes[index].outputs:
+                if tensor not in writes:
+                    self.values.pop(tensor, None)
 
     def _variant(self, item: GraphNode, operands: Sequence[Array | None]) -> Variant:
         """The operator, prepared for what it gets where only the run can tell the shapes of that."""

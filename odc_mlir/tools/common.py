@@ -79,6 +79,8 @@ def guarded(
     argv: Sequence[str] | None = None,
 ) -> int:
     """The exit code of ``call()``; every exception becomes one line on stderr (see the module's text)."""
+    # numpy reads it when it loads, which a command does later. Models this small do not pay for more threads.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         with _logging_to_stderr(prog, verbose, quiet):
             code = call()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
     from odc_mlir.runtime.executor import Executor
     from odc_mlir.runtime.profile import Measurement
+
+Shapes = Sequence[tuple[int, ...]]
 
 _PHASES = ("MODEL_LOAD", "PREPARE", "EXECUTE", "PEAK")
 _KINDS = ("RSS", "HWM", "PSS")
@@ -51,8 +54,8 @@ def _resident_kb() -> dict[str, int]:
     return found
 
 
-def summary(executor: Executor, measurement: Measurement, memory: MemoryPoll, *, each_run: bool) -> str:
-    """The text that ``odc-run`` prints: where it ran, times, memory, and why segments fell back."""
+def summary(executor: Executor, shapes: Shapes, measurement: Measurement, memory: MemoryPoll, *, each_run: bool) -> str:
+    """The text that ``odc-run`` prints: where it ran, times, memory for ``shapes``, and why segments fell back."""
     times = measurement.execute_ms()
     lines = [_RULE]
     lines += [f"run {number}: {1000 * s:.3f} ms" for number, s in enumerate(measurement.run_seconds) if each_run]
@@ -66,13 +69,18 @@ def summary(executor: Executor, measurement: Measurement, memory: MemoryPoll, *,
     if segments:
         cycles = sum((unit.counters or {}).get("cycles", 0) for unit in segments)
         lines.append(f"NPU          takes {cycles} cycles in {counted(len(segments), 'segment')}")
+    lines.append(f"ACTIVATIONS  need {executor.prepare(shapes).peak_bytes} bytes at once")
+    parts = getattr(executor, "parts", None)
+    if parts is not None:
+        taken, total = sum(len(part.operators) for part in parts), len(executor.graph.nodes)
+        lines.append(f"LITERT       takes {taken} of {counted(total, 'operator')} in {counted(len(parts), 'part')}")
     lines += [
         f"{phase:<12} {kind} {memory.value(phase, kind)} kB"
         for phase in _PHASES
         if phase in memory.samples
         for kind in _KINDS
     ]
-    lines += [f"{name} ran on the host: {reason}" for name, reason in getattr(executor, "fallbacks", {}).items()]
+    lines += [f"{name} ran on the host: {reason}" for name, reason in executor.fallbacks.items()]
     return "\n".join([*lines, _RULE])
 
 
@@ -84,11 +92,14 @@ def describe_values(value: Array) -> str:
     return f"{text} least {value.min():g} largest {value.max():g} mean {value.mean(dtype=float):g}"
 
 
-def write_profile(path: str, arguments: argparse.Namespace, executor: Executor, measurement: Measurement) -> None:
-    """Write times by operator, and the counters of every segment, as JSON."""
+def write_profile(
+    path: str, arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: Measurement
+) -> None:
+    """Write times by operator, the counters of every segment, and the memory for inputs of ``shapes``, as JSON."""
     document: dict[str, Any] = {"model": arguments.model, "backend": arguments.backend, **measurement.profile()}
     document["segments"] = {unit.step.name: unit.counters for unit in getattr(executor, "segments", ())}
-    document["fallbacks"] = getattr(executor, "fallbacks", {})
+    document["fallbacks"] = executor.fallbacks
+    document["peak_activation_bytes"] = executor.prepare(shapes).peak_bytes
     _write_json(path, document)
 
 

@@ -19,6 +19,9 @@ _BACKENDS = ("auto", "host", "npu", "litert")
 _SEED = 1
 SCHEMA_VERSION = 1
 
+# Converters make names of hundreds of characters; the JSON document and the verdict have them whole.
+_NAME_WIDTH = 48
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-diff``."""
@@ -77,6 +80,7 @@ def _body(arguments: argparse.Namespace) -> int:
             memory=arguments.memory,
             strict=arguments.strict,
             numerics=arguments.numerics,
+            all_tensors=True,
         )
         for file, backend in sides
     ]
@@ -189,7 +193,8 @@ def _row(tensor: TensorComparison) -> tuple[str, ...]:
     if tensor.other_type != types:
         types += f" / {tensor.other_type}"
     mark = ("out " if tensor.kind == "output" else "") + ("!" if tensor.diverges else "")
-    start = (mark.strip(), tensor.name, tensor.op, types)
+    name = tensor.name if len(tensor.name) <= _NAME_WIDTH else f"…{tensor.name[1 - _NAME_WIDTH :]}"
+    start = (mark.strip(), name, tensor.op, types)
     errors = tensor.errors
     if errors is None:
         return (*start, tensor.misfit, *[""] * 9)

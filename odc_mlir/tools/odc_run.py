@@ -149,6 +149,7 @@ def _body(arguments: argparse.Namespace) -> None:
         max_bytes=arguments.max_bytes,
         resize=shapes is not None,
         signature=arguments.signature,
+        all_tensors=bool(arguments.dump_tensor),
     )
     measurement.load_seconds = time.perf_counter() - start
     memory.sample("MODEL_LOAD")
@@ -312,15 +313,16 @@ def _tell(
     from odc_mlir.runtime.scoring import score
     from odc_mlir.tools import measure
 
+    shapes = [array.shape for array in samples.records[0]]
     if arguments.profile:
-        measure.write_profile(arguments.profile, arguments, executor, measurement)
+        measure.write_profile(arguments.profile, arguments, executor, shapes, measurement)
     if arguments.trace:
         measure.write_trace(arguments.trace, executor, measurement)
     if arguments.write_report:
         measure.write_csv(arguments.model, arguments.backend, measurement, memory)
     if not arguments.quiet:
         level = max(arguments.verbose_level, arguments.verbose)
-        print(measure.summary(executor, measurement, memory, each_run=level > 0))
+        print(measure.summary(executor, shapes, measurement, memory, each_run=level > 0))
     if samples.labels is not None and outputs:
         metric, value = score([record[0] for record in outputs], samples.labels)
         print(f"{metric} {value:.3f} over {len(outputs)} samples")

@@ -179,6 +179,11 @@ class Schema:
     tables: Mapping[str, Table]
 
     @property
+    def label(self) -> str:
+        """What users call the format."""
+        return {"circle": "Circle", "tflite": "TFLite"}[self.name]
+
+    @property
     def operators(self) -> Enum:
         """Builtin operators; names here are upper case as users write them (``CONV_2D``)."""
         return self.enums[OPERATOR_ENUM]

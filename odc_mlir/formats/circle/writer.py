@@ -1,4 +1,4 @@
-"""Records to a Circle file: ``write_model`` and ``save_model``.
+"""Records to a Circle file: ``write_model`` and ``save_model``; ``write_tflite`` for other programs' interpreters.
 
 Whatever the model was read from, a Circle file comes out. Reading it gives an equal model, and writing that again gives
 the same bytes. Buffers at one address are stored once. A model too large for a flatbuffer keeps its buffers behind it.
@@ -29,7 +29,7 @@ from odc_mlir.formats.circle.model import (
     SubGraph,
     Tensor,
 )
-from odc_mlir.formats.circle.schema import circle_schema
+from odc_mlir.formats.circle.schema import Schema, circle_schema, tflite_schema
 
 # Offsets in a flatbuffer are 31 bits wide; the rest is left for everything that is not a buffer.
 INLINE_LIMIT_BYTES = (1 << 31) - (256 << 20)
@@ -42,6 +42,8 @@ _NAMED_UNKNOWN = 4
 # Codes from here on go to the wide field only and leave this value in the narrow one.
 _EXTENDED_CODE = 127
 
+_VERSIONS = {"circle": 0, "tflite": 3}
+
 # Stands for a buffer's place in the file while that is not known; any value but 0 takes the same room.
 _SOMEWHERE = 1 << 60
 
@@ -52,38 +54,43 @@ def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -
     Raises ModelError for inconsistent records and UnsupportedError for what Circle cannot express. Where all buffers
     together exceed ``inline_limit_bytes`` they follow the flatbuffer, a form that not every Circle reader knows.
     """
-    return b"".join(_chunks(model, inline_limit_bytes))
+    return b"".join(_chunks(model, inline_limit_bytes, circle_schema()))
+
+
+def write_tflite(model: Model) -> bytes:
+    """``model`` as a TFLite file; raises ModelError and UnsupportedError, also for what only Circle has."""
+    return b"".join(_chunks(model, INLINE_LIMIT_BYTES, tflite_schema()))
 
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> None:
     """Write ``model`` to ``path`` as a Circle file, whole or not at all; raises like write_model, or OdcError."""
-    write_file(path, *_chunks(model, INLINE_LIMIT_BYTES))
+    write_file(path, *_chunks(model, INLINE_LIMIT_BYTES, circle_schema()))
 
 
-def _chunks(model: Model, inline_limit_bytes: int) -> list[bytes | memoryview]:
+def _chunks(model: Model, inline_limit_bytes: int, schema: Schema) -> list[bytes | memoryview]:
     if model.unknown:
         named = "; ".join(model.unknown[:_NAMED_UNKNOWN]) + ("; ..." if len(model.unknown) > _NAMED_UNKNOWN else "")
         raise UnsupportedError(f"this model cannot be written, because our schema lacks part of it: {named}")
     try:
         check_model(model)
-        record = _model(model)
+        record = _model(model, schema)
     except MalformedError as error:
         raise error.public() from None
     total_bytes = sum(len(buffer) for buffer in model.buffers)
     if total_bytes > inline_limit_bytes:
-        return _with_outside_buffers(model, record)
+        return _with_outside_buffers(model, record, schema)
     record["buffers"] = [{"data": buffer} if len(buffer) else {} for buffer in model.buffers]
-    return [_encode(record, total_bytes)]
+    return [_encode(record, total_bytes, schema)]
 
 
-def _encode(record: Record, buffer_bytes: int) -> bytes:
-    return Encoder(circle_schema(), buffer_bytes + (64 << 10)).finish(record)
+def _encode(record: Record, buffer_bytes: int, schema: Schema) -> bytes:
+    return Encoder(schema, buffer_bytes + (64 << 10)).finish(record)
 
 
-def _with_outside_buffers(model: Model, record: Record) -> list[bytes | memoryview]:
+def _with_outside_buffers(model: Model, record: Record, schema: Schema) -> list[bytes | memoryview]:
     """The flatbuffer, then every buffer on a multiple of 16 bytes; their offsets count from the file's start."""
     record["buffers"] = [{"offset": _SOMEWHERE, "size": len(buffer)} if len(buffer) else {} for buffer in model.buffers]
-    end = len(_encode(record, 0))
+    end = len(_encode(record, 0, schema))
     tail: list[bytes | memoryview] = []
     for entry, buffer in zip(record["buffers"], model.buffers, strict=True):
         if len(buffer):
@@ -91,22 +98,22 @@ def _with_outside_buffers(model: Model, record: Record) -> list[bytes | memoryvi
             entry["offset"] = end + padding
             tail += [bytes(padding), buffer]
             end += padding + len(buffer)
-    return [_encode(record, 0), *tail]
+    return [_encode(record, 0, schema), *tail]
 
 
-def _model(model: Model) -> Record:
+def _model(model: Model, schema: Schema) -> Record:
     """The root record, all but the buffers."""
     codes: dict[tuple[str, int, str], int] = {}
     subgraphs = []
     for index, subgraph in enumerate(model.subgraphs):
         try:
-            subgraphs.append(_subgraph(subgraph, codes))
+            subgraphs.append(_subgraph(subgraph, codes, schema))
         except MalformedError as error:
             raise error.within(f"subgraphs[{index}]") from None
     return {
-        # TFLite's version numbers mean nothing in Circle.
-        "version": model.version if model.schema == "circle" else 0,
-        "operator_codes": [_operator_code(*code) for code in codes],
+        # The version numbers of one format mean nothing in the other.
+        "version": model.version if model.schema == schema.name else _VERSIONS[schema.name],
+        "operator_codes": [_operator_code(*code, schema) for code in codes],
         "subgraphs": subgraphs,
         "description": model.description,
         "metadata_buffer": model.metadata_buffer or None,
@@ -115,8 +122,8 @@ def _model(model: Model) -> Record:
     }
 
 
-def _operator_code(name: str, version: int, custom_code: str) -> Record:
-    code = circle_schema().operators.codes[name]
+def _operator_code(name: str, version: int, custom_code: str, schema: Schema) -> Record:
+    code = schema.operators.codes[name]
     return {
         "deprecated_builtin_code": min(code, _EXTENDED_CODE),
         "custom_code": custom_code or None,
@@ -125,18 +132,21 @@ def _operator_code(name: str, version: int, custom_code: str) -> Record:
     }
 
 
-def _subgraph(subgraph: SubGraph, codes: dict[tuple[str, int, str], int]) -> Record:
+def _subgraph(subgraph: SubGraph, codes: dict[tuple[str, int, str], int], schema: Schema) -> Record:
     """``codes`` grows by the operators that are new, in order of their first use."""
     operators = []
     for index, operator in enumerate(subgraph.operators):
-        if operator.name not in circle_schema().operators.codes:
+        if operator.name not in schema.operators.codes:
             raise MalformedError(
-                "Circle has no such operator", path=f"operators[{index}]", op=operator.label, error=UnsupportedError
+                f"{schema.label} has no such operator",
+                path=f"operators[{index}]",
+                op=operator.label,
+                error=UnsupportedError,
             )
         key = (operator.name, operator.version, operator.custom_code)
-        operators.append({"opcode_index": codes.setdefault(key, len(codes)), **_operator(operator)})
+        operators.append({"opcode_index": codes.setdefault(key, len(codes)), **_operator(operator, schema)})
     return {
-        "tensors": [_tensor(tensor) for tensor in subgraph.tensors],
+        "tensors": [_tensor(tensor, schema) for tensor in subgraph.tensors],
         "inputs": subgraph.inputs,
         "outputs": subgraph.outputs,
         "operators": operators,
@@ -145,7 +155,7 @@ def _subgraph(subgraph: SubGraph, codes: dict[tuple[str, int, str], int]) -> Rec
     }
 
 
-def _operator(operator: Operator) -> Record:
+def _operator(operator: Operator, schema: Schema) -> Record:
     record: Record = {
         "inputs": operator.inputs,
         "outputs": operator.outputs,
@@ -156,7 +166,7 @@ def _operator(operator: Operator) -> Record:
         "debug_metadata_index": operator.debug_metadata_index,
     }
     if operator.options_type is not None:
-        second = operator.options_type in circle_schema().unions["BuiltinOptions2"].tags
+        second = operator.options_type in schema.unions["BuiltinOptions2"].tags
         record["builtin_options_2" if second else "builtin_options"] = _member(operator.options_type, operator.options)
     return record
 
@@ -169,7 +179,7 @@ def _member(table: str, options: Mapping[str, Any]) -> tuple[str, Record]:
     }
 
 
-def _tensor(tensor: Tensor) -> Record:
+def _tensor(tensor: Tensor, schema: Schema) -> Record:
     variants = [
         {"shape": variant.shape, "type": variant.dtype, "has_rank": variant.has_rank}
         for variant in tensor.variant_tensors
@@ -179,20 +189,23 @@ def _tensor(tensor: Tensor) -> Record:
         "type": tensor.dtype,
         "buffer": tensor.buffer,
         "name": tensor.name,
-        "quantization": None if tensor.quantization is None else _quantization(tensor.quantization, tensor.name),
+        "quantization": None
+        if tensor.quantization is None
+        else _quantization(tensor.quantization, tensor.name, schema),
         "is_variable": tensor.is_variable,
         "sparsity": None if tensor.sparsity is None else _sparsity(tensor.sparsity),
         "shape_signature": tensor.shape_signature,
         "has_rank": tensor.has_rank,
         "variant_tensors": variants or None,
-        "compression_type": tensor.compression,
+        # A field that only Circle has.
+        **({} if tensor.compression == "none" else {"compression_type": tensor.compression}),
     }
 
 
-def _quantization(quantization: Quantization, name: str) -> Record:
+def _quantization(quantization: Quantization, name: str, schema: Schema) -> Record:
     details = quantization.details
-    if details is not None and details[0] not in circle_schema().unions["QuantizationDetails"].tags:
-        raise MalformedError(f"Circle has no {details[0]}", path="tensors", tensor=name, error=UnsupportedError)
+    if details is not None and details[0] not in schema.unions["QuantizationDetails"].tags:
+        raise MalformedError(f"{schema.label} has no {details[0]}", path="tensors", tensor=name, error=UnsupportedError)
     return {
         "min": _floats(quantization.min),
         "max": _floats(quantization.max),

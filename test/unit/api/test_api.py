@@ -133,10 +133,9 @@ def test_lower_leaves_its_argument_alone(model: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"backend": "litert"}, UnsupportedError, "litert backend is not available yet"),
         ({"backend": "gpu"}, OptionError, "unknown backend 'gpu'; use one of auto, host, npu, litert"),
         ({"numerics": "exact"}, OptionError, "unknown numerics 'exact'"),
-        ({"numerics": "litert"}, UnsupportedError, "litert numerics are not available yet"),
+        ({"numerics": "litert", "backend": "npu"}, UnsupportedError, "litert numerics are not what the NPU computes"),
     ],
 )
 def test_options_of_run(model: Path, options: dict[str, Any], error: type[Exception], text: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import (
     LEFT_OUT,
     DimMetadata,
@@ -26,7 +26,7 @@ from odc_mlir.formats.circle.model import (
 )
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import Field, circle_schema, default_options
-from odc_mlir.formats.circle.writer import save_model, write_model
+from odc_mlir.formats.circle.writer import save_model, write_model, write_tflite
 
 SCHEMA = circle_schema()
 BUFFER_ALIGN = 16
@@ -286,6 +286,33 @@ def test_unknown_operator() -> None:
         UnsupportedError, match=r"subgraphs\[0\].operators\[0\]: Circle has no such operator \(op CONV_9D\)"
     ):
         write_model(_model(Operator("CONV_9D", inputs=(0,), outputs=(2,))))
+
+
+def test_tflite_files() -> None:
+    model = _model(Operator("ADD", inputs=(0, 1), outputs=(2,), options_type="AddOptions"), version=0)
+    model.subgraphs[0].tensors[0].dtype = "uint4"
+    data = write_tflite(model)
+    assert data[4:8] == b"TFL3"
+    again = read_model(data)
+    assert (again.schema, again.version) == ("tflite", 3)
+    assert again.subgraphs == read_model(write_model(model)).subgraphs, "codes differ, names do not"
+
+
+@pytest.mark.parametrize(
+    ("operator", "change", "message"),
+    [
+        ("INSTANCE_NORM", {}, "TFLite has no such operator"),
+        ("ADD", {"dtype": "mxfp4"}, "'mxfp4' is no value of TensorType"),
+        ("ADD", {"compression": "huffman"}, "'compression_type' is no field of Tensor"),
+        ("ADD", {"quantization": Quantization(details=("MXQuantization", {}))}, "TFLite has no MXQuantization"),
+    ],
+)
+def test_what_tflite_files_cannot_hold(operator: str, change: dict[str, Any], message: str) -> None:
+    model = _model(Operator(operator, inputs=(0, 1), outputs=(2,)))
+    for name, value in change.items():
+        setattr(model.subgraphs[0].tensors[0], name, value)
+    with pytest.raises(OdcError, match=message):
+        write_tflite(model)
 
 
 def test_inconsistent_records() -> None:

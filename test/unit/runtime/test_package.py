@@ -51,7 +51,7 @@ def test_unquantised_and_unknown_sizes() -> None:
 
 def test_executors_are_kept(binary_package: Package) -> None:
     assert binary_package.executor() is binary_package.executor()
-    assert binary_package.executor(host_only=True) is not binary_package.executor()
+    assert binary_package.executor("host") is not binary_package.executor()
 
 
 def test_save_and_open(binary_package: Package, tmp_path: Path) -> None:

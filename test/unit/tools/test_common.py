@@ -147,3 +147,15 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 def test_exit_codes_are_the_documented_ones() -> None:
     assert (common.EXIT_OK, common.EXIT_USER, common.EXIT_USAGE, common.EXIT_BUG) == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(("given", "seen"), [(None, "1"), ("3", "3")])
+def test_one_thread_for_matrix_products_unless_told(
+    given: str | None, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
+    found = []
+    assert _run(lambda arguments: found.append(os.environ["OPENBLAS_NUM_THREADS"])) == 0
+    assert found == [seen]

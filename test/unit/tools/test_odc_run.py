@@ -122,17 +122,24 @@ def test_tensors_of_several_samples(model: Path, tmp_path: Path) -> None:
 def test_output_of_a_run(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(model, "-v", "1", "-r", "2", "-w", "1", "--mem_poll") == 0
     text = capsys.readouterr().out
-    for word in ("MODEL_LOAD", "PREPARE", "EXECUTE", "- GEOMEAN", "run 1:", "PEAK         RSS"):
+    words = ("MODEL_LOAD", "PREPARE", "EXECUTE", "- GEOMEAN", "run 1:", "PEAK         RSS", "need 48 bytes at once")
+    for word in words:
         assert word in text
     assert _run(model, "-q") == 0
     assert capsys.readouterr().out == ""
+
+
+def test_litert_says_how_much_it_takes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    assert _run(model, "--backend", "litert") == 0
+    assert "LITERT       takes 2 of 2 operators in 1 part\n" in capsys.readouterr().out
 
 
 def test_profile_and_trace(model: Path, tmp_path: Path) -> None:
     profile, trace = tmp_path / "profile.json", tmp_path / "trace.json"
     assert _run(model, "-r", "3", "--profile", profile, "--trace", trace) == 0
     found = json.loads(profile.read_text())
-    assert (found["schema_version"], found["runs"]) == (1, 3)
+    assert (found["schema_version"], found["runs"], found["peak_activation_bytes"]) == (1, 3, 48)
     assert [(unit["name"], unit["op"], unit["kind"]) for unit in found["units"]] == [
         ("sum", "ADD", "host"),
         ("out", "ADD", "host"),
@@ -221,8 +228,7 @@ def test_flags_of_onert_run_that_come_later(model: Path, flags: list[str], capsy
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--backend", "litert"], "litert backend is not available yet"),
-        (["--numerics", "litert"], "litert numerics are not available yet"),
+        (["--backend", "npu", "--numerics", "litert"], "litert numerics are not what the NPU computes"),
         (["--samples"], "--samples describes the file of --load"),
         (["-r", "2", "--dump", "out.npz"], "the inputs differ from run to run"),
         (["-r", "0", "--dump", "out.npz"], "no outputs to dump"),

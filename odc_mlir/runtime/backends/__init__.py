@@ -1,0 +1,33 @@
+"""What can run the operators that stay on the host, all behind the protocol of base.py."""
+
+from __future__ import annotations
+
+from odc_mlir.ops.context import Context
+from odc_mlir.runtime.executor import Executor, HostExecutor
+from odc_mlir.runtime.graph import Graph
+
+
+def graph_executor(
+    graph: Graph,
+    backend: str,
+    *,
+    numerics: str = "fixed",
+    all_tensors: bool = False,
+    strict: bool = False,
+    max_bytes: int | None = None,
+    resize: bool = False,
+) -> Executor:
+    """What runs all of ``graph`` by the backend ``host`` or ``litert``.
+
+    ``numerics`` is for our kernels; with ``all_tensors`` a backend that joins operators still shows what each of them
+    computes; ``strict`` makes it an error when our kernels have to stand in. Raises OptionError when a backend is not
+    installed.
+    """
+    context = Context(custom_ops=graph.custom_ops, numerics=numerics)
+    if backend == "host":
+        return HostExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
+    from odc_mlir.runtime.backends.litert import LitertExecutor
+
+    return LitertExecutor(
+        graph, all_tensors=all_tensors, strict=strict, max_bytes=max_bytes, resize=resize, context=context
+    )

@@ -1,0 +1,28 @@
+"""What the runtime asks of whatever runs a graph's operators on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.units import Unit, operator_units
+
+
+class Backend(Protocol):
+    """Turns operators into units that run them, in the same order: one for each operator, or fewer, larger ones."""
+
+    name: str
+
+    def units(self, graph: Graph, operators: Sequence[int]) -> list[Unit]:
+        """Units for ``operators``; every tensor that others read is among the ``writes`` of one of them."""
+
+
+class HostBackend:
+    """Our own kernels."""
+
+    name = "host"
+
+    def units(self, graph: Graph, operators: Sequence[int]) -> list[Unit]:
+        """One unit for each operator."""
+        return list(operator_units(graph, operators))

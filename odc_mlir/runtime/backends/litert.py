@@ -1,0 +1,252 @@
+"""Operators run by LiteRT, where it has them: its built-in optimised kernels on one thread, without delegates.
+
+Runs of operators that LiteRT takes become interpreters of their own, prepared once; what lies between them stays with
+our kernels. Results are LiteRT's, which may differ from ours by rounding. Needs the package ai-edge-litert.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from odc_mlir.errors import OdcError, OptionError, UnsupportedError
+from odc_mlir.formats.circle.schema import tflite_schema
+from odc_mlir.formats.circle.writer import write_tflite
+from odc_mlir.ops.context import Context
+from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
+from odc_mlir.runtime.backends.part import Part, cut_out
+from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.graph import Graph, GraphNode
+from odc_mlir.runtime.shaping import ShapedGraph, is_static
+from odc_mlir.runtime.units import Event, Frame, OperatorUnit, Unit, operator_units
+
+_log = logging.getLogger(__name__)
+
+# What LiteRT raises when it refuses a model, a shape or a value.
+_REFUSALS = (RuntimeError, ValueError)
+
+
+class LitertBackend:
+    """LiteRT as a backend; ``all_tensors`` lets every computed tensor be seen, at the price of copying it.
+
+    Raises OptionError when ai-edge-litert is not installed.
+    """
+
+    name = "litert"
+
+    def __init__(self, *, all_tensors: bool = False, strict: bool = False) -> None:
+        self._all_tensors = all_tensors
+        self._strict = strict
+        self._litert = _import_litert()
+
+    def units(self, graph: Graph, operators: Sequence[int]) -> list[Unit]:
+        """One unit for each longest run of operators that LiteRT takes, and one for each other operator."""
+        tensors = _known_tensors(graph)
+        result: list[Unit] = []
+        for wanted, group in groupby(operators, lambda index: _may_take(graph.nodes[index], tensors)):
+            indices = list(group)
+            result += self._taken(graph, tensors, indices) if wanted else operator_units(graph, indices)
+        if self._strict:
+            _check_all(graph, result)
+        return result
+
+    def _taken(self, graph: Graph, tensors: Sequence[TensorInfo], operators: list[int]) -> list[Unit]:
+        """Units for consecutive ``operators``; those that LiteRT refuses stay with our kernels."""
+        try:
+            return [self._unit(graph, tensors, operators)]
+        except (OdcError, *_REFUSALS) as error:
+            if len(operators) == 1:
+                _log.info("%s stays with our kernels: %s", graph.nodes[operators[0]].node.name, _first_line(error))
+                return list(operator_units(graph, operators))
+        alone = [self._is_taken_alone(graph, tensors, index) for index in operators]
+        if all(alone):  # a matter of how they go together
+            half = len(operators) // 2
+            return [unit for part in (operators[:half], operators[half:]) for unit in self._taken(graph, tensors, part)]
+        result: list[Unit] = []
+        for wanted, group in groupby(zip(operators, alone, strict=True), lambda pair: pair[1]):
+            indices = [index for index, _ in group]
+            result += self._taken(graph, tensors, indices) if wanted else operator_units(graph, indices)
+        return result
+
+    def _is_taken_alone(self, graph: Graph, tensors: Sequence[TensorInfo], index: int) -> bool:
+        try:
+            self._unit(graph, tensors, [index])
+        except (OdcError, *_REFUSALS) as error:
+            _log.info("%s stays with our kernels: %s", graph.nodes[index].node.name, _first_line(error))
+            return False
+        return True
+
+    def _unit(self, graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int]) -> LitertUnit:
+        """Raises OdcError when TFLite has no form for the operators, and what LiteRT raises when it refuses them."""
+        part = cut_out(graph, tensors, operators, all_tensors=self._all_tensors)
+        interpreter = self._litert.Interpreter(
+            model_content=write_tflite(part.model),
+            num_threads=1,
+            experimental_op_resolver_type=self._litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        )
+        unit = LitertUnit(part, interpreter, strict=self._strict)
+        if all(is_static(tensors[index].shape) for index in part.inputs):
+            unit.resize([tensors[index].static_shape for index in part.inputs])
+        return unit
+
+
+class LitertUnit:
+    """A part of the graph in an interpreter of its own.
+
+    ``failure`` is why our kernels last had to stand in for LiteRT, None if they never had to; with ``strict`` that is
+    an error.
+    """
+
+    def __init__(self, part: Part, interpreter: Any, *, strict: bool) -> None:
+        self.name = part.model.subgraphs[0].tensors[part.local[part.outputs[-1]]].name
+        self.operators = part.operators
+        self.reads, self.writes = part.inputs, part.outputs
+        self.failure: str | None = None
+        self._interpreter = interpreter
+        self._inputs = tuple(part.local[tensor] for tensor in part.inputs)
+        self._outputs = tuple(part.local[tensor] for tensor in part.outputs)
+        self._strict = strict
+        self._shapes: list[tuple[int, ...]] | None = None
+
+    def resize(self, shapes: list[tuple[int, ...]]) -> None:
+        """Make ready for inputs of these shapes; raises what LiteRT raises when it cannot."""
+        if shapes != self._shapes:
+            self._shapes = None  # until all of it has worked
+            for index, shape in zip(self._inputs, shapes, strict=True):
+                self._interpreter.resize_tensor_input(index, shape)
+            self._interpreter.allocate_tensors()
+            self._shapes = shapes
+
+    def prepare(self, shaped: ShapedGraph) -> None:
+        """Resize to what is known of the shapes; where LiteRT refuses, prepare our kernels."""
+        if all(is_static(shaped.tensors[index].shape) for index in self.reads):
+            try:
+                self.resize([shaped.tensors[index].static_shape for index in self.reads])
+            except _REFUSALS:
+                for index in self.operators:
+                    shaped.prepare(index)
+
+    def inner_bytes(self, shaped: ShapedGraph) -> int:
+        """What our kernels would need inside: LiteRT lays tensors over each other as they do."""
+        items = [shaped.graph.nodes[index] for index in self.operators]
+        last = {tensor: item.index for item in items for tensor in (*item.inputs, *item.outputs)}
+        inner = {tensor for item in items for tensor in item.outputs} - set(self.writes)
+        live = peak = 0
+        for item in items:
+            live += sum(shaped.nbytes(tensor) for tensor in inner.intersection(item.outputs))
+            peak = max(peak, live)
+            touched = inner.intersection((*item.inputs, *item.outputs))
+            live -= sum(shaped.nbytes(tensor) for tensor in touched if last[tensor] == item.index)
+        return peak
+
+    def run(self, frame: Frame) -> None:
+        """Run in LiteRT; where it refuses, run our kernels and keep the reason."""
+        start = time.perf_counter()
+        inputs = [frame.value(index) for index in self.reads]
+        try:
+            results = self._invoke(inputs)
+        except _REFUSALS as error:
+            if self._strict:
+                raise UnsupportedError(f"LiteRT refuses: {_first_line(error)}", tensor=self.name) from error
+            self.failure = _first_line(error)
+            _log.warning("%s: LiteRT refuses: %s; our kernels run it this time", self.name, self.failure)
+            frame.stand_in(self.operators, self.writes)
+            return
+        frame.values.update(zip(self.writes, results, strict=True))
+        if frame.observe is not None:
+            frame.observe(Event(self.name, "LITERT", "host", start, time.perf_counter() - start))
+
+    def _invoke(self, inputs: Sequence[Array]) -> list[Array]:
+        interpreter = self._interpreter
+        self.resize([value.shape for value in inputs])
+        for index, value in zip(self._inputs, inputs, strict=True):
+            interpreter.set_tensor(index, value)
+        interpreter.invoke()
+        return [interpreter.get_tensor(index) for index in self._outputs]
+
+
+class LitertExecutor(Executor):
+    """Runs ``graph`` by LiteRT as far as it goes; see :class:`LitertBackend`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        all_tensors: bool = False,
+        strict: bool = False,
+        max_bytes: int | None = None,
+        resize: bool = False,
+        context: Context | None = None,
+    ) -> None:
+        units = LitertBackend(all_tensors=all_tensors, strict=strict).units(graph, range(len(graph.nodes)))
+        super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
+
+    @property
+    def parts(self) -> tuple[LitertUnit, ...]:
+        """What LiteRT runs."""
+        return tuple(unit for unit in self.units if isinstance(unit, LitertUnit))
+
+    @property
+    def fallbacks(self) -> dict[str, str]:
+        return {part.name: part.failure for part in self.parts if part.failure is not None}
+
+
+def _check_all(graph: Graph, units: Sequence[Unit]) -> None:
+    """Raises UnsupportedError unless LiteRT runs every operator."""
+    for unit in units:
+        if isinstance(unit, OperatorUnit):
+            node = graph.nodes[unit.index].node
+            raise UnsupportedError("LiteRT does not take this operator", op=node.spec.name, tensor=node.name)
+
+
+def _import_litert() -> Any:
+    try:
+        from ai_edge_litert import interpreter
+    except ImportError:
+        raise OptionError(
+            "the litert backend needs the package ai-edge-litert", hint="install odc-mlir with the extra litert"
+        ) from None
+    return interpreter
+
+
+def _known_tensors(graph: Graph) -> Sequence[TensorInfo]:
+    """The graph's tensors with shapes inferred from those of its inputs, where these are known."""
+    infos = graph.input_infos()
+    if all(is_static(info.shape) for info in infos):
+        try:
+            return ShapedGraph(graph, [info.static_shape for info in infos]).tensors
+        except OdcError:
+            _log.debug("the shapes of %s cannot be inferred before a run", graph.name)
+    return graph.tensors
+
+
+def _may_take(item: GraphNode, tensors: Sequence[TensorInfo]) -> bool:
+    """Whether it makes sense to ask LiteRT: no state, no subgraphs, an operator of TFLite's, arrays as operands."""
+    spec = item.node.spec
+    if spec.traits & {Trait.STATEFUL, Trait.CONTROL_FLOW} or item.node.mutated or item.calls:
+        return False
+    if spec.name == "CUSTOM" or spec.name not in tflite_schema().operators.codes:
+        return False
+    if _is_misread(item.node):
+        return False
+    operands = [tensors[index] for index in (*item.inputs, *item.outputs) if index >= 0]
+    return all(info.is_const or (_is_plain(info) and not info.is_variable) for info in operands)
+
+
+def _is_misread(node: Node) -> bool:
+    """Float layers with uint8 weights: LiteRT takes the codes for int8 ones and says nothing."""
+    x, weights = node.optional(0), node.optional(1)
+    return x is not None and weights is not None and x.info.kind == "float" and weights.dtype == "uint8"
+
+
+def _is_plain(info: TensorInfo) -> bool:
+    """Whether LiteRT holds such tensors as we do: elements of whole bytes, in the type that the model says."""
+    plain = info.info.kind in ("float", "int", "uint", "bool", "complex")
+    return plain and info.info.bits == 8 * info.info.numpy.itemsize
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
