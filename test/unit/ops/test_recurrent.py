@@ -10,6 +10,7 @@ import pytest
 from helpers import recurrent
 from helpers.nodes import const, node, tensor
 from helpers.recurrent import Form
+from odc_mlir import ops
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.spec import Node, Shape, TensorInfo
@@ -182,3 +183,23 @@ def test_states_are_mutated() -> None:
     assert [made.mutated for made in (RNN, SVDF)] == [(4,), (4,)]
     assert {1, 4} <= set(BASIC.mutated)
     assert gru().mutated == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "results"),
+    [
+        ("LSTM", 24, 4),
+        ("UNIDIRECTIONAL_SEQUENCE_LSTM", 24, 1),
+        ("BIDIRECTIONAL_SEQUENCE_LSTM", 48, 2),
+        ("RNN", 5, 1),
+        ("UNIDIRECTIONAL_SEQUENCE_RNN", 5, 1),
+        ("BIDIRECTIONAL_SEQUENCE_RNN", 12, 2),
+        ("SVDF", 5, 1),
+        ("GRU", 6, 1),
+    ],
+)
+def test_counts(name: str, operands: int, results: int) -> None:
+    """Files count operands: one too few in the table would move all that follow."""
+    spec = ops.get(name)
+    assert (len(spec.operands), len(spec.results)) == (operands, results)
+    assert len({operand.name for operand in spec.operands}) == operands
