@@ -100,8 +100,28 @@ class BufferType(Data[tuple[str, int]], TypeAttribute):
         printer.print_string(f"<{self.space}, {self.size}>")
 
 
+Entries = tuple[tuple[str, str | int], ...]
+
+
+class EntriesAttr(Data[Entries]):
+    """Base of attributes that hold a record of the scheduler: ``<key = value, …>``, values are words or numbers."""
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Entries:
+        def parse_entry() -> tuple[str, str | int]:
+            key = parser.parse_identifier(" of a schedule")
+            parser.parse_punctuation("=")
+            word = parser.parse_optional_identifier()
+            return key, parser.parse_integer(allow_boolean=False) if word is None else word
+
+        return tuple(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parse_entry))
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{', '.join(f'{key} = {value}' for key, value in self.data)}>")
+
+
 @irdl_attr_definition
-class TilingAttr(Data[tuple[tuple[str, str | int], ...]]):
+class TilingAttr(EntriesAttr):
     """``#npu.tiling<rows = 4, cols = 56, outer = groups>``: how ``npu-choose-tiles`` cuts an operation.
 
     Keys are the fields of the tiling record of the transforms; those with their default value are left out.
@@ -109,18 +129,15 @@ class TilingAttr(Data[tuple[tuple[str, str | int], ...]]):
 
     name = "npu.tiling"
 
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[tuple[str, str | int], ...]:
-        def parse_entry() -> tuple[str, str | int]:
-            key = parser.parse_identifier(" of a tiling")
-            parser.parse_punctuation("=")
-            word = parser.parse_optional_identifier()
-            return key, parser.parse_integer(allow_boolean=False, allow_negative=False) if word is None else word
 
-        return tuple(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parse_entry))
+@irdl_attr_definition
+class ResidentAttr(EntriesAttr):
+    """``#npu.resident<address = 0, top = 1, left = 1, fill = -128>``: the result stays in the tile buffer.
 
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{', '.join(f'{key} = {value}' for key, value in self.data)}>")
+    Around the image lies a border of top, left, bottom and right pixels, filled with one code.
+    """
+
+    name = "npu.resident"
 
 
 @irdl_op_definition
@@ -314,4 +331,4 @@ def _instruction_classes() -> dict[str, type[InstructionOp]]:
 BY_MNEMONIC = _instruction_classes()
 HALT = BY_MNEMONIC["halt"]
 OPS: tuple[type[Operation], ...] = (BufferOp, *BY_MNEMONIC.values())
-ATTRIBUTES = (BufferType, TilingAttr)
+ATTRIBUTES = (BufferType, TilingAttr, ResidentAttr)

@@ -18,7 +18,6 @@ from odc_mlir.dialects.npu_base import CODE_TYPES, CodeType, Ints
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name, value_name
-from odc_mlir.transforms.schedule.geometry import Window, make_window
 from odc_mlir.transforms.schedule.layers import (
     ConvLayer,
     ElementwiseLayer,
@@ -32,6 +31,8 @@ from odc_mlir.transforms.schedule.layers import (
     Tensor,
 )
 from odc_mlir.transforms.schedule.program import Buffer, Space
+from odc_mlir.transforms.schedule.residence import Border, Layout, Resident
+from odc_mlir.transforms.tensor_ir import layer_ops, residence_of, window_of
 
 REGION_ALIGNMENT = 128  # of inputs and outputs in their regions: the longest burst of any target
 FULL_RANGE = {CodeType.I8: (-128, 127), CodeType.U8: (0, 255)}
@@ -50,6 +51,8 @@ class Layers:
     """A segment's operations in order, where their tensors are, and what has to be copied at the end."""
 
     layers: list[tuple[Operation, Layer]] = field(default_factory=list)
+    residents: list[Resident] = field(default_factory=list)
+    fills: dict[int, tuple[Tensor, int]] = field(default_factory=dict)  # layer -> its resident result, border code
     locations: list[LocationAttr] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     input_offsets: list[int] = field(default_factory=list)
@@ -59,29 +62,6 @@ class Layers:
 def read_layers(segment: SegmentOp) -> Layers:
     """The tensor operations of ``segment``'s target body; raises CompileError for an operation of another level."""
     return _Reader(segment).result
-
-
-def window_of(op: npu.ConvOp | npu.PoolOp) -> Window:
-    """Geometry of a window operation."""
-    if isinstance(op, npu.ConvOp):
-        dilation, depthwise = _pair(op.dilation), op.depthwise is not None
-    else:
-        dilation, depthwise = (1, 1), True
-    top, left, _, _ = op.pads.get_values()
-    return make_window(
-        npu.shape_of(op.input),
-        npu.shape_of(op.output),
-        kernel=_pair(op.kernel),
-        stride=_pair(op.stride),
-        dilation=dilation,
-        pads=(top, left),
-        depthwise=depthwise,
-    )
-
-
-def _pair(values: Ints) -> tuple[int, int]:
-    first, second = values.get_values()
-    return first, second
 
 
 def _array(values: Ints) -> NDArray[np.int32]:
@@ -109,6 +89,7 @@ class _Reader:
     def __init__(self, segment: SegmentOp) -> None:
         self.result = Layers()
         self.buffers: dict[SSAValue, Buffer] = {}
+        self.resident: dict[SSAValue, Resident] = {}
         block = segment.target_block
         assert block is not None, "only lowered segments are read"
         offset = 0
@@ -123,9 +104,8 @@ class _Reader:
                 f"{segment.sym_name.data} does not hold tensor operations", op=last.name if last else None
             )
         self._read_outputs(last)
-        for op in block.ops:
-            if not isinstance(op, npu.ReshapeOp | npu.ConstantOp | YieldOp):
-                self._read(op)
+        for op in layer_ops(block):
+            self._read(op)
 
     def _read_outputs(self, last: YieldOp) -> None:
         offset = 0
@@ -157,12 +137,33 @@ class _Reader:
         return buffer
 
     def _tensor(self, value: SSAValue) -> Tensor:
-        return Tensor(self._buffer(_root(value)), npu.shape_of(value), CODE_TYPES[npu.dtype_of(value)].value)
+        root, shape = _root(value), npu.shape_of(value)
+        resident = self.resident.get(root)
+        layout = resident.layout if resident is not None else None
+        if resident is not None:
+            resident.last = max(resident.last, len(self.result.layers))
+            if shape != npu.shape_of(root):  # a view: residents that have views are dense
+                layout = Layout(1, math.prod(shape) // shape[-1], shape[-1], Border())
+        return Tensor(self._buffer(root), shape, CODE_TYPES[npu.dtype_of(value)].value, layout)
+
+    def _keep(self, op: Operation) -> None:
+        """Note that the result of ``op`` stays in the tile buffer, if it does."""
+        residence = residence_of(op)
+        if residence is None:
+            return
+        layer, value = len(self.result.layers), op.results[0]
+        layout = residence.layout
+        self.buffers[value] = Buffer(op_name(op), Space.TILE, layout.size, residence.address)
+        self.resident[value] = Resident(layout, layer, layer, residence.address)
+        self.result.residents.append(self.resident[value])
+        if residence.fill is not None:
+            self.result.fills[layer] = (self._tensor(value), residence.fill)
 
     def _read(self, op: Operation) -> None:
         read = readers().get(type(op))
         if read is None:
             raise CompileError("the scheduler does not know this operation", op=op.name, tensor=op_name(op))
+        self._keep(op)
         self.result.layers.append((op, read(op, len(self.result.layers), self._tensor)))
         self.result.locations.append(op.location)
 
@@ -178,11 +179,12 @@ def _output(op: Any) -> Output:
 def _conv(op: npu.ConvOp, index: int, tensor: TensorOf) -> ConvLayer:
     weights: Shape = op.weight_shape
     dtype = np.int8 if op.weight_type.data is CodeType.I8 else np.uint8
+    source, result = tensor(op.input), tensor(op.output)
     return ConvLayer(
         index,
-        tensor(op.input),
-        tensor(op.output),
-        window_of(op),
+        source,
+        result,
+        window_of(op, source_resident=source.layout is not None, result_resident=result.layout is not None),
         np.frombuffer(op.weights.bytes, dtype).reshape(weights),
         op.weight_type.data.value,
         _int(op.in_zero),
@@ -195,7 +197,9 @@ def _conv(op: npu.ConvOp, index: int, tensor: TensorOf) -> ConvLayer:
 
 
 def _pool(op: npu.PoolOp, index: int, tensor: TensorOf) -> PoolLayer:
-    return PoolLayer(index, tensor(op.input), tensor(op.output), window_of(op), op.kind.data.value, _output(op))
+    source, result = tensor(op.input), tensor(op.output)
+    window = window_of(op, source_resident=source.layout is not None, result_resident=result.layout is not None)
+    return PoolLayer(index, source, result, window, op.kind.data.value, _output(op))
 
 
 def _elementwise(op: npu.ElementwiseOp, index: int, tensor: TensorOf) -> ElementwiseLayer:

@@ -1,11 +1,12 @@
-"""``npu-choose-tiles``: how window operations are cut into tiles, by the simulator's cost formulas.
+"""``npu-choose-tiles``: how window operations are cut into tiles, and which tensors never leave the tile buffer.
 
 Before::
 
     %1 = npu.conv %0 kernel [3, 3] … : tensor<1x112x112x32x…> -> tensor<1x112x112x64x…>
 
-After: the same with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64, …>}``. Element-wise operations,
-reductions and softmax have one way to be cut and get no attribute.
+After: the same with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64, …>}``, chosen by the simulator's cost
+formulas. Element-wise operations, reductions and softmax have one way to be cut and get no tiling. An operation whose
+result stays in the tile buffer for the layers that read it has ``npu.resident = #npu.resident<address = 0, …>``.
 
 Refuses windows of which not one result pixel fits in the local memories.
 """
@@ -20,17 +21,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from odc_mlir.dialects.npu import ConvOp, PoolOp
 from odc_mlir.dialects.npu_isa import TilingAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
-from odc_mlir.targets import Target
 from odc_mlir.transforms.instruction_ir import sites
-from odc_mlir.transforms.layer_ir import window_of
-from odc_mlir.transforms.schedule.accesses import FULL_RECORD_BYTES
-from odc_mlir.transforms.schedule.balance import choose_tilings
-from odc_mlir.transforms.schedule.window_search import Choice, conv_choices, pool_choices
+from odc_mlir.transforms.residence_ir import read_graph, resident_attribute
+from odc_mlir.transforms.schedule.residence_plan import Planner
 from odc_mlir.transforms.schedule.window_tiling import WindowTiling
+from odc_mlir.transforms.tensor_ir import RESIDENT
 
 TILING = "npu.tiling"
 _FIELDS = {f.name: f for f in dataclasses.fields(WindowTiling)}
@@ -44,26 +42,15 @@ class NpuChooseTilesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for site in sites(op, self.name):
-            windows = [item for item in site.block.ops if isinstance(item, ConvOp | PoolOp)]
-            choices = [_choices(item, site.target) for item in windows]
-            constants = sum(_constant_bytes(item) for item in windows)
-            chosen = choose_tilings(choices, constants, site.target, site.memory)
-            for item, choice in zip(windows, chosen, strict=True):
-                item.attributes[TILING] = tiling_attribute(choice.tiling)
-
-
-def _choices(op: ConvOp | PoolOp, target: Target) -> tuple[Choice, ...]:
-    """Candidates for a window operation; raises CompileError, naming it, where none fits."""
-    search = conv_choices if isinstance(op, ConvOp) else pool_choices
-    try:
-        return search(window_of(op), target)
-    except CompileError as error:
-        raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None
-
-
-def _constant_bytes(op: ConvOp | PoolOp) -> int:
-    """Bytes of weights and parameters."""
-    return op.weights.data.size + FULL_RECORD_BYTES * len(op.bias) if isinstance(op, ConvOp) else 0
+            graph = read_graph(site.block, site.target)
+            residents = [candidate.resident for candidate in graph.candidates]
+            plan = Planner(graph.nodes, residents, graph.constant_bytes, site.target, site.memory).plan()
+            for item, choice in zip(graph.ops, plan.balance.choices, strict=True):
+                if choice.tiling is not None:
+                    item.attributes[TILING] = tiling_attribute(choice.tiling)
+            for number, resident in plan.residents.items():
+                candidate = graph.candidates[number]
+                candidate.op.attributes[RESIDENT] = resident_attribute(candidate, resident)
 
 
 def tiling_attribute(tiling: WindowTiling) -> TilingAttr:

@@ -79,8 +79,13 @@ def _lower(site: Site) -> None:
 
 def _commands(site: Site, layers: Layers) -> Iterator[Command]:
     """The commands of all layers in plain order, then the copies of outputs that nothing computes."""
-    memories, pool = LocalMemories(site.target), ConstantPool()
-    for op, layer in layers.layers:
+    memories, pool = LocalMemories(site.target, layers.residents), ConstantPool()
+    for index, (op, layer) in enumerate(layers.layers):
+        memories.enter(index)
+        if index in layers.fills:
+            result, code = layers.fills[index]
+            buffer = result.buffer
+            yield command("fill", index, target=(buffer, 0), bytes=buffer.size, value=code, type=result.type)
         try:
             yield from _layer_commands(op, layer, site, memories, pool)
         except CompileError as error:

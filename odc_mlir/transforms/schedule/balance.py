@@ -7,6 +7,7 @@ two decides, and while it is the former, bytes of program are worth more than cy
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.schedule.cost import ports
@@ -17,16 +18,22 @@ PRICES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPOSED = 0.2  # share of the faster side that the slower one does not hide: start and end of the segment
 
 
+class Balance(NamedTuple):
+    """One choice per layer and what they cost together, roughly in cycles."""
+
+    choices: list[Choice]
+    score: float
+
+
 def choose_tilings(
-    choices: Sequence[tuple[Choice, ...]], constant_bytes: int, target: Target, memory: MemoryMode
-) -> list[Choice]:
-    """One choice per layer; ``constant_bytes``: weights and parameters of all layers."""
+    fronts: Sequence[tuple[Choice, ...]], constant_bytes: int, target: Target, memory: MemoryMode
+) -> Balance:
+    """The best choice from each layer's ``fronts``; ``constant_bytes``: weights and parameters of all layers."""
     port = ports(target, memory)
     width = port.constants.bytes_per_cycle
-    best: list[Choice] = []
-    best_score = float("inf")
+    best = Balance([], float("inf"))
     for price in PRICES:
-        chosen = [_cheapest(front, price / width) for front in choices]
+        chosen = [_cheapest(front, price / width) for front in fronts]
         cycles = sum(choice.cycles for choice in chosen)
         program = sum(choice.program_bytes for choice in chosen) / width
         if port.staged:
@@ -34,8 +41,8 @@ def choose_tilings(
             score = max(cycles, fetched) + EXPOSED * min(cycles, fetched)
         else:
             score = cycles + program
-        if score < best_score:
-            best, best_score = chosen, score
+        if score < best.score:
+            best = Balance(chosen, score)
     return best
 
 

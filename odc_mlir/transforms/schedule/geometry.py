@@ -99,8 +99,13 @@ def make_window(
     dilation: tuple[int, int] = (1, 1),
     pads: tuple[int, int] = (0, 0),
     depthwise: bool = False,
+    source_resident: bool = False,
+    result_resident: bool = False,
 ) -> Window:
-    """The window of an operation on ``[N, H, W, C]`` shapes, simplified; ``pads``: top and left."""
+    """The window of an operation on ``[N, H, W, C]`` shapes; ``pads``: top and left.
+
+    Simplified as far as tensors that lie in memory allow.
+    """
     batch, in_height, in_width, in_channels = in_shape
     _, out_height, out_width, out_channels = out_shape
     window = Window(
@@ -120,11 +125,11 @@ def make_window(
         row_bytes=in_width * in_channels,
         image_bytes=in_height * in_width * in_channels,
     )
-    return _simplified(window)
+    return window if source_resident else _simplified(window, flat=not result_resident)
 
 
-def _simplified(window: Window) -> Window:
-    """Kernel 1x1: skipped pixels are never loaded; where none is skipped, all pixels form one row."""
+def _simplified(window: Window, *, flat: bool) -> Window:
+    """Kernel 1x1: skipped pixels are never loaded; where none is skipped and ``flat``, all pixels form one row."""
     if window.taps != 1 or window.pad_top or window.pad_left:
         return window
     if window.in_rows(window.out_height) > window.in_height or window.in_cols(window.out_width) > window.in_width:
@@ -140,7 +145,7 @@ def _simplified(window: Window) -> Window:
         pixel_bytes=window.pixel_bytes * window.stride_x,
         row_bytes=window.row_bytes * window.stride_y,
     )
-    if not window.dense:
+    if not window.dense or not flat:
         return window
     pixels = window.batch * window.out_height * window.out_width
     row = pixels * window.pixel_bytes
@@ -211,7 +216,7 @@ def even_splits(total: int, most: int, limit: int = 12) -> list[int]:
     """Piece sizes up to ``most`` that cut ``total`` into nearly equal pieces, largest first, at most ``limit``."""
     sizes: list[int] = []
     count = max(1, -(-total // most))
-    while len(sizes) < limit:
+    while total > 0 and len(sizes) < limit:
         size = -(-total // count)
         if not sizes or size < sizes[-1]:
             sizes.append(size)

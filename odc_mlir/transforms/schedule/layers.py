@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.transforms.schedule.geometry import Window
 from odc_mlir.transforms.schedule.program import Buffer
+from odc_mlir.transforms.schedule.residence import Layout
 
 Shape = tuple[int, ...]
 
@@ -41,11 +42,12 @@ class Output:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Tensor:
-    """A buffer with its logical shape and code type."""
+    """A buffer with its logical shape and code type. ``layout``: how it lies in the tile buffer, where it stays."""
 
     buffer: Buffer
     shape: Shape
     type: str
+    layout: Layout | None = None
 
     @property
     def elements(self) -> int:

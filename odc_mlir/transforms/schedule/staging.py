@@ -213,7 +213,7 @@ def _insert_copies(
 def _place_again(intervals: Sequence[Interval]) -> None:
     """Pack everything tighter, now that the time of every copy is known; keep the old addresses where that fails."""
     planned = [interval.buffer.address for interval in intervals]
-    used = max((interval.buffer.address or 0) + interval.size for interval in intervals)
+    used = max(((interval.buffer.address or 0) + interval.size for interval in intervals), default=0)
     for interval in intervals:
         interval.buffer.address = None
     if allocate(intervals) > used:

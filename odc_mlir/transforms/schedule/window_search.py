@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from odc_mlir.errors import CompileError
+from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import Target
 from odc_mlir.transforms.schedule import cost
 from odc_mlir.transforms.schedule.cost import ArrayWork, PlaneWork, Runs, transfer_bytes
@@ -22,39 +23,43 @@ from odc_mlir.transforms.schedule.window_plans import conv_plans, depthwise_plan
 from odc_mlir.transforms.schedule.window_tiling import WindowTiling, footprint, step_kinds
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
-TILE_INSTRUCTION_BYTES = 128  # a load, a compute instruction and a store
-BLOCK_INSTRUCTION_BYTES = 80  # a weight load and a compute instruction
+COMPUTE_BYTES = BY_MNEMONIC["conv"].size_bytes
+TRANSFER_BYTES = BY_MNEMONIC["load"].size_bytes
+WEIGHT_BYTES = BY_MNEMONIC["wload"].size_bytes
 STEP_OVERHEAD_CYCLES = 8  # semaphores and issue per tile
 
 
 class Choice(NamedTuple):
-    """A tiling with its estimates: cycles of the layer, bytes of its program."""
+    """A tiling (None: the layer has only one way) with its estimates: cycles of the layer, bytes of its program."""
 
-    tiling: WindowTiling
+    tiling: WindowTiling | None
     cycles: float
     program_bytes: float
 
 
-@lru_cache(maxsize=4096)
-def conv_choices(window: Window, target: Target) -> tuple[Choice, ...]:
-    """Tilings of a convolution, from the fastest to the one with the shortest program; CompileError where none fits.
+class Room(NamedTuple):
+    """What a layer may use of the tile buffer, and which of its tensors are there as a whole already."""
 
-    No tiling left out is both as fast and as short as one of them.
+    tile_bytes: int
+    source_resident: bool = False
+    result_resident: bool = False
+
+
+@lru_cache(maxsize=4096)
+def window_choices(window: Window, target: Target, room: Room, *, weighted: bool) -> tuple[Choice, ...]:
+    """Tilings from the fastest to the one with the shortest program; CompileError where none fits.
+
+    No tiling left out is both as fast and as short as one of them. ``weighted``: a convolution, not pooling.
     """
-    search = _Search(window, target, weighted=True)
-    if window.depthwise:
+    search = _Search(window, target, room, weighted=weighted)
+    if not weighted:
+        found = search.choices(pool_plans(window))
+    elif window.depthwise:
         found = search.choices(depthwise_plans(window, target))
     else:
-        found = search.choices(conv_plans(window, target)) or search.choices(sliced_plans(window, target))
-    if not found:
-        raise _too_large(window, target)
-    return found
-
-
-@lru_cache(maxsize=1024)
-def pool_choices(window: Window, target: Target) -> tuple[Choice, ...]:
-    """As :func:`conv_choices`, of a pooling operation."""
-    found = _Search(window, target, weighted=False).choices(pool_plans(window))
+        found = search.choices(conv_plans(window, target))
+        if not found and not room.source_resident:
+            found = search.choices(sliced_plans(window, target))
     if not found:
         raise _too_large(window, target)
     return found
@@ -89,8 +94,8 @@ class _Traffic:
 class _Search:
     """Candidates of one layer and their costs, with caches of what candidates share."""
 
-    def __init__(self, window: Window, target: Target, *, weighted: bool) -> None:
-        self.window, self.target, self.weighted = window, target, weighted
+    def __init__(self, window: Window, target: Target, room: Room, *, weighted: bool) -> None:
+        self.window, self.target, self.room, self.weighted = window, target, room, weighted
         shapes = range(len(target.array.shapes))
         self.shapes = shapes if weighted and not window.depthwise else range(1)
         self._pieces: dict[tuple[int, bool, bool], list[_Piece]] = {}
@@ -133,9 +138,15 @@ class _Search:
     def _variants(self, plan: WindowTiling) -> Iterator[WindowTiling]:
         """Double buffered, single buffered, and with a row ring where rows are shared."""
         window = self.window
+        if self.room.result_resident:
+            plan = replace(plan, out_slots=0)
+        if self.room.source_resident:
+            yield replace(plan, in_slots=0)
+            return
         yield plan
         yield replace(plan, in_slots=1)
-        yield replace(plan, in_slots=1, out_slots=1)
+        if plan.out_slots:
+            yield replace(plan, in_slots=1, out_slots=1)
         one_group = plan.outer == "groups" or plan.group == window.out_channels
         if self.weighted and window.overlap_y and window.out_height > 1 and one_group and not plan.sliced:
             yield replace(plan, ring=True)
@@ -145,7 +156,9 @@ class _Search:
         low, high = 0, self.window.out_height
         while low < high:
             middle = (low + high + 1) // 2
-            if footprint(self.window, replace(plan, rows=middle), weighted=self.weighted).fits(self.target):
+            if footprint(self.window, replace(plan, rows=middle), weighted=self.weighted).fits(
+                self.target, self.room.tile_bytes
+            ):
                 low = middle
             else:
                 high = middle - 1
@@ -173,17 +186,19 @@ class _Search:
         for row in self._axis(tiling.rows, vertical=True, ring=tiling.ring):
             for col in self._axis(tiling.cols, vertical=False, ring=False):
                 count = window.batch * row.times * col.times
+                total.tiles += count
+                size = (row.size, col.size)
+                total.sizes[size] = total.sizes.get(size, 0) + count
                 load = transfer_bytes(
                     Runs(channels, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
                 )
                 row_bytes = window.out_width * window.out_channels
                 store = transfer_bytes(Runs(tiling.group, col.size, window.out_channels, row.size, row_bytes), burst)
-                total.tiles += count
-                total.load_bytes += count * load * passes
-                total.store_bytes += count * store * groups_stored
-                total.first_load_bytes = total.first_load_bytes or load
-                size = (row.size, col.size)
-                total.sizes[size] = total.sizes.get(size, 0) + count
+                if tiling.in_slots:
+                    total.load_bytes += count * load * passes
+                    total.first_load_bytes = total.first_load_bytes or load
+                if tiling.out_slots:
+                    total.store_bytes += count * store * groups_stored
         return total
 
     def _estimate(self, tiling: WindowTiling, traffic: _Traffic, shape: int) -> tuple[float, float]:
@@ -195,7 +210,8 @@ class _Search:
         groups = -(-window.out_channels // tiling.group)
         by_groups = tiling.outer == "groups"
         jobs = traffic.tiles * (groups if by_groups else 1)
-        stores = traffic.tiles * groups
+        loads = jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) if tiling.in_slots else 0
+        stores = traffic.tiles * groups if tiling.out_slots else 0
         compute = sum(
             count * times * self._cycles(kind, rows, cols, shape)
             for (rows, cols), count in traffic.sizes.items()
@@ -204,11 +220,9 @@ class _Search:
         weights, weight_loads = self._weights(tiling, traffic.tiles, steps)
         load, store, moved_weights = traffic.load_bytes / width, traffic.store_bytes / width, weights / width
         moved = load + store + moved_weights
-        transfers = (
-            jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) + stores + weight_loads
-        )
+        transfers = loads + stores + weight_loads
         dma = (moved + transfers * latency) / target.dma.descriptors_in_flight
-        edge = traffic.first_load_bytes / width + store / stores
+        edge = traffic.first_load_bytes / width + store / max(1, stores)
         tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
         cycles = max(moved + tail, dma + tail, compute + edge)
         serial = compute
@@ -218,11 +232,11 @@ class _Search:
             serial += store + stores * 2 * latency
         if self.weighted and by_groups and tiling.weight_slots == 1 and groups > 1:
             serial += moved_weights + groups * 2 * latency
-        cycles = max(cycles, serial) + 2 * latency + jobs * STEP_OVERHEAD_CYCLES
-        program = TILE_INSTRUCTION_BYTES * min(jobs, ROLLED_TILES)
-        program += (
-            BLOCK_INSTRUCTION_BYTES * max(0, steps - (groups if by_groups else 1)) * min(traffic.tiles, ROLLED_TILES)
-        )
+        cycles = max(cycles, serial) + latency * (min(loads, 1) + min(stores, 1)) + jobs * STEP_OVERHEAD_CYCLES
+        moves = (min(loads, 1) + min(stores, 1)) * TRANSFER_BYTES
+        program = (COMPUTE_BYTES + moves) * min(jobs, ROLLED_TILES)
+        more = max(0, steps - (groups if by_groups else 1))
+        program += (COMPUTE_BYTES + WEIGHT_BYTES) * more * min(traffic.tiles, ROLLED_TILES)
         return cycles, program
 
     def _weights(self, tiling: WindowTiling, tiles: int, steps: int) -> tuple[float, int]:

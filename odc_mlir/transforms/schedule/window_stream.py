@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from odc_mlir.targets import Target
 from odc_mlir.transforms.schedule.constants import ConstantPool, packed_params, packed_weights
@@ -83,8 +84,16 @@ class _Weights:
         return (slot, step.first - first), loads
 
 
+class _Part(NamedTuple):
+    """Pixels of a tile in the tile buffer: the first one, and the bytes between neighbours."""
+
+    place: Place
+    stride_x: int
+    stride_y: int
+
+
 class _Inputs:
-    """Input tiles of a window operation in the tile buffer: whole tiles in turn, or a ring of rows."""
+    """Input tiles of a window operation in the tile buffer: tiles in turn, a ring of rows, or the whole tensor."""
 
     def __init__(self, layer: ConvLayer | PoolLayer, tiling: WindowTiling, slots: list[Buffer], zero: int) -> None:
         self.layer, self.tiling, self.zero = layer, tiling, zero
@@ -92,16 +101,23 @@ class _Inputs:
         self.window: Window = layer.window
         self.next_row = 0  # ring: the first input row of the strip that is not loaded yet
 
-    def load(self, tile: Tile, channel: int, channels: int) -> tuple[Place, list[Command]]:
-        """Where the tile's input channels begin, and the loads that bring them there."""
+    def load(self, tile: Tile, channel: int, channels: int) -> tuple[_Part, list[Command]]:
+        """Where input channels ``[channel, channel + channels)`` of a tile are, and the loads that bring them there."""
         window = self.window
         top, left = tile.y * window.stride_y - window.pad_top, tile.x * window.stride_x - window.pad_left
+        if not self.tiling.in_slots:
+            tensor = self.layer.source
+            assert tensor.layout is not None, "tilings without input slots are chosen for resident tensors"
+            place = (tensor.buffer, tensor.layout.offset(top, left) + channel)
+            return _Part(place, tensor.layout.channels, tensor.layout.pitch), []
         rows, cols = window.in_rows(tile.rows), window.in_cols(tile.cols)
-        if self.tiling.ring:
-            return self._load_ring(tile, Region2D(top, rows, left, cols, channel, channels))
-        slot, empty = self.slots.get((tile, channel))
         region = Region2D(top, rows, left, cols, channel, channels)
-        return (slot, 0), [self._region(tile, region, (slot, 0))] if empty else []
+        if self.tiling.ring:
+            place, loads = self._load_ring(tile, region)
+        else:
+            slot, empty = self.slots.get((tile, channel))
+            place, loads = (slot, 0), [self._region(tile, region, (slot, 0))] if empty else []
+        return _Part(place, channels, cols * channels), loads
 
     def _region(self, tile: Tile, region: Region2D, target: Place) -> Command:
         return load_region(self.layer.index, self.layer.source, self.window, tile.image, region, target, self.zero)
@@ -114,18 +130,37 @@ class _Inputs:
         total = ring_rows(self.window, self.tiling.rows)
         row_bytes = region.cols * region.channels
         first = tile.y * self.window.stride_y  # of the tile, counted from the top of the strip
+        place = (ring, (first - overlap) % total * row_bytes)
         if tile.fresh:
             self.next_row = 0
-        loads = []
         last = first + region.rows
         if self.next_row >= last:
-            return (ring, (first - overlap) % total * row_bytes), []
+            return place, []
+        loads = []
         edges = [self.next_row, overlap, last] if self.next_row < overlap < last else [self.next_row, last]
         for start, end in pairwise(edges):
             part = region._replace(row=region.row + start - first, rows=end - start)
             loads.append(self._region(tile, part, (ring, (start - overlap) % total * row_bytes)))
         self.next_row = last
-        return (ring, (first - overlap) % total * row_bytes), loads
+        return place, loads
+
+
+class _Outputs:
+    """Result tiles in the tile buffer, stored when they are complete, or parts of a tensor that stays there."""
+
+    def __init__(self, layer: ConvLayer | PoolLayer, slots: list[Buffer]) -> None:
+        self.layer = layer
+        self.slots = Slots(slots)
+
+    def take(self, tile: Tile, group: tuple[int, int]) -> tuple[_Part, list[Command]]:
+        """Where result channels ``group`` (first, count) of a tile go, and the stores that move them on."""
+        tensor = self.layer.result
+        if tensor.layout is not None:
+            place = (tensor.buffer, tensor.layout.offset(tile.y, tile.x) + group[0])
+            return _Part(place, tensor.layout.channels, tensor.layout.pitch), []
+        slot = self.slots.take()
+        store = store_tile(self.layer.index, tensor, self.layer.window, tile, *group, (slot, 0))
+        return _Part((slot, 0), group[1], tile.cols * group[1]), [store]
 
 
 class _Tiles:
@@ -140,7 +175,7 @@ class _Tiles:
             [(size.input_bytes, "input")] * size.input_slots + [(size.output_bytes, "output")] * size.output_slots,
         )
         self.inputs = _Inputs(layer, tiling, slots[: size.input_slots], zero)
-        self.outputs = Slots(slots[size.input_slots :])
+        self.outputs = _Outputs(layer, slots[size.input_slots :])
 
 
 def _jobs(window: Window, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[int, int]]]:
@@ -169,12 +204,15 @@ def conv_commands(
     weights = _Weights(layer, tiling, target, memories, pool)
     constant = _conv_fields(layer, tiling)
     for tile, group in _jobs(window, tiling):
-        output = slots.outputs.take()
+        output, stores = slots.outputs.take(tile, group)
         for step in group_steps(window, tiling, *group):
             channels = _input_channels(window, tiling, step, group)
-            (source, offset), loads = slots.inputs.load(tile, *channels)
+            source, loads = slots.inputs.load(tile, *channels)
             yield from loads
-            places = {"input": (source, offset + step.k_first - channels[0]), "output": (output, step.first - group[0])}
+            places = {
+                "input": _moved(source.place, step.k_first - channels[0]),
+                "output": _moved(output.place, step.first - group[0]),
+            }
             places["weights"], loads = weights.weights_for(step, group)
             yield from loads
             if step.is_first or step.is_last:
@@ -182,15 +220,18 @@ def conv_commands(
                 yield from loads
             if not (step.is_first and step.is_last):
                 places["accumulators"] = (memories.accumulators, _accumulators(tiling, tile, step, group))
-            made = command("conv", layer.index, **constant, **_tile_fields(window, tiling, tile, step, channels, group))
+            made = command("conv", layer.index, **constant, **_tile_fields(tile, step, source, output))
             made.places = places
             if tiling.ring:
-                row_bytes = window.in_cols(tile.cols) * channels[1]
-                made.values["ring_base"] = source.address or 0
-                made.values["ring_bytes"] = ring_rows(window, tiling.rows) * row_bytes
+                made.values["ring_base"] = source.place[0].address or 0
+                made.values["ring_bytes"] = ring_rows(window, tiling.rows) * source.stride_y
             made.macs = tile.rows * tile.cols * step.channels * window.taps * (1 if window.depthwise else step.k_count)
             yield made
-        yield store_tile(layer.index, layer.result, window, tile, *group, (output, 0))
+        yield from stores
+
+
+def _moved(place: Place, units: int) -> Place:
+    return place[0], place[1] + units
 
 
 def _accumulators(tiling: WindowTiling, tile: Tile, step: Step, group: tuple[int, int]) -> int:
@@ -225,21 +266,19 @@ def _kernel_fields(window: Window) -> dict[str, int | str]:
     }
 
 
-def _tile_fields(
-    window: Window, tiling: WindowTiling, tile: Tile, step: Step, channels: tuple[int, int], group: tuple[int, int]
-) -> dict[str, int | str]:
+def _tile_fields(tile: Tile, step: Step, source: _Part, output: _Part) -> dict[str, int | str]:
     """Fields of one compute instruction: its part of the tile."""
     return {
         "init": "bias" if step.is_first else "keep",
         "emit": int(step.is_last),
-        "in_stride_x": channels[1],
-        "in_stride_y": window.in_cols(tile.cols) * channels[1],
+        "in_stride_x": source.stride_x,
+        "in_stride_y": source.stride_y,
         "in_channels": step.k_count,
         "out_width": tile.cols,
         "out_height": tile.rows,
         "channels": step.channels,
-        "out_stride_x": group[1],
-        "out_stride_y": tile.cols * group[1],
+        "out_stride_x": output.stride_x,
+        "out_stride_y": output.stride_y,
     }
 
 
@@ -255,8 +294,8 @@ def pool_commands(layer: PoolLayer, tiling: WindowTiling, memories: LocalMemorie
         "act_max": layer.output.high,
     }
     for tile, group in _jobs(window, tiling):
-        output = slots.outputs.take()
-        place, loads = slots.inputs.load(tile, *group)
+        output, stores = slots.outputs.take(tile, group)
+        source, loads = slots.inputs.load(tile, *group)
         yield from loads
         rows = clip(tile.y * window.stride_y - window.pad_top, window.in_rows(tile.rows), window.in_height)
         cols = clip(tile.x * window.stride_x - window.pad_left, window.in_cols(tile.cols), window.in_width)
@@ -264,9 +303,9 @@ def pool_commands(layer: PoolLayer, tiling: WindowTiling, memories: LocalMemorie
             "pool",
             layer.index,
             **constant,
-            input=place,
-            in_stride_x=group[1],
-            in_stride_y=window.in_cols(tile.cols) * group[1],
+            input=source.place,
+            in_stride_x=source.stride_x,
+            in_stride_y=source.stride_y,
             out_width=tile.cols,
             out_height=tile.rows,
             channels=group[1],
@@ -274,8 +313,8 @@ def pool_commands(layer: PoolLayer, tiling: WindowTiling, memories: LocalMemorie
             valid_y=rows.before,
             valid_width=cols.length,
             valid_height=rows.length,
-            output=(output, 0),
-            out_stride_x=group[1],
-            out_stride_y=tile.cols * group[1],
+            output=output.place,
+            out_stride_x=output.stride_x,
+            out_stride_y=output.stride_y,
         )
-        yield store_tile(layer.index, layer.result, window, tile, *group, (output, 0))
+        yield from stores

@@ -25,6 +25,7 @@ class WindowTiling:
     ``outer`` "tiles": for each tile, all groups; "groups": for each group, all tiles, so that only the group's
     weights are needed at a time. ``resident``: weights are loaded once (per group if groups are outermost), else once
     per use; ``params_resident`` likewise. ``ring``: rows shared by neighbouring tiles stay in the tile buffer.
+    No input slots: the whole input is in the tile buffer already; no output slots: the whole result stays there.
     """
 
     rows: int
@@ -66,11 +67,11 @@ class Footprint(NamedTuple):
     def tile_bytes(self) -> int:
         return self.input_bytes * self.input_slots + self.output_bytes * self.output_slots
 
-    def fits(self, target: Target) -> bool:
-        """Whether every local memory is large enough."""
+    def fits(self, target: Target, tile_bytes: int) -> bool:
+        """Whether ``tile_bytes`` of the tile buffer and all other local memories are enough."""
         local = target.local
         return (
-            self.tile_bytes <= local.tile_bytes
+            self.tile_bytes <= tile_bytes
             and self.weight_bytes * self.weight_slots <= local.weight_bytes
             and self.params * self.param_slots <= local.param_entries
             and self.accumulators <= local.accumulators
@@ -86,7 +87,7 @@ def footprint(window: Window, tiling: WindowTiling, *, weighted: bool = True) ->
     """What ``tiling`` occupies; without ``weighted`` (pooling) there are no weights and parameters."""
     in_rows = ring_rows(window, tiling.rows) if tiling.ring else window.in_rows(tiling.rows)
     in_bytes = aligned(in_rows * window.in_cols(tiling.cols) * tiling.tile_channels(window))
-    in_slots = 1 if tiling.ring else tiling.in_slots
+    in_slots = min(1, tiling.in_slots) if tiling.ring else tiling.in_slots
     out_bytes = aligned(tiling.rows * tiling.cols * tiling.group)
     pixels = tiling.rows * tiling.cols
     if not weighted:

@@ -185,6 +185,44 @@ def test_networks(size: int, target: str, memory: str) -> None:
     assert counters.macs_useful == pixels * products + 24 * 10
 
 
+def chain(body: Body, steps: list[int]) -> SSAValue:
+    """Small layers one after the other, some of which join an earlier result of the same shape."""
+    x = body.block.args[0]
+    earlier = [x]
+    for step in steps:
+        depth = npu.shape_of(x)[3]
+        match step:
+            case 0:
+                x = body.conv(x, 3 * depth % 50 + 1, kernel=(3, 3), pads=(1, 1, 1, 1))
+            case 1:
+                x = body.conv(x, depth, kernel=(3, 3), pads=(2, 1, 0, 3), dilation=(1, 2), depthwise=True)
+            case 2:
+                x = body.conv(x, 2 * depth % 70 + 1)
+            case 3:
+                x = body.conv(x, depth, kernel=(2, 2), stride=(2, 2), pads=(0, 0, 1, 1), uniform=True)
+            case 4:
+                x = body.pool(npu.PoolKind.AVERAGE, x, (3, 3), (1, 1), (1, 1, 1, 1))
+            case 5:
+                x = body.lut(x)
+            case _:
+                same = [y for y in earlier if npu.shape_of(y) == npu.shape_of(x)]
+                x = body.elementwise(npu.ElementwiseKind.ADD, x, same[step % len(same)]) if same else body.scale(x)
+        earlier.append(x)
+    return x
+
+
+@settings(max_examples=40)
+@given(
+    steps=st.lists(st.integers(0, 9), min_size=2, max_size=9),
+    size=st.tuples(st.just(1), st.integers(1, 12), st.integers(1, 12), st.integers(1, 24)),
+    target=st.sampled_from(TARGETS),
+    dtype=st.sampled_from(DTYPES),
+    memory=st.sampled_from(MEMORIES),
+)
+def test_chains_of_small_layers(steps, size, target, dtype, memory) -> None:  # type: ignore[no-untyped-def]
+    check(make_module(lambda body: chain(body, steps), size, dtype=dtype, target=target, memory=memory))
+
+
 def test_outputs_that_nothing_computes() -> None:
     """An input, a view of one, a constant and a result twice."""
 
