@@ -70,7 +70,7 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"input {position} cannot be made an array: {error}", tensor=info.name) from error
     if info.info.kind == "string" and array.dtype.kind in "SUO":
-        array = array.astype(object)
+        array = _strings(position, info, array)
     elif array.dtype != info.info.numpy:
         raise _misfit(position, info, array, hint=f"convert it with astype({info.info.numpy.name!r})")
     if not fits(info.shape, array.shape, resize=resize):
@@ -82,6 +82,16 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
     view = np.ascontiguousarray(array).reshape(array.shape).view()
     view.flags.writeable = False
     return view
+
+
+def _strings(position: int, info: TensorInfo, array: Array) -> Array:
+    """Strings as the bytes that constants hold, text in UTF-8; raises InputError for anything else."""
+    encoded = np.empty(array.shape, object)
+    for place, value in enumerate(array.ravel().tolist()):
+        if not isinstance(value, (str, bytes)):
+            raise InputError(f"input {position} holds {value!r:.40}; it must hold strings or bytes", tensor=info.name)
+        encoded.reshape(-1)[place] = value.encode() if isinstance(value, str) else value
+    return encoded
 
 
 def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = None) -> InputError:

@@ -117,3 +117,14 @@ def test_scales_of_channels_stand_along_their_axis() -> None:
     codes = to_codes(info, reals)
     np.testing.assert_array_equal(codes, np.array([[[2, 4, 6], [3, 5, 7]]], np.int8))
     np.testing.assert_array_equal(to_reals(info, codes), reals)
+
+
+@pytest.mark.parametrize("given", [["a", "bé"], [b"a", "bé".encode()], np.array(["a", "bé"], object)])
+def test_strings_become_bytes(given: Any) -> None:
+    (array,) = bind_inputs([TensorInfo("s", "string", (2,))], [np.asarray(given)])
+    assert array.tolist() == [b"a", "bé".encode()]
+
+
+def test_strings_only() -> None:
+    with pytest.raises(InputError, match=r"input 0 holds 3; it must hold strings or bytes .*tensor 's'"):
+        bind_inputs([TensorInfo("s", "string", (2,))], [np.array(["a", 3], object)])
