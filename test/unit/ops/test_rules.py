@@ -114,13 +114,21 @@ def test_result_of_another_type(name: str) -> None:
 
 
 def test_softmax_types() -> None:
-    for first, last, good in (("int8", "int16", True), ("int8", "int8", True), ("uint8", "int16", True), ("uint8", "int8", False)):
+    for first, last, good in (
+        ("int8", "int16", True),
+        ("int8", "int8", True),
+        ("uint8", "int16", True),
+        ("uint8", "int8", False),
+    ):
         made = node("SOFTMAX", [tensor(first, (2, 3))], tensor(last, None), beta=1.0)
         if good:
             made.spec.verify_function(made)  # type: ignore[misc]
             assert made.spec.infer_function(made)[0] == (last, (2, 3))
         else:
-            with pytest.raises(ModelError, match="the operand is uint8, the result int8; they must be equal, or int8 and int16 or uint8"):
+            with pytest.raises(
+                ModelError,
+                match="the operand is uint8, the result int8; they must be equal, or int8 and int16 or uint8",
+            ):
                 made.spec.verify_function(made)  # type: ignore[misc]
 
 
