@@ -32,7 +32,7 @@ from odc_mlir.transforms.schedule.layers import (
 )
 from odc_mlir.transforms.schedule.program import Buffer, Space
 from odc_mlir.transforms.schedule.residence import Border, Layout, Resident
-from odc_mlir.transforms.tensor_ir import layer_ops, residence_of, window_of
+from odc_mlir.transforms.tensor_ir import image_shape, layer_ops, residence_of, window_of
 
 REGION_ALIGNMENT = 128  # of inputs and outputs in their regions: the longest burst of any target
 FULL_RANGE = {CodeType.I8: (-128, 127), CodeType.U8: (0, 255)}
@@ -143,7 +143,8 @@ class _Reader:
         if resident is not None:
             resident.last = max(resident.last, len(self.result.layers))
             if shape != npu.shape_of(root):  # a view: residents that have views are dense
-                layout = Layout(1, math.prod(shape) // shape[-1], shape[-1], Border())
+                image = image_shape(shape) or (1, math.prod(shape) // shape[-1], shape[-1])
+                layout = Layout(*image, Border())
         return Tensor(self._buffer(root), shape, CODE_TYPES[npu.dtype_of(value)].value, layout)
 
     def _keep(self, op: Operation) -> None:

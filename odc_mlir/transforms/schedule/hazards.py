@@ -59,7 +59,8 @@ class _History:
         for segment in self.segments[first:last]:
             _add(found, segment.writer_queue, segment.writer)
             for reader_queue, reader in segment.readers.items():
-                _add(found, reader_queue, reader)
+                if reader != index:  # a command may write what it reads
+                    _add(found, reader_queue, reader)
         self.starts[first:last] = [start]
         self.segments[first:last] = [_Segment(index, queue)]
 

@@ -26,7 +26,7 @@ func.func @results(%x: tensor<2x8xf32>) {
 // -----
 
 func.func @element_type(%x: tensor<2x!circle.string>) {
-  // CHECK: operand 0 (input) is string, allowed: {{.*}}float32{{.*}} (op CONV_2D, tensor 'names')
+  // CHECK: the operand is string, the result float32; they must be equal (op CONV_2D, tensor 'y')
   %1 = circle.variable : tensor<1x8x8x3x!circle.string> loc("names")
   %2 = circle.variable : tensor<4x3x3x3xf32>
   %0 = circle.conv_2d(%1, %2) {padding = same, stride = [1, 1]} : (tensor<1x8x8x3x!circle.string>, tensor<4x3x3x3xf32>) -> tensor<1x8x8x4xf32> loc("y")

@@ -66,7 +66,11 @@ func.func @others(%x: tensor<2x3xf32>) {
 // Control flow refers to functions, not to numbers.
 // CHECK-LABEL: func.func @control
 func.func @control(%c: tensor<i1>, %x: tensor<2x3xf32>) {
-  // CHECK: circle.if(%c, %x) {then_subgraph_index = @others, else_subgraph_index = @others} :
-  %0 = circle.if(%c, %x) {then_subgraph_index = @others, else_subgraph_index = @others} : (tensor<i1>, tensor<2x3xf32>) -> tensor<2x3xf32>
+  // CHECK: circle.if(%c, %x) {then_subgraph_index = @branch, else_subgraph_index = @branch} :
+  %0 = circle.if(%c, %x) {then_subgraph_index = @branch, else_subgraph_index = @branch} : (tensor<i1>, tensor<2x3xf32>) -> tensor<2x3xf32>
   func.return
+}
+
+func.func @branch(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  func.return %x : tensor<2x3xf32>
 }

@@ -1,0 +1,24 @@
+// RUN: odc-opt %s -p npu-sched,npu-alloc -t npu-listing | filecheck %s
+
+// The program of a segment as assembly text: absolute addresses, semaphores, a halt.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias [1, 2] multiplier [1073741824, 1073741824] exponent [0, 0] : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+      odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    }
+    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: ; segment segment_0
+// CHECK-NEXT: copy target=arena:0x0 bytes=17 post=2
+// CHECK-NEXT: load source=inputs:0x0
+// CHECK-NEXT: wload source=arena:0x0 coded_bytes=4 bytes=4 wait=2
+// CHECK-NEXT: param source=arena:0x4 count=2 form=bias post=18
+// CHECK-NEXT: conv 
+// CHECK-NEXT: store target=outputs:0x0
+// CHECK-NEXT: halt

@@ -1,0 +1,65 @@
+// RUN: odc-opt %s --split-input-file -p npu-allocate-memory | filecheck %s
+
+// Tensors in use together lie side by side; the third comes after both and takes the place of the first.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+      %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
+      %t = npu.buffer "first" : !npu.buffer<arena, 32>
+      %u = npu.buffer "second" : !npu.buffer<arena, 32>
+      %v = npu.buffer "third" : !npu.buffer<arena, 32>
+      %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+      npu.isa.load source %in : !npu.buffer<inputs, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %t : !npu.buffer<arena, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %u : !npu.buffer<arena, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.load source %t : !npu.buffer<arena, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.load source %u : !npu.buffer<arena, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %v : !npu.buffer<arena, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.load source %v : !npu.buffer<arena, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %out : !npu.buffer<outputs, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.halt
+    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
+    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK-DAG: npu.buffer "first" at 0 :
+// CHECK-DAG: npu.buffer "second" at 32 :
+// CHECK-DAG: npu.buffer "third" at 0 :
+
+// -----
+
+// An address that is there already is kept.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+      %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
+      %t = npu.buffer "first" : !npu.buffer<arena, 32>
+      %u = npu.buffer "second" at 0 : !npu.buffer<arena, 32>
+      %v = npu.buffer "third" : !npu.buffer<arena, 32>
+      %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+      npu.isa.load source %in : !npu.buffer<inputs, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %t : !npu.buffer<arena, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %u : !npu.buffer<arena, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.load source %t : !npu.buffer<arena, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.load source %u : !npu.buffer<arena, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %v : !npu.buffer<arena, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.load source %v : !npu.buffer<arena, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %out : !npu.buffer<outputs, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.halt
+    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
+    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK-DAG: npu.buffer "first" at 32 :
+// CHECK-DAG: npu.buffer "second" at 0 :
+// CHECK-DAG: npu.buffer "third" at 0 :

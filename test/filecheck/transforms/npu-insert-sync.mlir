@@ -1,0 +1,46 @@
+// RUN: odc-opt %s --split-input-file -p npu-insert-sync | filecheck %s
+
+// A store waits for the load that fills what it reads.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+      %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
+      %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+      npu.isa.load source %in : !npu.buffer<inputs, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %out : !npu.buffer<outputs, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.halt
+    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
+    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: npu.isa.load {{.*}} posts [[[N:[0-9]+]]]
+// CHECK-NEXT: npu.isa.store {{.*}} waits [[[N]]]
+
+// -----
+
+// Left alone because the two touch different bytes.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+      %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
+      %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+      %o = npu.buffer "other" at 64 : !npu.buffer<tile, 64>
+      npu.isa.load source %in : !npu.buffer<inputs, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.store target %out : !npu.buffer<outputs, 32> source %o : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+      npu.isa.halt
+    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
+    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK-NOT: waits
+// CHECK-NOT: posts

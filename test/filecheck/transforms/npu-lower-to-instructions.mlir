@@ -1,0 +1,48 @@
+// RUN: odc-opt %s --split-input-file -p npu-choose-tiles,npu-lower-to-instructions | filecheck %s
+
+// Weights go into array order, equal multipliers are kept once in front of the biases.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias [1, 2] multiplier [1073741824, 1073741824] exponent [0, 0] : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+      odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    }
+    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK-DAG: %[[W:.*]] = npu.buffer "weights" data <"0x01030204"> : !npu.buffer<constants, 4>
+// CHECK-DAG: %[[P:.*]] = npu.buffer "params" data <"0x00000040000100000002000000"> : !npu.buffer<constants, 13>
+// CHECK: npu.isa.load
+// CHECK: npu.isa.wload source %[[W]]
+// CHECK: npu.isa.param source %[[P]] {{.*}}form "bias"
+// CHECK: npu.isa.conv
+// CHECK: npu.isa.store
+// CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// A tensor between two layers that fits in the tile buffer is neither stored nor loaded.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %f = "test.op"() : () -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+      odc.yield %f : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %p = npu.pool max %x kernel [2, 2] stride [2, 2] clamp(-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>>
+      %y = npu.pool max %p kernel [2, 2] clamp(-128, 127) : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+      odc.yield %y : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+    }
+    func.return %r : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: npu.isa.load
+// CHECK-NEXT: npu.isa.pool
+// CHECK-NEXT: npu.isa.pool
+// CHECK-NEXT: npu.isa.store
+// CHECK-NEXT: npu.isa.halt
