@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import Requantizer, code_range, multiply, quantize_multiplier, rdbpot
-from odc_mlir.numerics.pieces import in_pairs
+from odc_mlir.numerics.fixed import code_range, multiply, quantize_multiplier, rdbpot, requantizer
+from odc_mlir.numerics.pieces import choose, in_pairs
 from odc_mlir.numerics.transcendental import inverse_sqrt
 
 Array = NDArray[Any]
@@ -100,14 +100,14 @@ def prelu_params(x: Quant, alpha: Quant, out: Quant, dtype: str) -> PreluParams:
 def prelu_codes(x: Array, alpha: Array, p: PreluParams) -> Array:
     """Codes of ``x`` where it is not negative, else of ``alpha * x``; slopes broadcast."""
     limits = code_range(p.dtype)
-    above = Requantizer(p.multiplier, p.exponent, p.out_zero, *limits, p.dtype)
-    below = Requantizer(p.alpha_multiplier, p.alpha_exponent, p.out_zero, *limits, p.dtype)
+    above = requantizer(p.multiplier, p.exponent, p.out_zero, *limits, p.dtype)
+    below = requantizer(p.alpha_multiplier, p.alpha_exponent, p.out_zero, *limits, p.dtype)
     in_zero, alpha_zero = np.int32(p.in_zero), np.int32(p.alpha_zero)
 
     def compute(x: Array, alpha: Array) -> Array:
         value = np.subtract(x, in_zero, dtype=np.int32)
         product = value * np.subtract(alpha, alpha_zero, dtype=np.int32)
-        return np.asarray(np.where(value >= 0, above(np.broadcast_to(value, product.shape)), below(product)))
+        return choose(value >= 0, above(np.broadcast_to(value, product.shape)), below(product))
 
     return in_pairs(compute, x, alpha, p.dtype)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.pieces import in_pieces
+from odc_mlir.numerics.pieces import in_pieces, limit
 
 Array = NDArray[Any]
 
@@ -19,19 +19,20 @@ def to_integers(x: Array, dtype: np.dtype[Any], low: int | None = None, high: in
     """
     limits = np.iinfo(dtype)
     least, most = limits.min if low is None else low, limits.max if high is None else high
-    exact = x.dtype == np.float64 or limits.bits < 32
+    wide = x.astype(np.float32) if x.dtype == np.float16 else x
+    # the largest number of the real type that is not above: large integers have none of their own
+    top = wide.dtype.type(most)
+    inner = top if int(top) <= most else np.nextafter(top, wide.dtype.type(0))
 
     def compute(values: Array) -> Array:
-        reals = values if exact and values.dtype != np.float16 else values.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            if limits.bits < 64:
-                limited = np.fmax(np.fmin(reals, reals.dtype.type(most)), reals.dtype.type(least))
-                return np.asarray(limited.astype(dtype))
-            inside = reals < float(most)  # false for NaN; the largest integers have no real of their own
-            whole = np.where(inside & (reals >= float(least)), reals, 0.0).astype(dtype)
-            return np.where(inside, np.where(reals < float(least), dtype.type(least), whole), dtype.type(most))
+        whole = limit(values, wide.dtype.type(least), inner).astype(dtype)
+        beyond = np.logical_not(values <= inner)  # true for NaN
+        if beyond.any():
+            np.copyto(whole, dtype.type(most), where=beyond)
+        return whole
 
-    return in_pieces(compute, x, dtype)
+    with np.errstate(invalid="ignore"):
+        return in_pieces(compute, wide, dtype)
 
 
 def round_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:

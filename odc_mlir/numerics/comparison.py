@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from odc_mlir.numerics.fixed import multiply, quantize_multiplier
 from odc_mlir.numerics.lut import apply, codes_by_byte
 
 LEFT_SHIFT = 8
-_TABLE_THRESHOLD = 512  # elements from which tabulating all 256 codes is cheaper than scaling each one
 
 
 def compare_params(scale: float) -> tuple[int, int]:
@@ -21,10 +21,15 @@ def compare_params(scale: float) -> tuple[int, int]:
 
 def common_scale(codes: NDArray[Any], zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
     """Codes at the scale at which they are compared. Small scales map neighbours to one value, as the C kernels do."""
+    if codes.dtype.itemsize == 1:
+        return apply(_table(codes.dtype.name, zero_point, multiplier, exponent), codes)
+    return _scaled(codes, zero_point, multiplier, exponent)
 
-    def scale(codes: NDArray[Any]) -> NDArray[np.int32]:
-        return multiply((codes.astype(np.int64) - zero_point) << LEFT_SHIFT, multiplier, exponent)
 
-    if codes.dtype.itemsize == 1 and codes.size > _TABLE_THRESHOLD:
-        return apply(scale(codes_by_byte(codes.dtype)), codes)
-    return scale(codes)
+def _scaled(codes: NDArray[Any], zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
+    return multiply((codes.astype(np.int64) - zero_point) << LEFT_SHIFT, multiplier, exponent)
+
+
+@lru_cache(maxsize=256)
+def _table(dtype: str, zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
+    return _scaled(codes_by_byte(dtype), zero_point, multiplier, exponent)

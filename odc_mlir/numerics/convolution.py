@@ -7,8 +7,9 @@ Integer inputs may carry a zero point: out-of-range taps and ``in_zero`` contrib
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ Finish = Callable[[NDArray[Any]], NDArray[Any]]
 
 TILE_BYTES = 1 << 21  # patches and sums of one tile: large enough for BLAS, small enough for the caches
 NO_PADS: Pads = (0, 0, 0, 0)
+_LONG_RUN = 48  # elements from which a loop over them is worth starting for each tap
 
 
 def real_multipliers(
@@ -64,10 +66,20 @@ class DepthwiseFilter:
 
     weights: NDArray[Any]
     sums: np.dtype[Any]
+    _repeated: dict[int, NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def kernel(self) -> Pair:
         return int(self.weights.shape[0]), int(self.weights.shape[1])
+
+    def repeated(self, columns: int) -> NDArray[Any]:
+        """The weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``; those last asked for are kept."""
+        found = self._repeated.get(columns)
+        if found is None:
+            found = np.tile(self.weights, (1, 1, columns))
+            self._repeated.clear()
+            self._repeated[columns] = found
+        return found
 
 
 def conv_filter(w: NDArray[Any], largest: int | None, *, groups: int = 1, sums: str = "int32") -> ConvFilter:
@@ -119,67 +131,96 @@ class Window:
         return max(rows, 0), max(columns, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """Result range ``[n0:n1, y0:y1, x0:x1]``."""
+class _Tile(NamedTuple):
+    """One tile of a result: where it goes, and where its input comes from."""
 
-    n0: int
-    n1: int
-    y0: int
-    y1: int
-    x0: int
-    x1: int
-
-    @property
-    def index(self) -> tuple[slice, slice, slice]:
-        return slice(self.n0, self.n1), slice(self.y0, self.y1), slice(self.x0, self.x1)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.n1 - self.n0, self.y1 - self.y0, self.x1 - self.x0
+    place: tuple[slice, slice, slice]  # in the result
+    shape: tuple[int, int, int]  # n, rows, columns of the result
+    source: tuple[slice, slice, slice]  # the part of the input that its taps meet
+    padded: tuple[int, int, int] | None  # n, rows, columns of the input with padding; None where there is none
+    target: tuple[slice, slice, slice]  # where the source lies in that
 
 
-def _tiles(batch: int, rows: int, columns: int, pixel_bytes: int) -> Iterator[_Tile]:
-    """Cover the result with tiles of about TILE_BYTES: several images, some rows of one, or part of a row."""
-    pixels = max(1, TILE_BYTES // max(pixel_bytes, 1))
-    width = max(1, min(columns, pixels))
-    height = max(1, min(rows, pixels // max(columns, 1)))
+class _Tiling(NamedTuple):
+    """A result ``[N, rows, columns, ...]`` in tiles; several images, some rows of one, or part of a row each."""
+
+    shape: tuple[int, int, int]
+    tiles: tuple[_Tile, ...]
+
+
+def _ranges(size: int, step: int) -> list[Pair]:
+    return [(start, min(start + step, size)) for start in range(0, size, step)]
+
+
+def _tile_ranges(batch: int, rows: int, columns: int, pixels: int) -> Iterator[tuple[Pair, Pair, Pair]]:
+    """Cover the result with tiles of at most ``pixels`` results: ranges of images, rows and columns."""
     images = max(1, pixels // max(rows * columns, 1))
-    for n in range(0, batch, images):
-        for y in range(0, rows, height):
-            for x in range(0, columns, width):
-                yield _Tile(n, min(n + images, batch), y, min(y + height, rows), x, min(x + width, columns))
+    height = min(rows, max(1, pixels // max(columns, 1)))
+    for n in _ranges(batch, images):
+        for y in _ranges(rows, max(height, 1)):
+            for x in _ranges(columns, max(min(columns, pixels), 1)):
+                yield n, y, x
 
 
-def _input_of(x: NDArray[Any], tile: _Tile, window: Window, in_zero: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Padded input of a tile with the zero point taken off, ``[n, h, w, C]`` in ``dtype``; a view where possible."""
+def _pixels(pixel_bytes: int) -> int:
+    """Results of ``pixel_bytes`` each that make up a tile."""
+    return max(1, TILE_BYTES // max(pixel_bytes, 1))
+
+
+@lru_cache(maxsize=256)
+def _tiling(image: tuple[int, int, int], window: Window, pixels: int) -> _Tiling:
+    """How the result for inputs of ``image`` (N, H, W) is computed; depends on shapes alone, so it is found once."""
+    batch, height, width = image
+    rows, columns = window.output(height, width)
+    tiles = tuple(_tile(window, image, *ranges) for ranges in _tile_ranges(batch, rows, columns, pixels))
+    return _Tiling((batch, rows, columns), tiles)
+
+
+def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair) -> _Tile:
     (sy, sx), (ey, ex) = window.stride, window.extent
-    top, left = tile.y0 * sy - window.pads[0], tile.x0 * sx - window.pads[1]
-    bottom, right = (tile.y1 - 1) * sy + ey - window.pads[0], (tile.x1 - 1) * sx + ex - window.pads[1]
-    y0, y1 = max(top, 0), min(bottom, x.shape[1])
-    x0, x1 = max(left, 0), min(right, x.shape[2])
-    inside = x[tile.n0 : tile.n1, y0:y1, x0:x1]
-    if (y0, y1, x0, x1) == (top, bottom, left, right):
+    top, left = y[0] * sy - window.pads[0], x[0] * sx - window.pads[1]
+    bottom, right = (y[1] - 1) * sy + ey - window.pads[0], (x[1] - 1) * sx + ex - window.pads[1]
+    y0, x0 = max(top, 0), max(left, 0)
+    y1, x1 = max(y0, min(bottom, image[1])), max(x0, min(right, image[2]))
+    images = slice(*n)
+    inside = (y0, y1, x0, x1) == (top, bottom, left, right)
+    return _Tile(
+        place=(images, slice(*y), slice(*x)),
+        shape=(n[1] - n[0], y[1] - y[0], x[1] - x[0]),
+        source=(images, slice(y0, y1), slice(x0, x1)),
+        padded=None if inside else (n[1] - n[0], bottom - top, right - left),
+        target=(slice(None), slice(y0 - top, y1 - top), slice(x0 - left, x1 - left)),
+    )
+
+
+def _input_of(x: NDArray[Any], tile: _Tile, in_zero: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Padded input of a tile with the zero point taken off, ``[n, h, w, C]`` in ``dtype``; a view where possible."""
+    inside = x[tile.source]
+    if tile.padded is None:
         return inside.astype(dtype, copy=False) if in_zero == 0 else np.subtract(inside, in_zero, dtype=dtype)
-    padded = np.zeros((tile.n1 - tile.n0, bottom - top, right - left, x.shape[3]), dtype)
+    padded = np.zeros((*tile.padded, x.shape[3]), dtype)
     if inside.size:
-        target = padded[:, y0 - top : y1 - top, x0 - left : x1 - left]
-        np.subtract(inside, in_zero, out=target, dtype=dtype)
+        np.subtract(inside, in_zero, out=padded[tile.target], dtype=dtype)
     return padded
+
+
+def _view(x: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[Any]:
+    """``x`` seen with another shape and strides, all within its memory."""
+    if x.flags.c_contiguous:  # the same as below, in a tenth of the time
+        return np.ndarray(shape, x.dtype, x, 0, strides)
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
 
 
 def _patches(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
     """Matrix ``[n*h*w, kh*kw*C]`` of the taps of each result pixel of a padded tile ``x``."""
     (kh, kw), (sy, sx), (dy, dx) = window.kernel, window.stride, window.dilation
     n, h, w = shape
+    pixels, taps = n * h * w, kh * kw * x.shape[3]
+    if kh * kw * sy * sx == 1:
+        return x.reshape(pixels, taps)
     sn, sh, sw, sc = x.strides
-    taps = np.lib.stride_tricks.as_strided(
-        x,
-        (n, h, w, kh, kw, x.shape[3]),
-        (sn, sh * sy, sw * sx, sh * dy, sw * dx, sc),
-        writeable=False,
-    )
-    return taps.reshape(n * h * w, kh * kw * x.shape[3])
+    view = _view(x, (n, h, w, kh, kw, x.shape[3]), (sn, sh * sy, sw * sx, sh * dy, sw * dx, sc))
+    return view.reshape(pixels, taps)
 
 
 def conv2d(
@@ -195,15 +236,27 @@ def conv2d(
 
     ``finish`` maps sums ``[pixels, O]`` to results of ``dtype``: requantisation done while a tile is in the cache.
     """
-    rows, columns = window.output(x.shape[1], x.shape[2])
-    out = np.empty((x.shape[0], rows, columns, weights.out_channels), dtype or weights.sums)
-    item = weights.dtype.itemsize
+    compute, channels = weights.dtype, weights.out_channels
     taps = weights.kernel[0] * weights.kernel[1] * x.shape[3]
-    for tile in _tiles(x.shape[0], rows, columns, item * (taps + weights.out_channels)):
-        padded = _input_of(x, tile, window, in_zero, weights.dtype)
-        sums = _tile_sums(padded, weights, window, tile.shape)
-        done = finish(sums) if finish else sums
-        out[tile.index] = done.reshape(*tile.shape, weights.out_channels)
+    tiling = _tiling(x.shape[:3], window, _pixels(compute.itemsize * (taps + channels)))
+
+    def results(tile: _Tile) -> NDArray[Any]:
+        sums = _tile_sums(_input_of(x, tile, in_zero, compute), weights, window, tile.shape)
+        return finish(sums) if finish else sums
+
+    return _assemble(tiling, channels, np.dtype(dtype or weights.sums), results)
+
+
+def _assemble(
+    tiling: _Tiling, channels: int, dtype: np.dtype[Any], results: Callable[[_Tile], NDArray[Any]]
+) -> NDArray[Any]:
+    """The whole result from ``results`` of each tile."""
+    shape = (*tiling.shape, channels)
+    if len(tiling.tiles) == 1:
+        return results(tiling.tiles[0]).astype(dtype, copy=False).reshape(shape)
+    out = np.empty(shape, dtype)
+    for tile in tiling.tiles:
+        out[tile.place] = results(tile).reshape(*tile.shape, channels)
     return out
 
 
@@ -229,43 +282,66 @@ def depthwise(
     dtype: str | np.dtype[Any] | None = None,
 ) -> NDArray[Any]:
     """Depthwise convolution of ``x [N, H, W, C]``: ``[N, OH, OW, C*M]``; result channel c*M+m reads channel c."""
-    rows, columns = window.output(x.shape[1], x.shape[2])
-    channels = weights.weights.shape[2]
-    out = np.empty((x.shape[0], rows, columns, channels), dtype or weights.sums)
-    pixel_bytes = 8 * weights.weights.itemsize * channels  # input phases, products and sums together in the cache
-    for tile in _tiles(x.shape[0], rows, columns, pixel_bytes):
-        padded = _input_of(x, tile, window, in_zero, weights.weights.dtype)
-        sums = narrow(_depthwise_tile(padded, weights.weights, window, tile.shape), weights.sums)
-        done = finish(sums.reshape(-1, channels)) if finish else sums
-        out[tile.index] = done.reshape(*tile.shape, channels)
-    return out
+    compute, channels = weights.weights.dtype, int(weights.weights.shape[2])
+    # input with its phases, and sums, together in the cache
+    tiling = _tiling(x.shape[:3], window, _pixels(6 * compute.itemsize * channels))
+
+    def results(tile: _Tile) -> NDArray[Any]:
+        padded = _input_of(x, tile, in_zero, compute)
+        sums = narrow(_depthwise_tile(padded, weights, window, tile.shape), weights.sums).reshape(-1, channels)
+        return finish(sums) if finish else sums
+
+    return _assemble(tiling, channels, np.dtype(dtype or weights.sums), results)
 
 
-def _depthwise_tile(x: NDArray[Any], w: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
-    """Sums ``[n, h, w, C*M]`` of one padded tile.
+def _depthwise_tile(
+    x: NDArray[Any], filters: DepthwiseFilter, window: Window, shape: tuple[int, int, int]
+) -> NDArray[Any]:
+    """Sums ``[n, h, w*C*M]`` or ``[n, h, w, C*M]`` of one padded tile.
 
-    Columns are split by their phase modulo the stride first, so that each tap reads runs of ``w * C*M`` elements.
+    Products and sums go over runs of elements that lie side by side in input, weights and result. With a stride of 1
+    that is a row of results; otherwise the channels, or, where these are few, rows of the columns with one phase
+    modulo the stride.
     """
-    (kh, kw), (sy, sx), (dy, dx) = window.kernel, window.stride, window.dilation
-    n, h, columns = shape
-    channels = w.shape[2]
+    sx, dx = window.stride[1], window.dilation[1]
+    channels = int(filters.weights.shape[2])
     if channels != x.shape[3]:
         x = np.repeat(x, channels // x.shape[3], axis=3)
-    phases: dict[int, NDArray[Any]] = {}
-    sums = np.zeros((n, h, columns * channels), w.dtype)
-    product = np.empty_like(sums)
-    for kx in range(kw):
-        phase, skip = (kx * dx) % sx, (kx * dx) // sx
-        if phase not in phases:
-            part = x[:, :, phase::sx]
-            phases[phase] = np.ascontiguousarray(part).reshape(n, x.shape[1], -1)
-        run = slice(skip * channels, (skip + columns) * channels)
-        for ky in range(kh):
-            first = ky * dy
-            taps = phases[phase][:, first : first + (h - 1) * sy + 1 : sy, run]
-            np.multiply(taps, np.tile(w[ky, kx], columns), out=product)
-            sums += product
-    return sums
+    if x.strides[2:] != (channels * x.itemsize, x.itemsize):
+        x = np.ascontiguousarray(x)
+    if sx == 1:
+        return _row_sums(x, filters.repeated(shape[2]), window, shape, dx)
+    if channels >= _LONG_RUN:
+        return _channel_sums(x, filters.weights, window, shape)
+    repeated, total = filters.repeated(shape[2]), None
+    for phase in range(min(sx, window.extent[1])):
+        columns = [kx for kx in range(window.kernel[1]) if (kx * dx) % sx == phase]
+        part = np.ascontiguousarray(x[:, :, phase::sx]) if columns else x
+        for kx in columns:
+            first = (kx * dx) // sx
+            sums = _row_sums(part[:, :, first:], repeated[:, kx : kx + 1], window, shape, 1)
+            total = sums if total is None else np.add(total, sums, out=total)
+    assert total is not None  # a kernel has at least one column
+    return total
+
+
+def _row_sums(
+    x: NDArray[Any], repeated: NDArray[Any], window: Window, shape: tuple[int, int, int], dx: int
+) -> NDArray[Any]:
+    """Sums ``[n, h, w*C]`` for columns that follow one another; ``repeated`` is ``[kh, kw, w*C]``."""
+    n, h, _ = shape
+    kh, kw, run = repeated.shape
+    sn, sh, sw, sc = x.strides
+    taps = _view(x, (n, h, kh, kw, run), (sn, sh * window.stride[0], sh * window.dilation[0], sw * dx, sc))
+    return np.asarray(np.einsum("nhklr,klr->nhr", taps, repeated))
+
+
+def _channel_sums(x: NDArray[Any], w: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
+    """Sums ``[n, h, w, C]``, the channels of one pixel at a time."""
+    (kh, kw), (sy, sx), (dy, dx) = window.kernel, window.stride, window.dilation
+    sn, sh, sw, sc = x.strides
+    taps = _view(x, (*shape, kh, kw, x.shape[3]), (sn, sh * sy, sw * sx, sh * dy, sw * dx, sc))
+    return np.asarray(np.einsum("nhwklc,klc->nhwc", taps, w))
 
 
 def transpose_conv2d(
@@ -281,14 +357,14 @@ def transpose_conv2d(
     matrix = weights.groups[0]
     out = np.zeros((n, *output, channels), matrix.sums)
     item = matrix.values.dtype.itemsize
-    for tile in _tiles(n, height, width, item * (kh * kw * channels + x.shape[3])):
-        part = np.subtract(x[tile.index], in_zero, dtype=matrix.values.dtype)
-        sums = matrix.product(part.reshape(-1, x.shape[3])).reshape(*tile.shape, kh, kw, channels)
+    for images, rows, columns in _tile_ranges(n, height, width, _pixels(item * (kh * kw * channels + x.shape[3]))):
+        part = np.subtract(x[slice(*images), slice(*rows), slice(*columns)], in_zero, dtype=matrix.values.dtype)
+        sums = matrix.product(part.reshape(-1, x.shape[3])).reshape(*part.shape[:3], kh, kw, channels)
         for ky in range(kh):
-            rows, out_rows = _landing(tile.y0, tile.y1, ky - pads[0], stride[0], output[0])
+            from_rows, to_rows = _landing(*rows, ky - pads[0], stride[0], output[0])
             for kx in range(kw):
-                columns, out_columns = _landing(tile.x0, tile.x1, kx - pads[1], stride[1], output[1])
-                out[tile.n0 : tile.n1, out_rows, out_columns] += sums[:, rows, columns, ky, kx]
+                from_columns, to_columns = _landing(*columns, kx - pads[1], stride[1], output[1])
+                out[slice(*images), to_rows, to_columns] += sums[:, from_rows, from_columns, ky, kx]
     return out
 
 

@@ -15,6 +15,9 @@ from odc_mlir.numerics.transcendental import leading_zeros, reciprocal
 Array = NDArray[Any]
 Quant = tuple[float, int]
 
+# Of integers of this size the rounded float64 quotient is never on the other side of a whole number.
+_FLOAT64_BYTES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class DivParams:
@@ -65,7 +68,9 @@ def sign_bits(x: Array) -> NDArray[np.int64]:
 
 
 def truncated_quotient(a: Array, b: Array) -> Array:
-    """``a / b`` of integers, rounded toward zero; the smallest integer by -1 wraps."""
+    """``a / b`` of integers, rounded toward zero; the smallest integer by -1 wraps. ``b`` has no zero."""
+    if a.dtype.itemsize <= _FLOAT64_BYTES:
+        return np.divide(a, b, dtype=np.float64).astype(np.int64).astype(a.dtype)
     quotient = np.floor_divide(a, b)
     inexact = (quotient * b != a) & ((a < 0) != (b < 0))
     return np.asarray(quotient + inexact, quotient.dtype)
@@ -75,4 +80,14 @@ def floor_quotient(a: Array, b: Array) -> Array:
     """``floor(a / b)``: of reals the floor of the rounded quotient, of integers exact; the smallest by -1 wraps."""
     if a.dtype.kind == "f":
         return np.asarray(np.floor(np.divide(a, b)))
+    if a.dtype.itemsize <= _FLOAT64_BYTES:
+        quotient = np.divide(a, b, dtype=np.float64)
+        return np.floor(quotient, out=quotient).astype(np.int64).astype(a.dtype)
     return np.asarray(np.floor_divide(a, b))
+
+
+def floor_remainder(a: Array, b: Array) -> Array:
+    """``a - b * floor(a / b)`` of integers: has the sign of ``b``, which has no zero."""
+    if a.dtype.itemsize <= _FLOAT64_BYTES:
+        return np.asarray(a - floor_quotient(a, b) * b)
+    return np.asarray(np.remainder(a, b))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import Requantizer, code_range, multiply, quantize_multiplier
-from odc_mlir.numerics.lut import apply, codes_by_byte
+from odc_mlir.numerics.fixed import code_range, multiply, quantize_multiplier, requantizer
+from odc_mlir.numerics.lut import TABLE_16_THRESHOLD, apply, codes_by_bits
 from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces
 
 LEFT_SHIFT_8BIT, LEFT_SHIFT_16BIT, LEFT_SHIFT_SQUARED = 20, 15, 7
+_ONE_HALF = (1 << 30, 0)  # multiplier and exponent of 1/2
 _TABLE_THRESHOLD = 512  # elements from which tabulating all 256 codes is cheaper than scaling each one
 
 
@@ -138,25 +140,32 @@ def squared_difference_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams)
 def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callable[..., Any]) -> NDArray[Any]:
     left = _shifted(a, p.a_zero, p.left_shift, p.a_multiplier, p.a_exponent)
     right = _shifted(b, p.b_zero, p.left_shift, p.b_multiplier, p.b_exponent)
-    finish = Requantizer(p.out_multiplier, p.out_exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
+    finish = requantizer(p.out_multiplier, p.out_exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
     return in_pairs(lambda a, b: finish(combine(left(a), right(b))), a, b, p.dtype)
 
 
 def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """The function ``multiply((x - zero) << left_shift, q, e)``: a table of all codes for large 8-bit tensors."""
-
-    def scale(codes: NDArray[Any]) -> NDArray[np.int32]:
-        return multiply(((codes.astype(np.int64) - zero) << left_shift).astype(np.int32), q, e)
-
-    if x.dtype.itemsize == 1 and x.size > _TABLE_THRESHOLD:
-        table = scale(codes_by_byte(x.dtype))
+    """The function ``multiply((x - zero) << left_shift, q, e)``; for many elements a table of all codes, made once."""
+    if (q, e) == _ONE_HALF and left_shift:  # the operand with the larger scale: no rounding is left
+        return lambda codes: np.left_shift(np.subtract(codes, zero, dtype=np.int32), left_shift - 1)
+    if x.size > {1: _TABLE_THRESHOLD, 2: TABLE_16_THRESHOLD}.get(x.dtype.itemsize, x.size):
+        table = _shifted_table(x.dtype.name, zero, left_shift, q, e)
         return lambda codes: apply(table, codes)
-    return scale
+    return lambda codes: _shift_and_scale(codes, zero, left_shift, q, e)
+
+
+def _shift_and_scale(codes: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> NDArray[np.int32]:
+    return multiply(((codes.astype(np.int64) - zero) << left_shift).astype(np.int32), q, e)
+
+
+@lru_cache(maxsize=256)
+def _shifted_table(dtype: str, zero: int, left_shift: int, q: int, e: int) -> NDArray[np.int32]:
+    return _shift_and_scale(codes_by_bits(np.dtype(dtype)), zero, left_shift, q, e)
 
 
 def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any]:
     """Codes of ``a * b``; operands broadcast."""
-    finish = Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
+    finish = requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
     a_zero, b_zero = np.int32(p.a_zero), np.int32(p.b_zero)
     return in_pairs(lambda a, b: finish(np.subtract(a, a_zero) * np.subtract(b, b_zero)), a, b, p.dtype)
 
@@ -168,7 +177,7 @@ def scale_quantized(
 
     ``function`` (absolute value, negation) is applied to the codes without zero point before they are scaled.
     """
-    finish = Requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
+    finish = requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
         shifted = np.subtract(codes, p.in_zero, dtype=np.int32)

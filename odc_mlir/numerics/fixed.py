@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,12 @@ class Requantizer:
     def _scale_slowly(self, acc: NDArray[Any]) -> NDArray[np.int64]:
         codes: NDArray[np.int64] = multiply(acc, self.q, self.e).astype(np.int64) + self.zero_point
         return np.clip(codes, self.low, self.high)
+
+
+@lru_cache(maxsize=1024)
+def requantizer(q: int, e: int, zero_point: int, low: int, high: int, dtype: str) -> Requantizer:
+    """The :class:`Requantizer` with one multiplier for all channels; made once, since it holds nothing that changes."""
+    return Requantizer(q, e, zero_point, low, high, dtype)
 
 
 def requantize(

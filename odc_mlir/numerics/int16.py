@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import multiply, quantize_multiplier, rdbpot, round_half_away
-from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces, in_rows
+from odc_mlir.numerics.lut import TABLE_16_THRESHOLD
+from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces, limit, row_slices, row_totals
 from odc_mlir.numerics.transcendental import leading_zeros
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
@@ -91,19 +93,50 @@ def softmax16_params(scale: float, beta: float) -> tuple[int, int]:
 
 
 def softmax16_codes(x: NDArray[Any], multiplier: int, exponent: int) -> NDArray[np.int16]:
-    """Softmax of int16 codes along the last axis, as int16 codes with scale 1/32768 and zero point 0."""
+    """Softmax of int16 codes along the last axis, as int16 codes with scale 1/32768 and zero point 0.
 
-    def compute(codes: NDArray[Any]) -> NDArray[Any]:
-        rows = codes.astype(np.int64)
-        diff = multiply(rows - rows.max(axis=1, keepdims=True), multiplier, exponent).astype(np.int64)
-        terms = look_up(_exp_table(), np.clip(diff + _HIGH, _LOW, _HIGH))
-        total = np.clip(terms.sum(axis=1, keepdims=True), 1, (1 << 31) - 1)
-        zeros = leading_zeros(total)
-        normal = ((total << (zeros - 1)) + (1 << 13)) >> 14
-        inverse = look_up(_reciprocal_table(), np.clip(normal - (1 << 15) - (1 << 16), _LOW, _HIGH))
-        return clamp((terms * inverse + (np.int64(1) << (30 - zeros))) >> (31 - zeros), 0, _HIGH)
+    Exponentials depend on the difference from the row's maximum only: for large tensors all of them are tabulated.
+    """
+    if x.size >= TABLE_16_THRESHOLD:
+        table = _exponentials_below(multiplier, exponent)
+        exponentials: Function = functools.partial(np.take, table)
+    else:
+        exponentials = functools.partial(_exponentials, multiplier=multiplier, exponent=exponent)
 
-    return in_rows(compute, x, np.int16)
+    rows = x.reshape(-1, x.shape[-1])
+    totals = np.clip(row_totals(lambda codes: exponentials(_below_maximum(codes)), rows), 1, (1 << 31) - 1)
+    zeros = leading_zeros(totals)
+    normal = ((totals << (zeros - 1)) + (1 << 13)) >> 14
+    inverse = look_up(_reciprocal_table(), np.clip(normal - (1 << 15) - (1 << 16), _LOW, _HIGH))
+    half, shift = np.int64(1) << (30 - zeros), 31 - zeros
+    result = np.empty(rows.shape, np.int16)
+    for part in row_slices(rows):
+        scaled = exponentials(_below_maximum(rows[part]))
+        scaled *= inverse[part]
+        scaled += half[part]
+        scaled >>= shift[part]
+        result[part] = limit(scaled, 0, _HIGH, out=scaled)
+    return result.reshape(x.shape)
+
+
+def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint16]:
+    """By how much int16 codes ``[rows, C]`` are below the maximum of their row."""
+    below: NDArray[np.uint16] = np.subtract(codes.max(axis=1, keepdims=True).view(np.uint16), codes.view(np.uint16))
+    return below  # modulo 65536, where signs do not matter
+
+
+def _exponentials(below: NDArray[np.uint16], multiplier: int, exponent: int) -> NDArray[np.int64]:
+    """``e^-(scale*beta*below)`` for differences from a maximum, with 15 fraction bits."""
+    diff = multiply(-below.astype(np.int64), multiplier, exponent).astype(np.int64)
+    return look_up(_exp_table(), np.clip(diff + _HIGH, _LOW, _HIGH))
+
+
+@lru_cache(maxsize=16)
+def _exponentials_below(multiplier: int, exponent: int) -> NDArray[np.int64]:
+    """Exponentials of all differences, 0 to 65535."""
+    table = _exponentials(np.arange(1 << 16, dtype=np.uint16), multiplier, exponent)
+    table.flags.writeable = False
+    return table
 
 
 @dataclass(frozen=True, slots=True)

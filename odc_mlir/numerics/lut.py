@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.pieces import in_pieces
+from odc_mlir.numerics.pieces import in_pairs, in_pieces
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-TABLE_16_THRESHOLD = 1 << 17  # 16-bit codes from which tabulating all of them is cheaper than computing each one
+TABLE_16_THRESHOLD = 1 << 17  # elements from which tabulating 65536 codes or pairs is cheaper than computing each one
 
 
 def codes_by_byte(dtype: str | np.dtype[Any]) -> NDArray[Any]:
@@ -31,6 +31,21 @@ def codes_by_bits(dtype: np.dtype[Any]) -> NDArray[Any]:
 def tabulate(function: Function, dtype: str | np.dtype[Any]) -> NDArray[Any]:
     """Table of a function from codes to codes."""
     return function(codes_by_bits(np.dtype(dtype)))
+
+
+def tabulate_pairs(function: Callable[..., NDArray[Any]], a: np.dtype[Any], b: np.dtype[Any]) -> NDArray[Any]:
+    """Table of a function from two 8-bit codes to one, ordered by the first code's byte, then the second's."""
+    return function(codes_by_bits(a)[:, None], codes_by_bits(b)[None, :]).reshape(-1)
+
+
+def apply_pairs(table: NDArray[Any], a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """Entries of a table of pairs for 8-bit codes ``a`` and ``b``, which broadcast."""
+
+    def look_up(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+        index = np.left_shift(a, 8, dtype=np.uint16)
+        return np.asarray(np.take(table, np.bitwise_or(index, b)))
+
+    return in_pairs(look_up, a.view(np.uint8), b.view(np.uint8), table.dtype)
 
 
 def real_table(

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import code_range, multiply
-from odc_mlir.numerics.pieces import in_rows
+from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.pieces import in_rows, limit, row_slices, row_totals
 from odc_mlir.numerics.transcendental import inverse_sqrt
 
 Array = NDArray[Any]
@@ -30,18 +30,30 @@ def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
 def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
     """Codes (scale 1/128) of 8-bit ``x [..., C]`` divided by its norm along the last axis."""
     low, high = code_range(x.dtype)
-    signed = x.dtype.kind == "i"
+    gain = _OUT_BITS if x.dtype.kind == "i" else 0  # unsigned codes are shifted up before they are multiplied
+    rows = x.reshape(-1, x.shape[-1])
 
-    def compute(codes: Array) -> Array:
-        rows = codes.astype(np.int64) - zero_point
-        q, e = inverse_sqrt((rows * rows).sum(axis=1, keepdims=True))
-        if signed:
-            scaled = multiply(rows, q, e + _OUT_BITS)
-        else:
-            scaled = multiply(rows << _OUT_BITS, q, e)
-        return np.clip(scaled.astype(np.int64) + out_zero, low, high)
+    def squares(codes: Array) -> Array:
+        values = np.subtract(codes, zero_point, dtype=np.int32)
+        return np.multiply(values, values, out=values)
 
-    return in_rows(compute, x, x.dtype)
+    q, e = inverse_sqrt(row_totals(squares, rows))
+    exponent = e + gain
+    factor = q.astype(np.int64) << (np.maximum(exponent, 0) + _OUT_BITS - gain)
+    shift = np.maximum(-exponent, 0).astype(np.int32)
+    half = np.where(shift > 0, np.int32(1) << np.maximum(shift - 1, 0), 0).astype(np.int32)
+    result = np.empty(rows.shape, x.dtype)
+    for part in row_slices(rows):
+        wide = np.subtract(rows[part], zero_point, dtype=np.int32) * factor[part]
+        wide += 1 << 30
+        wide >>= 31
+        scaled = wide.astype(np.int32)
+        scaled += np.where(half[part] > 0, scaled >> 31, 0)  # negative halves go down
+        scaled += half[part]
+        scaled >>= shift[part]
+        scaled += out_zero
+        result[part] = limit(scaled, low, high, out=scaled)
+    return result.reshape(x.shape)
 
 
 def local_response_normalize(

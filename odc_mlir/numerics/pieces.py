@@ -12,11 +12,19 @@ from numpy.typing import DTypeLike, NDArray
 Array = NDArray[Any]
 
 CHUNK_ELEMENTS = 1 << 15
+_FEW = 1 << 12  # elements up to which what a call costs outweighs what an element costs
 
 
 def clamp(x: Array, low: float | None, high: float | None) -> Array:
     """``x`` limited to ``[low, high]``, None for no limit on that side."""
     return x if low is None and high is None else np.asarray(np.clip(x, low, high))
+
+
+def limit(x: Array, low: Any, high: Any, out: Array | None = None) -> Array:
+    """``x`` limited to ``[low, high]``, both of its dtype; NaN stays NaN. Faster than numpy's clip on few elements."""
+    if x.size > _FEW:
+        return np.asarray(np.clip(x, low, high, out=out))
+    return np.asarray(np.minimum(np.maximum(x, low, out=out), high, out=out))
 
 
 def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Array:
@@ -31,12 +39,32 @@ def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> 
 
 def in_pairs(compute: Callable[[Array, Array], Array], a: Array, b: Array, dtype: DTypeLike) -> Array:
     """``compute(a, b)`` as ``dtype`` for an element-wise function; operands broadcast."""
-    shape = np.broadcast_shapes(a.shape, b.shape)
+    shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)
     if math.prod(shape) <= CHUNK_ELEMENTS:
         return np.asarray(compute(a, b), dtype)
     result = np.empty(shape, dtype)
     for left, right, target in pieces(a, b, result):
         target[...] = compute(left, right)
+    return result
+
+
+def choose(condition: Array, x: Array, y: Array) -> Array:
+    """``x`` where ``condition`` is true, else ``y``; all broadcast, ``x`` and ``y`` are of one dtype.
+
+    Large arrays of numbers are chosen by masks: branches that go either way at random are slow.
+    """
+    size = y.dtype.itemsize
+    shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+    if math.prod(shape) <= _FEW or y.dtype.kind not in "biuf" or x.dtype != y.dtype:
+        return np.where(condition, x, y)
+    result = np.empty(shape, y.dtype)
+    signed, unsigned = np.dtype(f"i{size}"), np.dtype(f"u{size}")
+    views = condition.view(np.int8), x.view(unsigned), y.view(unsigned), result.view(unsigned)
+    for where, left, right, target in pieces(*views):
+        mask = np.negative(where, dtype=signed).view(unsigned)
+        np.bitwise_xor(left, right, out=target)
+        np.bitwise_and(target, mask, out=target)
+        np.bitwise_xor(target, right, out=target)
     return result
 
 
@@ -46,17 +74,25 @@ def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
     Parts are views, so that the last array can be written to.
     """
     shape = arrays[-1].shape
+    if arrays[-1].size <= CHUNK_ELEMENTS:
+        if arrays[-1].size:
+            yield arrays
+        return
     if all(array.shape == shape and array.flags.c_contiguous for array in arrays):
         flat = [array.reshape(-1) for array in arrays]
         for start in range(0, arrays[-1].size, CHUNK_ELEMENTS):
             yield tuple(array[start : start + CHUNK_ELEMENTS] for array in flat)
         return
+    yield from _broadcast_pieces(arrays, shape)
+
+
+def _broadcast_pieces(arrays: tuple[Array, ...], shape: tuple[int, ...]) -> Iterator[tuple[Array, ...]]:
     aligned = [array.reshape((1,) * (len(shape) - array.ndim) + array.shape) for array in arrays]
     axis, inner = _split_axis(shape)
-    step = max(1, CHUNK_ELEMENTS // max(inner, 1))
+    step = max(1, CHUNK_ELEMENTS // inner)
     for outer in np.ndindex(*shape[:axis]):
-        for start in range(0, shape[axis] if shape else 1, step):
-            window = (*((i, i + 1) for i in outer), (start, start + step))[: len(shape)]
+        for start in range(0, shape[axis], step):
+            window = (*((i, i + 1) for i in outer), (start, start + step))
             yield tuple(
                 array[tuple(slice(*w) if n > 1 else slice(None) for w, n in zip(window, array.shape, strict=False))]
                 for array in aligned
@@ -64,10 +100,10 @@ def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 
 def _split_axis(shape: tuple[int, ...]) -> tuple[int, int]:
-    """The first axis whose slices have at most CHUNK_ELEMENTS elements, and how many they have."""
+    """The first axis whose slices have at most CHUNK_ELEMENTS elements, and how many they have; no size is 0."""
     inner = math.prod(shape)
     for axis, size in enumerate(shape):
-        inner = inner // size if size else 0
+        inner //= size
         if inner <= CHUNK_ELEMENTS:
             return axis, inner
     return 0, 1
@@ -79,7 +115,21 @@ def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Ar
     if x.size == 0:
         return result
     rows, target = x.reshape(-1, columns), result.reshape(-1, columns)
-    step = max(1, CHUNK_ELEMENTS // columns)
-    for start in range(0, len(rows), step):
-        target[start : start + step] = compute(rows[start : start + step])
+    for part in row_slices(rows):
+        target[part] = compute(rows[part])
     return result
+
+
+def row_totals(compute: Callable[[Array], Array], rows: Array) -> NDArray[np.int64]:
+    """Sums ``[n, 1]`` over the columns of ``compute(part)``, taken of a part of ``rows [n, C]`` at a time."""
+    totals = np.empty((len(rows), 1), np.int64)
+    for part in row_slices(rows):
+        compute(rows[part]).sum(axis=1, keepdims=True, out=totals[part])
+    return totals
+
+
+def row_slices(rows: Array) -> Iterator[slice]:
+    """Slices that cover the rows of a matrix, about CHUNK_ELEMENTS elements at a time."""
+    step = max(1, CHUNK_ELEMENTS // max(rows.shape[1], 1))
+    for start in range(0, len(rows), step):
+        yield slice(start, start + step)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.pieces import in_pieces
+from odc_mlir.numerics.pieces import in_pieces, limit
 
 Zeros = int | NDArray[Any]
 
-_BELOW_HALF = 0.49999997  # largest float32 below 1/2: adding it and truncating rounds float32 halves away from zero
+_SIGN_BIT, _BELOW_HALF = np.uint32(1 << 31), np.float32(0.49999997).view(np.uint32)
 _FLOAT32_EXACT = 1 << 24
 
 
@@ -32,20 +32,33 @@ def quantize_real(
     """
     low, high = code_range(dtype)
     narrow = np.dtype(dtype).itemsize <= 2
-    real, whole = (np.dtype(np.float32), np.int32) if narrow else (np.dtype(np.float64), np.int64)
-    half = real.type(_BELOW_HALF if narrow else 0.5)
+    real, whole = (np.dtype(np.float32), np.dtype(np.int32)) if narrow else (np.dtype(np.float64), np.dtype(np.int64))
     scales, zeros = _along(scale, axis, x.ndim).astype(np.float32), _along(zero_point, axis, x.ndim)
     least, most = (low - zeros).astype(real), (high - zeros).astype(real)
+    offsets = zeros.astype(whole)
 
     def compute(values: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(over="ignore", invalid="ignore"):
-            ratio: NDArray[Any] = np.asarray(values / scales, real)  # a quotient of rank 0 is no array
-            ratio += np.copysign(half, ratio)
-            np.fmax(ratio, least, out=ratio)
-            np.fmin(ratio, most, out=ratio)
-        return np.asarray(ratio.astype(whole) + zeros)
+            ratio: Any = np.asarray(values / scales).astype(real, copy=False)
+        ratio += _signed_half(ratio) if narrow else np.copysign(0.5, ratio)
+        limit(ratio, least, most, out=ratio)
+        if np.isnan(np.minimum.reduce(ratio, axis=None, initial=0)):
+            np.copyto(ratio, least, where=np.isnan(ratio))
+        codes: NDArray[Any] = ratio.astype(whole)
+        codes += offsets
+        return codes
 
     return np.asarray(compute(x), dtype) if scales.ndim else in_pieces(compute, x, dtype)
+
+
+def _signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The largest float32 below 1/2, with the sign of ``x``.
+
+    Adding it and truncating rounds float32 numbers half away from zero, also those next to a half.
+    """
+    bits = np.bitwise_and(x.view(np.uint32), _SIGN_BIT)
+    bits |= _BELOW_HALF
+    return bits.view(np.float32)
 
 
 def dequantize_codes(codes: NDArray[Any], scale: Any, zero_point: Zeros, axis: int = 0) -> NDArray[np.float32]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import INT32_MIN, code_range, multiply, quantize_multiplier, rdbpot, srdhm, wrap32
-from odc_mlir.numerics.pieces import clamp, in_rows
+from odc_mlir.numerics.pieces import clamp, in_rows, limit, row_slices, row_totals
 from odc_mlir.numerics.transcendental import exp_negative, log_from_one, reciprocal
 
 _DIFF_BITS = 5  # integer bits of scaled differences
@@ -28,10 +29,19 @@ def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
     return multiplier, exponent, -radius
 
 
-def exponentials(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """``e^(beta*scale*d)`` in Q0 for the differences d = 0, -1 ... -255, and which of them count."""
+@lru_cache(maxsize=256)
+def exponentials(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``e^(beta*scale*d)`` in Q0 for the differences d = 0, -1 ... -255, and the same in Q12, rounded, to be added up.
+
+    Differences below ``diff_min`` count as zero.
+    """
     scaled, counts = _scaled_differences(multiplier, exponent, diff_min)
-    return exp_negative(scaled, _DIFF_BITS), counts
+    values = np.where(counts, exp_negative(scaled, _DIFF_BITS), 0)
+    terms = rdbpot(values, _SUM_BITS)
+    found = values.astype(np.int64), terms.astype(np.int64)
+    for table in found:
+        table.flags.writeable = False
+    return found
 
 
 def _scaled_differences(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
@@ -42,6 +52,13 @@ def _scaled_differences(multiplier: int, exponent: int, diff_min: int) -> tuple[
     return rdbpot(scaled, max(-exponent, 0)), counts
 
 
+def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint8]:
+    """By how much 8-bit codes ``[rows, C]`` are below the maximum of their row."""
+    largest = codes.max(axis=1, keepdims=True)
+    below: NDArray[np.uint8] = np.subtract(largest.view(np.uint8), codes.view(np.uint8))
+    return below  # modulo 256, where signs do not matter
+
+
 def softmax_codes(
     x: NDArray[Any], multiplier: int, exponent: int, diff_min: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
@@ -49,20 +66,27 @@ def softmax_codes(
 
     Everything up to the sum depends on the difference from the row's maximum only, so it is tabulated.
     """
-    values, counts = exponentials(multiplier, exponent, diff_min)
+    values, terms = exponentials(multiplier, exponent, diff_min)
     low, high = code_range(dtype)
-    terms = np.where(counts, rdbpot(values, _SUM_BITS), 0).astype(np.int64)
     bits = 8 * np.dtype(dtype).itemsize
 
-    def compute(codes: NDArray[Any]) -> NDArray[Any]:
-        rows = codes.astype(np.int16)
-        diff = rows.max(axis=1, keepdims=True) - rows
-        total = terms[diff].sum(axis=1, keepdims=True) & 0xFFFFFFFF
-        inverse, over = reciprocal(np.maximum(total, 1), _SUM_BITS)
-        results = rdbpot(srdhm(inverse, values[diff]).astype(np.int64), over + 31 - bits) + low
-        return np.where(counts[diff], np.clip(results, low, high), low)
-
-    return in_rows(compute, x, dtype)
+    rows = x.reshape(-1, x.shape[-1])
+    totals = row_totals(lambda codes: np.take(terms, _below_maximum(codes)), rows) & 0xFFFFFFFF
+    inverse, over = reciprocal(np.maximum(totals, 1), _SUM_BITS)
+    shift = np.minimum(over + 31 - bits, 62)
+    half = (np.int64(1) << shift) >> 1
+    result = np.empty(rows.shape, dtype)
+    for part in row_slices(rows):
+        # both roundings are of numbers that are not negative
+        scaled = np.take(values, _below_maximum(rows[part]))
+        scaled *= inverse[part]
+        scaled += 1 << 30
+        scaled >>= 31
+        scaled += half[part]
+        scaled >>= shift[part]
+        scaled += low
+        result[part] = np.minimum(scaled, high, out=scaled)
+    return result.reshape(x.shape)
 
 
 def softmax_float_table(
@@ -112,20 +136,38 @@ def log_softmax_codes(
     dtype: str | np.dtype[Any],
 ) -> NDArray[Any]:
     """Log-softmax codes (scale 1/16) of 8-bit ``x [..., C]``."""
-    scaled, counts = _scaled_differences(multiplier, exponent, diff_min)
-    terms = np.where(counts, rdbpot(exp_negative(scaled, _DIFF_BITS), _SUM_BITS), 0).astype(np.int64)
+    differences, terms = _log_tables(multiplier, exponent, diff_min)
     low, high = code_range(dtype)
-    fraction_bits = 31 - _DIFF_BITS - 4  # from Q5 to sixteenths
+    shift = 31 - _DIFF_BITS - 4  # from Q5 to sixteenths
 
-    def compute(codes: NDArray[Any]) -> NDArray[Any]:
-        rows = codes.astype(np.int16)
-        diff = rows.max(axis=1, keepdims=True) - rows
-        log = log_from_one(wrap32(terms[diff].sum(axis=1, keepdims=True)), _SUM_BITS).astype(np.int64)
-        reach = multiply(log + INT32_MIN, back_multiplier, back_exponent)
-        results = rdbpot(scaled[diff] - log, fraction_bits) + out_zero
-        return np.where(-diff > np.maximum(diff_min - 1, reach), np.clip(results, low, high), low)
+    rows = x.reshape(-1, x.shape[-1])
+    totals = row_totals(lambda codes: np.take(terms, _below_maximum(codes)), rows)
+    log = log_from_one(wrap32(totals), _SUM_BITS).astype(np.int64)
+    reach = multiply(log + INT32_MIN, back_multiplier, back_exponent).astype(np.int64)
+    counted = np.minimum(1 - diff_min, -reach)  # differences from here on give the lowest code
+    result = np.empty(rows.shape, dtype)
+    for part in row_slices(rows):
+        diff = _below_maximum(rows[part])
+        # rounded to nearest, halves away from zero; nothing here is positive
+        scaled = np.take(differences, diff)
+        scaled -= log[part]
+        scaled += (1 << (shift - 1)) - 1
+        scaled >>= shift
+        scaled += out_zero
+        limit(scaled, low, high, out=scaled)
+        left_out = diff >= counted[part]
+        if left_out.any():
+            np.copyto(scaled, low, where=left_out)
+        result[part] = scaled
+    return result.reshape(x.shape)
 
-    return in_rows(compute, x, dtype)
+
+@lru_cache(maxsize=256)
+def _log_tables(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Scaled differences in Q5 and their exponentials in Q12, for the differences 0, -1 ... -255."""
+    scaled = _scaled_differences(multiplier, exponent, diff_min)[0].astype(np.int64)
+    scaled.flags.writeable = False
+    return scaled, exponentials(multiplier, exponent, diff_min)[1]
 
 
 def log_softmax_float(x: NDArray[Any]) -> NDArray[Any]:

@@ -104,16 +104,22 @@ def inverse_sqrt(n: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]
     wide = wide >> (2 * down)
     up = np.maximum((leading_zeros(wide) - 1) // 2 - 1, 0)
     shift = 11 + down - up
-    half = rdbpot(wide << (2 * up) >> 1, 1).astype(np.int32)
-    x = np.full(wide.shape, 1 << 28, np.int32)
-    for _ in range(5):
-        cube = shift_pot(srdhm(srdhm(x, x), x), 6)
-        x = shift_pot(wrap32(srdhm(x, 3 << 27).astype(np.int64) - srdhm(half, cube)), 3)
-    x = srdhm(x, _ROOT_HALF)
-    left = np.maximum(-shift, 0)
-    x = wrap32(x.astype(np.int64) << left)
+    half = ((wide << (2 * up) >> 1) + 1) >> 1
+    x = np.full(wide.shape, 1 << 28, np.int64)
+    for _ in range(5):  # nothing here is negative or saturates
+        cube = _product(_product(x, x), x) << 6
+        x = (_product(x, 3 << 27) - _product(half, cube)) << 3
+    x = wrap32(_product(x, _ROOT_HALF) << np.maximum(-shift, 0))
     one = np.asarray(n) <= 1
-    return np.where(one, np.int32(INT32_MAX), x), np.where(one, 0, -(shift + left))
+    return np.where(one, np.int32(INT32_MAX), x), np.where(one, 0, np.minimum(-shift, 0))
+
+
+def _product(a: NDArray[np.int64], b: Ints) -> NDArray[np.int64]:
+    """``srdhm`` of 32-bit values held in int64 arrays, where it cannot saturate."""
+    product = np.multiply(a, b)
+    product += 1 << 30
+    product >>= 31
+    return product
 
 
 def log_from_one(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:

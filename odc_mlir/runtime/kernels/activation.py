@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from odc_mlir.numerics.activation import hard_swish_codes, hard_swish_params, pr
 from odc_mlir.numerics.elementwise import leaky_params, leaky_quantized, scale_params, scale_quantized
 from odc_mlir.numerics.fixed import activation_bounds, activation_range, code_range
 from odc_mlir.numerics.int16 import logistic16, sigmoid_params, softmax16_codes, softmax16_params, tanh16
-from odc_mlir.numerics.pieces import in_pairs, in_pieces
+from odc_mlir.numerics.pieces import choose, in_pairs, limit, pieces
 from odc_mlir.numerics.softmax import (
     log_softmax_codes,
     log_softmax_float,
@@ -23,8 +24,8 @@ from odc_mlir.numerics.softmax import (
 )
 from odc_mlir.ops.infer.common import option, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import CODES, EIGHT_BIT, FLOATS, input_error, scale_of, unsupported
-from odc_mlir.runtime.kernels.elementwise import broadcasting
+from odc_mlir.runtime.kernels.common import CODES, EIGHT_BIT, FLOATS, input_error, limits_of, scale_of, unsupported
+from odc_mlir.runtime.kernels.elementwise import broadcasting, coded_pairs
 from odc_mlir.runtime.kernels.unary import coded, real_function, unary
 
 _LOG_SOFTMAX_SCALE = 1 / 16
@@ -37,9 +38,8 @@ def _rectifier(node: Node, activation: str) -> Execute:
     least, most = activation_bounds(activation)
     dtype = out.info.numpy
     if out.dtype in FLOATS:
-        low = None if least is None else dtype.type(least)
-        high = None if most is None else dtype.type(most)
-        return unary(node, lambda values: np.asarray(np.clip(values, low, high)))
+        low, high = limits_of(dtype, least, most)
+        return unary(node, lambda values: limit(values, low, high))
     scale, zero = scale_of(node, out)
     act = activation_range(activation, dtype, scale, zero)
     params = scale_params(scale_of(node, x), (scale, zero), act, dtype.name, single=True)
@@ -72,10 +72,23 @@ def leaky_relu(node: Node) -> Execute:
     require_dtype(node, out, *FLOATS, *CODES)
     dtype, alpha = out.info.numpy, np.float32(option(node, "alpha"))
     if out.dtype in FLOATS:
-        slope = dtype.type(alpha)
-        return unary(node, lambda x: in_pieces(lambda x: np.where(x > 0, x, x * slope), x, dtype))
+        return unary(node, _leaky(dtype.type(alpha), dtype))
     params = leaky_params(scale_of(node, node.operand(0)), float(alpha), scale_of(node, out), dtype.name)
     return coded(node, lambda codes: leaky_quantized(codes, params))
+
+
+def _leaky(slope: np.floating[Any], dtype: np.dtype) -> Callable[[Array], Array]:
+    """The larger of ``x`` and ``slope * x``, for steep slopes the smaller: a choice by sign, without one."""
+    better = np.maximum if slope <= 1 else np.minimum
+
+    def compute(x: Array) -> Array:
+        result = np.empty(x.shape, dtype)
+        for part, target in pieces(x, result):
+            np.multiply(part, slope, out=target)
+            better(part, target, out=target)
+        return result
+
+    return compute
 
 
 def prelu(node: Node) -> Execute:
@@ -86,14 +99,12 @@ def prelu(node: Node) -> Execute:
     if out.dtype in FLOATS:
 
         def compute(x: Array, alpha: Array) -> Array:
-            return in_pairs(lambda x, alpha: np.where(x >= 0, x, x * alpha), x, alpha, dtype)
+            return in_pairs(lambda x, alpha: choose(x >= 0, x, x * alpha), x, alpha, dtype)
 
     else:
         x, alpha = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
         params = prelu_params(x, alpha, scale_of(node, out), dtype.name)
-
-        def compute(x: Array, alpha: Array) -> Array:
-            return prelu_codes(x, alpha, params)
+        compute = coded_pairs(node, lambda x, alpha: prelu_codes(x, alpha, params))
 
     def checked(x: Array, alpha: Array) -> Array:
         if np.broadcast_shapes(x.shape, alpha.shape) != x.shape:

@@ -10,6 +10,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError, UnsupportedError
 from odc_mlir.numerics.fixed import activation_bounds, activation_range
+from odc_mlir.numerics.pieces import limit
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 
 Fetch = Callable[[Sequence[Array | None]], Array]
@@ -115,15 +116,17 @@ def real_clamp(node: Node, *, finite: bool = False) -> Clamp | None:
     if least is None and most is None:
         return None
 
-    def clamp(x: Array) -> Array:
-        kind = x.dtype.type
-        if least is not None and most is not None:
-            return np.clip(x, kind(least), kind(most), out=x)
-        if least is not None:
-            return np.asarray(np.maximum(x, kind(least), out=x))
-        return np.asarray(np.minimum(x, kind(most or 0), out=x))
+    low, high = limits_of(info.numpy, least, most)
+    return lambda x: limit(x, low, high, out=x)
 
-    return clamp
+
+def limits_of(dtype: np.dtype, least: float | None, most: float | None) -> tuple[Any, Any]:
+    """Both bounds as numbers of ``dtype``; where there is none, the largest or smallest there is."""
+    if dtype.kind == "f":
+        ends: tuple[Any, Any] = (-np.inf, np.inf)
+    else:
+        ends = (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return dtype.type(ends[0] if least is None else least), dtype.type(ends[1] if most is None else most)
 
 
 def ints(array: Array) -> tuple[int, ...]:

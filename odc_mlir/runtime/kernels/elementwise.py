@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.numerics.division import div_params, div_quantized, floor_quotient, truncated_quotient
+from odc_mlir.numerics import lut
+from odc_mlir.numerics.division import (
+    div_params,
+    div_quantized,
+    floor_quotient,
+    floor_remainder,
+    truncated_quotient,
+)
 from odc_mlir.numerics.elementwise import (
     AddParams,
     add_params,
@@ -33,6 +40,7 @@ from odc_mlir.runtime.kernels.common import (
     require_same_quant,
     scale_of,
 )
+from odc_mlir.runtime.kernels.unary import LaterTable
 
 Compute = Callable[[Array, Array], Array]
 _WHOLE = ("int32", "int64")
@@ -60,7 +68,8 @@ def plain(node: Node, function: np.ufunc) -> Execute:
     clamp, dtype = real_clamp(node, finite=True), node.results[0].info.numpy
 
     def compute(a: Array, b: Array) -> Array:
-        result = np.empty(np.broadcast_shapes(a.shape, b.shape), dtype)
+        shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)
+        result = np.empty(shape, dtype)
         for left, right, target in pieces(a, b, result):
             function(left, right, out=target)
             if clamp is not None:
@@ -68,6 +77,20 @@ def plain(node: Node, function: np.ufunc) -> Execute:
         return result
 
     return broadcasting(node, compute)
+
+
+def coded_pairs(node: Node, compute: Compute) -> Compute:
+    """``compute`` on codes; of 8-bit codes by a table of all pairs once enough have been computed."""
+    a, b = node.operand(0).info.numpy, node.operand(1).info.numpy
+    if a.itemsize > 1 or b.itemsize > 1:
+        return compute
+    later = LaterTable(lambda: lut.tabulate_pairs(compute, a, b))
+
+    def look_up(a: Array, b: Array) -> Array:
+        table = later.after(max(a.size, b.size))
+        return compute(a, b) if table is None else lut.apply_pairs(table, a, b)
+
+    return look_up
 
 
 def mapped(node: Node, compute: Compute) -> Execute:
@@ -110,7 +133,7 @@ def _quantised_sum(node: Node, compute: Callable[[Array, Array, AddParams], Arra
         if shifts is not None:
             return broadcasting(node, lambda a, b: power_add(a, b, shifts, subtract=subtract))
     params = add_params(a, b, y, act, out.info.numpy.name)
-    return broadcasting(node, lambda a, b: compute(a, b, params))
+    return broadcasting(node, coded_pairs(node, lambda a, b: compute(a, b, params)))
 
 
 def mul(node: Node) -> Execute:
@@ -121,7 +144,7 @@ def mul(node: Node) -> Execute:
         return plain(node, np.multiply)
     a, b = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
     params = mul_params(a, b, scale_of(node, out), activation_codes(node, out), out.info.numpy.name)
-    return broadcasting(node, lambda a, b: mul_quantized(a, b, params))
+    return broadcasting(node, coded_pairs(node, lambda a, b: mul_quantized(a, b, params)))
 
 
 def div(node: Node) -> Execute:
@@ -140,7 +163,8 @@ def div(node: Node) -> Execute:
         return mapped(node, divide)
     a, b, y = scale_of(node, node.operand(0)), scale_of(node, node.operand(1)), scale_of(node, out)
     params = div_params(a, b, y, activation_codes(node, out), out.info.numpy.name)
-    return broadcasting(node, lambda a, b: div_quantized(a, _divisor(node, b, params.b_zero), params))
+    quotient = coded_pairs(node, lambda a, b: div_quantized(a, b, params))
+    return broadcasting(node, lambda a, b: quotient(a, _divisor(node, b, params.b_zero)))
 
 
 def _divisor(node: Node, b: Array, zero: int) -> Array:
@@ -162,14 +186,14 @@ def floor_mod(node: Node) -> Execute:
     require_dtype(node, node.results[0], *FLOATS, "int8", "int16", *_WHOLE)
     if dtype in FLOATS:
         return mapped(node, np.remainder)
-    return mapped(node, lambda a, b: np.remainder(a, _divisor(node, b, 0)))
+    return mapped(node, lambda a, b: floor_remainder(a, _divisor(node, b, 0)))
 
 
 def pow(node: Node) -> Execute:  # named after the operator
     """``a`` to the power of ``b``; integers that overflow give the smallest integer."""
     require_dtype(node, node.results[0], *FLOATS, "int32")
     if node.results[0].dtype in FLOATS:
-        return mapped(node, np.power)
+        return mapped(node, _real_power)
 
     def power(a: Array, b: Array) -> Array:
         if (b < 0).any():
@@ -180,6 +204,20 @@ def pow(node: Node) -> Execute:  # named after the operator
         return np.where(inside, reals, limits.min).astype(np.int32)
 
     return mapped(node, power)
+
+
+def _real_power(a: Array, b: Array) -> Array:
+    """``a`` to the power of ``b``; the powers that networks are made of need no logarithm."""
+    shortcut = _SHORT_POWERS.get(float(b.reshape(-1)[0])) if b.size == 1 and a.ndim >= b.ndim else None
+    return np.asarray(np.power(a, b) if shortcut is None else shortcut(a))
+
+
+# The square root of -0 and of minus infinity is another than their power.
+_SHORT_POWERS: dict[float, Callable[[Array], Array]] = {
+    2.0: np.square,
+    3.0: lambda x: np.square(x) * x,
+    0.5: lambda x: np.where(np.isneginf(x), np.inf, np.sqrt(x) + x.dtype.type(0)).astype(x.dtype),
+}
 
 
 def atan2(node: Node) -> Execute:
@@ -202,7 +240,7 @@ def squared_difference(node: Node) -> Execute:
     a, b = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
     act = activation_codes(node, out)
     params = squared_difference_params(a, b, scale_of(node, out), act, out.info.numpy.name)
-    return broadcasting(node, lambda a, b: squared_difference_quantized(a, b, params))
+    return broadcasting(node, coded_pairs(node, lambda a, b: squared_difference_quantized(a, b, params)))
 
 
 def maximum(node: Node) -> Execute:
@@ -219,8 +257,16 @@ def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
     require_dtype(node, node.results[0], *FLOATS, "float64", *CODES, *_WHOLE)
     require_same_quant(node, node.operand(0), node.operand(1), node.results[0])
     if node.results[0].info.kind == "float":
-        return mapped(node, lambda a, b: np.where(better(a, b), a, b))
+        return mapped(node, lambda a, b: _ordered(a, b, function, better))
     return plain(node, function)
+
+
+def _ordered(a: Array, b: Array, function: np.ufunc, better: np.ufunc) -> Array:
+    """The better element, ``b`` where neither is: numpy's own function gives NaN where only ``a`` is not a number."""
+    found = function(a, b)
+    if found.size and np.isnan(np.minimum.reduce(found, axis=None)):
+        return np.where(better(a, b), a, b)
+    return np.asarray(found)
 
 
 def bitwise_xor(node: Node) -> Execute:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from odc_mlir.numerics import lut
 from odc_mlir.numerics.comparison import common_scale, compare_params
-from odc_mlir.numerics.pieces import in_pairs, pieces
+from odc_mlir.numerics.pieces import choose, in_pairs
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
@@ -20,8 +21,8 @@ from odc_mlir.runtime.kernels.common import (
     require_same_quant,
     scale_of,
 )
-from odc_mlir.runtime.kernels.elementwise import broadcasting
-from odc_mlir.runtime.kernels.unary import unary
+from odc_mlir.runtime.kernels.elementwise import broadcasting, coded_pairs
+from odc_mlir.runtime.kernels.unary import LaterTable, unary
 
 _COMPARED = (*FLOATS, "float64", *CODES, "int32", "int64")
 
@@ -35,7 +36,7 @@ def _comparison(node: Node, function: np.ufunc, *others: str, exact: bool) -> Ex
     if not _needs_scales(a, b, exact):
         return broadcasting(node, lambda a, b: np.asarray(function(a, b)))
     left, right = _scaling(node, a), _scaling(node, b)
-    return broadcasting(node, lambda a, b: in_pairs(function, left(a), right(b), bool))
+    return broadcasting(node, coded_pairs(node, lambda a, b: in_pairs(function, left(a), right(b), bool)))
 
 
 def _needs_scales(a: TensorInfo, b: TensorInfo, exact: bool) -> bool:
@@ -49,7 +50,15 @@ def _needs_scales(a: TensorInfo, b: TensorInfo, exact: bool) -> bool:
 def _scaling(node: Node, info: TensorInfo) -> Callable[[Array], Array]:
     scale, zero = scale_of(node, info)
     q, e = compare_params(scale)
-    return lambda codes: common_scale(codes, zero, q, e)
+    if info.dtype in EIGHT_BIT:
+        return lambda codes: common_scale(codes, zero, q, e)
+    later = LaterTable(lambda: common_scale(lut.codes_by_bits(info.info.numpy), zero, q, e))
+
+    def scaled(codes: Array) -> Array:
+        table = later.after(codes.size)
+        return common_scale(codes, zero, q, e) if table is None else lut.apply(table, codes)
+
+    return scaled
 
 
 def _texts(values: Array) -> Array:
@@ -138,10 +147,6 @@ def _choice(node: Node, aligned: Callable[[Array, Array, Array], Array]) -> Exec
             shapes = [list(array.shape) for array in (condition, x, y)]
             raise input_error(node, f"shapes {shapes} cannot be broadcast") from None
         check_elements(node, shape, out.dtype)
-        result = np.empty(shape, x.dtype)
-        for where, left, right, target in pieces(condition, x, y, result):
-            np.copyto(target, right)
-            np.copyto(target, left, where=where)
-        return [result]
+        return [choose(condition, x, y)]
 
     return execute

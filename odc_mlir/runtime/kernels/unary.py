@@ -19,6 +19,22 @@ from odc_mlir.runtime.kernels.common import CODES, EIGHT_BIT, FLOATS, fetch, inp
 Function = Callable[[Array], Array]
 
 
+class LaterTable:
+    """A table of 65536 entries that is made when computing them one by one has cost as much."""
+
+    def __init__(self, make: Callable[[], Array]) -> None:
+        self._make = make
+        self._table: Array | None = None
+        self._seen = 0
+
+    def after(self, elements: int) -> Array | None:
+        """The table, or None while there have been few elements; ``elements`` more are about to be computed."""
+        self._seen += elements
+        if self._table is None and self._seen >= lut.TABLE_16_THRESHOLD:
+            self._table = self._make()
+        return self._table
+
+
 def unary(node: Node, compute: Function) -> Execute:
     """The kernel of a one-operand function."""
     x_of = fetch(node, 0)
@@ -32,19 +48,19 @@ def unary(node: Node, compute: Function) -> Execute:
 def coded(node: Node, compute: Function) -> Execute:
     """The kernel of a function from codes to codes: tabulated where there are at most 65536 of them.
 
-    A table of 8-bit codes is made at once, one of 16-bit codes when the first tensor comes that is larger than it.
+    A table of 8-bit codes is made at once, one of 16-bit codes when enough of them have been computed.
     """
     dtype = node.operand(0).info.numpy
     if dtype.itemsize > 2:
         return unary(node, compute)
-    tables: list[Array] = [lut.tabulate(compute, dtype)] if dtype.itemsize == 1 else []
+    if dtype.itemsize == 1:
+        table = lut.tabulate(compute, dtype)
+        return unary(node, lambda x: lut.apply(table, x))
+    later = LaterTable(lambda: lut.tabulate(compute, dtype))
 
     def look_up(x: Array) -> Array:
-        if not tables:
-            if x.size < lut.TABLE_16_THRESHOLD:
-                return compute(x)
-            tables.append(lut.tabulate(compute, dtype))
-        return lut.apply(tables[0], x)
+        found = later.after(x.size)
+        return compute(x) if found is None else lut.apply(found, x)
 
     return unary(node, look_up)
 

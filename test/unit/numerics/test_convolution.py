@@ -98,9 +98,21 @@ def test_tiles_do_not_change_results(tile_bytes: int, monkeypatch: pytest.Monkey
 
 def test_tiles_bound_temporaries() -> None:
     """A row of patches larger than a tile is split along the row."""
-    tiles = list(cv._tiles(1, 4, 10_000, 4096))
+    tiles = cv._tiling((1, 4, 10_000), cv.Window((1, 1)), cv._pixels(4096)).tiles
     assert all(np.prod(tile.shape) * 4096 <= cv.TILE_BYTES for tile in tiles)
     assert sum(int(np.prod(tile.shape)) for tile in tiles) == 40_000
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("channels", [3, 64])
+def test_depthwise_of_transposed_input(stride: int, channels: int) -> None:
+    """An operator before may have left a view whose elements do not lie in order."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(1, channels, 9, 8)).astype(np.float32).transpose(0, 2, 3, 1)
+    w = rng.normal(size=(3, 2, channels)).astype(np.float32)
+    window, weights = cv.Window((3, 2), (stride, stride)), cv.depthwise_filter(w, None)
+    expected = cv.depthwise(np.ascontiguousarray(x), weights, window)
+    np.testing.assert_array_equal(cv.depthwise(x, weights, window), expected)
 
 
 def test_finish_sees_every_pixel_once() -> None:
