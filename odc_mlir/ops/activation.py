@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import OWN, QuantRule, fixed
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _UNARY = "odc_mlir.ops.infer.common:unary"
@@ -18,7 +19,7 @@ def _unary(
     options: str | None = None,
     verify: str = _VERIFY,
     version: int = 3,
-    quant: str = "own",
+    quant: QuantRule = OWN,
 ) -> OpSpec:
     return OpSpec(
         name,
@@ -62,8 +63,8 @@ SPECS = (
     _unary("ELU", "x where not negative, else e^x - 1", version=2),
     _unary("GELU", "x times the normal distribution function of x, exact or by tanh", options="GeluOptions", version=3),
     _unary("HARD_SWISH", "x * clamp(x + 3, 0, 6) / 6", options="HardSwishOptions", version=2),
-    _unary("LOGISTIC", "1 / (1 + e^-x)", quant="fixed:logistic"),
-    _unary("TANH", "hyperbolic tangent", quant="fixed:tanh"),
+    _unary("LOGISTIC", "1 / (1 + e^-x)", quant=fixed("logistic")),
+    _unary("TANH", "hyperbolic tangent", quant=fixed("tanh")),
     OpSpec(
         "SOFTMAX",
         (Operand("input"),),
@@ -73,7 +74,7 @@ SPECS = (
         f"{_KERNELS}:softmax",
         f"{_INFER}:verify_softmax",
         max_version=3,
-        quant="fixed:softmax",
+        quant=fixed("softmax"),
         summary="e^(beta*x) along the last axis, divided by their sum",
     ),
     OpSpec(
@@ -85,7 +86,7 @@ SPECS = (
         f"{_KERNELS}:log_softmax",
         f"{_INFER}:verify_log_softmax",
         max_version=3,
-        quant="fixed:log_softmax",
+        quant=fixed("log_softmax"),
         summary="logarithm of the softmax along the last axis",
     ),
 )

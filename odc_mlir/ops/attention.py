@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import OWN, QuantRule, real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.attention"
@@ -16,6 +17,7 @@ def _spec(
     *,
     options: str | None = None,
     traits: frozenset[Trait] = frozenset({Trait.PURE}),
+    quant: QuantRule = OWN,
 ) -> OpSpec:
     return OpSpec(
         name,
@@ -25,6 +27,7 @@ def _spec(
         f"{_INFER}:{name.lower()}",
         f"{_KERNELS}:{name.lower()}",
         traits=traits,
+        quant=quant,
         summary=summary,
     )
 
@@ -43,5 +46,6 @@ SPECS = (
         "input wq wk wv wo position_cos position_sin mask k_cache* v_cache* position",
         "one token's attention over cached keys and values",
         traits=frozenset({Trait.STATEFUL}),
+        quant=real_only("the caches that it writes have no recorded range"),
     ),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import Operand, OpSpec
 
 _INFER = "odc_mlir.ops.infer.binary_coded"
 _KERNELS = "odc_mlir.runtime.kernels.binary_coded"
+_CODED = real_only("its weights are stored as bits already")
 _OUTPUT = (Operand("output"),)
 
 SPECS = (
@@ -23,6 +25,7 @@ SPECS = (
         f"{_INFER}:bcq_fully_connected",
         f"{_KERNELS}:bcq_fully_connected",
         f"{_INFER}:verify_bcq_fully_connected",
+        quant=_CODED,
         summary="binary-coded weights [O, H] times columns of the input [H, B]",
     ),
     OpSpec(
@@ -38,6 +41,7 @@ SPECS = (
         f"{_INFER}:bcq_gather",
         f"{_KERNELS}:bcq_gather",
         f"{_INFER}:verify_bcq_gather",
+        quant=_CODED,
         summary="rows or columns of a binary-coded table [O, H]",
     ),
 )

@@ -1,11 +1,13 @@
 """Operators that run other subgraphs."""
 
+from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.control"
 _KERNELS = "odc_mlir.runtime.kernels.control"
 
 _EFFECTS = frozenset({Trait.CONTROL_FLOW, Trait.STATEFUL})
+_CALLS = real_only("functions that control flow calls stay with real values")
 _CONDITION = Operand("condition", dtypes=("bool",))
 _ARGUMENTS = Operand("arguments", optional=True, variadic=True)
 _RESULTS = (Operand("results", optional=True, variadic=True),)
@@ -20,7 +22,7 @@ SPECS = (
         kernel=f"{_KERNELS}:if_",
         verify=f"{_INFER}:verify_if",
         traits=_EFFECTS,
-        quant="none",
+        quant=_CALLS,
         summary="What the first subgraph makes of the arguments if the condition holds, else what the second does.",
     ),
     OpSpec(
@@ -32,7 +34,7 @@ SPECS = (
         kernel=f"{_KERNELS}:while_",
         verify=f"{_INFER}:verify_while",
         traits=_EFFECTS,
-        quant="none",
+        quant=_CALLS,
         summary="Runs the body on the state until the condition does not hold; the state may change its shapes.",
     ),
     OpSpec(
@@ -44,7 +46,7 @@ SPECS = (
         kernel=f"{_KERNELS}:call",
         verify=f"{_INFER}:verify_call",
         traits=_EFFECTS,
-        quant="none",
+        quant=_CALLS,
         summary="What a subgraph makes of the arguments.",
     ),
     OpSpec(
@@ -56,7 +58,7 @@ SPECS = (
         kernel=f"{_KERNELS}:call_once",
         verify=f"{_INFER}:verify_call_once",
         traits=_EFFECTS,
-        quant="none",
+        quant=_CALLS,
         summary="Runs a subgraph in the first run only: it fills variables and hash tables.",
     ),
     OpSpec(
@@ -68,7 +70,7 @@ SPECS = (
         kernel=f"{_KERNELS}:run_model",
         verify=f"{_INFER}:verify_run_model",
         traits=_EFFECTS,
-        quant="none",
+        quant=_CALLS,
         summary="What another model file, named relative to this one's folder, makes of the arguments.",
     ),
 )

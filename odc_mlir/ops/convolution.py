@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import product
 from odc_mlir.ops.spec import Operand, OpSpec
 
 _X = Operand("input")
@@ -21,6 +22,7 @@ SPECS = (
         f"{_KERNELS}:conv_2d",
         f"{_INFER}:verify_conv_2d",
         max_version=8,
+        quant=product(axis=0),
         summary="2-D convolution of NHWC images with filters [O, kh, kw, I]; grouped when I divides the channels",
     ),
     OpSpec(
@@ -32,6 +34,7 @@ SPECS = (
         f"{_KERNELS}:depthwise_conv_2d",
         f"{_INFER}:verify_depthwise_conv_2d",
         max_version=7,
+        quant=product(axis=3),
         summary="2-D convolution of each channel by its own filters [1, kh, kw, C*M]",
     ),
     OpSpec(
@@ -43,6 +46,7 @@ SPECS = (
         f"{_KERNELS}:transpose_conv",
         f"{_INFER}:verify_transpose_conv",
         max_version=5,
+        quant=product(axis=0, input=2, bias=3),
         summary="transposed 2-D convolution: each pixel adds its filter taps to the result",
     ),
     OpSpec(
@@ -53,6 +57,7 @@ SPECS = (
         "odc_mlir.ops.infer.volume:conv_3d",
         "odc_mlir.runtime.kernels.volume:conv_3d",
         "odc_mlir.ops.infer.volume:verify_conv_3d",
+        quant=product(axis=4),
         summary="convolution of NDHWC volumes with filters [kd, kh, kw, I, O]",
     ),
     OpSpec(
@@ -68,6 +73,7 @@ SPECS = (
         "odc_mlir.ops.infer.volume:conv_3d_transpose",
         "odc_mlir.runtime.kernels.volume:conv_3d_transpose",
         "odc_mlir.ops.infer.volume:verify_conv_3d_transpose",
+        quant=product(axis=3, input=2, bias=3),
         summary="transposed convolution of volumes: each element adds its filter taps [kd, kh, kw, O, I] to the result",
     ),
     OpSpec(
@@ -79,6 +85,7 @@ SPECS = (
         "odc_mlir.runtime.kernels.fully_connected:fully_connected",
         f"{_INFER}:verify_fully_connected",
         max_version=14,
+        quant=product(axis=0),
         summary="rows of the input times weights [O, I], plus bias",
     ),
 )

@@ -13,12 +13,14 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.registry import CustomOps
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.custom"
 _KERNELS = "odc_mlir.runtime.kernels"
 
+_CUSTOM = real_only("custom operators compute on the types that their model declares")
 _ANY = (Operand("tensors", optional=True, variadic=True),)
 _ANY_VERSION = 1 << 31  # custom operators count their versions as their authors please
 
@@ -30,7 +32,7 @@ GENERIC = OpSpec(
     kernel=f"{_KERNELS}.custom:registered",
     traits=frozenset(),
     max_version=_ANY_VERSION,
-    quant="none",
+    quant=_CUSTOM,
     summary="an operator that the model's author defined, named by its custom code",
 )
 
@@ -78,7 +80,7 @@ def _known(code: str, operands: str, results: str, kernel: str, summary: str, **
         infer=f"{_INFER}:{shapes}",
         kernel=f"{_KERNELS}.{kernel}",
         max_version=_ANY_VERSION,
-        quant="none",
+        quant=_CUSTOM,
         summary=summary,
         **fields,
     )

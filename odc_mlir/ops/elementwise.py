@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import NONE, OWN, QuantRule, joined
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.common"
@@ -27,7 +28,7 @@ def _unary(name: str, options: str | None, version: int, summary: str, kernel: s
 
 
 def _binary(
-    name: str, options: str, traits: frozenset[Trait], version: int, summary: str, *, quant: str = "own"
+    name: str, options: str, traits: frozenset[Trait], version: int, summary: str, *, quant: QuantRule = OWN
 ) -> OpSpec:
     return OpSpec(
         name,
@@ -56,9 +57,9 @@ SPECS = (
     _binary(
         "SQUARED_DIFFERENCE", "SquaredDifferenceOptions", _COMMUTATIVE, 2, "square of the difference of two tensors"
     ),
-    _binary("MAXIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "larger of two elements", quant="same"),
-    _binary("MINIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "smaller of two elements", quant="same"),
-    _binary("BITWISE_XOR", "BitwiseXorOptions", _COMMUTATIVE, 1, "bits that differ", quant="none"),
+    _binary("MAXIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "larger of two elements", quant=joined()),
+    _binary("MINIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "smaller of two elements", quant=joined()),
+    _binary("BITWISE_XOR", "BitwiseXorOptions", _COMMUTATIVE, 1, "bits that differ", quant=NONE),
     _binary("RIGHT_SHIFT", "RightShiftOptions", _ELEMENTWISE, 1, "bits moved right, copies of the sign moved in"),
     OpSpec(
         "ADD_N",

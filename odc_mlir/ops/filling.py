@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import NONE, QuantRule, moved, real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.filling"
@@ -20,7 +21,7 @@ def _maker(
     infer: str = "",
     traits: frozenset[Trait] = _PURE,
     version: int = 1,
-    quant: str = "none",
+    quant: QuantRule = NONE,
 ) -> OpSpec:
     function = name.lower() + ("_" if name == "RANGE" else "")
     return OpSpec(
@@ -44,6 +45,7 @@ SPECS = (
         (Operand("start"), Operand("limit"), Operand("delta")),
         "numbers from start up to limit by steps of delta",
         options="RangeOptions",
+        quant=real_only("its result counts in steps that codes would round"),
         version=2,
     ),
     _maker("RANK", (Operand("input"),), "number of the operand's axes", options="RankOptions"),
@@ -54,13 +56,14 @@ SPECS = (
         options="FillOptions",
         traits=_PURE | {Trait.SAME_QUANT},
         version=4,
-        quant="same",
+        quant=moved(1),
     ),
     _maker(
         "ZEROS_LIKE",
         (Operand("input"),),
         "zeros in the operand's shape",
         options="ZerosLikeOptions",
+        quant=real_only("its result is real zeros", left=(0,)),
         infer="odc_mlir.ops.infer.common:unary",
     ),
     _maker(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import QuantRule, joined, moved
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.indexing"
@@ -22,7 +23,7 @@ def _indexed(
     options: str,
     traits: frozenset[Trait] = _MOVES,
     version: int = 1,
-    quant: str = "same",
+    quant: QuantRule | None = None,
 ) -> OpSpec:
     function = name.lower()
     return OpSpec(
@@ -35,7 +36,7 @@ def _indexed(
         f"{_INFER}:verify_{function}",
         traits,
         version,
-        quant,
+        quant or moved(),
         summary,
     )
 
@@ -48,6 +49,7 @@ SPECS = (
         (_INDICES, Operand("updates"), _SHAPE),
         "zeros with slices added at coordinates",
         options="ScatterNdOptions",
+        quant=moved(1),
         traits=_PURE,
     ),
     _indexed(
@@ -55,6 +57,7 @@ SPECS = (
         (_INDICES, _SHAPE, Operand("values"), Operand("default")),
         "one value everywhere, others at coordinates",
         options="SparseToDenseOptions",
+        quant=joined(2, 3),
         version=3,
     ),
     _indexed(
@@ -62,12 +65,14 @@ SPECS = (
         (_INDICES, Operand("depth", dtypes=("int32",)), Operand("on_value"), Operand("off_value")),
         "a new axis with one value at the index and another elsewhere",
         options="OneHotOptions",
+        quant=joined(2, 3),
     ),
     _indexed(
         "DYNAMIC_UPDATE_SLICE",
         (Operand("operand"), Operand("update"), Operand("start", dtypes=_INTS)),
         "the operand with a part of it replaced",
         options="DynamicUpdateSliceOptions",
+        quant=joined(0, 1),
         version=5,
     ),
 )

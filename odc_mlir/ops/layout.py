@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import QuantRule, joined, moved
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.layout"
@@ -25,6 +26,7 @@ def _mover(
     options: str,
     results: tuple[Operand, ...] = _ONE,
     version: int = 1,
+    quant: QuantRule | None = None,
 ) -> OpSpec:
     function = name.lower()
     return OpSpec(
@@ -37,7 +39,7 @@ def _mover(
         f"{_INFER}:verify_{function}",
         _MOVES,
         version,
-        "same",
+        quant or moved(),
         summary,
     )
 
@@ -49,6 +51,7 @@ SPECS = (
         (_ints("axis"), _X),
         "equal parts along an axis",
         options="SplitOptions",
+        quant=moved(1),
         results=_SEVERAL,
         version=5,
     ),
@@ -66,6 +69,7 @@ SPECS = (
         (_X, Operand("paddings", dtypes=(*_INTS, "int8", "int16")), Operand("value", optional=True)),
         "add elements of one value around the operand",
         options="PadV2Options",
+        quant=joined(0, 2),
         version=5,
     ),
     _mover(
@@ -103,6 +107,7 @@ SPECS = (
         (_X, _ints("dilations"), Operand("padding_value")),
         "put elements of one value between those of the operand",
         options="DilateOptions",
+        quant=joined(0, 2),
     ),
     _mover("MATRIX_DIAG", (_X,), "matrices with the operand on their diagonal", options="MatrixDiagOptions"),
     _mover(
@@ -110,6 +115,7 @@ SPECS = (
         (_X, Operand("diagonal")),
         "matrices with another diagonal",
         options="MatrixSetDiagOptions",
+        quant=joined(0, 1),
     ),
     _mover(
         "BROADCAST_TO",

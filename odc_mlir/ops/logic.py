@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import NONE, OWN, joined
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _BOOL = ("bool",)
@@ -22,7 +23,7 @@ def _comparison(name: str, options: str, version: int, summary: str, traits: fro
         f"{_INFER}:verify_comparison",
         traits,
         version,
-        "none",
+        OWN,
         summary,
     )
 
@@ -36,7 +37,7 @@ def _logical(name: str, operands: tuple[str, ...], summary: str) -> OpSpec:
         f"odc_mlir.ops.infer.common:{'unary' if len(operands) == 1 else 'binary'}",
         f"{_KERNELS}:{name.lower()}",
         traits=_ELEMENTWISE if len(operands) == 1 else _COMMUTATIVE,
-        quant="none",
+        quant=NONE,
         summary=summary,
     )
 
@@ -52,7 +53,7 @@ def _select(name: str, options: str, version: int, summary: str) -> OpSpec:
         f"{_INFER}:verify_{name.lower()}",
         _ELEMENTWISE | {Trait.SAME_QUANT},
         version,
-        "same",
+        joined(1, 2),
         summary,
     )
 

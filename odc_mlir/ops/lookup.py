@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import QuantRule, moved, real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.lookup"
 _KERNELS = "odc_mlir.runtime.kernels.lookup"
 _ONE = (Operand("output"),)
+_REAL = real_only("its arithmetic is defined for real values")
 _PURE = frozenset({Trait.PURE})
 
 
@@ -18,7 +20,7 @@ def _lookup(
     options: str | None = None,
     results: tuple[Operand, ...] = _ONE,
     version: int = 1,
-    quant: str = "none",
+    quant: QuantRule = _REAL,
 ) -> OpSpec:
     function = name.lower()
     return OpSpec(
@@ -46,7 +48,7 @@ SPECS = (
         (_ints("ids"), Operand("table")),
         "rows of a table, to real values where it is quantised and the result is not",
         version=4,
-        quant="own",
+        quant=moved(1),
     ),
     _lookup(
         "EMBEDDING_LOOKUP_SPARSE",
@@ -65,7 +67,7 @@ SPECS = (
         (_ints("lookup"), _ints("keys"), Operand("values")),
         "values that stand beside keys, zeros for keys that are not there, and which were found",
         results=(Operand("output"), Operand("hits", dtypes=("uint8",))),
-        quant="same",
+        quant=moved(2),
     ),
     _lookup(
         "LSH_PROJECTION",

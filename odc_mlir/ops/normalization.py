@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import fixed
 from odc_mlir.ops.spec import Operand, OpSpec
 
 _INFER = "odc_mlir.ops.infer.normalization"
@@ -17,7 +18,7 @@ SPECS = (
         f"{_KERNELS}:l2_normalization",
         f"{_INFER}:verify_l2_normalization",
         max_version=2,
-        quant="fixed:l2_normalization",
+        quant=fixed("l2_normalization"),
         summary="each row of channels divided by its norm",
     ),
     OpSpec(

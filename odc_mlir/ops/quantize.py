@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.quantize"
 _DECLARED = "odc_mlir.ops.infer.common:declared"
 _KERNELS = "odc_mlir.runtime.kernels"
 _ELEMENTWISE = frozenset({Trait.PURE, Trait.ELEMENTWISE})
+_CONVERTS = real_only("it converts between element types itself")
 _X, _Y = (Operand("input"),), (Operand("output"),)
 
 SPECS = (
@@ -21,6 +23,7 @@ SPECS = (
         f"{_INFER}:verify_quantize",
         _ELEMENTWISE,
         max_version=4,
+        quant=_CONVERTS,
         summary="real values to codes, or codes to another scale, zero point or type",
     ),
     OpSpec(
@@ -33,7 +36,7 @@ SPECS = (
         f"{_INFER}:verify_dequantize",
         _ELEMENTWISE,
         max_version=7,
-        quant="none",
+        quant=_CONVERTS,
         summary="codes to real values",
     ),
     OpSpec(
@@ -46,7 +49,7 @@ SPECS = (
         f"{_INFER}:verify_fake_quant",
         _ELEMENTWISE,
         max_version=2,
-        quant="none",
+        quant=_CONVERTS,
         summary="real values rounded to those that codes could hold",
     ),
     OpSpec(
@@ -58,7 +61,7 @@ SPECS = (
         f"{_KERNELS}.cast:cast",
         traits=_ELEMENTWISE,
         max_version=8,
-        quant="none",
+        quant=_CONVERTS,
         summary="the same numbers in another element type; scales are not looked at",
     ),
     OpSpec(
@@ -68,7 +71,7 @@ SPECS = (
         "BitcastOptions",
         f"{_INFER}:bitcast",
         f"{_KERNELS}.cast:bitcast",
-        quant="none",
+        quant=_CONVERTS,
         summary="the same bytes as another element type, the last axis grown or dropped",
     ),
 )

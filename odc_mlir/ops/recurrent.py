@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 GATES = ("input", "forget", "cell", "output")
@@ -17,6 +18,7 @@ DIRECTIONS = ("fw_", "bw_")
 _KERNELS = "odc_mlir.runtime.kernels"
 _INFER = "odc_mlir.ops.infer"
 _STATEFUL = frozenset({Trait.STATEFUL})
+_KEEPS_STATE = real_only("what it keeps between steps has no recorded range")
 _INPUT = Operand("input")
 
 
@@ -89,6 +91,7 @@ def _spec(
         f"{_INFER}.{infer}:verify_{function}",
         traits,
         version,
+        quant=_KEEPS_STATE,
         summary=summary,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import NONE, OWN, QuantRule, moved
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _NUMBERS = ("float32", "int8", "uint8", "int16", "int32", "int64")
@@ -21,7 +22,7 @@ def _reduce(
     dtypes: tuple[str, ...] = (),
     traits: frozenset[Trait] = _PURE,
     version: int = 3,
-    quant: str = "own",
+    quant: QuantRule = OWN,
     kernel: str = "",
 ) -> OpSpec:
     return OpSpec(
@@ -69,10 +70,10 @@ SPECS = (
     _reduce("MEAN", "mean over some axes", dtypes=_NUMBERS),
     _reduce("SUM", "sum over some axes", kernel="reduce_sum"),
     _reduce("REDUCE_PROD", "product over some axes"),
-    _reduce("REDUCE_MAX", "largest element over some axes", traits=_MOVES, quant="same"),
-    _reduce("REDUCE_MIN", "smallest element over some axes", traits=_MOVES, quant="same"),
-    _reduce("REDUCE_ANY", "whether any element over some axes is true", dtypes=("bool",), quant="none"),
-    _reduce("REDUCE_ALL", "whether all elements over some axes are true", dtypes=("bool",), quant="none"),
+    _reduce("REDUCE_MAX", "largest element over some axes", traits=_MOVES, quant=moved()),
+    _reduce("REDUCE_MIN", "smallest element over some axes", traits=_MOVES, quant=moved()),
+    _reduce("REDUCE_ANY", "whether any element over some axes is true", dtypes=("bool",), quant=NONE),
+    _reduce("REDUCE_ALL", "whether all elements over some axes are true", dtypes=("bool",), quant=NONE),
     OpSpec(
         "CUMSUM",
         (_X, Operand("axis", dtypes=_INTS64)),

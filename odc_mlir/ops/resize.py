@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import moved
 from odc_mlir.ops.spec import Operand, OpSpec
 
 
@@ -15,7 +16,7 @@ def _resize(name: str, options: str, summary: str) -> OpSpec:
         f"odc_mlir.runtime.kernels.resize:{name.lower()}",
         "odc_mlir.ops.infer.resize:verify_resize",
         max_version=4,
-        quant="same",
+        quant=moved(),
         summary=summary,
     )
 

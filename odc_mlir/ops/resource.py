@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.resource"
 _KERNELS = "odc_mlir.runtime.kernels.resource"
 
 _HANDLE = Operand("resource", dtypes=("resource",))
+_SHARED = real_only("operators of other functions may share what it holds")
 _KEYS = ("int32", "int64", "string")
 
 
@@ -23,7 +25,7 @@ def _resource(
         kernel=f"{_KERNELS}:{name.lower()}",
         verify=f"{_INFER}:verify_{name.lower()}" if name == "HASHTABLE" else "",
         traits=frozenset({Trait.STATEFUL}),
-        quant="none",
+        quant=_SHARED,
         summary=summary,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import OWN, QuantRule, moved, real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.search"
@@ -21,7 +22,7 @@ def _search(
     options: str,
     function: str = "",
     version: int = 1,
-    quant: str = "none",
+    quant: QuantRule = OWN,
 ) -> OpSpec:
     shared = function or name.lower()
     return OpSpec(
@@ -46,6 +47,7 @@ _BOXES = (
     Operand("iou_threshold"),
     Operand("score_threshold"),
 )
+_BOXES_STAY = real_only("boxes are compared as real values")
 _AXIS = Operand("axis", dtypes=_INTS)
 _PLACE = (Operand("output", dtypes=_INTS),)
 
@@ -75,7 +77,7 @@ SPECS = (
         "largest elements of each row, in order, and their places",
         options="TopKV2Options",
         version=3,
-        quant="same",
+        quant=moved(),
     ),
     _search(
         "WHERE",
@@ -83,6 +85,7 @@ SPECS = (
         (Operand("output", dtypes=("int64",)),),
         "coordinates of the elements that are not zero",
         options="WhereOptions",
+        quant=real_only("it tells real zero from everything else"),
         version=2,
     ),
     _search(
@@ -92,7 +95,7 @@ SPECS = (
         "distinct values in order of appearance, and which one each element is",
         options="UniqueOptions",
         version=2,
-        quant="same",
+        quant=moved(),
     ),
     _search(
         "NON_MAX_SUPPRESSION_V4",
@@ -100,6 +103,7 @@ SPECS = (
         (Operand("selected", dtypes=("int32",)), _COUNT),
         "boxes with high scores that do not overlap",
         options="NonMaxSuppressionV4Options",
+        quant=_BOXES_STAY,
     ),
     _search(
         "NON_MAX_SUPPRESSION_V5",
@@ -107,6 +111,7 @@ SPECS = (
         (Operand("selected", dtypes=("int32",)), Operand("selected_scores"), _COUNT),
         "boxes with high scores, which overlap lowers",
         options="NonMaxSuppressionV5Options",
+        quant=_BOXES_STAY,
     ),
     _search(
         "BUCKETIZE",
@@ -114,5 +119,6 @@ SPECS = (
         (Operand("output", dtypes=("int32",)),),
         "number of boundaries that are not above each element",
         options="BucketizeOptions",
+        quant=real_only("it compares with real boundaries"),
     ),
 )

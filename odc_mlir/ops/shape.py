@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import NONE, QuantRule, joined, moved
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.shape"
@@ -26,7 +27,7 @@ def _mover(
     infer: str = "",
     traits: frozenset[Trait] = _MOVES,
     version: int = 1,
-    quant: str = "same",
+    quant: QuantRule | None = None,
 ) -> OpSpec:
     function = name.lower()
     return OpSpec(
@@ -39,7 +40,7 @@ def _mover(
         f"{_INFER}:verify_{function}",
         traits,
         version,
-        quant,
+        quant or moved(),
         summary,
     )
 
@@ -56,7 +57,7 @@ SPECS = (
         f"{_INFER}:shape",
         f"{_KERNELS}:shape",
         f"{_INFER}:verify_shape",
-        quant="none",
+        quant=NONE,
         summary="the operand's sizes",
     ),
     _mover(
@@ -76,7 +77,12 @@ SPECS = (
         version=6,
     ),
     _mover(
-        "PACK", (Operand("values", variadic=True),), "stack operands along a new axis", options="PackOptions", version=4
+        "PACK",
+        (Operand("values", variadic=True),),
+        "stack operands along a new axis",
+        options="PackOptions",
+        version=4,
+        quant=joined(),
     ),
     _mover(
         "CONCATENATION",
@@ -84,6 +90,7 @@ SPECS = (
         "join operands along an axis",
         options="ConcatenationOptions",
         version=4,
+        quant=joined(),
     ),
     _mover(
         "PAD",

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.dtypes import DTYPES, DType
+from odc_mlir.ops.quantization import OWN, QuantRule
 from odc_mlir.ops.sparse import Sparsity
 
 Shape = tuple[int | None, ...]
@@ -226,7 +227,7 @@ class OpSpec:
     verify: str = ""
     traits: frozenset[Trait] = frozenset({Trait.PURE})
     max_version: int = 1
-    quant: str = "own"  # quantisation rule: own | same | fixed:<table> | none
+    quant: QuantRule = OWN
     summary: str = ""
 
     @property

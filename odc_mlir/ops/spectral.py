@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.quantization import real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _COMPLEX = ("complex64", "complex128")
 _REAL = ("float32", "float64")
+_COMPLEX_ONLY = real_only("complex numbers have no quantised form")
 _INFER = "odc_mlir.ops.infer.spectral"
 _KERNELS = "odc_mlir.runtime.kernels.spectral"
 
@@ -19,7 +21,7 @@ def _part(name: str, summary: str) -> OpSpec:
         f"{_INFER}:part",
         f"{_KERNELS}:{name.lower()}",
         traits=frozenset({Trait.PURE, Trait.ELEMENTWISE}),
-        quant="none",
+        quant=_COMPLEX_ONLY,
         summary=summary,
     )
 
@@ -35,7 +37,7 @@ SPECS = (
         "Rfft2dOptions",
         f"{_INFER}:rfft2d",
         f"{_KERNELS}:rfft2d",
-        quant="none",
+        quant=_COMPLEX_ONLY,
         summary="Fourier transform of real images over the last two axes, the redundant half left out",
     ),
 )

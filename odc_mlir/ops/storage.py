@@ -1,5 +1,6 @@
 """Operators that change how a constant is stored."""
 
+from odc_mlir.ops.quantization import moved
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 SPECS = (
@@ -12,7 +13,7 @@ SPECS = (
         kernel="odc_mlir.runtime.kernels.storage:densify",
         verify="odc_mlir.ops.infer.common:verify_first_dtype",
         traits=frozenset({Trait.PURE, Trait.SAME_QUANT}),
-        quant="same",
+        quant=moved(),
         summary="the dense tensor that a sparse constant stands for",
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, OpSpec, Trait
 from odc_mlir.transforms import npu_checks as check
 from odc_mlir.transforms.npu_checks import Limits
@@ -40,7 +41,9 @@ def rules_of(spec: OpSpec) -> tuple[Rule, ...] | None:
 
 def works_by_table(spec: OpSpec) -> bool:
     """Whether a table of codes can stand for an operator: element-wise, without effects, on quantised tensors."""
-    return spec.quant != "none" and {Trait.PURE, Trait.ELEMENTWISE} <= spec.traits
+    makes_numbers = not any(result.dtypes for result in spec.results)
+    quantisable = spec.quant.kind not in (QuantKind.NONE, QuantKind.FLOAT)
+    return quantisable and makes_numbers and {Trait.PURE, Trait.ELEMENTWISE} <= spec.traits
 
 
 def verdict(node: Node, limits: Limits) -> Verdict:

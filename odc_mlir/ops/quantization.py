@@ -1,0 +1,96 @@
+"""What quantising means for an operator: the roles of its operands, and whose parameters its results take.
+
+An operator's entry in the table holds one :class:`QuantRule`, made by one of the presets below. The rule says nothing
+of element types: which ones an operator can run is asked of its kernel.
+
+Operands that no rule names are *activations* where they are real; whole numbers, truth values and text are never
+touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class QuantKind(StrEnum):
+    NONE = "none"  # no real values take part, or their contents do not matter
+    FLOAT = "float"  # works on real values only
+    OWN = "own"  # computes: each result has parameters of its own
+    SAME = "same"  # moves codes: operands and results have the same parameters
+    FIXED = "fixed"  # computes: the results' parameters follow from the element type
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """A bias has the scale ``input scale * weight scale`` for each channel and zero point 0."""
+
+    input: int
+    weights: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuantRule:
+    """The rule of one operator; operands are named by their place.
+
+    ``weights`` maps each operand that holds weights to its channel axis, ``biases`` each bias to what it is added to.
+    ``source``: in an operator that moves codes, the operand whose parameters the results take. Where it is None, codes
+    of several operands meet in the result, and the operands in ``joined`` (all where it is empty) take its parameters.
+    ``left`` are real operands whose element type does not matter. ``table`` names the fixed parameters, ``reason`` says
+    why an operator stays with real values.
+    """
+
+    kind: QuantKind = QuantKind.OWN
+    weights: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    biases: Mapping[int, Bias] = field(default_factory=lambda: MappingProxyType({}))
+    source: int | None = None
+    joined: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
+    table: str = ""
+    reason: str = ""
+
+    @property
+    def moves(self) -> bool:
+        """Whether results have one operand's parameters."""
+        return self.source is not None
+
+    @property
+    def joins(self) -> bool:
+        """Whether operands have the result's parameters."""
+        return self.kind is QuantKind.SAME and self.source is None
+
+    def is_joined(self, operand: int) -> bool:
+        """Whether ``operand`` must have the result's parameters in an operator that joins."""
+        return self.joins and (not self.joined or operand in self.joined)
+
+
+NONE = QuantRule(QuantKind.NONE)
+OWN = QuantRule()
+
+
+def real_only(reason: str, *, left: tuple[int, ...] = ()) -> QuantRule:
+    """An operator that stays with real values."""
+    return QuantRule(QuantKind.FLOAT, left=left, reason=reason)
+
+
+def moved(source: int = 0) -> QuantRule:
+    """Results hold codes of operand ``source``."""
+    return QuantRule(QuantKind.SAME, source=source)
+
+
+def joined(*operands: int) -> QuantRule:
+    """The result holds codes of several operands, all of them where none is named."""
+    return QuantRule(QuantKind.SAME, joined=operands)
+
+
+def fixed(table: str) -> QuantRule:
+    """Results have the parameters that ``table`` says for their element type."""
+    return QuantRule(QuantKind.FIXED, table=table)
+
+
+def product(*, axis: int, input: int = 0, weights: int = 1, bias: int | None = 2) -> QuantRule:
+    """Products of an activation and weights with a channel ``axis``, plus a bias."""
+    biases = {} if bias is None else {bias: Bias(input, weights)}
+    return QuantRule(weights=MappingProxyType({weights: axis}), biases=MappingProxyType(biases))
