@@ -1,0 +1,1 @@
+"""What quantising knows about numbers: recorded statistics, ranges, parameters, schemes, verdicts. Free of IR."""
