@@ -84,5 +84,9 @@ class SimulationError(OdcError):
     """The NPU program misbehaved: deadlock, out-of-range access, race, malformed instruction."""
 
 
+class RecordsError(OdcError):
+    """A file of recorded ranges is damaged, of another version, or was made for another model."""
+
+
 class SessionError(OdcError):
     """A runtime session was used in the wrong state."""
