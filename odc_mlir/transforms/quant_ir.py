@@ -1,0 +1,195 @@
+"""What the quantising passes write down between them: ranges on types, and which type each value is to get.
+
+* The range of a real value stands in its type: ``tensor<1x4xf32, #circle.qparams<min = [-1.0], max = [1.0]>>``.
+* ``quant.results`` of an operator and ``quant.arguments`` of the function say which element type each value gets;
+  ``quant.operands`` of an operator says which type it needs each operand in. Where a value has another one, a
+  conversion goes between. An entry is ``f32`` (the value stays real), a quantised element type, or ``unit``: left
+  alone, as whole numbers are, and biases, whose parameters follow from those of input and weights.
+* ``quant.precision`` names the scheme of one operator where it is not the module's, ``quant.reason`` says why an
+  operator stays real. ``quant.scheme`` and ``quant.io`` of the module say what it is quantised to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from xdsl.dialects.builtin import ArrayAttr, Float32Type, ModuleOp, NoneAttr, StringAttr, TensorType, UnitAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
+
+from odc_mlir.dialects.circle import CircleOp, ConstOp, QParamsAttr, QuantRecord
+from odc_mlir.dialects.circle_attributes import ELEMENT_TYPES
+from odc_mlir.dialects.quant import UniformQuantizedType
+from odc_mlir.errors import ModelError
+from odc_mlir.ops.spec import QuantParams, TensorInfo
+
+OPERANDS = "quant.operands"
+RESULTS = "quant.results"
+ARGUMENTS = "quant.arguments"
+PRECISION = "quant.precision"
+REASON = "quant.reason"
+SCHEME = "quant.scheme"
+GRANULARITY = "quant.granularity"  # of the module: that of weights
+WEIGHTS = "quant.weights"  # of the module: "symmetric" or "asymmetric"
+IO = "quant.io"
+
+REAL = Float32Type()
+LEFT_ALONE = UnitAttr()
+
+
+def main_function(module: ModuleOp) -> FuncOp | None:
+    """The function of the first subgraph, the only one that is quantised; None where there is none with a body."""
+    found = next((op for op in module.body.block.ops if isinstance(op, FuncOp)), None)
+    return found if found is not None and found.body.blocks else None
+
+
+def operators(function: FuncOp) -> Iterator[CircleOp]:
+    """The operators of a function (no constants), in program order."""
+    return (op for op in function.walk() if isinstance(op, CircleOp))
+
+
+def is_real(value: SSAValue) -> bool:
+    """Whether ``value`` is a float32 tensor."""
+    return getattr(value.type, "element_type", None) == REAL
+
+
+def constant_of(value: SSAValue) -> ConstOp | None:
+    """The constant that ``value`` is, None for anything else."""
+    return value.op if isinstance(value, OpResult) and isinstance(value.op, ConstOp) else None
+
+
+# Ranges.
+
+
+def range_of(type: Attribute) -> tuple[float, float] | None:
+    """The recorded range of a real tensor type, None where there is none."""
+    if not isinstance(type, TensorType) or type.element_type != REAL or not isinstance(type.encoding, QParamsAttr):
+        return None
+    record = type.encoding.data
+    if not record.min or not record.max:
+        return None
+    return min(record.min), max(record.max)
+
+
+def with_range(type: Attribute, least: float, most: float) -> Attribute:
+    """The same type with a recorded range; raises ModelError for a type that cannot hold one."""
+    if not isinstance(type, TensorType):
+        raise ModelError(f"a range needs a tensor type of known rank, not {type}")
+    rest = type.encoding.data if isinstance(type.encoding, QParamsAttr) else QuantRecord()
+    return TensorType(type.element_type, type.shape, QParamsAttr(replace(rest, min=(least,), max=(most,))))
+
+
+def without_range(type: Attribute) -> Attribute:
+    """The same type without recorded range."""
+    if not isinstance(type, TensorType) or not isinstance(type.encoding, QParamsAttr):
+        return type
+    rest = replace(type.encoding.data, min=(), max=())
+    empty = not rest.scale and rest.details is None
+    return TensorType(type.element_type, type.shape, NoneAttr() if empty else QParamsAttr(rest))
+
+
+# Element types.
+
+
+def quantised(dtype: str, params: QuantParams, *, per_axis: bool | None = None) -> UniformQuantizedType:
+    """The element type of codes of ``dtype``."""
+    return UniformQuantizedType.of(dtype, params, per_axis=per_axis)
+
+
+def params_of(element: Attribute | None) -> tuple[str, QuantParams] | None:
+    """Element type and parameters of codes, None for anything that is no quantised type."""
+    return (element.data.storage, element.data.params) if isinstance(element, UniformQuantizedType) else None
+
+
+def info_as(info: TensorInfo, element: Attribute | None) -> TensorInfo:
+    """``info`` as it will be with this element type; ``unit`` and None leave it as it is. Contents are left out."""
+    if (found := params_of(element)) is None:
+        return info
+    return TensorInfo(info.name, found[0], info.shape, found[1], is_variable=info.is_variable)
+
+
+# Assignments.
+
+
+def operand_types(op: Operation) -> list[Attribute] | None:
+    """The element types that ``op`` needs its operands in, None where nothing is assigned."""
+    return _entries(op, OPERANDS, len(op.operands))
+
+
+def result_types(op: Operation) -> list[Attribute] | None:
+    """The element types that the results of ``op`` get, None where nothing is assigned."""
+    return _entries(op, RESULTS, len(op.results))
+
+
+def argument_types(function: FuncOp) -> list[Attribute] | None:
+    """The element types that the arguments of ``function`` get, None where nothing is assigned."""
+    return _entries(function, ARGUMENTS, len(function.args))
+
+
+def set_operand_types(op: Operation, types: Sequence[Attribute]) -> None:
+    """Write ``quant.operands``, one entry for each operand."""
+    op.attributes[OPERANDS] = ArrayAttr(types)
+
+
+def set_result_types(op: Operation, types: Sequence[Attribute]) -> None:
+    """Write ``quant.results``, one entry for each result."""
+    op.attributes[RESULTS] = ArrayAttr(types)
+
+
+def set_argument_types(function: FuncOp, types: Sequence[Attribute]) -> None:
+    """Write ``quant.arguments``, one entry for each argument."""
+    function.attributes[ARGUMENTS] = ArrayAttr(types)
+
+
+def assigned_type(value: SSAValue) -> Attribute:
+    """The element type that ``value`` gets; ``unit`` where nothing is assigned to it, as to constants."""
+    if isinstance(value, BlockArgument):
+        function = value.block.parent_op()
+        types = argument_types(function) if isinstance(function, FuncOp) else None
+        return LEFT_ALONE if types is None else types[value.index]
+    if isinstance(value, OpResult):
+        types = result_types(value.op)
+        return LEFT_ALONE if types is None else types[value.index]
+    return LEFT_ALONE
+
+
+def _entries(op: Operation, name: str, count: int) -> list[Attribute] | None:
+    attribute = op.attributes.get(name)
+    if attribute is None:
+        return None
+    if not isinstance(attribute, ArrayAttr) or len(attribute) != count:
+        raise ModelError(f"{name} is {attribute}; it must list {count} element types", op=op.name)
+    for entry in attribute:
+        if entry != LEFT_ALONE and not isinstance(entry, UniformQuantizedType) and entry not in _PLAIN:
+            raise ModelError(
+                f"{name} contains {entry}; an entry is f32, a quantised type, a plain one or unit", op=op.name
+            )
+    return list(attribute)
+
+
+_PLAIN = frozenset(ELEMENT_TYPES.values())
+
+
+# Words.
+
+
+def read_word(op: Operation, name: str) -> str | None:
+    """The string in attribute ``name``, None where there is none."""
+    attribute = op.attributes.get(name)
+    return attribute.data if isinstance(attribute, StringAttr) else None
+
+
+def write_word(op: Operation, name: str, value: str) -> None:
+    """Write a string attribute."""
+    op.attributes[name] = StringAttr(value)
+
+
+def keep_real(op: Operation, reason: str, left: Sequence[int] = ()) -> None:
+    """Let ``op`` stay with real values: it needs real operands (not those in ``left``) and gives real results."""
+    needs = [
+        REAL if is_real(operand) and index not in left else LEFT_ALONE for index, operand in enumerate(op.operands)
+    ]
+    set_operand_types(op, needs)
+    set_result_types(op, [REAL if is_real(result) else LEFT_ALONE for result in op.results])
+    write_word(op, REASON, reason)
