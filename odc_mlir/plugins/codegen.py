@@ -1,0 +1,154 @@
+"""Find a plugin, let it compile a model in a process of its own, check the result and put it in place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odc_mlir.errors import CompileError, OdcError, OptionError, UnsupportedError
+from odc_mlir.formats.atomic import sync_folder
+from odc_mlir.formats.circle.reader import identify, read_model
+from odc_mlir.formats.package import is_package, read_package
+from odc_mlir.plugins import registry
+from odc_mlir.plugins.isolation import STAGE, Limits, run_job
+from odc_mlir.plugins.registry import PluginSource
+from odc_mlir.plugins.request import CodegenRequest, Preference, Setting
+
+__all__ = ["Description", "Limits", "Preference", "default_output", "describe", "generate"]
+
+_WORKER = "odc_mlir.plugins.worker"
+_MODEL_EXTENSIONS = ("circle", "tflite")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a plugin says of itself; ``quantization`` is the scheme that it wants models in, None for float."""
+
+    name: str
+    quantization: str | None
+
+
+def default_output(model: str | os.PathLike[str], target: str) -> Path:
+    """The model's path with the extension that ``target`` makes."""
+    return Path(model).with_suffix(f".{registry.extension_of(target)}")
+
+
+def describe(
+    target: str, *, directory: str | os.PathLike[str] | None = None, limits: Limits | None = None
+) -> Description:
+    """What the plugin for ``target`` says of itself; errors as :func:`generate`."""
+    answer = _ask(registry.find(target, directory), None, limits or Limits())
+    return Description(answer["name"], answer["quantization"])
+
+
+def generate(
+    model: str | os.PathLike[str],
+    target: str,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    preference: Preference | int | str = Preference.DEFAULT,
+    target_options: Mapping[str, Setting] | None = None,
+    shapes: Sequence[Sequence[int] | None] = (),
+    options: Mapping[str, Setting] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
+) -> Path:
+    """Let the plugin for ``target`` compile ``model``; returns the path of the file made (``model`` stays as it is).
+
+    ``output`` defaults to :func:`default_output`; ``directory`` is searched for the plugin first. The file gets its
+    name only when it is complete and checked: after any failure what was there before is there still. Raises
+    OptionError (listing what was searched) when there is no such plugin, UnsupportedError when the plugin refuses the
+    model, and CompileError when it fails, ends, hangs, exceeds ``limits`` or makes nothing that can be read.
+    """
+    source = registry.find(target, directory)
+    wanted = Preference.of(preference)
+    original = Path(model).absolute()
+    if not original.exists():
+        raise OptionError("there is no model file to generate code for", location=os.fspath(model))
+    final = Path(output if output is not None else default_output(model, target)).absolute()
+    if final.is_dir() or (final.exists() and final.samefile(original)):
+        raise OptionError(f"{final} is a folder or the model itself, which is not replaced", hint="name another output")
+    folder = _new_folder(final.parent)
+    made = folder / f"output.{source.extension}"
+    request = CodegenRequest(
+        str(original),
+        str(made),
+        wanted,
+        dict(target_options or {}),
+        tuple(None if shape is None else tuple(shape) for shape in shapes),
+        dict(options or {}),
+    )
+    try:
+        _ask(source, request, limits or Limits())
+        _check(source, made)
+        _put_in_place(made, final)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return final
+
+
+def _new_folder(parent: Path) -> Path:
+    """A hidden folder beside the output: on its file system, so that the result can be renamed."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=".odc-", dir=parent))
+    except OSError as error:
+        raise CompileError(f"nothing can be written there: {error.strerror}", location=str(parent)) from None
+
+
+def _ask(source: PluginSource, request: CodegenRequest | None, limits: Limits) -> dict[str, Any]:
+    """The worker's answer; raises CompileError or UnsupportedError that names the plugin."""
+    job = {
+        "file": source.file,
+        "reference": source.reference,
+        "folder": source.folder,
+        "extension": source.extension,
+        "request": None if request is None else request.to_json(),
+    }
+    try:
+        answer = run_job(_WORKER, job, limits)
+    except CompileError as error:
+        raise CompileError(error.message, location=f"{source.target} from {source.origin}", stage=STAGE) from None
+    failure = answer["error"]
+    if failure is None:
+        return answer
+    kind = UnsupportedError if failure["kind"] == "unsupported" else CompileError
+    verb = "refuses the model" if failure["kind"] == "unsupported" else "failed"
+    raise kind(f"the plugin {verb}: {failure['text']}", location=f"{source.target} from {source.origin}", stage=STAGE)
+
+
+def _check(source: PluginSource, made: Path) -> None:
+    """What can be read here is read; anything else must at least be there."""
+
+    def wrong(text: str) -> CompileError:
+        return CompileError(f"the plugin {text}", location=f"{source.target} from {source.origin}", stage=STAGE)
+
+    if made.is_symlink() or not made.is_file():
+        raise wrong("made no file")
+    if made.stat().st_size == 0:
+        raise wrong("made an empty file")
+    with made.open("rb") as file:
+        is_model = identify(file.read(64)) is not None
+    if source.extension in _MODEL_EXTENSIONS and not is_model:
+        raise wrong(f"made a file that is no .{source.extension} model")
+    try:
+        if is_model:
+            read_model(made)
+        elif is_package(made):
+            read_package(made)
+    except OdcError as error:
+        raise wrong(f"made a file that cannot be read: {error}") from None
+
+
+def _put_in_place(temporary: Path, final: Path) -> None:
+    try:
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(final)
+        sync_folder(final.parent)
+    except OSError as error:
+        raise CompileError(f"the file cannot be put in place: {error.strerror}", location=str(final)) from None

@@ -1,0 +1,239 @@
+"""Codegen plugins: how they are found, what they are told, and that nothing they do breaks what was there."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.data import REPOSITORY
+from odc_mlir.errors import CompileError, OptionError, UnsupportedError
+from odc_mlir.plugins import registry
+from odc_mlir.plugins.codegen import Limits, Preference, default_output, describe, generate
+from odc_mlir.plugins.request import CodegenRequest
+
+INSTALLED = REPOSITORY / "test" / "data" / "plugins"
+T = "tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>"
+RELU = f"func.func @main(%x: {T}) -> {T} {{\n%y = circle.relu(%x) : ({T}) -> {T}\nfunc.return %y : {T}\n}}"
+
+
+@pytest.fixture(autouse=True)
+def no_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(registry.PATH_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "net.circle"
+    path.write_bytes(b"some model")
+    return path
+
+
+def plugin(folder: Path, body: str, extension: str = "bad") -> Path:
+    """A plugin in one file whose ``compile`` has ``body``."""
+    folder.mkdir(exist_ok=True)
+    lines = ["import os, pathlib, subprocess, sys, time", "class Plugin:", f"    name = extension = {extension!r}"]
+    lines += ["    def compile(self, request):", *(f"        {line}" for line in body.splitlines())]
+    lines += ["def create_codegen():", "    return Plugin()"]
+    (folder / f"{extension}-gen.py").write_text("\n".join(lines))
+    return folder
+
+
+# ---- finding
+
+
+def test_an_installed_package_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    monkeypatch.syspath_prepend(str(INSTALLED))
+    monkeypatch.setenv("PYTHONPATH", str(INSTALLED))
+    source = registry.find("tvn-gen")
+    assert (source.extension, source.origin) == ("tvn", "tvn-codegen 1.2 (tvn_codegen:create_codegen)")
+    made = generate(model, "tvn-gen")
+    assert made == model.with_suffix(".tvn")
+    assert made.read_bytes().endswith(b"\nsome model")
+
+
+def test_a_folder_may_hold_installed_packages(model: Path) -> None:
+    assert describe("tvn-gen", directory=INSTALLED).quantization == "uint8"
+    assert generate(model, "tvn-gen", directory=INSTALLED).read_bytes().startswith(b"TVN1")
+
+
+def test_folders_come_before_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(INSTALLED))
+    given, variable = (plugin(tmp_path / name, "pass", "tvn") for name in ("given", "variable"))
+    monkeypatch.setenv(registry.PATH_VARIABLE, f"{tmp_path / 'none'}{os.pathsep}{variable}")
+    assert registry.find("tvn-gen", given).origin == str(given / "tvn-gen.py")
+    assert registry.find("tvn-gen").origin == str(variable / "tvn-gen.py")
+    monkeypatch.delenv(registry.PATH_VARIABLE)
+    assert registry.find("tvn-gen").origin.startswith("tvn-codegen 1.2")
+    assert {source.target for source in registry.available(given)} >= {"npu-gen", "tvn-gen"}
+
+
+def test_the_error_lists_what_was_searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(registry.PATH_VARIABLE, str(INSTALLED))
+    given = plugin(tmp_path / "given", "pass")
+    with pytest.raises(OptionError) as caught:
+        registry.find("abc-gen", given)
+    assert str(caught.value).startswith(
+        f"there is no codegen plugin 'abc-gen'; searched: the folder {given} (bad-gen); "
+        f"the folder {INSTALLED} of ODC_PLUGIN_PATH (tvn-gen); entry points of the group odc_mlir.codegen ("
+    )
+
+
+@pytest.mark.parametrize("target", ["", "npu", "-gen", "NPU-gen", "a/b-gen", "npu-gen "])
+def test_targets_have_one_form(target: str) -> None:
+    with pytest.raises(OptionError, match="expected <extension>-gen"):
+        registry.find(target)
+
+
+# ---- what a plugin is told
+
+
+def test_the_request_reaches_the_plugin(model: Path) -> None:
+    made = generate(
+        model,
+        "tvn-gen",
+        model.parent / "out.tvn",
+        preference="memory_first",
+        target_options={"memory": "sram"},
+        shapes=[(1, 2), None],
+        options={"level": 3},
+        directory=INSTALLED,
+    )
+    request = json.loads(made.read_bytes()[4:].split(b"\n")[0])
+    assert request.pop("output").startswith(str(model.parent / ".odc-"))
+    assert request == {
+        "model": str(model),
+        "preference": 2,
+        "target": {"memory": "sram"},
+        "shapes": [[1, 2], None],
+        "options": {"level": 3},
+    }
+
+
+def test_requests_survive_json() -> None:
+    request = CodegenRequest("a", "b", Preference.COMPILE_TIME_FIRST, {"target": "x"}, ((1, 2), None), {"o": True})
+    assert CodegenRequest.from_json(request.to_json()) == request
+
+
+@pytest.mark.parametrize("value", [4, -1, "fast"])
+def test_preferences_are_checked(value: int | str, model: Path) -> None:
+    with pytest.raises(OptionError, match=r"unknown preference .* performance_first \(1\)"):
+        generate(model, "tvn-gen", preference=value, directory=INSTALLED)
+
+
+def test_default_output() -> None:
+    assert default_output("a/net.circle", "tvn-gen") == Path("a/net.tvn")
+
+
+# ---- failures
+
+
+FAILURES = {
+    "code": ("return 3", "it returned 3"),
+    "raise": ("raise ValueError('no\\nluck')", "it raised ValueError: no luck"),
+    "exit": ("os._exit(7)", "the plugin's process ended with code 7 and no answer"),
+    "crash": ("print('so long', flush=True)\nos.abort()", "the plugin's process was ended by SIGABRT: so long"),
+    "nothing": ("pass", "the plugin made no file"),
+    "empty": ("pathlib.Path(request.output).touch()", "the plugin made an empty file"),
+    "folder": ("pathlib.Path(request.output).mkdir()", "the plugin made no file"),
+    "partial": ("pathlib.Path(request.output).write_text('half')\nraise OSError('disk')", "it raised OSError: disk"),
+    "broken": (
+        "pathlib.Path(request.output).write_bytes(b'\\x08\\0\\0\\0CIR0\\0\\0')",
+        "the plugin made a file that cannot be read: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_failure_is_typed_and_keeps_the_old_file(case: str, model: Path, tmp_path: Path) -> None:
+    body, text = FAILURES[case]
+    folder = plugin(tmp_path / "plugins", body)
+    old = model.with_suffix(".bad")
+    old.write_bytes(b"old")
+    with pytest.raises(CompileError) as caught:
+        generate(model, "bad-gen", directory=folder)
+    assert text in str(caught.value)
+    assert f"in bad-gen from {folder / 'bad-gen.py'}, stage codegen" in str(caught.value)
+    assert old.read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.bad", "net.circle", "plugins"]
+
+
+def test_a_hanging_plugin_is_ended_with_all_it_started(model: Path, tmp_path: Path) -> None:
+    child = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    mark = tmp_path / "pid"
+    folder = plugin(
+        tmp_path / "plugins", f"{child}\npathlib.Path({str(mark)!r}).write_text(str(child.pid))\nchild.wait()"
+    )
+    with pytest.raises(CompileError, match=r"took longer than 1\.5 s and was ended"):
+        generate(model, "bad-gen", directory=folder, limits=Limits(seconds=1.5))
+    pid = int(mark.read_text())
+    for _ in range(100):
+        if not _is_running(pid):
+            break
+        time.sleep(0.02)
+    assert not _is_running(pid)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def test_memory_is_limited(model: Path, tmp_path: Path) -> None:
+    folder = plugin(tmp_path / "plugins", "data = bytearray(4 << 30)")
+    with pytest.raises(CompileError, match="it needed more than 1073741824 bytes of memory"):
+        generate(model, "bad-gen", directory=folder, limits=Limits(memory_bytes=1 << 30))
+
+
+def test_a_plugin_may_refuse_a_model(model: Path) -> None:
+    model.write_bytes(b"refuse me")
+    with pytest.raises(UnsupportedError, match="the plugin refuses the model: the model asks for it"):
+        generate(model, "tvn-gen", directory=INSTALLED)
+
+
+def test_a_file_that_is_no_plugin(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "odd-gen.py").write_text("def create_codegen():\n    return 5")
+    with pytest.raises(CompileError, match="create_codegen returned int, which lacks name, extension or compile"):
+        generate(model, "odd-gen", directory=tmp_path)
+    (tmp_path / "odd-gen.py").write_text("import nothing_of_this_name")
+    with pytest.raises(CompileError, match="it raised ModuleNotFoundError"):
+        generate(model, "odd-gen", directory=tmp_path)
+    plugin(tmp_path, "pass", "one").joinpath("one-gen.py").rename(tmp_path / "two-gen.py")
+    with pytest.raises(CompileError, match="its extension is 'one', its target says 'two'"):
+        generate(model, "two-gen", directory=tmp_path)
+
+
+def test_the_model_is_never_replaced(model: Path) -> None:
+    with pytest.raises(OptionError, match="the model itself"):
+        generate(model, "tvn-gen", model, directory=INSTALLED)
+    with pytest.raises(OptionError, match="there is no model file"):
+        generate(model.with_name("none.circle"), "tvn-gen", directory=INSTALLED)
+
+
+# ---- ours
+
+
+def test_npu_gen_makes_a_package(tmp_path: Path) -> None:
+    model = tmp_path / "relu.mlir"
+    model.write_text(RELU)
+    made = generate(model, "npu-gen", preference=Preference.MEMORY_FIRST, target_options={"memory": "sram"})
+    assert made == tmp_path / "relu.npu"
+    package = odc_mlir.load_package(made)
+    assert package.plan is not None
+    assert (package.plan.memory, package.plan.options["prefer"]) == ("sram", "memory")
+    codes = np.array([[-7, 0, 3, 90]], np.int8)
+    (result,) = odc_mlir.run(package, [codes])
+    np.testing.assert_array_equal(result, np.maximum(codes, 3))
+
+
+def test_npu_gen_names_what_is_wrong_with_a_model(model: Path) -> None:
+    with pytest.raises(CompileError, match="failed: "):
+        generate(model, "npu-gen")
