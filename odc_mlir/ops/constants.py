@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.sparse import Sparsity, densify
 from odc_mlir.ops.spec import Array, Blockwise, TensorInfo
 
@@ -88,6 +89,18 @@ def _by_blocks(info: TensorInfo, blockwise: Blockwise, shape: tuple[int, ...]) -
         reals -= per_block(blockwise.zero_points)
     reals *= per_block(blockwise.scales)
     return reals.reshape(shape)
+
+
+def encode_constant(values: Array, dtype: str) -> bytes:
+    """The bytes of a constant of element type ``dtype``, an integer or real one, as :func:`decode_constant` reads them.
+
+    ``values`` are in storage dtype: four-bit integers take one byte each here and half a byte in a file.
+    """
+    if DTYPES[dtype].bits != 4:
+        return np.ascontiguousarray(values, DTYPES[dtype].numpy).tobytes()
+    nibbles = np.zeros(values.size + values.size % 2, np.uint8)
+    nibbles[: values.size] = values.reshape(-1).view(np.uint8) & 15
+    return (nibbles[0::2] | nibbles[1::2] << 4).tobytes()
 
 
 def initial_contents(info: TensorInfo) -> Array:

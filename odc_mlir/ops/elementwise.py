@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import NONE, OWN, QuantRule, joined
+from odc_mlir.ops.quantization import NONE, OWN, QuantRule, joined, real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.common"
 _VERIFY = "odc_mlir.ops.infer.elementwise"
 _KERNELS = "odc_mlir.runtime.kernels"
+_STEPS = real_only("whole quotients of codes are not those of the values they stand for")
+_OF_POSITIVE = QuantRule(not_negative=(0,))
 _ELEMENTWISE = frozenset({Trait.PURE, Trait.ELEMENTWISE})
 _COMMUTATIVE = _ELEMENTWISE | {Trait.COMMUTATIVE}
 
 
-def _unary(name: str, options: str | None, version: int, summary: str, kernel: str = "") -> OpSpec:
+def _unary(
+    name: str, options: str | None, version: int, summary: str, kernel: str = "", *, quant: QuantRule = OWN
+) -> OpSpec:
     return OpSpec(
         name,
         (Operand("input"),),
@@ -23,7 +27,8 @@ def _unary(name: str, options: str | None, version: int, summary: str, kernel: s
         f"{_VERIFY}:verify_unary",
         _ELEMENTWISE,
         version,
-        summary=summary,
+        quant,
+        summary,
     )
 
 
@@ -49,9 +54,9 @@ SPECS = (
     _binary("ADD", "AddOptions", _COMMUTATIVE, 6, "sum of two tensors"),
     _binary("SUB", "SubOptions", _ELEMENTWISE, 5, "difference of two tensors"),
     _binary("MUL", "MulOptions", _COMMUTATIVE, 8, "product of two tensors"),
-    _binary("DIV", "DivOptions", _ELEMENTWISE, 3, "quotient of two tensors"),
-    _binary("FLOOR_DIV", "FloorDivOptions", _ELEMENTWISE, 3, "quotient rounded down"),
-    _binary("FLOOR_MOD", "FloorModOptions", _ELEMENTWISE, 3, "remainder with the sign of the divisor"),
+    _binary("DIV", "DivOptions", _ELEMENTWISE, 3, "quotient of two tensors", quant=QuantRule(not_zero=(1,))),
+    _binary("FLOOR_DIV", "FloorDivOptions", _ELEMENTWISE, 3, "quotient rounded down", quant=_STEPS),
+    _binary("FLOOR_MOD", "FloorModOptions", _ELEMENTWISE, 3, "remainder with the sign of the divisor", quant=_STEPS),
     _binary("POW", "PowOptions", _ELEMENTWISE, 2, "one tensor to the power of another"),
     _binary("ATAN2", "ATan2Options", _ELEMENTWISE, 2, "angle of the point (rhs, lhs)"),
     _binary(
@@ -60,7 +65,9 @@ SPECS = (
     _binary("MAXIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "larger of two elements", quant=joined()),
     _binary("MINIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "smaller of two elements", quant=joined()),
     _binary("BITWISE_XOR", "BitwiseXorOptions", _COMMUTATIVE, 1, "bits that differ", quant=NONE),
-    _binary("RIGHT_SHIFT", "RightShiftOptions", _ELEMENTWISE, 1, "bits moved right, copies of the sign moved in"),
+    _binary(
+        "RIGHT_SHIFT", "RightShiftOptions", _ELEMENTWISE, 1, "bits moved right, copies of the sign moved in", quant=NONE
+    ),
     OpSpec(
         "ADD_N",
         (Operand("inputs", variadic=True),),
@@ -80,8 +87,8 @@ SPECS = (
     _unary("NEG", "NegOptions", 2, "negative value"),
     _unary("SIGN", "SignOptions", 2, "-1, 0 or 1"),
     _unary("SQUARE", "SquareOptions", 2, "product with itself"),
-    _unary("SQRT", None, 2, "square root"),
-    _unary("RSQRT", None, 4, "one over the square root"),
+    _unary("SQRT", None, 2, "square root", quant=_OF_POSITIVE),
+    _unary("RSQRT", None, 4, "one over the square root", quant=_OF_POSITIVE),
     _unary("EXP", "ExpOptions", 3, "e^x"),
     _unary("LOG", None, 3, "natural logarithm"),
     _unary("SIN", None, 2, "sine"),

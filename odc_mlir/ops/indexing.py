@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import QuantRule, joined, moved
+from odc_mlir.ops.quantization import QuantRule, joined, moved, real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 _INFER = "odc_mlir.ops.infer.indexing"
@@ -49,7 +49,7 @@ SPECS = (
         (_INDICES, Operand("updates"), _SHAPE),
         "zeros with slices added at coordinates",
         options="ScatterNdOptions",
-        quant=moved(1),
+        quant=real_only("it adds to the code 0, which need not stand for zero"),
         traits=_PURE,
     ),
     _indexed(

@@ -38,8 +38,9 @@ class QuantRule:
     ``weights`` maps each operand that holds weights to its channel axis, ``biases`` each bias to what it is added to.
     ``source``: in an operator that moves codes, the operand whose parameters the results take. Where it is None, codes
     of several operands meet in the result, and the operands in ``joined`` (all where it is empty) take its parameters.
-    ``left`` are real operands whose element type does not matter. ``table`` names the fixed parameters, ``reason`` says
-    why an operator stays with real values.
+    ``left`` are real operands whose element type does not matter. Values of operands in ``not_negative`` are at least
+    zero; those in ``not_zero`` are constants without zeros, also after rounding. ``table`` names the fixed parameters,
+    ``reason`` says why an operator stays with real values.
     """
 
     kind: QuantKind = QuantKind.OWN
@@ -48,6 +49,8 @@ class QuantRule:
     source: int | None = None
     joined: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
+    not_negative: tuple[int, ...] = ()
+    not_zero: tuple[int, ...] = ()
     table: str = ""
     reason: str = ""
 

@@ -162,15 +162,6 @@ def _along(values: tuple[float, ...], params: QuantParams, rank: int) -> Reals:
     return array if params.per_tensor else array.reshape([-1 if i == params.axis else 1 for i in range(rank)])
 
 
-def whole_scale(params: QuantParams) -> QuantParams:
-    """Parameters under which whole numbers have codes: the scale 1 or the nearest larger whole one.
-
-    The zero point stays where it is.
-    """
-    scales = tuple(float(np.float32(max(1.0, float(round_half_away(np.asarray(scale)))))) for scale in params.scales)
-    return QuantParams(scales, params.zero_points, params.axis)
-
-
 def represented_range(params: QuantParams, dtype: str) -> tuple[float, float]:
     """The least and the largest real value that has a code."""
     low, high = DTYPES[dtype].range
