@@ -25,7 +25,7 @@ from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.formats.package import PackageFiles, build_package
+from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.frontend import export_circle, import_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
@@ -39,7 +39,6 @@ from odc_mlir.universe import make_context
 
 LOG = logging.getLogger(__name__)
 
-MODEL_NAME = "model.circle"
 PARTITIONED, SCHEDULED = "partition", "npu-alloc"  # stages between which segments become instructions
 _LISTED_OPERATORS = 8  # host operators that one error message names
 

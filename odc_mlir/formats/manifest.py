@@ -3,41 +3,84 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from odc_mlir.errors import PackageError
 
 MANIFEST_PATH = "metadata/MANIFEST"
 CONFIG_NAME = "config.cfg"
 
-# The version written: the newest whose keys are the ones used here. Any minor version of major 1 is read.
-_VERSION = ("1", "2", "0")
+# The versions written: the newest whose keys are the ones used, without connections and with. Any minor version of
+# major 1 is read.
+_VERSION, _CONNECTED_VERSION = ("1", "2", "0"), ("1", "3", "0")
 _VERSION_KEYS = ("major-version", "minor-version", "patch-version")
 # Our own key: the path of the plan in force. Other readers of nnpackages ignore keys that they do not know.
 _PLAN_KEY = "odc-plan"
+_INPUTS_KEY, _OUTPUTS_KEY, _CONNECT_KEY = "pkg-inputs", "pkg-outputs", "model-connect"
+
+
+class IoIndex(NamedTuple):
+    """An input or output of a package's models: ``model:subgraph:io``, all counted from 0."""
+
+    model: int
+    subgraph: int
+    io: int
+
+    def __str__(self) -> str:
+        return ":".join(map(str, self))
+
+
+class Connection(NamedTuple):
+    """The output ``source`` of one model feeds the inputs ``targets`` of others."""
+
+    source: IoIndex
+    targets: tuple[IoIndex, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """``models`` are paths in the package, the first is the primary one; ``plan`` is the path of the plan, if any.
 
-    ``configs`` are names of files in ``metadata/``, of which only the first counts.
+    ``configs`` are names of files in ``metadata/``, of which only the first counts. Several models make one when
+    ``connections`` say what feeds what; ``inputs`` and ``outputs`` are those of the whole then, in order.
     """
 
     models: tuple[str, ...]
     model_types: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()
     plan: str | None = None
-    has_connections: bool = False
+    inputs: tuple[IoIndex, ...] = ()
+    outputs: tuple[IoIndex, ...] = ()
+    connections: tuple[Connection, ...] = ()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether several models are one."""
+        return len(self.models) > 1 and bool(self.inputs or self.outputs or self.connections)
+
+    def io_indices(self) -> Iterator[IoIndex]:
+        """Every input and output that is named anywhere."""
+        yield from self.inputs
+        yield from self.outputs
+        for source, targets in self.connections:
+            yield source
+            yield from targets
 
     def to_json(self) -> bytes:
         """The text of ``metadata/MANIFEST``."""
-        document: dict[str, Any] = dict(zip(_VERSION_KEYS, _VERSION, strict=True))
+        version = _CONNECTED_VERSION if self.is_connected else _VERSION
+        document: dict[str, Any] = dict(zip(_VERSION_KEYS, version, strict=True))
         if self.configs:
             document["configs"] = self.configs
         document |= {"models": self.models, "model-types": self.model_types}
+        if self.is_connected:
+            document[_INPUTS_KEY] = list(map(str, self.inputs))
+            document[_OUTPUTS_KEY] = list(map(str, self.outputs))
+            document[_CONNECT_KEY] = [
+                {"from": str(edge.source), "to": list(map(str, edge.targets))} for edge in self.connections
+            ]
         if self.plan is not None:
             document[_PLAN_KEY] = self.plan
         return (json.dumps(document, indent=2) + "\n").encode()
@@ -63,13 +106,56 @@ def parse_manifest(data: bytes, location: str) -> Manifest:
     plan = document.get(_PLAN_KEY)
     if plan is not None:
         check_member_path(plan, location)
-    return Manifest(
+    manifest = Manifest(
         models,
         _strings(document, "model-types", location),
         _strings(document, "configs", location),
         plan,
-        has_connections=any(key in document for key in ("pkg-inputs", "pkg-outputs", "model-connect")),
+        _io_indices(document, _INPUTS_KEY, location),
+        _io_indices(document, _OUTPUTS_KEY, location),
+        _connections(document, location),
     )
+    _check_connections(manifest, location)
+    return manifest
+
+
+def _check_connections(manifest: Manifest, location: str) -> None:
+    fed = {target for edge in manifest.connections for target in edge.targets}
+    if both := next((item for item in manifest.inputs if item in fed), None):
+        raise PackageError(
+            f"{both} is an input of the package in {MANIFEST_PATH}, but {_CONNECT_KEY!r} feeds it", location=location
+        )
+    if manifest.is_connected and not (manifest.inputs and manifest.outputs):
+        raise PackageError(
+            f"{MANIFEST_PATH} connects models, so it must list {_INPUTS_KEY!r} and {_OUTPUTS_KEY!r}", location=location
+        )
+
+
+def _io_indices(document: Mapping[str, Any], key: str, location: str) -> tuple[IoIndex, ...]:
+    found = tuple(_io_index(text, key, location) for text in _strings(document, key, location))
+    if len(set(found)) != len(found):
+        raise PackageError(f"{key!r} in {MANIFEST_PATH} lists something twice", location=location)
+    return found
+
+
+def _connections(document: Mapping[str, Any], location: str) -> tuple[Connection, ...]:
+    value = document.get(_CONNECT_KEY, [])
+    if not isinstance(value, list) or not all(isinstance(item, dict) and "from" in item for item in value):
+        raise PackageError(
+            f"{_CONNECT_KEY!r} in {MANIFEST_PATH} must be a list of objects with 'from' and 'to'", location=location
+        )
+    return tuple(
+        Connection(_io_index(item["from"], _CONNECT_KEY, location), _io_indices(item, "to", location)) for item in value
+    )
+
+
+def _io_index(text: Any, key: str, location: str) -> IoIndex:
+    parts = text.split(":") if isinstance(text, str) else []
+    if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        raise PackageError(
+            f"{text!r} in {key!r} of {MANIFEST_PATH} is not of the form model:subgraph:index", location=location
+        )
+    return IoIndex(*map(int, parts))
 
 
 def _strings(document: Mapping[str, Any], key: str, location: str) -> tuple[str, ...]:

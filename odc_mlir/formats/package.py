@@ -20,7 +20,7 @@ import secrets
 import shutil
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from odc_mlir.errors import PackageError
@@ -29,12 +29,16 @@ from odc_mlir.formats.manifest import (
     CONFIG_NAME,
     MANIFEST_PATH,
     Manifest,
+    check_member_path,
     format_config,
     parse_config,
     parse_manifest,
 )
 from odc_mlir.formats.members import DirectoryMembers, ZipMembers
 from odc_mlir.formats.plan import Plan, parse_plan
+
+MODEL_NAME = "model.circle"
+"""What the model of a package that we make is called."""
 
 # The oldest date that a zip can express: two packages of the same content are the same bytes.
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
@@ -66,6 +70,13 @@ class PackageFiles:
             return self.members[path]
         except KeyError:
             raise PackageError(f"the member {path!r} is missing", location=self.location) from None
+
+    def with_members(self, others: Mapping[str, bytes]) -> PackageFiles:
+        """The same package with ``others`` beside; raises PackageError for a path that is taken or leaves it."""
+        for path in others:
+            if check_member_path(path, self.location) in self.members:
+                raise PackageError(f"the member {path!r} is there already", location=self.location)
+        return replace(self, members={**self.members, **others}) if others else self
 
 
 def build_package(
@@ -124,10 +135,11 @@ def read_package(path: str | os.PathLike[str]) -> PackageFiles:
     if not file.exists():
         raise PackageError("there is no such package", location=location)
     members: Mapping[str, bytes] = DirectoryMembers(file) if file.is_dir() else ZipMembers(file)
-    return _parse(members, location)
+    return parse_package(members, location)
 
 
-def _parse(members: Mapping[str, bytes], location: str) -> PackageFiles:
+def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
+    """The package with these members; raises PackageError as :func:`read_package` does."""
     if MANIFEST_PATH not in members:
         raise PackageError(f"not an nnpackage: it has no {MANIFEST_PATH}", location=location)
     manifest = parse_manifest(members[MANIFEST_PATH], location)
@@ -161,7 +173,7 @@ def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrit
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if as_zip:
-            write_file(target, _zip_bytes(members))
+            write_file(target, zip_bytes(members))
         else:
             _write_folder(members, target)
     except OSError as error:
@@ -182,7 +194,8 @@ def _check_destination(target: Path, as_zip: bool, overwrite: bool) -> None:
         raise PackageError("it exists already", location=str(target), hint="pass overwrite=True to replace it")
 
 
-def _zip_bytes(members: Mapping[str, bytes]) -> bytes:
+def zip_bytes(members: Mapping[str, bytes]) -> bytes:
+    """The zip file that holds ``members``: the same bytes for the same members, whenever it is made."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():

@@ -157,7 +157,7 @@ class _Reader:
                 )
         readers: dict[str, Callable[[Any, str], Any]] = {
             "schema_version": self.version,
-            "model": self.model_name,
+            "model": self.model_path,
             "inputs": self.indices,
             "outputs": self.indices,
             "steps": self.steps,
@@ -212,14 +212,16 @@ class _Reader:
     def text_or_none(self, value: Any, path: str) -> str | None:
         return None if value is None else self.text(value, path)
 
-    def model_name(self, value: Any, path: str) -> str:
+    def model_path(self, value: Any, path: str) -> str:
         name = self.text(value, path)
-        if not is_member_name(name):
-            raise self.error(f"{path} is {name!r}, which is not a plain file name")
+        if not all(map(is_member_name, name.split("/"))):
+            raise self.error(f"{path} is {name!r}, which is not a path in the package")
         return name
 
     def segment_file(self, value: Any, path: str) -> str:
-        name = self.model_name(value, path)
+        name = self.text(value, path)
+        if not is_member_name(name):
+            raise self.error(f"{path} is {name!r}, which is not a plain file name")
         if not name.endswith(".npu"):
             raise self.error(f"{path} is {name!r}, expected a name that ends with .npu")
         return name

@@ -14,13 +14,17 @@ from typing import Any, Literal, NoReturn, overload
 
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.reader import identify, read_model
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
+from odc_mlir.ops.context import BinaryCodes, Context
+from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.capture import Capture
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.linking import linked_files
 from odc_mlir.runtime.package import Package
 
 Backend = Literal["auto", "host", "npu", "litert"]
@@ -44,6 +48,9 @@ def run(
     memory: str = ...,
     strict: bool = ...,
     numerics: str = ...,
+    microscaling: bool = ...,
+    binary_codes: BinaryCodes | None = ...,
+    custom_ops: CustomOps | None = ...,
     max_bytes: int | None = ...,
     tensors: None = None,
 ) -> list[Array]: ...
@@ -59,6 +66,9 @@ def run(
     memory: str = ...,
     strict: bool = ...,
     numerics: str = ...,
+    microscaling: bool = ...,
+    binary_codes: BinaryCodes | None = ...,
+    custom_ops: CustomOps | None = ...,
     max_bytes: int | None = ...,
     tensors: Iterable[str],
 ) -> tuple[list[Array], dict[str, Array]]: ...
@@ -73,6 +83,9 @@ def run(
     memory: str = "flash",
     strict: bool = False,
     numerics: str = "fixed",
+    microscaling: bool = False,
+    binary_codes: BinaryCodes | None = None,
+    custom_ops: CustomOps | None = None,
     max_bytes: int | None = None,
     tensors: Iterable[str] | None = None,
 ) -> list[Array] | tuple[list[Array], dict[str, Array]]:
@@ -81,9 +94,11 @@ def run(
     ``auto`` runs a model file on the host and a compiled package on what it was compiled for; ``npu`` compiles a model
     file for ``target`` and ``memory`` first. A segment that the device cannot run is run by host kernels, which give
     the same result; ``strict`` makes that an error, and so is what compiling leaves to the host. ``max_bytes`` bounds
-    the activations alive at one time. ``tensors``: names of tensors anywhere in the model, whose values are then
-    returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays that do not fit and other
-    OdcErrors.
+    the activations alive at one time. ``custom_ops`` computes custom operators, the default registry unless given.
+    ``microscaling`` allows tensors of microscaling types and ``binary_codes`` says how binary-coded weights are read:
+    files leave both open, so they are refused without. ``tensors``: names of tensors anywhere in the model, whose
+    values are then returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays that do
+    not fit and other OdcErrors.
     """
     executor = open_executor(
         model,
@@ -92,6 +107,9 @@ def run(
         memory=memory,
         strict=strict,
         numerics=numerics,
+        microscaling=microscaling,
+        binary_codes=binary_codes,
+        custom_ops=custom_ops,
         max_bytes=max_bytes,
         all_tensors=tensors is not None,
     )
@@ -112,6 +130,9 @@ def open_executor(
     memory: str = "flash",
     strict: bool = False,
     numerics: str = "fixed",
+    microscaling: bool = False,
+    binary_codes: BinaryCodes | None = None,
+    custom_ops: CustomOps | None = None,
     max_bytes: int | None = None,
     resize: bool = False,
     signature: str | None = None,
@@ -127,34 +148,44 @@ def open_executor(
     _check_choice("numerics", numerics, NUMERICS)
     if numerics == "litert" and backend == "npu":
         raise UnsupportedError("litert numerics are not what the NPU computes", hint="use the backend host")
-    options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
+    choices = Context(
+        custom_ops=default_custom_ops() if custom_ops is None else custom_ops,
+        binary_codes=binary_codes,
+        microscaling=microscaling,
+        numerics=numerics,
+    )
+    # An executor that the package keeps has the default choices.
+    context = None if choices == Context() else choices
+    options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = "litert" if backend == "litert" else "host"
     subgraph = 0 if signature is None else _subgraph_of(model, signature)
     if subgraph:
         if backend == "npu":
             raise UnsupportedError("only the first subgraph can run on the NPU", hint="use the backend host")
-        graph = build_graph(_model_records(model), subgraph)
-        return graph_executor(graph, host, numerics=numerics, all_tensors=all_tensors, **options)
-    opened = _open(model)
+        graph = build_graph(_model_records(model), subgraph, custom_ops=custom_ops)
+        return graph_executor(graph, host, all_tensors=all_tensors, **options)
+    opened = _open(model, custom_ops)
     if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None):
         opened = compile(model, target=target, memory=memory, strict=strict)
     if isinstance(opened, Graph):
-        return graph_executor(opened, host, numerics=numerics, all_tensors=all_tensors, **options)
+        return graph_executor(opened, host, all_tensors=all_tensors, **options)
     if backend in ("host", "litert") or opened.plan is None or numerics == "litert":
-        return opened.executor(host, numerics=numerics, all_tensors=all_tensors, **options)
+        return opened.executor(host, all_tensors=all_tensors, **options)
     return opened.executor(**options)
 
 
-def _open(model: ModelSource | Package) -> Package | Graph:
+def _open(model: ModelSource | Package, custom_ops: CustomOps | None) -> Package | Graph:
     if isinstance(model, Package):
         return model
     if not isinstance(model, bytes) and is_package(model):
         return Package.from_path(model)
-    return build_graph(read_model(model))
+    return build_graph(read_model(model), custom_ops=custom_ops)
 
 
 def _model_records(model: ModelSource | Package) -> Model:
-    return read_model(_model_of(model))
+    if not isinstance(model, Package | bytes) and is_package(model):
+        model = Package.from_path(model)
+    return model.model if isinstance(model, Package) else read_model(model)
 
 
 def _subgraph_of(model: ModelSource | Package, signature: str) -> int:
@@ -230,6 +261,7 @@ def compile(
     files = compiler.compile(
         _model_of(model), target=target, memory=memory, prefer=prefer, sram_limit=sram_limit, strict=strict
     )
+    files = files.with_members(_linked_files(model))
     seconds = time.perf_counter() - start
     measured = {"compile_seconds": seconds, "compile_peak_rss_bytes": _peak_rss_bytes()}
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
@@ -246,8 +278,22 @@ def _model_of(source: Any) -> Any:
     if isinstance(source, (str, os.PathLike)) and is_package(Path(source)):
         source = Package.from_path(source)
     if isinstance(source, Package):
-        return source.files.model
+        return write_model(source.model) if source.files.manifest.is_connected else source.files.model
     return source
+
+
+def _linked_files(source: Any) -> dict[str, bytes]:
+    """Files that the model at ``source`` runs beside itself, by path in the package that it becomes part of."""
+    if isinstance(source, Package) or (isinstance(source, (str, os.PathLike)) and _holds_model(Path(source))):
+        return linked_files(_model_records(source))
+    return {}
+
+
+def _holds_model(path: Path) -> bool:
+    if is_package(path):
+        return True
+    with path.open("rb") as file:
+        return identify(file.read(8)) is not None
 
 
 def _peak_rss_bytes() -> int | None:

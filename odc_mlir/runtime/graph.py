@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from odc_mlir import ops
@@ -74,7 +74,7 @@ class _Builder:
     ``linked`` are the graphs of other models' files, which RUN_MODEL calls, by file and subgraph.
     """
 
-    def __init__(self, site: Site, custom_ops: CustomOps, linked: dict[tuple[Path, int], Graph]) -> None:
+    def __init__(self, site: Site, custom_ops: CustomOps, linked: dict[tuple[PurePath, int], Graph]) -> None:
         self._site = site
         self._custom_ops = custom_ops
         self._linked = linked

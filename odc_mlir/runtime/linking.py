@@ -7,8 +7,8 @@ elsewhere cannot make the runtime read any other file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from odc_mlir.errors import ModelError, UnsupportedError
@@ -22,14 +22,22 @@ _SUFFIXES = (".circle", ".tflite")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a model lies: ``chain`` are the files through which one came to it, itself the last; empty for bytes."""
+    """Where a model lies: ``chain`` are the files through which one came to it, itself the last; empty for bytes.
 
-    chain: tuple[Path, ...] = ()
+    With ``siblings`` these are members of the package that has those files.
+    """
+
+    chain: tuple[PurePath, ...] = ()
+    siblings: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def of(model: Model) -> Site:
         """The site of a model that nothing runs but the user."""
-        return Site() if model.path is None else Site((Path(model.path).resolve(),))
+        if model.path is None:
+            return Site()
+        if model.siblings is not None:
+            return Site((PurePosixPath(model.path),), model.siblings)
+        return Site((Path(model.path).resolve(),))
 
     def target(self, location: str) -> Site:
         """The site of the model at ``location``; raises ModelError for one that must not be opened."""
@@ -42,16 +50,23 @@ class Site:
             raise UnsupportedError(f"the list of model files {location!r} is for accelerators; one file is supported")
         if PurePosixPath(location).suffix.lower() not in _SUFFIXES:
             raise UnsupportedError(f"the model {location!r} is of another kind; supported are {', '.join(_SUFFIXES)}")
-        parts = PurePosixPath(location).parts
-        folder = self.chain[-1].parent
-        path = (folder / location).resolve()
-        if "\\" in location or ".." in parts or PurePosixPath(location).is_absolute() or folder not in path.parents:
+        if "\\" in location or ".." in PurePosixPath(location).parts or PurePosixPath(location).is_absolute():
             raise ModelError(f"the location {location!r} leads out of the model's folder")
+        path = self._resolved(location)
         if path in self.chain:
             raise ModelError(f"the model {location!r} runs itself: {' -> '.join(p.name for p in (*self.chain, path))}")
         if len(self.chain) >= MAX_CHAIN:
             raise ModelError(f"more than {MAX_CHAIN} models run one another")
-        return Site((*self.chain, path))
+        return Site((*self.chain, path), self.siblings)
+
+    def _resolved(self, location: str) -> PurePath:
+        folder = self.chain[-1].parent
+        if self.siblings is not None:
+            return folder / location
+        path = Path(folder / location).resolve()
+        if folder not in path.parents:
+            raise ModelError(f"the location {location!r} leads out of the model's folder")
+        return path
 
 
 def entry_of(model: Model, options: Mapping[str, Any]) -> int:
@@ -68,4 +83,37 @@ def entry_of(model: Model, options: Mapping[str, Any]) -> int:
 
 def read_linked(site: Site) -> Model:
     """The model at ``site``; raises ModelError."""
-    return read_model(site.chain[-1])
+    path = site.chain[-1]
+    if site.siblings is None:
+        return read_model(str(path))
+    try:
+        return read_model(site.siblings[path.as_posix()])
+    except KeyError:
+        raise ModelError(f"the package has no model {path.as_posix()!r}") from None
+
+
+def linked_files(model: Model) -> dict[str, bytes]:
+    """The models that RUN_MODEL operators of ``model``, and of those in turn, name: by location beside ``model``.
+
+    Raises ModelError for what cannot be opened.
+    """
+    found: dict[str, bytes] = {}
+    _collect(model, Site.of(model), found)
+    return found
+
+
+def _collect(model: Model, site: Site, found: dict[str, bytes]) -> None:
+    for operator in (operator for graph in model.subgraphs for operator in graph.operators):
+        location = operator.options.get("location") if operator.name == "RUN_MODEL" else None
+        if not location:
+            continue
+        target = site.target(location)
+        name = target.chain[-1].relative_to(target.chain[0].parent).as_posix()
+        if name not in found:
+            found[name] = _bytes_at(target)
+            _collect(read_linked(target), target, found)
+
+
+def _bytes_at(site: Site) -> bytes:
+    path = site.chain[-1]
+    return Path(path).read_bytes() if site.siblings is None else site.siblings[path.as_posix()]

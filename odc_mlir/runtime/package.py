@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from odc_mlir.errors import PackageError, UnsupportedError
+from odc_mlir.errors import PackageError
+from odc_mlir.formats.circle.connect import connect
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import PackageFiles, read_package, write_package
 from odc_mlir.formats.plan import Plan
+from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Shape, TensorInfo
 from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.devices import open_device
@@ -57,8 +59,6 @@ class Package:
         self.name = name or files.location
         self.measured = dict(measured or {})
         self._executors: dict[tuple[Any, ...], Executor] = {}
-        if len(files.manifest.models) > 1 and files.manifest.has_connections:
-            raise UnsupportedError("several connected models are not supported yet", location=files.location)
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Package:
@@ -79,12 +79,19 @@ class Package:
 
     @cached_property
     def model(self) -> Model:
-        """The primary model's records; raises ModelError."""
-        return read_model(self.files.model)
+        """The primary model's records, or those of all models as the manifest connects them; raises OdcError."""
+        manifest = self.files.manifest
+        if manifest.is_connected:
+            parts = [read_model(self.files.read(path)) for path in manifest.models]
+            model = connect(parts, manifest, self.files.location)
+        else:
+            model = read_model(self.files.model)
+        model.path, model.siblings = manifest.models[0], self.files.members
+        return model
 
     @cached_property
     def graph(self) -> Graph:
-        """The primary model's first subgraph; raises ModelError or UnsupportedError."""
+        """The first subgraph of the package's model; raises ModelError or UnsupportedError."""
         return build_graph(self.model)
 
     @cached_property
@@ -111,43 +118,34 @@ class Package:
         self,
         backend: str = "npu",
         *,
-        numerics: str = "fixed",
+        context: Context | None = None,
         all_tensors: bool = False,
         strict: bool = False,
         max_bytes: int | None = None,
         resize: bool = False,
     ) -> Executor:
-        """What runs the package, kept for the next call: by its plan, or without it by the backend host or litert.
+        """What runs the package: by its plan, or without it by the backend host or litert.
 
-        The options are those of :func:`~odc_mlir.runtime.backends.graph_executor`. Raises PackageError when there is
-        no plan, or it does not fit the model, and with ``strict`` whatever makes a segment unusable.
+        The options are those of :func:`~odc_mlir.runtime.backends.graph_executor`; without a ``context`` the same
+        executor serves the next call. Raises PackageError when there is no plan, or it does not fit the model, and with
+        ``strict`` whatever makes a segment unusable.
         """
-        key = (backend, numerics, all_tensors, strict, max_bytes, resize)
+        options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
+        if context is not None:
+            return self._new_executor(backend, context, all_tensors, options)
+        key = (backend, all_tensors, strict, max_bytes, resize)
         if key not in self._executors:
-            if backend == "npu":
-                self._executors[key] = self._plan_executor(strict, max_bytes, resize)
-            else:
-                self._executors[key] = graph_executor(
-                    self.graph,
-                    backend,
-                    numerics=numerics,
-                    all_tensors=all_tensors,
-                    strict=strict,
-                    max_bytes=max_bytes,
-                    resize=resize,
-                )
+            self._executors[key] = self._new_executor(backend, Context(), all_tensors, options)
         return self._executors[key]
 
-    def _plan_executor(self, strict: bool, max_bytes: int | None, resize: bool) -> PlanExecutor:
+    def _new_executor(self, backend: str, context: Context, all_tensors: bool, options: dict[str, Any]) -> Executor:
+        shared = context.custom_ops is self.graph.custom_ops
+        graph = self.graph if shared else build_graph(self.model, custom_ops=context.custom_ops)
+        if backend != "npu":
+            return graph_executor(graph, backend, context=context, all_tensors=all_tensors, **options)
         if self.plan is None:
             raise PackageError("nothing in this package is compiled", location=self.files.location)
+        location = f"{self.files.location}/{self.files.manifest.plan}"
         return PlanExecutor(
-            self.graph,
-            self.plan,
-            open_device(),
-            self.files.segment,
-            strict=strict,
-            max_bytes=max_bytes,
-            resize=resize,
-            location=f"{self.files.location}/{self.files.manifest.plan}",
+            graph, self.plan, open_device(), self.files.segment, context=context, location=location, **options
         )

@@ -10,6 +10,7 @@ from typing import Any
 from odc_mlir.errors import OdcError, PackageError, SimulationError
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.check import type_text
+from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import ResultType
 from odc_mlir.runtime.devices.base import Device, DeviceProgram, Port
 from odc_mlir.runtime.executor import Executor
@@ -198,6 +199,7 @@ class PlanExecutor(Executor):
         strict: bool = False,
         max_bytes: int | None = None,
         resize: bool = False,
+        context: Context | None = None,
         location: str = "plan.json",
     ) -> None:
         check_plan(plan, graph, location)
@@ -207,7 +209,7 @@ class PlanExecutor(Executor):
                 units += operator_units(graph, step.operators)
             else:
                 units.append(SegmentUnit(step, graph, device, read, strict=strict))
-        super().__init__(graph, units, max_bytes=max_bytes, resize=resize)
+        super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
 
     @property
     def segments(self) -> tuple[SegmentUnit, ...]:

@@ -6,6 +6,7 @@ constants are memoryviews into the file and are never copied here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -229,7 +230,9 @@ class Model:
     signatures: list[Signature] = field(default_factory=list)
     metadata_buffer: tuple[int, ...] = ()
     unknown: list[str] = field(default_factory=list)
-    path: str | None = field(default=None, compare=False)  # the file that this was read from
+    # Where this was read from: a file, or a member of the package with the files ``siblings``.
+    path: str | None = field(default=None, compare=False)
+    siblings: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
 
     def constants(self, subgraph_index: int) -> dict[int, memoryview]:
         """Bytes of every constant of a subgraph by tensor index.

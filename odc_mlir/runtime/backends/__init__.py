@@ -11,7 +11,7 @@ def graph_executor(
     graph: Graph,
     backend: str,
     *,
-    numerics: str = "fixed",
+    context: Context | None = None,
     all_tensors: bool = False,
     strict: bool = False,
     max_bytes: int | None = None,
@@ -19,11 +19,11 @@ def graph_executor(
 ) -> Executor:
     """What runs all of ``graph`` by the backend ``host`` or ``litert``.
 
-    ``numerics`` is for our kernels; with ``all_tensors`` a backend that joins operators still shows what each of them
-    computes; ``strict`` makes it an error when our kernels have to stand in. Raises OptionError when a backend is not
-    installed.
+    ``context`` are choices for our kernels; with ``all_tensors`` a backend that joins operators still shows what each
+    of them computes; ``strict`` makes it an error when our kernels have to stand in. Raises OptionError when a backend
+    is not installed.
     """
-    context = Context(custom_ops=graph.custom_ops, numerics=numerics)
+    context = Context(custom_ops=graph.custom_ops) if context is None else context
     if backend == "host":
         return HostExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
     from odc_mlir.runtime.backends.litert import LitertExecutor

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir.errors import PackageError
-from odc_mlir.formats.manifest import Manifest, check_member_path, format_config, parse_config, parse_manifest
+from odc_mlir.formats.manifest import (
+    Connection,
+    IoIndex,
+    Manifest,
+    check_member_path,
+    format_config,
+    parse_config,
+    parse_manifest,
+)
 
 
 def _manifest(**values: Any) -> bytes:
@@ -24,7 +32,22 @@ def test_round_trip() -> None:
 
 def test_foreign_keys_and_versions() -> None:
     read = parse_manifest(_manifest(**{"minor-version": 9, "author": "x", "pkg-inputs": ["0:0:0"]}), "p")
-    assert read == Manifest(("m.circle",), has_connections=True)
+    assert read == Manifest(("m.circle",), inputs=(IoIndex(0, 0, 0),))
+    assert not read.is_connected
+
+
+def test_connections_round_trip() -> None:
+    edge = Connection(IoIndex(0, 0, 1), (IoIndex(1, 0, 0), IoIndex(1, 0, 2)))
+    manifest = Manifest(
+        ("a.circle", "b.circle"),
+        ("circle", "circle"),
+        inputs=(IoIndex(0, 0, 0), IoIndex(1, 0, 1)),
+        outputs=(IoIndex(1, 0, 0), IoIndex(0, 0, 1)),
+        connections=(edge,),
+    )
+    assert manifest.is_connected
+    assert parse_manifest(manifest.to_json(), "p") == manifest
+    assert json.loads(manifest.to_json())["minor-version"] == "3"
 
 
 @pytest.mark.parametrize(
@@ -39,6 +62,19 @@ def test_foreign_keys_and_versions() -> None:
         (_manifest(models=[1]), "'models' .* must be a list of strings"),
         (_manifest(models=["../m.circle"]), "'../m.circle' is not in its simplest form or leaves the package"),
         (_manifest(**{"model-types": {}}), "'model-types' .* must be a list"),
+        (_manifest(**{"pkg-inputs": ["0:0"]}), "'0:0' in 'pkg-inputs' .* not of the form model:subgraph:index"),
+        (_manifest(**{"pkg-outputs": ["0:0:-1"]}), "'0:0:-1' in 'pkg-outputs' .* not of the form"),
+        (_manifest(**{"pkg-outputs": ["0:0:0", "0:0:0"]}), "'pkg-outputs' .* lists something twice"),
+        (_manifest(**{"model-connect": [{"to": []}]}), "'model-connect' .* objects with 'from' and 'to'"),
+        (_manifest(**{"model-connect": [{"from": 3}]}), "3 in 'model-connect' .* not of the form"),
+        (
+            _manifest(**{"pkg-inputs": ["1:0:0"], "model-connect": [{"from": "0:0:0", "to": ["1:0:0"]}]}),
+            "1:0:0 is an input of the package .* but 'model-connect' feeds it",
+        ),
+        (
+            _manifest(models=["a", "b"], **{"model-connect": [{"from": "0:0:0", "to": ["1:0:0"]}]}),
+            "connects models, so it must list 'pkg-inputs' and 'pkg-outputs'",
+        ),
         (_manifest(**{"odc-plan": 3}), "the member path 3 is not a path"),
         (_manifest(**{"odc-plan": "/etc/passwd"}), "'/etc/passwd' is absolute"),
     ],

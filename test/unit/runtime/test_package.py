@@ -9,8 +9,7 @@ import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder, add_model, host_plan, model_bytes
-from odc_mlir.errors import PackageError, UnsupportedError
-from odc_mlir.formats.manifest import MANIFEST_PATH
+from odc_mlir.errors import PackageError
 from odc_mlir.formats.package import build_package
 from odc_mlir.runtime.package import Package, TensorSpec
 
@@ -76,14 +75,3 @@ def test_a_damaged_segment_runs_on_the_host(binary_package: Package, caplog: pyt
     assert (report["npu_op_count"], report["host_op_count"], report["cycles_total"]) == (0, 1, 0)
     assert "checksum" in report["layers"][0]["reason"]
     assert "checksum" in report["fallbacks"]["segment-0"]
-
-
-def test_connected_models_come_later(binary_package: Package) -> None:
-    members = dict(binary_package.files.members)
-    members[MANIFEST_PATH] = b'{"major-version": "1", "models": ["a", "b"], "pkg-inputs": ["0:0:0"]}'
-    from odc_mlir.formats.manifest import parse_manifest
-    from odc_mlir.formats.package import PackageFiles
-
-    files = PackageFiles(members, parse_manifest(members[MANIFEST_PATH], "p"), {}, None, "p")
-    with pytest.raises(UnsupportedError, match="several connected models"):
-        Package(files)

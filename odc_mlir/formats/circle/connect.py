@@ -1,0 +1,271 @@
+"""Joins the models of one package into a single model, as its manifest connects them.
+
+What comes out is an ordinary model: it is run, quantised, compiled and written like any other. Where an output and the
+input that it feeds differ in element type or quantisation, a conversion stands between them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from pathlib import PurePosixPath
+
+from odc_mlir.errors import PackageError
+from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, SubGraph, Tensor
+from odc_mlir.formats.circle.schema import default_options, subgraph_fields
+from odc_mlir.formats.manifest import IoIndex, Manifest
+
+_MAIN = 0
+
+
+def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model:
+    """One model that runs ``models``, those of ``manifest`` in its order.
+
+    Inputs and outputs are the package's, in the order of the manifest. Signatures of the parts are dropped, for they
+    name entries that the whole does not have. Raises PackageError for an index that does not exist, an input that
+    nothing or more than one thing feeds, models that feed one another in a circle, and edges whose shapes differ.
+    """
+    return _Joint(models, manifest, location).join()
+
+
+class _Joint:
+    """The model in the making; ``_tensors[m]`` maps tensors of model ``m`` to those of the joint subgraph."""
+
+    def __init__(self, models: Sequence[Model], manifest: Manifest, location: str) -> None:
+        self._models = models
+        self._manifest = manifest
+        self._location = location
+        self._entries = self._find_entries()
+        self._main = SubGraph("main")
+        self._result = Model(version=max(model.version for model in models), subgraphs=[self._main], buffers=[EMPTY])
+        self._tensors: list[dict[int, int]] = [{} for _ in models]
+        self._feeds = self._find_feeds()
+        names = Counter(tensor.name for index, _ in enumerate(models) for tensor in self._entry(index).tensors)
+        self._taken = {name for name, count in names.items() if count > 1}
+
+    def error(self, message: str) -> PackageError:
+        return PackageError(message, location=self._location)
+
+    def join(self) -> Model:
+        inputs: list[int] = []
+        for index in self._order():
+            self._add_model(index)
+        for item in self._manifest.inputs:
+            inputs.append(self._tensors[item.model][self._input(item)])
+        self._main.inputs = tuple(inputs)
+        self._main.outputs = tuple(self._tensors[item.model][self._output(item)] for item in self._manifest.outputs)
+        self._result.unknown = [part for model in self._models for part in model.unknown]
+        return self._result
+
+    def _find_entries(self) -> list[int]:
+        """The subgraph at which each model is entered."""
+        named: list[set[int]] = [set() for _ in self._models]
+        for item in self._manifest.io_indices():
+            if item.model >= len(self._models):
+                raise self.error(f"{item} names model {item.model}, the package has {len(self._models)}")
+            if item.subgraph >= len(self._models[item.model].subgraphs):
+                raise self.error(f"{item} names a subgraph that {self._manifest.models[item.model]!r} does not have")
+            named[item.model].add(item.subgraph)
+        for index, found in enumerate(named):
+            if len(found) > 1:
+                raise self.error(
+                    f"{self._manifest.models[index]!r} is entered at subgraphs {sorted(found)}; one may be"
+                )
+        return [min(found, default=0) for found in named]
+
+    def _entry(self, model: int) -> SubGraph:
+        return self._models[model].subgraphs[self._entries[model]]
+
+    def _input(self, item: IoIndex) -> int:
+        return self._io(item, self._entry(item.model).inputs, "inputs")
+
+    def _output(self, item: IoIndex) -> int:
+        return self._io(item, self._entry(item.model).outputs, "outputs")
+
+    def _io(self, item: IoIndex, tensors: Sequence[int], what: str) -> int:
+        if item.io >= len(tensors):
+            raise self.error(f"{item}: {self._manifest.models[item.model]!r} has {len(tensors)} {what}")
+        return tensors[item.io]
+
+    def _find_feeds(self) -> dict[IoIndex, IoIndex]:
+        """The output that feeds each connected input."""
+        feeds: dict[IoIndex, IoIndex] = {}
+        for edge in self._manifest.connections:
+            self._output(edge.source)
+            for target in edge.targets:
+                if target in feeds:
+                    raise self.error(f"the input {target} is fed twice")
+                feeds[target] = edge.source
+        given = set(self._manifest.inputs)
+        for index, _ in enumerate(self._models):
+            entry = self._entry(index)
+            for io in range(len(entry.inputs)):
+                item = IoIndex(index, self._entries[index], io)
+                if item not in feeds and item not in given:
+                    name = entry.tensors[entry.inputs[io]].name
+                    raise self.error(f"nothing feeds input {item} ({name!r}) of {self._manifest.models[index]!r}")
+        return feeds
+
+    def _order(self) -> list[int]:
+        """The models so that each comes after those that feed it, in the manifest's order where that is open."""
+        needs = TopologicalSorter({index: set[int]() for index, _ in enumerate(self._models)})
+        for target, source in self._feeds.items():
+            needs.add(target.model, source.model)
+        order: list[int] = []
+        try:
+            needs.prepare()
+            while needs.is_active():
+                ready = sorted(needs.get_ready())
+                order += ready
+                needs.done(*ready)
+        except CycleError as error:
+            names = ", ".join(self._manifest.models[index] for index in error.args[1])
+            raise self.error(f"the models feed one another in a circle: {names}") from None
+        return order
+
+    def _add_model(self, index: int) -> None:
+        model, entry = self._models[index], self._entry(index)
+        buffers = self._add_buffers(model)
+        subgraphs = self._add_subgraphs(model, self._entries[index], buffers)
+        fed = self._connect_inputs(index)
+        stem = PurePosixPath(self._manifest.models[index]).stem
+        for position, tensor in enumerate(entry.tensors):
+            if position in fed:
+                self._tensors[index][position] = fed[position]
+                continue
+            name = f"{stem}/{tensor.name}" if tensor.name in self._taken else tensor.name
+            self._tensors[index][position] = self._new_tensor(replace(_placed(tensor, buffers), name=name))
+        for position in range(len(entry.tensors)):
+            if position not in fed:
+                _renumber_blocks(self._main.tensors[self._tensors[index][position]], self._tensors[index])
+        self._main.operators += [_moved(op, self._tensors[index], subgraphs) for op in entry.operators]
+
+    def _add_buffers(self, model: Model) -> int:
+        """Take over the contents of ``model``; what to add to its buffer indices, of which 0 stays."""
+        base = len(self._result.buffers) - 1
+        self._result.buffers += model.buffers[1:]
+        return base
+
+    def _add_subgraphs(self, model: Model, entry: int, buffers: int) -> dict[int, int]:
+        """Take over everything but the entry, unless something calls that as well; the new index of each subgraph."""
+        called = {
+            index for graph in model.subgraphs for operator in graph.operators for index in _subgraphs_of(operator)
+        }
+        kept = [index for index, _ in enumerate(model.subgraphs) if index != entry or index in called]
+        moved = {index: len(self._result.subgraphs) + position for position, index in enumerate(kept)}
+        for index in kept:
+            graph = model.subgraphs[index]
+            same = {position: position for position, _ in enumerate(graph.tensors)}
+            self._result.subgraphs.append(
+                replace(
+                    graph,
+                    tensors=[_placed(tensor, buffers) for tensor in graph.tensors],
+                    operators=[_moved(operator, same, moved) for operator in graph.operators],
+                )
+            )
+        return moved
+
+    def _connect_inputs(self, index: int) -> dict[int, int]:
+        """What stands for the inputs of model ``index`` that others feed, by tensor of that model."""
+        entry = self._entry(index)
+        fed: dict[int, int] = {}
+        for io, tensor in enumerate(entry.inputs):
+            source = self._feeds.get(IoIndex(index, self._entries[index], io))
+            if source is not None:
+                made = self._tensors[source.model][self._output(source)]
+                fed[tensor] = self._converted(made, entry.tensors[tensor])
+        return fed
+
+    def _converted(self, made: int, wanted: Tensor) -> int:
+        """The tensor ``made`` in the type of ``wanted``."""
+        source = self._main.tensors[made]
+        if not _shapes_agree(source, wanted):
+            raise self.error(
+                f"{source.name!r} has the shape {source.shape}, but {wanted.name!r}, which it feeds, {wanted.shape}"
+            )
+        quants = source.quant_params(), wanted.quant_params()
+        if source.dtype == wanted.dtype and (source.dtype == "float32" or quants[0] == quants[1]):
+            return made
+        if quants[0] is not None and quants[1] is None and wanted.dtype == "float32":
+            kind = "DEQUANTIZE"
+        elif quants[1] is not None and (quants[0] is not None or source.dtype == "float32"):
+            kind = "QUANTIZE"
+        elif quants == (None, None):
+            kind = "CAST"
+        else:
+            raise self.error(
+                f"{source.name!r} ({source.dtype}) cannot be converted to {wanted.name!r} ({wanted.dtype}): "
+                "one is quantised, the other is not"
+            )
+        target = self._new_tensor(
+            replace(source, name=f"{source.name}_{wanted.dtype}", dtype=wanted.dtype, quantization=wanted.quantization)
+        )
+        table = f"{kind.capitalize()}Options"
+        options = default_options(table)
+        if kind == "CAST":
+            options |= {"in_data_type": source.dtype, "out_data_type": wanted.dtype}
+        self._main.operators.append(
+            Operator(kind, inputs=(made,), outputs=(target,), options_type=table, options=options)
+        )
+        return target
+
+    def _new_tensor(self, tensor: Tensor) -> int:
+        self._main.tensors.append(tensor)
+        return len(self._main.tensors) - 1
+
+
+def _placed(tensor: Tensor, buffers: int) -> Tensor:
+    """``tensor`` with its buffer behind ``buffers`` others."""
+    return replace(tensor, buffer=tensor.buffer + buffers if tensor.buffer else 0)
+
+
+def _renumber_blocks(tensor: Tensor, tensors: dict[int, int]) -> None:
+    """Let a tensor coded in blocks find its scales, which are tensors themselves."""
+    quantization = tensor.quantization
+    if quantization is None or quantization.details is None or quantization.details[0] != "BlockwiseQuantization":
+        return
+    table, fields = quantization.details
+    moved = {name: tensors.get(fields[name], fields[name]) for name in ("scales", "zero_points")}
+    tensor.quantization = replace(quantization, details=(table, fields | moved))
+
+
+def _moved(operator: Operator, tensors: dict[int, int], subgraphs: dict[int, int]) -> Operator:
+    """``operator`` on other tensors, calling other subgraphs."""
+
+    def indices(old: Sequence[int]) -> tuple[int, ...]:
+        return tuple(LEFT_OUT if index == LEFT_OUT else tensors[index] for index in old)
+
+    def callee(old: int) -> int:
+        return subgraphs.get(old, old)  # one that does not exist stays as it is, for the graph's checks to name
+
+    options = dict(operator.options)
+    for name in subgraph_fields(operator.options_type):
+        value = options[name]
+        options[name] = tuple(map(callee, value)) if isinstance(value, tuple) else callee(value)
+    return replace(
+        operator,
+        inputs=indices(operator.inputs),
+        outputs=indices(operator.outputs),
+        intermediates=indices(operator.intermediates),
+        options=options,
+    )
+
+
+def _subgraphs_of(operator: Operator) -> list[int]:
+    found: list[int] = []
+    for name in subgraph_fields(operator.options_type):
+        value = operator.options[name]
+        found += value if isinstance(value, tuple) else (value,)
+    return found
+
+
+def _shapes_agree(source: Tensor, wanted: Tensor) -> bool:
+    """Whether both can have one shape."""
+    first, second = source.effective_shape, wanted.effective_shape
+    if first is None or second is None:
+        return True
+    return len(first) == len(second) and all(
+        a is None or b is None or a == b for a, b in zip(first, second, strict=True)
+    )
