@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 NAMES = (
     "circle-infer-shapes",
     "circle-fold-constants",
+    "circle-fuse-activation",
+    "circle-fuse-batch-norm",
+    "convert-circle-to-quant",
+    "quant-insert-requantize",
     "odc-set-target",
     "odc-fix-batch",
     "npu-mark-supported",

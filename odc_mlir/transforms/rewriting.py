@@ -1,0 +1,223 @@
+"""What patterns on ``circle`` operators share: constants as arrays, single uses, replacements that keep names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.pattern_rewriter import (
+    GreedyRewritePatternApplier,
+    PatternRewriter,
+    PatternRewriteWalker,
+    RewritePattern,
+)
+
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, info_of, op_class, tensor_facts, tensor_type
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.spec import Shape
+from odc_mlir.support.locations import name_loc, value_name
+
+Reals = NDArray[np.float32]
+
+
+class OperatorPattern(RewritePattern):
+    """A pattern on operators of certain names; what breaks the table's rules is never given to it."""
+
+    names: frozenset[str]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if isinstance(op, CircleOp) and op.SPEC.name in self.names and op.unverified is None:
+            self.rewrite(op, rewriter)
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        """Replace ``op`` where the pattern applies, return early where it does not."""
+        raise NotImplementedError
+
+
+def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern]) -> None:
+    """Apply ``patterns`` until none applies; what nothing uses afterwards goes."""
+    PatternRewriteWalker(GreedyRewritePatternApplier(list(patterns))).rewrite_module(module)
+
+
+def is_real(value: SSAValue) -> bool:
+    """Whether ``value`` is a tensor of float32 numbers, not of codes."""
+    facts = tensor_facts(value.type)
+    return facts.dtype == "float32" and facts.quant is None
+
+
+def shape_of(value: SSAValue) -> Shape | None:
+    """The shape that the type says; None where the rank is unknown."""
+    return tensor_facts(value.type).shape
+
+
+def constant(value: SSAValue | None) -> NDArray[Any] | None:
+    """Contents of a constant as they are stored; None for anything else, and where the bytes are not known."""
+    if not isinstance(value, OpResult) or not isinstance(value.op, ConstOp):
+        return None
+    try:
+        return info_of(value).array()
+    except OdcError:
+        return None
+
+
+def real_constant(value: SSAValue | None) -> Reals | None:
+    """Contents of a dense float32 constant, None for anything else."""
+    if value is None or not isinstance(value, OpResult) or not isinstance(value.op, ConstOp):
+        return None
+    if value.op.sparsity is not None or not is_real(value):
+        return None
+    record = tensor_facts(value.type).record
+    return constant(value) if record is None or record.details is None else None
+
+
+def real_scalar(value: SSAValue | None) -> float | None:
+    """The number that a float32 constant of one element holds, None for anything else."""
+    array = real_constant(value)
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def make_constant(array: NDArray[Any], dtype: str, name: str) -> ConstOp:
+    """A plain constant of element type ``dtype``."""
+    op = ConstOp(BlobAttr.of(np.ascontiguousarray(array).tobytes()), tensor_type(dtype, array.shape))
+    op.location = name_loc(name)
+    return op
+
+
+def real(array: NDArray[Any], name: str) -> ConstOp:
+    """A float32 constant of these numbers."""
+    return make_constant(np.asarray(array, np.float32), "float32", name)
+
+
+def constant_name(old: SSAValue | None, owner: str, role: str) -> str:
+    """What the new contents of constant ``old`` are called: its own name where nothing else keeps that."""
+    kept = "" if old is None or isinstance(old.owner, NoneOp) or not is_used_once(old) else value_name(old)
+    return kept or f"{owner}/{role}"
+
+
+def producer(value: SSAValue | None, *names: str) -> CircleOp | None:
+    """The operator with one of these names whose only result ``value`` is."""
+    if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or len(value.op.results) != 1:
+        return None
+    return value.op if value.op.SPEC.name in names and value.op.unverified is None else None
+
+
+def is_used_once(value: SSAValue) -> bool:
+    """Whether one operand of one operation is all that reads ``value``."""
+    return value.has_one_use()
+
+
+def is_returned(value: SSAValue) -> bool:
+    """Whether a block gives ``value`` back: its name is then known outside."""
+    return any(use.operation.parent is None or use.operation is use.operation.parent.last_op for use in value.uses)
+
+
+def activation(op: CircleOp) -> str:
+    """The fused activation, ``none`` for operators without one."""
+    return (
+        str(op.option("fused_activation_function") or "none") if "fused_activation_function" in op.OPTIONS else "none"
+    )
+
+
+def operator(
+    name: str, operands: Sequence[SSAValue], like: SSAValue, options: Mapping[str, Any] | None = None
+) -> CircleOp:
+    """An operator whose result has the type and the name of ``like``, which it is to replace."""
+    made = op_class(name).make(operands, [like.type], options, location=name_loc(value_name(like)))
+    missing = {key: option for key, option in made.OPTIONS.items() if key not in made.properties}
+    made.properties |= {key: o.encode(o.default) for key, o in missing.items() if o.default is not None}
+    return made
+
+
+def copy_of(
+    op: CircleOp, operands: Sequence[SSAValue], like: SSAValue, options: Mapping[str, Any] | None = None
+) -> CircleOp:
+    """``op`` with other operands and options, and the type and name of ``like`` as its result."""
+    changed = {key: op.OPTIONS[key].encode(value) for key, value in (options or {}).items()}
+    return type(op).create(
+        operands=operands,
+        result_types=[like.type],
+        properties=op.properties | changed,
+        attributes=dict(op.attributes),
+        location=name_loc(value_name(like)),
+    )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An operator that multiplies an activation by weights, by its parts."""
+
+    op: CircleOp
+    input: int
+    weights: int
+    bias: int
+    axis: int  # of the weights: output channels
+
+    @classmethod
+    def of(cls, op: Operation | None) -> Layer | None:
+        """``op`` as a layer; None for other operators, and for weights in a layout of their own."""
+        if not isinstance(op, CircleOp) or op.SPEC.name not in LAYERS or op.unverified is not None:
+            return None
+        if len(op.results) != 1 or ("weights_format" in op.OPTIONS and op.option("weights_format") != "default"):
+            return None
+        names = [operand.name for operand in op.SPEC.operands]
+        weights = names.index("weights") if "weights" in names else names.index("filter")
+        axis = 3 if op.SPEC.name == "DEPTHWISE_CONV_2D" else 0
+        return cls(op, names.index("input"), weights, names.index("bias"), axis)
+
+    @property
+    def result(self) -> OpResult:
+        return self.op.results[0]
+
+    @property
+    def name(self) -> str:
+        return value_name(self.result)
+
+    @property
+    def bias_value(self) -> SSAValue | None:
+        return self.op.operand_named("bias")
+
+    def real_weights(self) -> Reals | None:
+        """The weights where they are float32 constants and the activations real."""
+        if not is_real(self.result) or not is_real(self.op.operands[self.input]):
+            return None
+        return real_constant(self.op.operands[self.weights])
+
+    def real_bias(self, channels: int) -> Reals | None:
+        """The bias as a vector, zeros where it is left out; None where it is no float32 constant."""
+        if self.bias_value is None:
+            return np.zeros(channels, np.float32)
+        array = real_constant(self.bias_value)
+        return None if array is None or array.size != channels else array.reshape(-1)
+
+    def per_output(self, vector: NDArray[Any], rank: int) -> NDArray[Any]:
+        """One number per output channel in the shape that broadcasts against the weights."""
+        shape = [1] * rank
+        shape[self.axis] = -1
+        return vector.reshape(shape)
+
+    def operands_with(self, weights: SSAValue, bias: SSAValue | None) -> list[SSAValue]:
+        """The operands with other weights and, where one is given, another bias."""
+        operands = list(self.op.operands)
+        operands[self.weights] = weights
+        if bias is not None:
+            operands[self.bias :] = [bias]
+        return operands
+
+
+LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"})
+
+
+def stack_inputs(layer: Layer, weights: NDArray[Any], channels: int) -> NDArray[Any] | None:
+    """Number of the input channel that each weight multiplies, in a shape that broadcasts against ``weights``.
+
+    None where groups make that depend on the output channel.
+    """
+    if layer.op.SPEC.name == "DEPTHWISE_CONV_2D":
+        multiplier, rest = divmod(weights.shape[3], channels)
+        return None if rest else np.repeat(np.arange(channels), multiplier)
+    return np.arange(channels) if weights.shape[-1] == channels else None
