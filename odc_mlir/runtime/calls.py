@@ -14,6 +14,7 @@ from odc_mlir.runtime.graph import Graph
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.executor import Executor
+    from odc_mlir.runtime.units import WatchCalls
 
 MAX_BYTES_VARIABLE = "ODC_MAX_ACTIVATION_BYTES"
 MAX_DEPTH = 32  # calls within calls; more are taken for a model that calls itself without end
@@ -44,6 +45,7 @@ class Calls:
         self._depth = 0
         self._count = 0
         self._outer_bytes = 0
+        self.watch: WatchCalls | None = None  # of the run that is under way
 
     def reset(self) -> None:
         """Let the state of all subgraphs begin anew."""
@@ -63,7 +65,7 @@ class Calls:
         executor = self._executors.get(id(graph))
         if executor is None:
             executor = self._executors[id(graph)] = self._make(graph, calls=self)
-        return executor.call(values)
+        return executor.call(values, None if self.watch is None else self.watch(graph))
 
     @contextmanager
     def below(self, live_bytes: int) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Protocol
 
 from odc_mlir.errors import OdcError
@@ -28,10 +29,19 @@ class Event:
 Observer = Callable[[Event], None]
 
 Watcher = Callable[[int, Array], None]
-"""Is shown each tensor that a run computes, by index, as soon as it is there; must neither change nor keep it."""
+"""Is shown each tensor that a run computes, by index, as soon as it is there; must neither change nor keep it.
+
+Variables that an operator writes are shown after it.
+"""
+
+WatchCalls = Callable[[Graph], Watcher | None]
+"""Gives the watcher of one call of a subgraph; None where nothing of it is of interest."""
 
 
-Step = Callable[[dict[int, Array]], None]
+Values = dict[int, Array]
+"""Tensors of a run by index: the inputs and what has been computed so far."""
+
+Step = Callable[[Values], None]
 """Takes what a unit reads from the values of a run, by tensor index, and puts what it writes into them."""
 
 
@@ -80,18 +90,12 @@ class OperatorUnit:
 def _step(item: GraphNode, variant: Variant) -> Step:
     """An operator whose operands are constants and values, as directly as can be."""
     node, kernel = variant.node, variant.kernel
-    constants: list[Array | None] = [
-        info.array() if info is not None and info.is_const else None for info in node.operands
-    ]
-    given = tuple((position, i) for position, i in enumerate(item.inputs) if i >= 0 and constants[position] is None)
+    gather = _gather(item)
     outputs = item.outputs
 
-    def step(values: dict[int, Array]) -> None:
-        operands = constants.copy()
-        for position, index in given:
-            operands[position] = values[index]
+    def step(values: Values) -> None:
         try:
-            results = kernel(operands)
+            results = kernel(gather(values))
         except OdcError as error:
             name_operator(node, error)
             raise
@@ -100,7 +104,41 @@ def _step(item: GraphNode, variant: Variant) -> Step:
         for index, result in zip(outputs, results, strict=True):
             values[index] = result
 
-    return step
+    def step_of_one(values: Values) -> None:
+        try:
+            (values[only],) = kernel(gather(values))
+        except OdcError as error:
+            name_operator(node, error)
+            raise
+        except Exception as error:
+            raise foreign_error(node, "run", error) from error
+
+    if len(outputs) != 1:
+        return step
+    only = outputs[0]
+    return step_of_one
+
+
+def _gather(item: GraphNode) -> Callable[[Values], Sequence[Array | None]]:
+    """What gives an operator's operands, of which those are None that are left out."""
+    constants: list[Array | None] = [
+        info.array() if info is not None and info.is_const else None for info in item.node.operands
+    ]
+    given = tuple((position, i) for position, i in enumerate(item.inputs) if i >= 0 and constants[position] is None)
+    if len(given) == len(constants) > 1:
+        return itemgetter(*(index for _, index in given))
+    if len(given) == 1:
+        ((place, only),) = given
+        before, behind = constants[:place], constants[place + 1 :]
+        return lambda values: [*before, values[only], *behind]
+
+    def gather(values: Values) -> Sequence[Array | None]:
+        operands = constants.copy()
+        for position, index in given:
+            operands[position] = values[index]
+        return operands
+
+    return gather
 
 
 def operator_units(graph: Graph, operators: Iterable[int]) -> list[OperatorUnit]:
