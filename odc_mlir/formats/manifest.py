@@ -132,7 +132,7 @@ def _check_connections(manifest: Manifest, location: str) -> None:
 
 
 def _io_indices(document: Mapping[str, Any], key: str, location: str) -> tuple[IoIndex, ...]:
-    found = tuple(_io_index(text, key, location) for text in _strings(document, key, location))
+    found = tuple(parse_io_index(text, key, location) for text in _strings(document, key, location))
     if len(set(found)) != len(found):
         raise PackageError(f"{key!r} in {MANIFEST_PATH} lists something twice", location=location)
     return found
@@ -145,11 +145,13 @@ def _connections(document: Mapping[str, Any], location: str) -> tuple[Connection
             f"{_CONNECT_KEY!r} in {MANIFEST_PATH} must be a list of objects with 'from' and 'to'", location=location
         )
     return tuple(
-        Connection(_io_index(item["from"], _CONNECT_KEY, location), _io_indices(item, "to", location)) for item in value
+        Connection(parse_io_index(item["from"], _CONNECT_KEY, location), _io_indices(item, "to", location))
+        for item in value
     )
 
 
-def _io_index(text: Any, key: str, location: str) -> IoIndex:
+def parse_io_index(text: Any, key: str, location: str) -> IoIndex:
+    """``text`` as an index, found under ``key``; raises PackageError for anything malformed."""
     parts = text.split(":") if isinstance(text, str) else []
     if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
         raise PackageError(

@@ -217,6 +217,7 @@ COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
     "odc-sim": _tool("odc_sim"),
     "odc-dump": _tool("odc_dump"),
     "odc-diff": _tool("odc_diff"),
+    "odc-package": _tool("odc_package"),
     "xdsl-opt": _xdsl_opt,
     "filecheck": _filecheck,
     "cat": _cat,

@@ -1,0 +1,153 @@
+"""``odc-package``: make, inspect, verify and take apart nnpackages, and undo what was installed into one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-package``."""
+    parser = base_parser("odc-package", "Make, inspect, verify and take apart nnpackages.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    inspect = commands.add_parser("inspect", help="say what is in a package", allow_abbrev=False)
+    inspect.add_argument("package", metavar="PACKAGE")
+    inspect.add_argument("--json", action="store_true", help="print one JSON document")
+    inspect.set_defaults(body=_inspect)
+
+    pack = commands.add_parser("pack", help="make a package of model files", allow_abbrev=False)
+    pack.add_argument("models", metavar="MODEL", nargs="+", help="model files, the primary one first")
+    pack.add_argument("-o", "--output", metavar="PACKAGE", required=True, help="a folder, or a zip if named .zip")
+    pack.add_argument("-c", "--config", metavar="FILE", help="settings (config.cfg) to put in")
+    pack.add_argument("--graph-input", metavar="M:S:I", action="append", default=[], help="input of connected models")
+    pack.add_argument("--graph-output", metavar="M:S:I", action="append", default=[], help="output of connected models")
+    pack.add_argument(
+        "--connect", metavar="M:S:I=M:S:I,…", action="append", default=[], help="an output and the inputs that it feeds"
+    )
+    pack.add_argument("--overwrite", action="store_true", help="replace an earlier package")
+    pack.set_defaults(body=_pack)
+
+    unpack = commands.add_parser("unpack", help="write a package as a folder", allow_abbrev=False)
+    unpack.add_argument("package", metavar="PACKAGE")
+    unpack.add_argument("folder", metavar="FOLDER")
+    unpack.add_argument("--overwrite", action="store_true", help="replace an earlier package")
+    unpack.set_defaults(body=_unpack)
+
+    verify = commands.add_parser("verify", help="check that everything is whole and fits", allow_abbrev=False)
+    verify.add_argument("package", metavar="PACKAGE")
+    verify.set_defaults(body=_verify)
+
+    rollback = commands.add_parser(
+        "rollback", help="undo what was installed: the package runs its own model again", allow_abbrev=False
+    )
+    rollback.add_argument("package", metavar="PACKAGE")
+    rollback.set_defaults(body=_rollback)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), lambda arguments: arguments.body(arguments), argv)
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    import json
+
+    from odc_mlir.formats.package import read_package
+    from odc_mlir.formats.package_update import original_of
+    from odc_mlir.runtime.package import Package, TensorSpec
+
+    files = read_package(arguments.package)
+    package, original, plan = Package(files), original_of(files), files.plan
+
+    def tensor(spec: TensorSpec) -> dict[str, object]:
+        return {name: getattr(spec, name) for name in ("name", "shape", "dtype", "scale", "zero_point")}
+
+    document = {
+        "package": arguments.package,
+        "bytes": sum(len(files.read(name)) for name in files.members),
+        "models": list(files.manifest.models),
+        "connected": files.manifest.is_connected,
+        "inputs": list(map(tensor, package.inputs)),
+        "outputs": list(map(tensor, package.outputs)),
+        "config": dict(files.config),
+        "compiled": None
+        if plan is None
+        else {
+            "plan": files.manifest.plan,
+            "target": plan.target,
+            "memory": plan.memory,
+            "compiler_version": plan.compiler_version,
+            "segments": [
+                {"file": step.file, "bytes": len(files.segment(step.file)), "operators": len(step.operators)}
+                for step in plan.segments
+            ],
+            "host_operators": sum(len(step.operators) for step in plan.steps if step.kind == "host"),
+        },
+        "rolls_back_to": None if original is None else list(original.manifest.models),
+    }
+    if arguments.json:
+        print(json.dumps(document, indent=1, ensure_ascii=False))
+        return
+    for line in _lines(document):
+        print(line)
+
+
+def _lines(document: dict[str, object], indent: str = "") -> list[str]:
+    """A document as indented text."""
+    lines: list[str] = []
+    for key, value in document.items():
+        name = key.replace("_", " ")
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}:", *_lines(value, f"{indent}  ")] if value else []
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            lines.append(f"{indent}{name}:")
+            lines += [f"{indent}  {', '.join(f'{k} {v}' for k, v in item.items() if v is not None)}" for item in value]
+        elif isinstance(value, list):
+            lines.append(f"{indent}{name}: {', '.join(map(str, value))}")
+        elif value is not None:
+            lines.append(f"{indent}{name}: {str(value).lower() if isinstance(value, bool) else value}")
+    return lines
+
+
+def _pack(arguments: argparse.Namespace) -> None:
+    from odc_mlir.formats.package import write_package
+    from odc_mlir.formats.packing import pack
+
+    files = pack(
+        arguments.models,
+        config=arguments.config,
+        inputs=arguments.graph_input,
+        outputs=arguments.graph_output,
+        connections=arguments.connect,
+    )
+    write_package(files, arguments.output, overwrite=arguments.overwrite)
+
+
+def _unpack(arguments: argparse.Namespace) -> None:
+    from odc_mlir.formats.packing import unpack
+
+    unpack(arguments.package, arguments.folder, overwrite=arguments.overwrite)
+
+
+def _verify(arguments: argparse.Namespace) -> int | None:
+    from odc_mlir.formats.package import read_package
+    from odc_mlir.runtime.verification import verify_package
+
+    checks = list(verify_package(read_package(arguments.package)))
+    problems = [check for check in checks if check.problem is not None]
+    for check in checks:
+        if check.problem is not None or arguments.verbose:
+            print(f"{check.what}: {check.problem or 'good'}")
+    print(f"{counted(len(checks), 'check')}, {counted(len(problems), 'problem')}")
+    return EXIT_USER if problems else None
+
+
+def _rollback(arguments: argparse.Namespace) -> None:
+    from odc_mlir.formats.package_update import roll_back
+
+    restored = roll_back(arguments.package)
+    print(f"{arguments.package} runs {restored.manifest.models[0]} again")
