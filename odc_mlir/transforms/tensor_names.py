@@ -1,0 +1,53 @@
+"""Tensor names of a function: renaming values, and names that are not taken yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from odc_mlir.support.locations import hint_of, name_loc, names_loc, value_name
+
+
+def values_of(function: FuncOp) -> Iterator[SSAValue]:
+    """The arguments of ``function`` and the results of all its operations, in program order."""
+    yield from function.args
+    for op in function.walk():
+        if op is not function:
+            yield from op.results
+
+
+class TensorNames:
+    """The names that a function's values have; :meth:`fresh` adds to them."""
+
+    def __init__(self, function: FuncOp) -> None:
+        self._taken = {value_name(value) for value in values_of(function)}
+
+    def fresh(self, name: str) -> str:
+        """``name``, numbered where a value has it already; taken from now on."""
+        found, number = name, 1
+        while found in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._taken.add(found)
+        return found
+
+
+def rename(value: SSAValue, name: str) -> None:
+    """Let ``value`` be called ``name``; the other results of its operation keep theirs."""
+    value.name_hint = hint_of(name)
+    if isinstance(value, BlockArgument):
+        value.location = name_loc(name)
+    elif isinstance(value, OpResult):
+        owner = value.op
+        names = [name if result is value else value_name(result) for result in owner.results]
+        owner.location = names_loc(names)
+
+
+def named(op: Operation, name: str) -> Operation:
+    """``op``, a new operation of one result, with the name of that; an empty name says nothing."""
+    if name:
+        op.location = name_loc(name)
+        op.results[0].name_hint = hint_of(name)
+    return op

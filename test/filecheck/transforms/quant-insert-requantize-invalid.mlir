@@ -1,0 +1,15 @@
+// RUN: odc-opt %s --split-input-file --verify-diagnostics --quant-insert-requantize | filecheck %s
+
+func.func @main(%x: tensor<4xi32> loc("x")) -> tensor<4xf32> {
+  %0 = builtin.unrealized_conversion_cast %x : tensor<4xi32> to tensor<4xf32>
+  func.return %0 : tensor<4xf32>
+}
+// CHECK: no operator converts tensor<4xi32> into tensor<4xf32>; one side must be codes, the other codes or f32 (stage quant-insert-requantize, op QUANTIZE, tensor 'x')
+
+// -----
+
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0, %1 = builtin.unrealized_conversion_cast %x, %x : tensor<4xf32>, tensor<4xf32> to tensor<4xf32>, tensor<4xf32>
+  func.return %0 : tensor<4xf32>
+}
+// CHECK: a cast of several values is no conversion between reals and codes (stage quant-insert-requantize, op builtin.unrealized_conversion_cast)
