@@ -15,7 +15,8 @@ import numpy as np
 
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.plan import Plan, SegmentStep
-from odc_mlir.ops.spec import Array, Node, TensorInfo, numpy_dtype
+from odc_mlir.ops.spec import Array, numpy_dtype
+from odc_mlir.ops.work import node_macs
 from odc_mlir.runtime.devices.base import DeviceProgram, MemoryModel, Port
 from odc_mlir.runtime.plan import PlanExecutor
 from odc_mlir.runtime.shaping import ShapedGraph
@@ -225,28 +226,6 @@ def _constant_bytes(shaped: ShapedGraph, operators: Iterable[int]) -> int:
     graph = shaped.graph
     tensors = {tensor for index in operators for tensor in graph.nodes[index].inputs if tensor >= 0}
     return sum(len(data) for data in (graph.tensors[tensor].data for tensor in tensors) if data is not None)
-
-
-def node_macs(node: Node) -> int:
-    """Multiply-accumulates of one operator of known shapes, those that meet padding included; 0 for other kinds."""
-    kind = node.spec.name
-    if kind not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "BATCH_MATMUL"):
-        return 0
-    result = _size(node.results[0])
-    if kind == "BATCH_MATMUL":
-        left = node.operand(0).shape or ()
-        inner = left[-2 if node.options.get("adjoint_lhs") else -1] if len(left) > 1 else 0
-        return result * (inner or 0)
-    weights = [dim or 0 for dim in node.operand(1).shape or ()]
-    if kind == "TRANSPOSE_CONV":  # weights [O, kh, kw, I]: every input value meets all taps of all outputs
-        return _size(node.operand(2)) * math.prod(weights[:-1])
-    # Weights are [O, kh, kw, I], [1, kh, kw, O] and [O, I]: one result takes everything that belongs to one O.
-    channels = weights[-1] if kind == "DEPTHWISE_CONV_2D" else weights[0]
-    return result * math.prod(weights) // channels if channels else 0
-
-
-def _size(info: TensorInfo) -> int:
-    return math.prod(dim or 0 for dim in info.shape or ())
 
 
 def _host_seconds(shaped: ShapedGraph, index: int) -> float:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from odc_mlir.errors import TargetError
+from odc_mlir.targets.host import REFERENCE, HostCosts, parse_host
 
 MemoryMode = Literal["flash", "sram"]
 MIN_FETCH_BUFFER_BYTES = 224  # two of the longest instructions
@@ -112,7 +113,7 @@ class Dma:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """One NPU. Lengths in bytes, times in cycles of ``clock_hz``."""
+    """One NPU. Lengths in bytes, times in cycles of ``clock_hz``; ``host`` is no part of its identity."""
 
     name: str
     version: int
@@ -127,11 +128,13 @@ class Target:
     decoder: Decoder
     fetch: Fetch
     dma: Dma
+    host: HostCosts = dataclasses.field(compare=False, repr=False)
 
     @cached_property
     def canonical(self) -> str:
-        """Canonical JSON text of every value."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        """Canonical JSON text of everything that describes the NPU."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
+        return json.dumps(values, default=dataclasses.asdict, sort_keys=True, separators=(",", ":"))
 
     def digest(self, memory: MemoryMode) -> bytes:
         """SHA-256 of the canonical text and the memory mode: stored in binaries, compared when they are loaded."""
@@ -182,6 +185,8 @@ def from_canonical(text: str, location: str) -> Target:
 def _record(cls: Any, value: Any, location: str, path: str) -> Any:
     if not isinstance(value, dict):
         raise TargetError(f"key {path.removesuffix('.')!r} must be a table", location=location)
+    if cls is Target:
+        value = {"host": REFERENCE, **value}
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     for key in value:
@@ -194,6 +199,8 @@ def _record(cls: Any, value: Any, location: str, path: str) -> Any:
 
 
 def _value(hint: Any, value: Any, location: str, path: str) -> Any:
+    if hint is HostCosts:
+        return parse_host(value, location)
     if dataclasses.is_dataclass(hint):
         return _record(hint, value, location, path + ".")
     if hint is str and isinstance(value, str):

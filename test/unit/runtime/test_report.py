@@ -13,8 +13,9 @@ from helpers.models import ModelBuilder, add_model, host_plan, model_bytes
 from odc_mlir.formats.package import build_package
 from odc_mlir.ops import get
 from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.work import node_macs
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.report import build_report, node_macs
+from odc_mlir.runtime.report import build_report
 from odc_mlir.runtime.report_html import render
 
 # Users' scripts read these.

@@ -1,0 +1,79 @@
+"""Host costs: in a target file, shipped, or neither, and never part of what a target is."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import pytest
+
+from odc_mlir import ops, targets
+from odc_mlir.errors import TargetError
+from odc_mlir.ops.spec import Node
+from odc_mlir.ops.work import kernel_family
+
+TEXT = (resources.files(targets) / "npu-256.toml").read_text("utf-8")
+WITHOUT = "\n".join(line for line in TEXT.splitlines() if not line.startswith("host = "))
+TABLE = """
+[host]
+description = "mine"
+operator_ns = 1
+view_ns = 2
+switch_ns = 3.5
+tensor_ns = 4
+transfer_bytes_per_us = 5
+element_ns = {default = 1.5, pooling = 2}
+mac_ns = {default = 0.25}
+"""
+
+
+def test_a_target_may_describe_its_host() -> None:
+    host = targets.parse(WITHOUT + TABLE, "mine.toml").host
+    assert (host.description, host.operator_ns, host.switch_ns) == ("mine", 1.0, 3.5)
+    assert (host.of_element("pooling"), host.of_element("shape"), host.of_mac("CONV_2D")) == (2.0, 1.5, 0.25)
+
+
+def test_reference_costs_are_the_default() -> None:
+    assert targets.parse(WITHOUT, "mine.toml").host == targets.load("npu-256").host
+
+
+def test_host_costs_are_no_part_of_a_target() -> None:
+    mine, shipped = targets.parse(WITHOUT + TABLE, "mine.toml"), targets.load("npu-256")
+    assert mine == shipped
+    assert mine.host != shipped.host
+    assert (mine.canonical, mine.digest("flash")) == (shipped.canonical, shipped.digest("flash"))
+    assert "host" not in mine.canonical
+
+
+def test_keys_of_the_reference_name_kernels_and_operators() -> None:
+    host = targets.load("npu-256").host
+    families = {kernel_family(Node(spec, (), ())) for spec in ops.all_specs().values()}
+    assert set(host.element_ns) - {"default"} <= families
+    assert set(host.mac_ns) - {"default"} <= set(ops.all_specs())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("view_ns = 2", "", "missing key 'host.view_ns'"),
+        ("view_ns = 2", "view_ns = 2\nspare = 1", "unknown key 'host.spare'"),
+        ("view_ns = 2", "view_ns = -2", "key 'host.view_ns' has the value -2, expected a number from 0"),
+        ("view_ns = 2", "view_ns = true", "key 'host.view_ns' has the value True"),
+        ("view_ns = 2", "view_ns = inf", "key 'host.view_ns' has the value inf"),
+        ("{default = 0.25}", "{CONV_2D = 0.25}", "key 'host.mac_ns' must be a table with an entry 'default'"),
+        ("{default = 0.25}", "{default = '1'}", "key 'host.mac_ns.default' has the value '1'"),
+        ("= 5\n", "= 0\n", "key 'host.transfer_bytes_per_us' must be above 0"),
+    ],
+)
+def test_what_is_wrong_is_named(old: str, new: str, message: str) -> None:
+    assert old in TABLE
+    with pytest.raises(TargetError) as raised:
+        targets.parse(WITHOUT + TABLE.replace(old, new), "mine.toml")
+    assert str(raised.value).startswith(message)
+    assert "in mine.toml" in str(raised.value)
+
+
+def test_unknown_hosts_are_refused() -> None:
+    with pytest.raises(TargetError, match="key 'host' names 'abc', known: reference"):
+        targets.parse(TEXT.replace('"reference"', '"abc"'), "mine.toml")
+    with pytest.raises(TargetError, match="key 'host' must be a table or the name of a host"):
+        targets.parse(TEXT.replace('"reference"', "5"), "mine.toml")
