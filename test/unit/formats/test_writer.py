@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
+from odc_mlir.formats.circle import writer
 from odc_mlir.formats.circle.model import (
     LEFT_OUT,
     DimMetadata,
@@ -27,6 +31,7 @@ from odc_mlir.formats.circle.model import (
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import Field, circle_schema, default_options
 from odc_mlir.formats.circle.writer import save_model, write_model, write_tflite
+from odc_mlir.runtime.graph import build_graph
 
 SCHEMA = circle_schema()
 BUFFER_ALIGN = 16
@@ -348,3 +353,35 @@ def test_sparse_indices_of_another_width() -> None:
     model.subgraphs[0].tensors[0].sparsity = Sparsity((0,), (), (level,))
     with pytest.raises(ModelError, match=r"sparse indices are int64; allowed: <i4, <u2, \|u1"):
         write_model(model)
+
+
+def test_models_above_two_gigabytes_are_written_without_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights lie in a file full of zeros that takes no room on the disk, and so does what is written."""
+    size = (1 << 31) + (64 << 20)
+    zeros = tmp_path / "zeros"
+    with zeros.open("wb") as file:
+        file.truncate(size)
+    with zeros.open("rb") as file:
+        weights = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+    tensors = [Tensor("x", "uint8", (1,)), Tensor("w", "uint8", (size >> 20, 1 << 20), buffer=1)]
+    model = Model(subgraphs=[SubGraph("main", tensors, (0,), (0,), [])], buffers=[memoryview(b""), weights])
+
+    def write_sparsely(path: Path, *chunks: bytes | memoryview) -> None:
+        copies = sum(len(chunk) for chunk in chunks if not isinstance(chunk, memoryview) or chunk.obj != weights.obj)
+        assert copies < 1 << 16
+        with path.open("wb") as file:
+            for chunk in chunks:
+                if len(chunk) < size:
+                    file.write(chunk)
+                else:
+                    file.seek(size, os.SEEK_CUR)
+            file.truncate()
+
+    monkeypatch.setattr(writer, "write_file", write_sparsely)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    save_model(model, tmp_path / "large.circle")
+    read = read_model(tmp_path / "large.circle")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10  # KiB
+    assert len(read.buffers[1]) == size
+    assert read.subgraphs[0].tensors[1].shape == tensors[1].shape
+    assert build_graph(read).tensors[1].is_const
