@@ -23,7 +23,7 @@ class InputBinder:
     def __init__(self, infos: Sequence[TensorInfo], *, resize: bool = False) -> None:
         self._infos = tuple(infos)
         self._resize = resize
-        self._plain = [_plain_dtype(info) for info in self._infos]
+        self._plain = [(i, _plain_dtype(info), info.shape) for i, info in enumerate(self._infos)]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Array]:
         """``inputs`` as read-only C-contiguous arrays; raises InputError that names the input and what is expected."""
@@ -35,14 +35,12 @@ class InputBinder:
             names = ", ".join(repr(info.name) for info in self._infos)
             raise InputError(f"the model has {len(self._infos)} inputs ({names}), {len(inputs)} arrays were given")
         arrays = []
-        for position, value in enumerate(inputs):
-            dtype = self._plain[position]
+        for value, (position, dtype, shape) in zip(inputs, self._plain, strict=False):
             if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
-                info = self._infos[position]
-                if value.shape != info.shape and not fits(info.shape, value.shape, resize=self._resize):
-                    raise _misfit(position, info, value)
+                if value.shape != shape and not fits(shape, value.shape, resize=self._resize):
+                    raise _misfit(position, self._infos[position], value)
                 array = value.view()
-                array.flags.writeable = False
+                array.setflags(write=False)
             else:
                 array = _bind(position, self._infos[position], value, self._resize)
             arrays.append(array)

@@ -45,7 +45,7 @@ class Calls:
         self._depth = 0
         self._count = 0
         self._outer_bytes = 0
-        self.watch: WatchCalls | None = None  # of the run that is under way
+        self._watch: WatchCalls | None = None  # of the run that is under way
 
     def reset(self) -> None:
         """Let the state of all subgraphs begin anew."""
@@ -65,7 +65,16 @@ class Calls:
         executor = self._executors.get(id(graph))
         if executor is None:
             executor = self._executors[id(graph)] = self._make(graph, calls=self)
-        return executor.call(values, None if self.watch is None else self.watch(graph))
+        return executor.call(values, None if self._watch is None else self._watch(graph))
+
+    @contextmanager
+    def watched(self, watch: WatchCalls | None) -> Iterator[None]:
+        """Around a run, all of whose calls ``watch`` is asked for watchers of."""
+        before, self._watch = self._watch, watch
+        try:
+            yield
+        finally:
+            self._watch = before
 
     @contextmanager
     def below(self, live_bytes: int) -> Iterator[None]:

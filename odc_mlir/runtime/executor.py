@@ -19,7 +19,17 @@ from odc_mlir.runtime.binding import InputBinder
 from odc_mlir.runtime.calls import MAX_BYTES_VARIABLE, Calls
 from odc_mlir.runtime.graph import Graph
 from odc_mlir.runtime.shaping import ShapedGraph, Variants
-from odc_mlir.runtime.units import Frame, Observer, OperatorUnit, Step, Unit, Values, WatchCalls, Watcher, operator_units
+from odc_mlir.runtime.units import (
+    Frame,
+    Observer,
+    OperatorUnit,
+    Step,
+    Unit,
+    Values,
+    WatchCalls,
+    Watcher,
+    operator_units,
+)
 
 DEFAULT_MAX_BYTES = 768 << 20
 Shapes = tuple[tuple[int, ...], ...]
@@ -111,11 +121,17 @@ class Executor:
         return prepared
 
     def run(
-        self, inputs: Sequence[Any], *, observe: Observer | None = None, watch: Watcher | None = None
+        self,
+        inputs: Sequence[Any],
+        *,
+        observe: Observer | None = None,
+        watch: Watcher | None = None,
+        watch_calls: WatchCalls | None = None,
     ) -> list[Array]:
         """The graph's outputs for ``inputs`` (arrays in graph input order, which are not changed).
 
         ``watch`` sees the inputs and what every unit computes; segments give it no tensor that stays inside them.
+        ``watch_calls`` gives the watchers of subgraphs that control flow runs, one for each call.
         Raises InputError for arrays that do not fit, and other OdcErrors that name the operator that failed.
         """
         with self._lock:
@@ -124,11 +140,11 @@ class Executor:
             if shapes != self._recent[0]:
                 self._recent = shapes, self._prepare(shapes)
             prepared = self._recent[1]
-            if observe is None and watch is None and prepared.quietly is not None:
+            if observe is None and watch is None and prepared.quietly is not None:  # nothing calls subgraphs
                 values = dict(zip(self.graph.inputs, arrays, strict=False))  # as many, or they would not be bound
                 prepared.quietly(values)
             else:
-                with np.errstate(all="ignore"):
+                with np.errstate(all="ignore"), self._calls.watched(watch_calls):
                     values = self._execute(prepared, arrays, observe, watch).values
             results = []
             for index in self.graph.outputs:
@@ -136,13 +152,13 @@ class Executor:
                 results.append(self._detached(self._stored(index) if value is None else value))
             return results
 
-    def call(self, values: Sequence[Array | None]) -> list[Array]:
+    def call(self, values: Sequence[Array | None], watch: Watcher | None = None) -> list[Array]:
         """As a subgraph of control flow: the outputs for arrays of any shape; they may be views of ``values``."""
         arrays = [value for value in values if value is not None]
         if len(arrays) != len(self._input_infos):
             raise ModelError(f"{self.graph.name!r} takes {len(self._input_infos)} arguments, {len(arrays)} are given")
         prepared = self._prepare(tuple([array.shape for array in arrays]))
-        frame = self._execute(prepared, arrays, None, None)
+        frame = self._execute(prepared, arrays, None, watch)
         return [
             frame.value(index).copy() if index in self._variables else frame.value(index)
             for index in self.graph.outputs
@@ -156,11 +172,11 @@ class Executor:
         if watch is not None:
             _show(watch, frame, self.graph.inputs)
         observed = observe is not None or watch is not None
-        for unit, step, dead in prepared.program:
+        for (unit, step, dead), written in zip(prepared.program, self._written, strict=True):
             if step is None or observed:
                 unit.run(frame)
                 if watch is not None:
-                    _show(watch, frame, unit.writes)
+                    _show(watch, frame, (*unit.writes, *written))
             else:
                 step(values)
             for index in dead:
