@@ -24,12 +24,13 @@ def can_pack(array: NDArray[Any]) -> bool:
     return array.dtype.kind in _KINDS
 
 
-def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """``facts`` (what JSON can hold) and ``arrays`` of plain numbers, little-endian."""
+def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, level: int = 1) -> bytes:
+    """``facts`` (what JSON can hold) and ``arrays`` of plain numbers, little-endian; ``level`` is zlib's, 0 to 9."""
     plain = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
     layout = [[name, array.dtype.str, list(arrays[name].shape)] for name, array in plain.items()]
     head = json.dumps([dict(facts), layout]).encode()
-    return zlib.compress(b"".join([_LENGTH.pack(len(head)), head, *(array.tobytes() for array in plain.values())]), 1)
+    content = b"".join([_LENGTH.pack(len(head)), head, *(array.tobytes() for array in plain.values())])
+    return zlib.compress(content, level)
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -85,9 +85,11 @@ class TensorStatistics:
         A row for which ``begins`` [N] is false goes on with the run of the row before it (a tensor inside a loop has
         several values in one run); by default each row is a run.
         """
-        if not len(rows):
-            return
-        rows = rows.astype(np.float32, copy=False)
+        if len(rows):
+            with np.errstate(all="ignore"):  # what float64 has beyond float32 is infinite here
+                self._update(rows.astype(np.float32, copy=False), channels, begins)
+
+    def _update(self, rows: NDArray[np.float32], channels: int, begins: NDArray[np.bool_] | None) -> None:
         if not rows.size:
             empty = np.full((2, len(rows)), [[np.inf], [-np.inf]], np.float32)
             self._add_extremes(empty[0], empty[1], begins)

@@ -1,0 +1,49 @@
+"""Where files are kept that can be made again, and what they are keyed by."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from odc_mlir.errors import ModelError, OptionError
+
+CACHE_VARIABLE = "ODC_CACHE_DIR"
+RECORDS_FILE = "ranges.sqlite"
+_NAME = "odc-mlir"
+
+
+def cache_folder() -> Path:
+    """``$ODC_CACHE_DIR``, else ``$XDG_CACHE_HOME/odc-mlir``, else ``~/.cache/odc-mlir``; it need not exist.
+
+    Raises OptionError when ODC_CACHE_DIR is no absolute path, and when there is no home folder. An XDG_CACHE_HOME that
+    is not absolute is ignored, as the XDG base directory specification asks.
+    """
+    if ours := os.environ.get(CACHE_VARIABLE):
+        folder = Path(ours)
+        if not folder.is_absolute():
+            raise OptionError(f"the variable {CACHE_VARIABLE} is {ours!r}, expected an absolute path")
+        return folder
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):
+        return Path(base) / _NAME
+    try:
+        return Path.home() / ".cache" / _NAME
+    except RuntimeError:
+        raise OptionError("there is no home folder to keep a cache in", hint=f"set {CACHE_VARIABLE}") from None
+
+
+def records_path(digest: str) -> Path:
+    """The file of recorded ranges of the model with this digest."""
+    return cache_folder() / "records" / digest / RECORDS_FILE
+
+
+def content_digest(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> str:
+    """The SHA-256 of a file or of bytes, in hexadecimal; raises ModelError when the file cannot be read."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return hashlib.sha256(source).hexdigest()
+    try:
+        with open(source, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"cannot read the file: {error.strerror}", location=os.fspath(source)) from None
