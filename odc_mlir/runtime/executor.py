@@ -17,6 +17,7 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.binding import InputBinder
 from odc_mlir.runtime.calls import MAX_BYTES_VARIABLE, Calls
+from odc_mlir.runtime.decoding import decode_constants, units_to_run
 from odc_mlir.runtime.graph import Graph
 from odc_mlir.runtime.shaping import ShapedGraph, Variants
 from odc_mlir.runtime.units import (
@@ -58,8 +59,9 @@ class Executor:
         context: Context | None = None,
         calls: Calls | None = None,
     ) -> None:
+        decode_constants(graph)
         self.graph = graph
-        self.units = tuple(units)
+        self.units = units_to_run(graph, units)
         if calls is None:
             context = Context(custom_ops=graph.custom_ops) if context is None else context
             calls = Calls(context, _limit_from_environment() if max_bytes is None else max_bytes, HostExecutor)
@@ -171,14 +173,15 @@ class Executor:
         frame = Frame(prepared.shaped, values, self._variables, self._calls, observe)
         if watch is not None:
             _show(watch, frame, self.graph.inputs)
-        observed = observe is not None or watch is not None
         for (unit, step, dead), written in zip(prepared.program, self._written, strict=True):
-            if step is None or observed:
+            if step is None or observe is not None:
                 unit.run(frame)
-                if watch is not None:
-                    _show(watch, frame, (*unit.writes, *written))
             else:
                 step(values)
+            if watch is not None:
+                _show(watch, frame, unit.writes)
+                if written:
+                    _show(watch, frame, written)
             for index in dead:
                 values.pop(index, None)
         return frame

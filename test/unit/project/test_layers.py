@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "formats": frozenset({"errors", "ops"}),
     "quantization": frozenset({"errors", "ops", "numerics", "formats"}),
     "simulator": frozenset({"errors", "isa", "targets", "numerics"}),
-    "runtime": FACTS | {"simulator", "plugins"},
+    "runtime": FACTS | {"simulator", "plugins", "quantization"},
     # Only the plugin of our own compiler imports it, in the process that the plugin runs in.
     "plugins": FACTS | {"compiler"},
     "support": FACTS,
