@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
 
 if TYPE_CHECKING:
     from odc_mlir.formats.samples import Samples
@@ -15,35 +18,13 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.executor import Executor
     from odc_mlir.runtime.profile import Measurement
 
-_SCHEMES = ("uint8", "int16", "int8_wo", "int16_wo")
 _SEED = 1
-
-# Flags of onert_run that exist there and mean nothing here yet: flag names, number of values.
-_NOT_YET: tuple[tuple[tuple[str, ...], int], ...] = (
-    (("--output_sizes",), 1),
-    (("--output_shape",), 1),
-    (("--minmax_runs",), 1),
-    (("--gpumem_poll", "-g"), 0),
-    (("--quantize",), 1),
-    (("--qpath",), 1),
-    (("--codegen", "-c"), 1),
-    (("--cpath",), 1),
-)
-
-
-class _NotYet(argparse.Action):
-    """Remembers that a flag was given which is refused later, with the model unread."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        namespace.not_yet = option
+_log = logging.getLogger(__name__)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-run``."""
     parser = base_parser("odc-run", "Run a .circle or .tflite model, or an nnpackage directory or zip.")
-    parser.set_defaults(not_yet=None)
     parser.add_argument("model", metavar="MODEL_OR_PACKAGE")
     where = parser.add_argument_group("where it runs")
     where.add_argument(
@@ -60,9 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument("--max-bytes", type=int, metavar="N", help="refuse to run with more bytes of activations")
     _add_data_flags(parser.add_argument_group("data"))
     _add_measuring_flags(parser.add_argument_group("measuring"))
-    later = parser.add_argument_group("not supported yet")
-    for names, count in _NOT_YET:
-        later.add_argument(*names, action=_NotYet, nargs=count, dest="not_yet", help=argparse.SUPPRESS)
+    add_stage_flags(parser.add_argument_group("before it runs"))
     return parser
 
 
@@ -87,12 +66,17 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
     shapes = "'[0,[1,2],2,[]]': input 0 is 1x2, input 2 a scalar; or h5: as loaded"
     group.add_argument("--shape_prepare", metavar="SHAPES", default="", help=f"input shapes, {shapes}")
     group.add_argument("--shape_run", metavar="SHAPES", default="", help="the same, wins over --shape_prepare")
+    group.add_argument(
+        "--output_sizes", metavar="SIZES", default="", help="'[0,40,2,80]': bytes that there is room for in an output"
+    )
+    group.add_argument("--output_shape", metavar="SHAPES", default="", help="shapes of dumped outputs, as above")
 
 
 def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--num_runs", "-r", type=_natural, default=1, metavar="N", help="timed runs (%(default)s)")
     group.add_argument("--warmup_runs", "-w", type=_natural, default=0, metavar="N", help="runs before (%(default)s)")
     group.add_argument("--run_delay", "--t", type=int, default=-1, metavar="US", help="sleep between timed runs")
+    group.add_argument("--gpumem_poll", "-g", action="store_true", help=argparse.SUPPRESS)
     group.add_argument("--mem_poll", "-m", action="store_true", help="report resident memory after each phase")
     group.add_argument("--write_report", "-p", action="store_true", help="write odc-run-MODEL-BACKEND.csv here")
     group.add_argument("--verbose_level", type=int, default=0, choices=(0, 1, 2), help="1: time of each run (or -v N)")
@@ -119,7 +103,7 @@ def _with_onert_spellings(argv: Iterable[str]) -> list[str]:
     for word in argv:
         if result and result[-1] == "-v" and word in ("0", "1", "2"):
             result[-1:] = ["--verbose_level", word]
-        elif result and result[-1] == "-q" and word in _SCHEMES:
+        elif result and result[-1] == "-q" and word in QUANTIZED_SUFFIXES:
             result[-1:] = ["--quantize", word]
         else:
             result.append(word)
@@ -127,8 +111,6 @@ def _with_onert_spellings(argv: Iterable[str]) -> list[str]:
 
 
 def _body(arguments: argparse.Namespace) -> None:
-    if arguments.not_yet:
-        raise UnsupportedError(f"{arguments.not_yet} is not supported yet")
     import time
 
     from odc_mlir.runtime.api import open_executor
@@ -138,9 +120,12 @@ def _body(arguments: argparse.Namespace) -> None:
     shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
     memory = MemoryPoll(arguments.mem_poll)
     measurement = Measurement()
+    if arguments.gpumem_poll:
+        raise UnsupportedError("there is no GPU whose memory could be reported", hint="use --mem_poll")
+    model = staged_model(arguments, lambda model, count: _recorded_on(arguments, model, shapes, count))
     start = time.perf_counter()
     executor = open_executor(
-        arguments.model,
+        model,
         backend=arguments.backend,
         target=arguments.target,
         memory=arguments.memory,
@@ -184,6 +169,61 @@ def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
     if not valid:
         raise OptionError(f"the shapes {text!r} cannot be read", hint="write [0,[1,2],2,[]], or h5 for those of --load")
     return {index: tuple(shape) for index, shape in pairs.items()}
+
+
+def _recorded_on(
+    arguments: argparse.Namespace, model: str, shapes: dict[int, tuple[int, ...]] | None, count: int
+) -> list[list[Array]]:
+    """What a model is quantised on: the samples that are loaded, or ``count`` made-up ones."""
+    from odc_mlir.formats.samples import random_inputs
+    from odc_mlir.runtime.api import open_executor
+
+    executor = open_executor(model, backend="host")
+    records = _samples(arguments, executor, shapes).records
+    if arguments.load or arguments.load_raw:
+        return records
+    _log.warning("ranges are recorded on made-up inputs; load real ones for a model that is to be accurate")
+    wanted = _wanted(executor.graph.input_infos(), shapes)
+    return [random_inputs(wanted, _SEED + number) for number in range(count)]
+
+
+def _check_sizes(text: str, outputs: list[list[Array]]) -> None:
+    """Raise InputError when an output needs more bytes than ``text``, of --output_sizes, gives it."""
+    for index, size in _parse_sizes(text, len(outputs[0]) if outputs else None).items():
+        for record in outputs:
+            if record[index].nbytes > size:
+                raise InputError(f"output {index} has {record[index].nbytes} bytes, --output_sizes gives it {size}")
+
+
+def _parse_sizes(text: str, count: int | None) -> dict[int, int]:
+    import json
+
+    if not text:
+        return {}
+    try:
+        items = json.loads(text)
+        sizes = dict(zip(items[::2], items[1::2], strict=True))
+        valid = all(type(item) is int and item >= 0 for item in items)
+    except (ValueError, TypeError, RecursionError):
+        valid = False
+    if not valid:
+        raise OptionError(f"the sizes {text!r} cannot be read", hint="write [0,40,2,80]: output, bytes, output, bytes")
+    if count is not None and (wrong := next((index for index in sizes if index >= count), None)) is not None:
+        raise OptionError(f"a size is given for output {wrong}, the model has {count} outputs")
+    return sizes
+
+
+def _reshaped(text: str, outputs: list[list[Array]]) -> list[list[Array]]:
+    """The outputs in the shapes of --output_shape."""
+    shapes = _parse_shapes(text) or {}
+    for index, shape in shapes.items():
+        if outputs and not 0 <= index < len(outputs[0]):
+            raise OptionError(f"a shape is given for output {index}, the model has {len(outputs[0])} outputs")
+        for record in outputs:
+            if math.prod(shape) != record[index].size:
+                raise OptionError(f"output {index} has {record[index].size} elements, which are not {list(shape)}")
+            record[index] = record[index].reshape(shape)
+    return outputs
 
 
 def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int, tuple[int, ...]] | None) -> Samples:
@@ -293,6 +333,9 @@ def _write_results(
     if arguments.force_float:
         infos = executor.graph.output_infos()
         outputs[:] = [list(map(to_reals, infos, record)) for record in outputs]
+    _check_sizes(arguments.output_sizes, outputs)
+    if arguments.output_shape:
+        outputs = _reshaped(arguments.output_shape, [list(record) for record in outputs])
     if arguments.dump:
         write_outputs(arguments.dump, outputs, samples.layout, tensors)
     if arguments.dump_raw:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from helpers.models import ModelBuilder, add_model, host_plan, model_bytes
 from odc_mlir.formats.package import build_package, write_package
+from odc_mlir.runtime.api import load_package
 from odc_mlir.tools import odc_run
+from odc_mlir.tools.run_stages import quantized_path
 
 A = np.arange(4, dtype=np.float32).reshape(1, 4)
 B = np.full((1, 4), 10, np.float32)
@@ -204,30 +207,55 @@ def test_signatures(model: Path, inputs: Path, tmp_path: Path, capsys: pytest.Ca
     assert "the model has no signature 'train'; it has 'serve'" in _error(capsys)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--output_sizes", "[0,4]"],
-        ["--output_shape", "[0,[4]]"],
-        ["--minmax_runs", "3"],
-        ["--gpumem_poll"],
-        ["-g"],
-        ["--quantize", "uint8"],
-        ["-q", "int8_wo"],
-        ["--qpath", "x"],
-        ["--codegen", "npu-gen"],
-        ["-c", "npu-gen"],
-        ["--cpath", "x"],
-    ],
-)
-def test_flags_of_onert_run_that_come_later(model: Path, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(model, *flags) == 1
-    assert "is not supported yet" in _error(capsys)
+def test_output_sizes_and_shapes(model: Path, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.npz"
+    assert _run(model, "--load", inputs, "--dump", out, "--output_sizes", "[0,16]", "--output_shape", "[0,[2,2]]") == 0
+    np.testing.assert_array_equal(_loaded(out)["out_0"], OUT.reshape(2, 2))
+    out.unlink()
+    capsys.readouterr()
+    for flags, text in (
+        (["--output_sizes", "[0,15]"], "output 0 has 16 bytes, --output_sizes gives it 15"),
+        (["--output_sizes", "[0,15"], "cannot be read"),
+        (["--output_sizes", "[1,16]"], "a size is given for output 1, the model has 1 outputs"),
+        (["--output_shape", "[0,[3]]"], r"output 0 has 4 elements, which are not \[3\]"),
+        (["--output_shape", "[1,[4]]"], "a shape is given for output 1, the model has 1 outputs"),
+    ):
+        assert _run(model, "--load", inputs, "--dump", out, *flags) == 1
+        assert re.search(text, _error(capsys))
+        assert not out.exists()
+
+
+def test_codegen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, compiled = tmp_path / "digits.circle", tmp_path / "out.npu"
+    builder = ModelBuilder()
+    a, b, y = (builder.tensor(name, (1, 4), "int8", quant=(0.5, 0)) for name in "aby")
+    builder.operator("ADD", [a, b], [y])
+    path.write_bytes(model_bytes(builder.finish([a, b], [y])))
+    np.savez(tmp_path / "in.npz", in_0=np.full((1, 4), 3, np.int8), in_1=np.full((1, 4), 4, np.int8))
+    flags = ["--codegen", "npu-gen", "--cpath", compiled, "--load", tmp_path / "in.npz", "--dump", tmp_path / "o.npz"]
+    assert _run(path, *flags) == 0
+    assert load_package(compiled).plan is not None
+    np.testing.assert_array_equal(_loaded(tmp_path / "o.npz")["out_0"], [[7] * 4])
+    capsys.readouterr()
+    assert _run(path, "-c", "other-gen") == 1
+    assert "there is no codegen plugin 'other-gen'" in _error(capsys)
+
+
+def test_where_a_quantised_model_goes(model: Path, tmp_path: Path) -> None:
+    assert quantized_path(str(model), "uint8") == str(tmp_path / "add_quantized_q8.circle")
+    write_package(build_package(model.read_bytes(), host_plan(add_model()), {}), tmp_path / "p")
+    write_package(build_package(model.read_bytes(), host_plan(add_model()), {}), tmp_path / "p.zip")
+    assert quantized_path(str(tmp_path / "p"), "int16_wo") == str(tmp_path / "p/p_quantized_q16wo.circle")
+    assert quantized_path(str(tmp_path / "p.zip"), "int16") == str(tmp_path / "p_quantized_q16.circle")
 
 
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
+        (["-g"], "there is no GPU whose memory could be reported"),
+        (["--qpath", "x"], "--qpath names the result of --quantize, which is not given"),
+        (["--cpath", "x"], "--cpath names the result of --codegen, which is not given"),
+        (["-q", "uint8", "--minmax_runs", "0"], "--minmax_runs is 0, it must be at least 1"),
         (["--backend", "npu", "--numerics", "litert"], "litert numerics are not what the NPU computes"),
         (["--samples"], "--samples describes the file of --load"),
         (["-r", "2", "--dump", "out.npz"], "the inputs differ from run to run"),

@@ -1,0 +1,83 @@
+"""What ``odc-run`` can do to a model before it runs: quantise it, and let a codegen plugin compile it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odc_mlir.errors import OptionError
+
+if TYPE_CHECKING:
+    from odc_mlir.ops.spec import Array
+
+_log = logging.getLogger(__name__)
+
+# What onert_run calls the schemes, and how it names the files that it makes of them.
+QUANTIZED_SUFFIXES = {
+    "uint8": "_quantized_q8",
+    "int16": "_quantized_q16",
+    "int8_wo": "_quantized_q8wo",
+    "int16_wo": "_quantized_q16wo",
+}
+
+Records = Sequence[Sequence["Array"]]
+
+
+def add_stage_flags(group: argparse._ArgumentGroup) -> None:
+    """The flags of both stages."""
+    group.add_argument("--quantize", choices=tuple(QUANTIZED_SUFFIXES), help="quantise the model first (or -q SCHEME)")
+    group.add_argument("--qpath", metavar="FILE", help="where the quantised model goes (default: beside the model)")
+    group.add_argument(
+        "--minmax_runs", type=int, default=1, metavar="N", help="made-up samples to record ranges on without --load"
+    )
+    group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model by this plugin first")
+    group.add_argument("--cpath", metavar="FILE", help="where the compiled model goes (default: beside the model)")
+
+
+def staged_model(arguments: argparse.Namespace, records: Callable[[str, int], Records]) -> str:
+    """The path of the model to run: the one given, or what the stages asked for made of it.
+
+    ``records(model, count)`` gives samples to record ranges on, made-up ones if none are loaded. Raises OdcError.
+    """
+    model: str = arguments.model
+    for flag, path, stage in (("--qpath", "qpath", "quantize"), ("--cpath", "cpath", "codegen")):
+        if getattr(arguments, path) is not None and getattr(arguments, stage) is None:
+            raise OptionError(f"{flag} names the result of --{stage}, which is not given")
+    if arguments.quantize is not None:
+        model = _quantized(arguments, model, records)
+    if arguments.codegen is not None:
+        from odc_mlir.plugins.codegen import generate
+
+        chosen = {"target": arguments.target, "memory": arguments.memory}
+        model = os.fspath(generate(model, arguments.codegen, arguments.cpath, target_options=chosen))
+        _log.info("the compiled model is %s", model)
+    return model
+
+
+def _quantized(arguments: argparse.Namespace, model: str, records: Callable[[str, int], Records]) -> str:
+    from odc_mlir.runtime.api import quantize
+
+    if arguments.minmax_runs < 1:
+        raise OptionError(f"--minmax_runs is {arguments.minmax_runs}, it must be at least 1")
+    path = arguments.qpath or quantized_path(model, arguments.quantize)
+    calibration = None
+    if not arguments.quantize.endswith("_wo"):
+        calibration = records(model, arguments.minmax_runs)
+    quantize(model, scheme=arguments.quantize, calibration=calibration, help=False).save(path)
+    _log.info("the quantised model is %s", path)
+    return str(path)
+
+
+def quantized_path(model: str, scheme: str) -> str:
+    """Beside a model file, or inside a package's folder, under onert_run's name."""
+    from odc_mlir.formats.package import is_package
+
+    path = Path(model)
+    suffix = QUANTIZED_SUFFIXES[scheme]
+    if is_package(path) and path.is_dir():
+        return str(path / f"{path.resolve().name}{suffix}.circle")
+    return str(path.with_name(f"{path.name.removesuffix(path.suffix)}{suffix}.circle"))
