@@ -1,0 +1,99 @@
+"""``quant-attach-ranges``: write the ranges that were recorded for values into their types.
+
+Before::
+
+    %0 = circle.relu(%x) : (tensor<1x4xf32>) -> tensor<1x4xf32> loc("relu")
+
+After, where the values of ``relu`` were between 0 and 3.5::
+
+    %0 = circle.relu(%x) : … -> tensor<1x4xf32, #circle.qparams<min = [0.0], max = [3.5]>> loc("relu")
+
+Values are found by name, in the main function only. One that was never recorded keeps the range that its type has, if
+any: files written by other recorders have them. Does nothing without ``records``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.passes import ModulePass
+
+from odc_mlir.errors import OptionError
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.quant_conversion import retype, set_function_type
+from odc_mlir.transforms.quant_ir import is_real, main_function, operators, with_range
+
+if TYPE_CHECKING:
+    from odc_mlir.quantization.statistics import TensorStatistics
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class QuantAttachRangesPass(ModulePass):
+    """Write recorded ranges into types; see the module's text."""
+
+    name = "quant-attach-ranges"
+
+    records: str | None = None
+    """File of recorded statistics."""
+
+    mode: str = "minmax"
+    """How a range is chosen: minmax, percentile, percentile-elements, moving-average, mse or entropy."""
+
+    low: float | None = None
+    """Lower percentile."""
+
+    high: float | None = None
+    """Upper percentile."""
+
+    batch: int | None = None
+    """Runs in a batch of the moving average."""
+
+    constant: float | None = None
+    """Weight of a new batch in the moving average."""
+
+    bits: int | None = None
+    """Width of codes that mse and entropy choose for."""
+
+    symmetric: bool | None = None
+    """Whether mse and entropy choose for symmetric codes."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        function = main_function(op)
+        if self.records is None or function is None:
+            return
+        if not os.path.isfile(self.records):
+            raise OptionError(f"there is no file of records {self.records!r}", hint="record the model first")
+        from odc_mlir.quantization.store import RecordStore
+
+        options = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _OWN_FIELDS}
+        attach_ranges(function, ranges_of(RecordStore(self.records).statistics(), self.mode, options))
+
+
+_OWN_FIELDS = ("records", "mode")
+
+
+def ranges_of(
+    statistics: Mapping[str, TensorStatistics], mode: str, options: Mapping[str, Any] | None = None
+) -> dict[str, Range]:
+    """The range of each tensor that has been seen; options that are None take their defaults."""
+    from odc_mlir.quantization.ranges import choose_range
+
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    return {name: choose_range(item, mode, **given) for name, item in statistics.items() if item.runs}
+
+
+def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> None:
+    """Write ranges by tensor name into the types of real values of ``function``."""
+    for value in (*function.args, *(result for op in operators(function) for result in op.results)):
+        found = ranges.get(value_name(value))
+        if found is not None and is_real(value) and isinstance(value.type, TensorType):
+            retype(value, with_range(value.type, *found))
+    set_function_type(function)
