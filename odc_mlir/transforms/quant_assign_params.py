@@ -197,7 +197,8 @@ class Assignment:
         if not is_real(value):
             return LEFT_ALONE
         demands = ((operand_types(use.operation), use.index) for use in value.uses)
-        asked = {types[index] for types, index in demands if types is not None} - {LEFT_ALONE}
+        asked: set[Attribute] = {types[index] for types, index in demands if types is not None}
+        asked.discard(LEFT_ALONE)
         choice = self._choice((value,))
         if choice is None and len(asked) == 1:
             return asked.pop()
