@@ -218,6 +218,7 @@ COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
     "odc-dump": _tool("odc_dump"),
     "odc-diff": _tool("odc_diff"),
     "odc-package": _tool("odc_package"),
+    "odc-doctor": _tool("odc_doctor"),
     "xdsl-opt": _xdsl_opt,
     "filecheck": _filecheck,
     "cat": _cat,

@@ -1,0 +1,164 @@
+"""What is installed here and what odc-mlir keeps on this machine: the facts behind ``odc-doctor``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from odc_mlir import targets
+from odc_mlir._version import __version__
+from odc_mlir.errors import OdcError, OptionError
+from odc_mlir.formats.cache import cache_folder
+from odc_mlir.plugins import codegen, registry
+from odc_mlir.tools.common import counted
+
+_DISTRIBUTION = "odc-mlir"
+
+Status = Literal["good", "note", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact. ``hint`` says what to do about a problem."""
+
+    area: str
+    name: str
+    text: str
+    status: Status = "good"
+    hint: str = ""
+
+
+def diagnose() -> Iterator[Finding]:
+    """Everything that can be wrong with an installation, fact by fact; nothing of it raises."""
+    yield Finding("versions", "odc-mlir", __version__)
+    yield Finding("versions", "python", f"{platform.python_version()} ({sys.executable})")
+    yield Finding("versions", "system", platform.platform())
+    yield from _libraries()
+    yield from _targets()
+    yield from _plugins()
+    yield from _cache()
+
+
+def _libraries() -> Iterator[Finding]:
+    """The libraries that our own metadata declares, with the extra that each belongs to."""
+    try:
+        declared = metadata.requires(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        yield Finding(
+            "libraries", _DISTRIBUTION, "not installed, run from its sources", "note", "pip install it to get commands"
+        )
+        return
+    for text in declared:
+        requirement, _, marker = text.partition(";")
+        name = _name_of(requirement)
+        extra = marker.partition("extra ==")[2].strip().strip("'\"")
+        if name == _DISTRIBUTION or extra in ("test", "dev"):
+            continue
+        try:
+            yield Finding("libraries", name, metadata.version(name))
+        except metadata.PackageNotFoundError:
+            if extra:
+                hint = f"pip install {_DISTRIBUTION}[{extra}]"
+                yield Finding("libraries", name, f"not installed (extra {extra})", "note", hint)
+            else:
+                yield Finding("libraries", name, "missing", "problem", f"pip install {requirement.strip()!r}")
+
+
+def _name_of(requirement: str) -> str:
+    for index, character in enumerate(requirement):
+        if not (character.isalnum() or character in "-_."):
+            return requirement[:index]
+    return requirement
+
+
+def _targets() -> Iterator[Finding]:
+    for name in targets.names():
+        try:
+            target = targets.load(name)
+        except OdcError as error:
+            yield Finding("targets", name, str(error), "problem", "reinstall odc-mlir")
+        else:
+            yield Finding("targets", name, f"version {target.version}, {target.clock_hz / 1e6:g} MHz")
+
+
+def _plugins() -> Iterator[Finding]:
+    """Every codegen plugin that can be found, and whether it answers."""
+    for source in registry.available():
+        try:
+            described = codegen.describe(source.target)
+        except OdcError as error:
+            yield Finding("plugins", source.target, str(error), "problem", f"look at {source.origin}")
+        else:
+            wants = f"wants {described.quantization} models" if described.quantization else "takes float models"
+            yield Finding("plugins", source.target, f"{described.name}, from {source.origin}, {wants}")
+
+
+def _cache() -> Iterator[Finding]:
+    try:
+        folder = cache_folder()
+    except OptionError as error:
+        yield Finding("cache", "folder", str(error), "problem")
+        return
+    yield Finding("cache", "folder", str(folder))
+    for usage in cache_usage():
+        yield Finding("cache", usage.kind, f"{counted(usage.entries, 'item')}, {usage.nbytes} bytes")
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        text = f"{existing} cannot be written"
+        yield Finding("cache", "access", text, "problem", "set ODC_CACHE_DIR to a folder that can")
+    else:
+        yield Finding("cache", "free", f"{shutil.disk_usage(existing).free} bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUsage:
+    """One folder of the cache: what kind of thing is in it, how many and how large."""
+
+    kind: str
+    entries: int
+    nbytes: int
+
+
+def cache_usage() -> list[CacheUsage]:
+    """What the cache holds, by kind; raises OptionError when there is no folder for one."""
+    return [_usage(folder) for folder in _kinds(cache_folder())]
+
+
+def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
+    """Remove everything, or what is of these ``kinds``; what was removed. Raises OptionError for an unknown kind."""
+    folders = {folder.name: folder for folder in _kinds(cache_folder())}
+    unknown = sorted((kinds or frozenset()) - folders.keys())
+    if unknown:
+        known = ", ".join(folders) or "nothing"
+        raise OptionError(f"the cache has no {unknown[0]!r}", location=str(cache_folder()), hint=f"it has {known}")
+    removed = []
+    for name, folder in folders.items():
+        if kinds is None or name in kinds:
+            removed.append(_usage(folder))
+            shutil.rmtree(folder)
+    return removed
+
+
+def _kinds(root: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink())
+    except FileNotFoundError:
+        return []
+
+
+def _usage(folder: Path) -> CacheUsage:
+    nbytes = 0
+    for inner, _, files in os.walk(folder):
+        for name in files:
+            try:
+                nbytes += (Path(inner) / name).lstat().st_size
+            except FileNotFoundError:  # another process cleans at the same time
+                continue
+    return CacheUsage(folder.name, sum(1 for _ in folder.iterdir()), nbytes)

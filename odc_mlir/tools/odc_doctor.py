@@ -1,0 +1,77 @@
+"""``odc-doctor``: say what is installed and what is kept in the cache, and clean the cache."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import groupby
+
+from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-doctor``."""
+    parser = base_parser(
+        "odc-doctor",
+        "Say what is installed, which targets and plugins there are, and what the cache holds.",
+        epilog="The status is 1 when something needed is missing or broken.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--clean",
+        metavar="KIND",
+        nargs="*",
+        help="remove what is in the cache, or only these kinds of it (as listed under cache)",
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> int | None:
+    if arguments.clean is not None:
+        _clean(arguments)
+        return None
+    from odc_mlir.tools.diagnosis import diagnose
+
+    findings = list(diagnose())
+    if arguments.json:
+        import json
+        from dataclasses import asdict
+
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+    else:
+        width = max(len(finding.name) for finding in findings)
+        for area, members in groupby(findings, lambda finding: finding.area):
+            print(f"{area}:")
+            for finding in members:
+                mark = {"good": " ", "note": "-", "problem": "!"}[finding.status]
+                hint = f" ({finding.hint})" if finding.hint else ""
+                print(f" {mark} {finding.name:<{width}}  {finding.text}{hint}")
+    problems = sum(finding.status == "problem" for finding in findings)
+    if not arguments.json:
+        print(counted(problems, "problem"))
+    return EXIT_USER if problems else None
+
+
+def _clean(arguments: argparse.Namespace) -> None:
+    import json
+    from dataclasses import asdict
+
+    from odc_mlir.tools.diagnosis import clean_cache
+
+    removed = clean_cache(frozenset(arguments.clean) or None)
+    if arguments.json:
+        print(json.dumps([asdict(usage) for usage in removed], indent=1))
+        return
+    for usage in removed:
+        print(f"removed {usage.kind}: {counted(usage.entries, 'item')}, {counted(usage.nbytes, 'byte')}")
+    if not removed:
+        print("the cache is empty")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,92 @@
+"""odc-doctor: facts about an installation, problems by status, and a clean cache."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from odc_mlir import targets
+from odc_mlir._version import __version__
+from odc_mlir.tools import diagnosis
+from odc_mlir.tools.odc_doctor import main
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("ODC_CACHE_DIR", str(folder))
+    return folder
+
+
+def _fill(cache: Path) -> None:
+    for kind, name, data in (("programs", "a", b"12345"), ("programs", "b", b"678"), ("records", "m", b"9")):
+        (cache / kind / name).mkdir(parents=True)
+        (cache / kind / name / "file").write_bytes(data)
+
+
+def test_everything_is_told(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
+    _fill(cache)
+    assert main(["--json"]) == 0
+    findings = {(item["area"], item["name"]): item for item in json.loads(capsys.readouterr().out)}
+    assert findings["versions", "odc-mlir"]["text"] == __version__
+    assert findings["libraries", "numpy"]["text"] == metadata.version("numpy")
+    for name in targets.names():
+        assert findings["targets", name]["text"].startswith("version ")
+    assert "from odc-mlir" in findings["plugins", "npu-gen"]["text"]
+    assert findings["cache", "folder"]["text"] == str(cache)
+    assert findings["cache", "programs"]["text"] == "2 items, 8 bytes"
+    assert findings["cache", "records"]["text"] == "1 item, 1 byte"
+
+
+def test_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "versions:"
+    assert lines[-1] == "0 problems"
+    assert any(line.startswith("   npu-256") for line in lines)
+
+
+def test_problems_have_a_status_and_a_hint(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        return ["surely-missing>=1", "also-missing; extra == 'pictures'", "odc-mlir[hdf5]; extra == 'test'"]
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    assert main([]) == 1
+    out = capsys.readouterr().out
+    assert " ! surely-missing" in out
+    assert "(pip install 'surely-missing>=1')" in out
+    assert "not installed (extra pictures) (pip install odc-mlir[pictures])" in out
+    assert out.endswith("1 problem\n")
+
+
+def test_a_broken_plugin_is_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad-gen.py").write_text("raise RuntimeError('no licence')\n")
+    monkeypatch.setenv("ODC_PLUGIN_PATH", str(tmp_path))
+    assert main([]) == 1
+    out = capsys.readouterr().out
+    assert " ! bad-gen" in out
+    assert "no licence" in out
+
+
+def test_cleaning(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
+    _fill(cache)
+    assert main(["--clean", "programs"]) == 0
+    assert capsys.readouterr().out == "removed programs: 2 items, 8 bytes\n"
+    assert [usage.kind for usage in diagnosis.cache_usage()] == ["records"]
+    assert main(["--clean", "program"]) == 1
+    assert "the cache has no 'program'" in capsys.readouterr().err
+    assert main(["--clean"]) == 0
+    assert diagnosis.cache_usage() == []
+    assert main(["--clean", "--json"]) == 0
+    assert capsys.readouterr().out.endswith("[]\n")
+
+
+def test_a_cache_that_cannot_be(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODC_CACHE_DIR", "not/absolute")
+    assert main([]) == 1
+    assert "expected an absolute path" in capsys.readouterr().out
