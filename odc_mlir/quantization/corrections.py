@@ -1,0 +1,54 @@
+"""Corrections of integer biases: what quantising shifts on average is taken back.
+
+Rounded weights and clipped activations move the mean of a layer's results. A bias is added to each result of a channel,
+so the difference of the means, in units of the bias's scale, is what it lacks (Nagel et al., "Data-free quantization
+through weight equalization and bias correction", 2019, section 4.2, here with means that were measured).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import ModelError
+from odc_mlir.numerics.fixed import round_half_away
+
+Floats = NDArray[np.float64]
+Deltas = NDArray[np.int64]
+
+_LARGEST_DELTA = float(1 << 62)
+
+
+def bias_deltas(expected: NDArray[Any], found: NDArray[Any], scales: NDArray[Any], *, rate: float = 1.0) -> Deltas:
+    """What to add to a bias with these scales, in its codes, for channel means ``expected`` where ``found`` were seen.
+
+    All arrays have one number for each channel; ``scales`` may be a single number. ``rate`` is the part of the
+    difference that is corrected, below 1 where several layers are corrected at once. A scale of 0 and a mean that is
+    not finite give 0: there is nothing to go by. Raises ModelError for shapes that do not fit.
+    """
+    means = [np.asarray(array, np.float64).reshape(-1) for array in (expected, found)]
+    steps = np.asarray(scales, np.float64).reshape(-1)
+    if len(means[0]) != len(means[1]) or len(steps) not in (1, len(means[0])):
+        raise ModelError(f"{len(means[0])} expected means, {len(means[1])} found, {len(steps)} scales; they must agree")
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        wanted = rate * (means[0] - means[1]) / steps
+    known = np.where(np.isfinite(wanted), wanted, 0.0)
+    return round_half_away(np.clip(known, -_LARGEST_DELTA, _LARGEST_DELTA)).astype(np.int64)
+
+
+def corrected(codes: NDArray[Any], deltas: NDArray[Any]) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """``codes + deltas`` within the element type of ``codes``, and the channels that its limits stopped.
+
+    Raises ModelError for shapes that do not fit.
+    """
+    flat, moves = codes.reshape(-1), np.asarray(deltas).reshape(-1)
+    if len(flat) != len(moves):
+        raise ModelError(f"{len(moves)} corrections for a bias of {len(flat)} channels")
+    limits = np.iinfo(codes.dtype)
+    # sums of Python integers: int64 itself may be too narrow
+    sums = [int(code) + int(move) for code, move in zip(flat, moves, strict=True)]
+    limited = [min(max(value, int(limits.min)), int(limits.max)) for value in sums]
+    stopped = tuple(i for i, (value, kept) in enumerate(zip(sums, limited, strict=True)) if value != kept)
+    return np.array(limited, codes.dtype).reshape(codes.shape), stopped

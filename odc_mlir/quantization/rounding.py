@@ -1,0 +1,162 @@
+"""Rounding of weights that keeps a layer's results rather than its weights.
+
+A layer computes ``Y = W X + b`` for rows of inputs X that calibration data shows. Rounding every weight to the nearest
+code minimises ``|W - Q|``; what counts is ``|(W - Q) X|``, a quadratic form with the second moments of X. Columns are
+rounded one by one, and what a column loses is moved to the columns that are still free, as the inverse moments say (the
+order of Frantar et al., "GPTQ", 2022, after Hassibi's optimal brain surgeon). What remains of the mean goes into the
+bias, so the moments that count are those about the mean.
+
+Layers are problems ``weights [G, O, K]``: G groups that see inputs of their own (1 for plain layers, the channels of a
+depthwise convolution), O results and K inputs per group. Nothing here knows of graphs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import round_half_away
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+DAMPING = 0.01  # part of the mean variance that every input gets on top: trust in few samples is limited
+_BLOCK = 64  # columns that are rounded before what they lose is moved to all columns behind
+
+
+@dataclass
+class Moments:
+    """First and second moments of G groups of K inputs, summed over rows; empty when made."""
+
+    count: int
+    first: Floats  # [G, K]
+    second: Floats  # [G, K, K]
+
+    @classmethod
+    def empty(cls, groups: int, inputs: int) -> Moments:
+        return cls(0, np.zeros((groups, inputs)), np.zeros((groups, inputs, inputs)))
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Take in rows ``[G, N, K]`` (or ``[N, K]`` of one group)."""
+        stacked = rows[np.newaxis] if rows.ndim == 2 else rows
+        narrow = np.ascontiguousarray(stacked, np.float32)  # sums of few rows: float32 products are ten times as fast
+        self.count += narrow.shape[1]
+        self.first += narrow.sum(axis=1, dtype=np.float64)
+        self.second += np.matmul(narrow.transpose(0, 2, 1), narrow)
+
+    def merge(self, other: Moments) -> None:
+        """Take in what ``other`` has seen."""
+        self.count += other.count
+        self.first += other.first
+        self.second += other.second
+
+    @property
+    def mean(self) -> Floats:
+        """Mean of each input, ``[G, K]``; zeros before any row."""
+        return self.first / max(1, self.count)
+
+    @property
+    def covariance(self) -> Floats:
+        """Second moments about the mean, ``[G, K, K]``; zeros before any row."""
+        mean = self.mean
+        return self.second / max(1, self.count) - mean[:, :, np.newaxis] * mean[:, np.newaxis, :]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where weights can be: ``scale * (code - zero_point)`` with codes from ``least`` to ``most``, one scale a row."""
+
+    scales: Floats  # [G, O], positive
+    zero_points: Floats  # [G, O]
+    least: int
+    most: int
+
+    def nearest(self, values: Floats, at: slice | int = slice(None)) -> Floats:
+        """The codes nearest to ``values [G, O, …]``."""
+        extra = (np.newaxis,) * (values.ndim - 2)
+        scales, zeros = self.scales[(..., *extra)], self.zero_points[(..., *extra)]
+        return np.clip(round_half_away(values / scales) + zeros, self.least, self.most)
+
+    def real(self, codes: Floats) -> Floats:
+        """What ``codes [G, O, …]`` stand for."""
+        extra = (np.newaxis,) * (codes.ndim - 2)
+        return self.scales[(..., *extra)] * (codes - self.zero_points[(..., *extra)])
+
+
+def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: float = DAMPING) -> Codes:
+    """Codes ``[G, O, K]`` for ``weights [G, O, K]`` of layers whose inputs have this covariance ``[G, K, K]``.
+
+    An input that never changes gets the nearest codes: the bias takes what it loses. Where moving what is lost would
+    not help (because codes end at the grid's limits), the nearest codes are kept for the row.
+    """
+    size = weights.shape[2]
+    variances = np.einsum("gkk->gk", covariance)
+    order = np.argsort(-variances, axis=1, kind="stable")
+    back = np.argsort(order, axis=1, kind="stable")
+    sorted_covariance = np.take_along_axis(
+        np.take_along_axis(covariance, order[:, :, np.newaxis], 1), order[:, np.newaxis, :], 2
+    )
+    factors = inverse_factors(sorted_covariance, damping)
+    left = np.take_along_axis(weights.astype(np.float64), order[:, np.newaxis, :], 2)
+    codes = np.zeros_like(left)
+    for start in range(0, size, _BLOCK):
+        stop = min(start + _BLOCK, size)
+        losses = np.zeros((*left.shape[:2], stop - start))
+        for column in range(start, stop):
+            codes[:, :, column] = grid.nearest(left[:, :, column])
+            lost = (left[:, :, column] - grid.real(codes[:, :, column])) / factors[:, column, column, np.newaxis]
+            losses[:, :, column - start] = lost
+            left[:, :, column:stop] -= lost[:, :, np.newaxis] * factors[:, np.newaxis, column, column:stop]
+        left[:, :, stop:] -= losses @ factors[:, start:stop, stop:]
+    found = np.take_along_axis(codes, back[:, np.newaxis, :], 2)
+    nearest = grid.nearest(weights)
+    better = loss(weights - grid.real(found), covariance) <= loss(weights - grid.real(nearest), covariance)
+    return np.where(better[:, :, np.newaxis], found, nearest).astype(np.int64)
+
+
+def inverse_factors(covariance: Floats, damping: float) -> Floats:
+    """Upper triangular U with ``Uᵀ U = (covariance + damping)⁻¹`` for each group."""
+    size = covariance.shape[1]
+    variances = np.einsum("gkk->gk", covariance)
+    lift = damping * variances.mean(axis=1) if size else np.zeros(len(covariance))
+    lift = np.where(lift > 0, lift, 1.0)  # inputs that never change: any positive matrix gives the nearest codes
+    inverse = np.linalg.inv(covariance + lift[:, np.newaxis, np.newaxis] * np.eye(size))
+    symmetric = (inverse + inverse.transpose(0, 2, 1)) / 2
+    return np.asarray(np.linalg.cholesky(symmetric), np.float64).transpose(0, 2, 1)
+
+
+def loss(differences: Floats, covariance: Floats) -> Floats:
+    """Mean square of ``differences [G, O, K]`` times the inputs, for each of the results ``[G, O]``."""
+    return np.asarray(np.einsum("gok,gok->go", differences @ covariance, differences))
+
+
+def best_scales(weights: Floats, grid: Grid, covariance: Floats, *, steps: int = 20, smallest: float = 0.5) -> Floats:
+    """Scales ``[G, O]``, each between ``smallest`` and 1 times the grid's, with the least loss of nearest codes.
+
+    Few codes (4 bits) are better spent on the many small weights than on the largest.
+    """
+    best = grid.scales.copy()
+    least = np.full(best.shape, np.inf)
+    for part in np.linspace(1.0, smallest, steps + 1):
+        tried = Grid(grid.scales * part, grid.zero_points, grid.least, grid.most)
+        lost = loss(weights - tried.real(tried.nearest(weights)), covariance)
+        better = lost < least
+        least, best = np.where(better, lost, least), np.where(better, tried.scales, best)
+    return best
+
+
+def fitted_weights(weights: Floats, seen: Floats, cross: Floats, *, damping: float = DAMPING) -> Floats:
+    """Weights ``[G, O, K]`` that make of the inputs that are really there what ``weights`` make of the ideal ones.
+
+    ``seen [G, K, K]``: covariance of the real inputs (those of the quantised model), ``cross [G, K, K]``: covariance of
+    ideal (rows) with real inputs (columns). Ridge regression towards ``weights``: directions that the data does not
+    show stay as they are.
+    """
+    size = seen.shape[1]
+    lift = damping * np.einsum("gkk->g", seen)[:, np.newaxis, np.newaxis] / max(1, size) * np.eye(size)
+    lift += np.where(lift.max(initial=0.0) > 0, 0.0, 1.0) * np.eye(size)
+    moved = np.linalg.solve(seen + lift, (cross + lift).transpose(0, 2, 1)).transpose(0, 2, 1)
+    return np.asarray(weights @ moved)
