@@ -28,6 +28,7 @@ NAMES = (
     "quant-weights-only",
     "odc-set-target",
     "odc-fix-batch",
+    "odc-apply-annotations",
     "npu-mark-supported",
     "npu-form-groups",
     "npu-choose-segments",

@@ -9,7 +9,8 @@ After: ``%1`` is ``circle.const [1] : tensor<i32>``, and so is everything comput
 
 Left alone: operators with effects, results that a function returns (an output stays the result of an operator), results
 over the size limit or much larger than what they are made of, element types without whole bytes, and whatever the
-kernel refuses.
+kernel refuses. DEQUANTIZE of a constant that is not small stays too, unless asked for: the codes take less room in the
+model, and what runs it decodes them once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array, Node, ResultType, TensorInfo, Trait
 from odc_mlir.support.locations import name_loc, value_name
 
-GROWTH = 4  # a folded constant may be this much larger than the constants it replaces (float16 or int8 to float32)
+GROWTH = 4  # a folded constant may be this much larger than the constants it replaces
 ALWAYS_BYTES = 4096  # results up to this size are folded whatever their operands' sizes
 
 # Operators that read their operand's shape, not its contents.
@@ -46,6 +47,9 @@ class CircleFoldConstantsPass(ModulePass):
 
     limit_bytes: int = 16 << 20
     """Largest result that becomes a constant, in bytes: larger ones are cheaper to compute than to store."""
+
+    decode: bool = False
+    """Whether codes and half-precision numbers of any size become real constants, as quantising them anew needs it."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for item in [inner for inner in op.walk() if isinstance(inner, CircleOp)]:
@@ -67,6 +71,8 @@ class CircleFoldConstantsPass(ModulePass):
             return False
         total = sum(map(_nbytes, inferred))
         operands = sum(array.nbytes for array in arrays if array is not None)
+        if node.spec.name == "DEQUANTIZE":
+            return total <= (self.limit_bytes if self.decode else min(self.limit_bytes, ALWAYS_BYTES))
         return total <= min(self.limit_bytes, max(ALWAYS_BYTES, GROWTH * operands))
 
 

@@ -54,6 +54,7 @@ class Encoder:
         self._builder = flatbuffers.Builder(size_hint_bytes)
         self._strings: dict[str, int] = {}
         self._byte_vectors: dict[tuple[object, int], int] = {}
+        self._number_vectors: dict[tuple[bytes, int, int], int] = {}
         # Keeps shared bytes alive, so that an address stays unique while it is a key.
         self._held: list[memoryview] = []
 
@@ -168,7 +169,11 @@ class Encoder:
             raise MalformedError(
                 f"an array {values.dtype}{list(values.shape)} where a {field.scalar.dtype} vector goes"
             )
-        return self._paste(values.tobytes(), field.scalar.size, len(values), max(field.align, field.scalar.size))
+        # Equal ones are written once: shapes, index lists and zero points per channel repeat a lot.
+        key = values.tobytes(), field.scalar.size, max(field.align, field.scalar.size)
+        if key not in self._number_vectors:
+            self._number_vectors[key] = self._paste(key[0], key[1], len(values), key[2])
+        return self._number_vectors[key]
 
     def _paste(self, data: bytes | memoryview, element_bytes: int, count: int, align: int) -> int:
         """A vector of ready bytes; the builder's own functions take one element at a time or cannot align."""

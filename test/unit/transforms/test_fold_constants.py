@@ -9,17 +9,17 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.dialects.circle import ConstOp, info_of
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.circle_fold_constants import ALWAYS_BYTES, GROWTH, CircleFoldConstantsPass
+from odc_mlir.transforms.circle_fold_constants import ALWAYS_BYTES, CircleFoldConstantsPass
 from odc_mlir.transforms.placement import operators
 from odc_mlir.universe import make_context
 
 
-def folded(body: str, limit_bytes: int = 16 << 20) -> ModuleOp:
+def folded(body: str, limit_bytes: int = 16 << 20, *, decode: bool = False) -> ModuleOp:
     """The module of a function with ``body``, which ends in a use of %r, after folding."""
     text = f'func.func @main() {{\n{body}\n"test.op"(%r) : (!any) -> ()\nfunc.return\n}}'
     result = body.rstrip().rpartition("-> ")[2].partition(" loc(")[0]
     module = parse_module(make_context(), text.replace("!any", result))
-    CircleFoldConstantsPass(limit_bytes).apply(make_context(), module)
+    CircleFoldConstantsPass(limit_bytes, decode).apply(make_context(), module)
     module.verify()
     return module
 
@@ -58,13 +58,13 @@ def test_the_limit(limit: int, folds: bool) -> None:
     assert bool(list(operators(folded(repeated(16), limit)))) != folds
 
 
-def test_codes_may_become_float32() -> None:
-    """Four bytes for one: just inside the growth that is allowed, however large."""
-    count = ALWAYS_BYTES
-    type, result = f"tensor<{count}x!quant.uniform<i8:f32, 0.5:2>>", f"tensor<{count}xf32>"
-    module = folded(f"%a = circle.const {blob(count)} : {type}\n%r = circle.dequantize(%a) : ({type}) -> {result}")
-    assert GROWTH == 4
-    assert not list(operators(module))
+@pytest.mark.parametrize("decode", [False, True])
+def test_codes_become_real_numbers_where_that_is_asked_for(decode: bool) -> None:
+    """Small ones always do."""
+    for count, folds in ((ALWAYS_BYTES // 4, True), (ALWAYS_BYTES // 4 + 1, decode)):
+        type, result = f"tensor<{count}x!quant.uniform<i8:f32, 0.5:2>>", f"tensor<{count}xf32>"
+        body = f"%a = circle.const {blob(count)} : {type}\n%r = circle.dequantize(%a) : ({type}) -> {result}"
+        assert bool(list(operators(folded(body, decode=decode)))) != folds
 
 
 def test_what_the_kernel_refuses_stays() -> None:
