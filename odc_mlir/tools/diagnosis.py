@@ -108,7 +108,7 @@ def _cache() -> Iterator[Finding]:
         return
     yield Finding("cache", "folder", str(folder))
     for usage in cache_usage():
-        yield Finding("cache", usage.kind, f"{counted(usage.entries, 'item')}, {usage.nbytes} bytes")
+        yield Finding("cache", usage.kind, f"{counted(usage.entries, 'item')}, {counted(usage.nbytes, 'byte')}")
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(existing, os.W_OK):
         text = f"{existing} cannot be written"
