@@ -61,11 +61,18 @@ def bad_paths(text: str) -> Iterator[str]:
 
 
 @cache
-def options(command: str) -> frozenset[str]:
-    """Long options of one of our commands, from its --help."""
+def help_of(command: str, *words: str) -> str:
+    """What one of our commands says of itself."""
     program = Path(sys.executable).with_name(command)
-    done = subprocess.run([program, "--help"], capture_output=True, text=True, check=True)
-    return frozenset(re.findall(r"--[\w-]+", done.stdout))
+    return subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def options(command: str, words: list[str]) -> frozenset[str]:
+    """Long options that a command line can have: the command's, or those of the subcommand that it starts with."""
+    text = help_of(command)
+    if "COMMAND" in text.partition("\n\n")[0] and words:
+        text = help_of(command, words[0])
+    return frozenset(re.findall(r"--[\w-]+", text))
 
 
 def bad_commands(text: str) -> Iterator[str]:
@@ -80,7 +87,7 @@ def bad_commands(text: str) -> Iterator[str]:
                 continue
             name = Path(words[0]).name
             if name in commands:
-                known = options(name)
+                known = options(name, words[1:])
                 flags = (word.partition("=")[0] for word in words[1:] if re.match(r"--\w", word))
                 yield from (f"{name} has no {flag}" for flag in flags if flag not in known and not _is_pass(name, flag))
             elif "/" in words[0] and not words[0].startswith(".venv") and not (ROOT / words[0]).exists():
