@@ -42,6 +42,7 @@ from odc_mlir.transforms.quant_ir import (
     REAL,
     SCHEME,
     WEIGHTS,
+    coded_weights,
     constant_of,
     is_real,
     keep_real,
@@ -157,6 +158,8 @@ class Assignment:
         role, operand = role_of(op, index), op.operands[index]
         if role is Role.BIAS and constant_of(operand) is None:
             raise _StaysReal("its bias is computed when the model runs")
+        if role is Role.LEFT and index in op.SPEC.quant.weights:
+            return coded_weights(operand) or LEFT_ALONE
         if role in (Role.LEFT, Role.BIAS):
             return LEFT_ALONE
         return self._weights(op, index, used) if role is Role.WEIGHTS else self._by_range(operand, used)

@@ -59,6 +59,12 @@ def constant_of(value: SSAValue) -> ConstOp | None:
     return value.op if isinstance(value, OpResult) and isinstance(value.op, ConstOp) else None
 
 
+def coded_weights(value: SSAValue) -> Attribute | None:
+    """The quantised element type that a constant has already, as in models whose activations alone are real."""
+    element = getattr(value.type, "element_type", None)
+    return element if isinstance(element, UniformQuantizedType) and constant_of(value) is not None else None
+
+
 # Ranges.
 
 
