@@ -68,6 +68,10 @@ class InputError(OdcError):
     """Run-time input data does not fit the model: count, shape or dtype."""
 
 
+class InputCountError(InputError, ValueError):
+    """As many arrays as the model has inputs are needed."""
+
+
 class TargetError(OdcError):
     """A target description is malformed, unknown, or not the one a binary was made for."""
 
@@ -90,3 +94,23 @@ class RecordsError(OdcError):
 
 class SessionError(OdcError):
     """A runtime session was used in the wrong state."""
+
+
+class InvalidStateError(SessionError):
+    """A call that the state of the session does not allow."""
+
+
+class UnexpectedNullError(SessionError):
+    """None where a session needs a value, or a session that is closed."""
+
+
+class OutOfMemoryError(SessionError):
+    """There is not enough memory for what a session was asked to do."""
+
+
+class InsufficientOutputError(SessionError):
+    """A buffer is too small for an output whose size only the run could tell."""
+
+
+class DeprecatedApiError(SessionError):
+    """A call that exists only so that its users learn what to call instead."""

@@ -1,0 +1,9 @@
+"""Sessions: one model, its buffers, and the states between loading and running; see :class:`Session`."""
+
+from __future__ import annotations
+
+from odc_mlir.runtime.session.session import Session
+from odc_mlir.runtime.session.states import CALLS, State, Status, status_of
+from odc_mlir.runtime.session.tensors import tensorinfo
+
+__all__ = ["CALLS", "Session", "State", "Status", "status_of", "tensorinfo"]

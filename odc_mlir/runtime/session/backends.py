@@ -1,0 +1,147 @@
+"""Which backend runs which operator of a session, and the executor that follows from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from odc_mlir.errors import OptionError, SessionError, UnsupportedError
+from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
+from odc_mlir.ops.context import Context
+from odc_mlir.runtime.backends import graph_executor
+from odc_mlir.runtime.devices import open_device
+from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.plan import PlanExecutor
+
+_log = logging.getLogger(__name__)
+
+HOST, NPU, LITERT = "host", "npu", "litert"
+# Names that users of other runtimes know for kernels on the CPU mean ours.
+NAMES: Mapping[str, str] = MappingProxyType({"cpu": HOST, "host": HOST, "builtin": HOST, "npu": NPU, "litert": LITERT})
+_MAX_LIST_BYTES = 31
+_KIND_SEPARATORS = str.maketrans("", "", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``backends`` in order of preference, empty: what was compiled, else the host. ``by_index`` and ``by_kind`` say
+    which backend one operator, or all operators of a kind, must have."""
+
+    backends: tuple[str, ...] = ()
+    by_index: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    by_kind: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    strict: bool = False
+    max_bytes: int | None = None
+
+
+def parse_backends(text: str) -> tuple[str, ...]:
+    """``"npu;cpu"`` -> its names, which are looked up when the session is prepared; raises SessionError."""
+    if not isinstance(text, str):
+        raise SessionError(f"the backends must be text such as 'npu;cpu', not {type(text).__name__}")
+    if len(text.encode()) > _MAX_LIST_BYTES:
+        raise SessionError(f"the list of backends is longer than {_MAX_LIST_BYTES} bytes")
+    return split_backends(text)
+
+
+def split_backends(text: str) -> tuple[str, ...]:
+    """The names between semicolons."""
+    return tuple(name.strip() for name in text.split(";") if name.strip())
+
+
+def parse_assignments(text: str) -> dict[int, str]:
+    """``"0=cpu;1=npu"`` -> backend by operator index; raises SessionError."""
+    found: dict[int, str] = {}
+    for pair in split_backends(text):
+        index, separator, name = (part.strip() for part in pair.partition("="))
+        if not separator or not (index.isascii() and index.isdecimal()) or not name:
+            raise SessionError(f"{pair!r} is not of the form <operator index>=<backend>")
+        found[int(index)] = name
+    return found
+
+
+def open_executor(graph: Graph, package: Package | None, choice: Choice, context: Context) -> Executor:
+    """What runs ``graph`` as chosen; raises SessionError where no backend takes an operator, and other OdcErrors."""
+    plan = package.plan if package is not None and graph.subgraph == 0 else None
+    order = _usable(choice.backends, plan)
+    forced = _forced(graph, choice)
+    options: dict[str, Any] = {"strict": choice.strict, "max_bytes": choice.max_bytes, "resize": True}
+    if order[0] == NPU and plan is not None and package is not None:
+        plan = _with_forced(plan, graph, forced, may_use_host=HOST in order or LITERT in order)
+        location = f"{package.files.location}/{package.files.manifest.plan}"
+        return PlanExecutor(
+            graph, plan, open_device(), package.files.segment, context=context, location=location, **options
+        )
+    for index, name in forced.items():
+        if name != order[0]:
+            raise _cannot(graph, index, name, f"the model is run by {order[0]}")
+    return graph_executor(graph, order[0], context=context, **options)
+
+
+def _usable(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
+    """Backends that can run something here, best first; raises SessionError when none can."""
+    if not names:
+        return (NPU, HOST) if plan is not None else (HOST,)
+    found: list[str] = []
+    for name in names:
+        known = NAMES.get(name)
+        if known is None:
+            _log.warning("there is no backend %r here; known are %s", name, ", ".join(NAMES))
+        elif known == NPU and plan is None:
+            _log.warning("the model is not compiled, so the backend npu has nothing to run")
+        elif known not in found:
+            found.append(known)
+    if not found:
+        why = "is known here" if NPU not in map(NAMES.get, names) else "can run it: the model is not compiled"
+        raise SessionError(
+            f"none of the backends {', '.join(map(repr, names))} {why}", hint=f"use one of {', '.join(NAMES)}"
+        )
+    return tuple(found)
+
+
+def _forced(graph: Graph, choice: Choice) -> dict[int, str]:
+    """Our name of the backend that each operator must have; an index that the model lacks is left out."""
+    found: dict[int, str] = {}
+    by_kind = {_kind(name): backend for name, backend in choice.by_kind.items()}
+    for item in graph.nodes:
+        name = choice.by_index.get(item.index, by_kind.get(_kind(item.node.spec.name)))
+        if name is not None:
+            if name not in NAMES:
+                raise _cannot(graph, item.index, name, "there is no such backend")
+            found[item.index] = NAMES[name]
+    for index in choice.by_index.keys() - range(len(graph.nodes)):
+        _log.warning("there is no operator %d, the model has %d", index, len(graph.nodes))
+    return found
+
+
+def _kind(name: str) -> str:
+    """``Conv2D`` and ``CONV_2D`` are the same."""
+    return name.translate(_KIND_SEPARATORS).casefold()
+
+
+def _with_forced(plan: Plan, graph: Graph, forced: Mapping[int, str], *, may_use_host: bool) -> Plan:
+    """``plan`` with segments given to the host of which one operator must run there: they run as a whole or not."""
+    steps: list[HostStep | SegmentStep] = []
+    for step in plan.steps:
+        if isinstance(step, SegmentStep) and any(forced.get(index, NPU) != NPU for index in step.operators):
+            step = HostStep(step.operators)
+        steps.append(step)
+    for step in steps:
+        for index in step.operators if isinstance(step, HostStep) else ():
+            wanted = forced.get(index, HOST)
+            if wanted != HOST:
+                raise _cannot(graph, index, wanted, plan.host_reasons.get(index, "it is not compiled for that"))
+            if not may_use_host:
+                raise _cannot(graph, index, NPU, plan.host_reasons.get(index, "it is not compiled"))
+    return replace(plan, steps=tuple(steps))
+
+
+def _cannot(graph: Graph, index: int, name: str, why: str) -> SessionError | UnsupportedError | OptionError:
+    node = graph.nodes[index].node
+    return UnsupportedError(
+        f"operator {index} cannot run on {name!r}: {why}", op=node.spec.name, tensor=node.name, stage="prepare"
+    )

@@ -1,0 +1,83 @@
+"""Settings of one session: what its user set, the environment, its package's config.cfg, defaults, in this order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from odc_mlir.errors import OptionError, SessionError
+
+# What a package's config.cfg may hold beside the settings of compiling on the device. Values that are not here are
+# kept out: they have no meaning for us, and never stop a model from being loaded.
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        "BACKENDS": "",  # empty: what the model was compiled for, else the host
+        "EXECUTOR": "Linear",
+        "OP_BACKEND_MAP": "",
+        "ENABLE_LOG": "0",
+        "PROFILING_MODE": "0",
+        "TRACING_MODE": "0",
+        "MINMAX_DUMP": "0",
+        "INTERNAL_OUTPUT_ALLOC": "0",
+        "NUM_THREADS": "-1",
+        "USE_SCHEDULER": "0",
+        "GRAPH_DOT_DUMP": "0",
+        "WORKSPACE_DIR": ".",
+    }
+)
+OP_BACKEND = "OP_BACKEND_"
+SETTABLE = ("GRAPH_DOT_DUMP", "EXECUTOR", "USE_SCHEDULER", "PROFILING_MODE", "ENABLE_LOG", "NUM_THREADS")
+READABLE = ("BACKENDS", "EXECUTOR")
+
+# Values that we accept for what others' runtimes can do in more ways than one; our results do not depend on them.
+_ONLY = MappingProxyType(
+    {"EXECUTOR": ("Linear",), "USE_SCHEDULER": ("0",), "GRAPH_DOT_DUMP": ("0",), "NUM_THREADS": ("-1", "1")}
+)
+_FALSE = frozenset({"", "0", "off", "false", "n", "no"})
+
+
+def is_true(text: str) -> bool:
+    """A switch as people write it: everything but 0, off, false, n, no and nothing is true, in any case."""
+    return text.strip().casefold() not in _FALSE
+
+
+class Settings:
+    """The settings of one session. ``config`` is its package's; ``chosen`` is what its user set, which wins."""
+
+    def __init__(self, config: Mapping[str, str] | None = None, chosen: Mapping[str, str] | None = None) -> None:
+        self.config = dict(config or {})
+        self.chosen = dict(chosen or {})
+
+    def get(self, key: str, default: str | None = None) -> str:
+        """The value of ``key``; an empty string counts as not set."""
+        for source in (self.chosen, os.environ, self.config):
+            if value := source.get(key, ""):
+                return value
+        return DEFAULTS.get(key, "") if default is None else default
+
+    def flag(self, key: str, default: str | None = None) -> bool:
+        """The value of the switch ``key``."""
+        return is_true(self.get(key, default))
+
+    def op_backends(self) -> dict[str, str]:
+        """Backend by operator name, from keys such as ``OP_BACKEND_Conv2D``, in the spelling of the keys."""
+        keys = dict.fromkeys((*self.config, *os.environ, *self.chosen))
+        found = {key.removeprefix(OP_BACKEND): self.get(key) for key in keys if key.startswith(OP_BACKEND)}
+        found.pop("MAP", None)
+        return {name: backend for name, backend in found.items() if name and backend}
+
+    def set(self, key: str, value: str) -> None:
+        """Set one of the keys that users may set; raises SessionError for others and OptionError for bad values."""
+        if key not in SETTABLE:
+            raise SessionError(f"the setting {key!r} cannot be set", hint=f"it must be one of {', '.join(SETTABLE)}")
+        allowed = _ONLY.get(key)
+        if allowed is not None and value not in allowed:
+            raise OptionError(f"{key} cannot be {value!r} here", hint=f"use {' or '.join(allowed)}")
+        self.chosen[key] = value
+
+    def read(self, key: str) -> str:
+        """One of the keys that users may read; raises SessionError for others."""
+        if key not in READABLE:
+            raise SessionError(f"the setting {key!r} cannot be read", hint=f"it must be one of {', '.join(READABLE)}")
+        return self.get(key)

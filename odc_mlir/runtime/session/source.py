@@ -1,0 +1,71 @@
+"""The model of a session, wherever it comes from: a file, bytes, or an nnpackage with its settings and plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from odc_mlir.errors import SessionError
+from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.package import is_package
+from odc_mlir.ops.registry import CustomOps
+from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.package import Package
+
+_MAX_PATH_BYTES = 1023
+
+
+@dataclass(frozen=True)
+class Source:
+    """``records`` is the whole model; ``package`` is there for packages, ``data`` for bytes, ``path`` for files."""
+
+    records: Model
+    path: Path | None = None
+    package: Package | None = None
+    data: bytes | None = None
+    config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def graph(self, signature: str | None, custom_ops: CustomOps) -> Graph:
+        """The graph of ``signature``, or the first one; raises OdcError."""
+        subgraph = 0 if signature is None else self.subgraph_of(signature)
+        return build_graph(self.records, subgraph, custom_ops=custom_ops)
+
+    def subgraph_of(self, signature: str) -> int:
+        """The subgraph of the signature called ``signature``; raises SessionError for one that the model lacks."""
+        for record in self.records.signatures:
+            if record.key == signature:
+                return record.subgraph
+        known = ", ".join(repr(record.key) for record in self.records.signatures) or "none"
+        raise SessionError(f"the model has no signature {signature!r}", hint=f"it has {known}")
+
+
+def source_from_path(path: str | os.PathLike[str]) -> Source:
+    """The model file or nnpackage at ``path``, told apart by content; raises OdcError."""
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise SessionError(f"the path must be text, not {type(text).__name__}")
+    if len(os.fsencode(text)) > _MAX_PATH_BYTES:
+        raise SessionError(f"the path is longer than {_MAX_PATH_BYTES} bytes")
+    if is_package(text):
+        package = Package.from_path(text)
+        return Source(package.model, Path(text), package, config=package.files.config)
+    return Source(read_model(text), Path(text))
+
+
+def source_from_bytes(data: bytes | bytearray | memoryview) -> Source:
+    """The model in ``data``, which is copied; raises OdcError."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise SessionError(f"the model must be bytes, not {type(data).__name__}")
+    if not len(data):
+        raise SessionError("the model has no bytes")
+    kept = bytes(data)
+    return Source(read_model(kept), data=kept)
+
+
+def source_from_package(package: Package) -> Source:
+    """An nnpackage in memory."""
+    return Source(package.model, None, package, config=package.files.config)
