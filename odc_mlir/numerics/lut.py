@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.pieces import in_pairs, in_pieces
+from odc_mlir.numerics.pieces import FEW_ELEMENTS, in_pairs, in_pieces
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
+
+_INDEX, _NARROW_INDEX = np.dtype(np.intp), np.dtype(np.uint16)
+_EIGHT = {dtype: np.array(8, dtype) for dtype in (_INDEX, _NARROW_INDEX)}
 
 TABLE_16_THRESHOLD = 1 << 17  # elements from which tabulating 65536 codes or pairs is cheaper than computing each one
 
@@ -34,18 +37,31 @@ def tabulate(function: Function, dtype: str | np.dtype[Any]) -> NDArray[Any]:
 
 
 def tabulate_pairs(function: Callable[..., NDArray[Any]], a: np.dtype[Any], b: np.dtype[Any]) -> NDArray[Any]:
-    """Table of a function from two 8-bit codes to one, ordered by the first code's byte, then the second's."""
-    return function(codes_by_bits(a)[:, None], codes_by_bits(b)[None, :]).reshape(-1)
+    """Table of a function from two 8-bit codes to one: that of ``a`` and ``b`` stands at ``256 * a + b`` mod 65536."""
+    first, second = codes_by_bits(a)[:, None], codes_by_bits(b)[None, :]
+    results = function(first, second)
+    table = np.empty(1 << 16, results.dtype)
+    table[_pair_index(first, second, _NARROW_INDEX)] = results
+    return table
 
 
 def apply_pairs(table: NDArray[Any], a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """Entries of a table of pairs for 8-bit codes ``a`` and ``b``, which broadcast."""
 
-    def look_up(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-        index = np.left_shift(a, 8, dtype=np.uint16)
-        return np.asarray(np.take(table, np.bitwise_or(index, b)))
+    if a.size <= FEW_ELEMENTS and b.size <= FEW_ELEMENTS:
+        return np.asarray(table.take(_pair_index(a, b, _INDEX)))  # below zero counts from the end
 
-    return in_pairs(look_up, a.view(np.uint8), b.view(np.uint8), table.dtype)
+    def look_up(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(table.take(_pair_index(a, b, _NARROW_INDEX)))
+
+    return in_pairs(look_up, a, b, table.dtype)
+
+
+def _pair_index(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """``256 * a + b``, modulo 65536 where ``dtype`` is narrow."""
+    index = a.astype(dtype)
+    index <<= _EIGHT[dtype]
+    return np.asarray(index + b.astype(dtype))
 
 
 def real_table(

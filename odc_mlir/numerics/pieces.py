@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 Array = NDArray[Any]
 
 CHUNK_ELEMENTS = 1 << 15
-_FEW = 1 << 12  # elements up to which what a call costs outweighs what an element costs
+FEW_ELEMENTS = 1 << 12  # up to which what a call costs outweighs what an element costs
 
 
 def clamp(x: Array, low: float | None, high: float | None) -> Array:
@@ -21,10 +21,8 @@ def clamp(x: Array, low: float | None, high: float | None) -> Array:
 
 
 def limit(x: Array, low: Any, high: Any, out: Array | None = None) -> Array:
-    """``x`` limited to ``[low, high]``, both of its dtype; NaN stays NaN. Faster than numpy's clip on few elements."""
-    if x.size > _FEW:
-        return np.asarray(np.clip(x, low, high, out=out))
-    return np.asarray(np.minimum(np.maximum(x, low, out=out), high, out=out))
+    """``x`` limited to ``[low, high]``; NaN stays NaN. Bounds that are arrays of its dtype without axes are fastest."""
+    return np.asarray(x.clip(low, high, out))
 
 
 def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Array:
@@ -48,6 +46,19 @@ def in_pairs(compute: Callable[[Array, Array], Array], a: Array, b: Array, dtype
     return result
 
 
+def reduce(function: np.ufunc, x: Array, axes: tuple[int, ...], dtype: DTypeLike | None = None, *, keep: bool) -> Array:
+    """``x`` reduced over ``axes``, which stay with size 1 if ``keep``: numpy's own, without what goes around it."""
+    call: Any = function.reduce
+    return np.asarray(call(x, axes, dtype, None, keep))
+
+
+def has_nan(x: Array) -> bool:
+    """Whether any of the reals in ``x`` is not a number: a sum of squares has no other reason to be none."""
+    flat = x.reshape(-1)
+    total = flat.dot(flat)
+    return bool(total != total)
+
+
 def choose(condition: Array, x: Array, y: Array) -> Array:
     """``x`` where ``condition`` is true, else ``y``; all broadcast, ``x`` and ``y`` are of one dtype.
 
@@ -55,7 +66,7 @@ def choose(condition: Array, x: Array, y: Array) -> Array:
     """
     size = y.dtype.itemsize
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
-    if math.prod(shape) <= _FEW or y.dtype.kind not in "biuf" or x.dtype != y.dtype:
+    if math.prod(shape) <= FEW_ELEMENTS or y.dtype.kind not in "biuf" or x.dtype != y.dtype:
         return np.where(condition, x, y)
     result = np.empty(shape, y.dtype)
     signed, unsigned = np.dtype(f"i{size}"), np.dtype(f"u{size}")

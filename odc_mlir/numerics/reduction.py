@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import Requantizer, multiply64, quantize_multiplier, wrap32
+from odc_mlir.numerics.pieces import reduce
 
 
 def sum_params(in_scale: float, out_scale: float) -> tuple[int, int]:
@@ -36,10 +39,31 @@ def mean_codes(
     keep_dims: bool = True,
 ) -> NDArray[Any]:
     """Mean or sum (depending on the multiplier) of codes over ``axes``, as codes clamped to ``[low, high]``."""
-    sums = x.sum(axis=axes, dtype=np.int64, keepdims=keep_dims)
-    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
-    centred = np.asarray(wrap32(np.asarray(sums - in_zero * count)))
-    return Requantizer(multiplier, exponent, out_zero, low, high, dtype)(centred)
+    params = multiplier, exponent
+    return codes_mean(x.shape, axes, params, in_zero, out_zero, (low, high), dtype, keep_dims=keep_dims)(x)
+
+
+def codes_mean(
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    params: tuple[int, int],
+    in_zero: int,
+    out_zero: int,
+    act: tuple[int, int],
+    dtype: str | np.dtype[Any],
+    *,
+    keep_dims: bool = True,
+) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """:func:`mean_codes` for codes of ``shape``; ``params`` are multiplier and exponent, ``act`` the code range."""
+    finish = Requantizer(*params, out_zero, *act, dtype)
+    count = math.prod(shape[a] for a in axes)
+    offset = np.array(in_zero * count, np.int64)
+
+    def compute(x: NDArray[Any]) -> NDArray[Any]:
+        sums = reduce(np.add, x, axes, np.int64, keep=keep_dims)
+        return finish(wrap32(sums - offset))
+
+    return compute
 
 
 def product_params(in_scale: float, out_scale: float, count: int) -> tuple[int, int]:

@@ -107,7 +107,7 @@ def prelu(node: Node) -> Execute:
         compute = coded_pairs(node, lambda x, alpha: prelu_codes(x, alpha, params))
 
     def checked(x: Array, alpha: Array) -> Array:
-        if np.broadcast_shapes(x.shape, alpha.shape) != x.shape:
+        if x.shape != alpha.shape and np.broadcast_shapes(x.shape, alpha.shape) != x.shape:
             raise input_error(node, f"alpha {list(alpha.shape)} must broadcast to the input {list(x.shape)}")
         return compute(x, alpha)
 

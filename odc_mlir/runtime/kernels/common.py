@@ -11,10 +11,11 @@ import numpy as np
 from odc_mlir.errors import InputError, UnsupportedError
 from odc_mlir.numerics.fixed import activation_bounds, activation_range
 from odc_mlir.numerics.pieces import limit
-from odc_mlir.ops.spec import Array, Node, TensorInfo
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 
 Fetch = Callable[[Sequence[Array | None]], Array]
 Clamp = Callable[[Array], Array]
+Plan = Callable[[Array], Array]  # what is made for operands of one shape
 
 EIGHT_BIT = ("int8", "uint8")
 CODES = (*EIGHT_BIT, "int16")
@@ -37,6 +38,30 @@ def fetch(node: Node, index: int) -> Fetch:
         return array
 
     return passed
+
+
+def planned(
+    node: Node, index: int, others: Sequence[int], make: Callable[..., Callable[[Array], Any]], *, several: bool = False
+) -> Execute:
+    """The kernel of ``make(shape, *values)(x)``: ``x`` is operand ``index``, ``values`` are the operands ``others``.
+
+    What is made for a shape is kept while the others are constants, so everything that follows from shape and values
+    belongs into ``make``. ``several``: the result is a sequence of results.
+    """
+    x_of, sources = fetch(node, index), [fetch(node, other) for other in others]
+    fixed = all(node.operand(other).is_const for other in others)
+    shape: tuple[int, ...] | None = None
+    plan: Callable[[Array], Any]
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        nonlocal shape, plan
+        x = x_of(operands)
+        if x.shape != shape:
+            plan = make(x.shape, *[source(operands) for source in sources])
+            shape = x.shape if fixed else None
+        return plan(x) if several else [plan(x)]
+
+    return execute
 
 
 def input_error(node: Node, message: str) -> InputError:
@@ -121,12 +146,13 @@ def real_clamp(node: Node, *, finite: bool = False) -> Clamp | None:
 
 
 def limits_of(dtype: np.dtype, least: float | None, most: float | None) -> tuple[Any, Any]:
-    """Both bounds as numbers of ``dtype``; where there is none, the largest or smallest there is."""
+    """Both bounds as arrays of ``dtype`` without axes; where there is none, the largest or smallest there is."""
     if dtype.kind == "f":
         ends: tuple[Any, Any] = (-np.inf, np.inf)
     else:
         ends = (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return dtype.type(ends[0] if least is None else least), dtype.type(ends[1] if most is None else most)
+    low, high = ends[0] if least is None else least, ends[1] if most is None else most
+    return np.array(low, dtype), np.array(high, dtype)
 
 
 def ints(array: Array) -> tuple[int, ...]:

@@ -40,9 +40,15 @@ def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Call
 
 def image(node: Node, x: Array) -> Array:
     """``x``, refused unless it is ``[N, H, W, C]``."""
-    if x.ndim != 4:
-        raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 4")
+    image_shape(node, x.shape)
     return x
+
+
+def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """``shape``, refused unless it is ``[N, H, W, C]``."""
+    if len(shape) != 4:
+        raise input_error(node, f"the input has the shape {list(shape)}; its rank must be 4")
+    return shape
 
 
 def placed_window(node: Node, options: WindowOptions, kernel: tuple[int, int], x: Array, channels: int) -> Window:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,9 +27,9 @@ from odc_mlir.numerics.elementwise import (
     sub_quantized,
 )
 from odc_mlir.numerics.int16 import power_add, power_add_params
-from odc_mlir.numerics.pieces import in_pairs, pieces
+from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, FEW_ELEMENTS, has_nan, in_pairs, pieces
 from odc_mlir.ops.infer.common import check_elements, require_dtype
-from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
     CODES,
     FLOATS,
@@ -47,20 +48,69 @@ _WHOLE = ("int32", "int64")
 _PLAIN = (*FLOATS, "int16", *_WHOLE)
 
 
-def broadcasting(node: Node, compute: Compute) -> Execute:
-    """The kernel of a two-operand function; operands that cannot be broadcast, or only to too much, are refused."""
+def broadcasting(node: Node, compute: Compute, few: Compute | None = None) -> Execute:
+    """The kernel of a two-operand function; operands that cannot be broadcast, or only to too much, are refused.
+
+    ``few`` computes the same where it has few results: no more than fit into the caches with all temporaries.
+    """
     a_of, b_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].dtype
+    a_shape: tuple[int, ...] | None = None
+    b_shape: tuple[int, ...] | None = None
+    spread, chosen = _spreading(node), compute
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
+        nonlocal a_shape, b_shape, chosen
         a, b = a_of(operands), b_of(operands)
-        try:
-            shape = np.broadcast_shapes(a.shape, b.shape)
-        except ValueError:
-            raise input_error(node, f"shapes {list(a.shape)} and {list(b.shape)} cannot be broadcast") from None
-        check_elements(node, shape, dtype)
-        return [compute(a, b)]
+        if a.shape != a_shape or b.shape != b_shape:
+            try:
+                shape = np.broadcast_shapes(a.shape, b.shape)
+            except ValueError:
+                raise input_error(node, f"shapes {list(a.shape)} and {list(b.shape)} cannot be broadcast") from None
+            check_elements(node, shape, dtype)
+            chosen = few if few is not None and math.prod(shape) <= CHUNK_ELEMENTS else compute
+            a_shape, b_shape = a.shape, b.shape
+        return [chosen(a, b) if spread is None else chosen(*spread(a, b))]
 
     return execute
+
+
+def _spreading(node: Node) -> Callable[[Array, Array], tuple[Array, Array]] | None:
+    """Brings small operands to shapes that numpy broadcasts in less time; None where there is nothing to gain."""
+    a, b = node.operand(0), node.operand(1)
+    if not _is_static(a) or not _is_static(b) or a.shape == b.shape or a.info.kind == "string":
+        return None
+    try:
+        shape = np.broadcast_shapes(a.static_shape, b.static_shape)
+    except ValueError:
+        return None  # refused when it comes to that
+    if math.prod(shape) > FEW_ELEMENTS:
+        return None
+    shapes = a.static_shape, b.static_shape
+    left, right = _spread(a, shapes[0], shapes[1], shape), _spread(b, shapes[1], shapes[0], shape)
+
+    def spread(a: Array, b: Array) -> tuple[Array, Array]:
+        if (a.shape, b.shape) != shapes:
+            return a, b
+        return a if left is None else left(a), b if right is None else right(b)
+
+    return spread
+
+
+def _is_static(info: TensorInfo) -> bool:
+    return info.shape is not None and None not in info.shape
+
+
+def _spread(
+    info: TensorInfo, own: tuple[int, ...], other: tuple[int, ...], shape: tuple[int, ...]
+) -> Callable[[Array], Array] | None:
+    """One operand brought to another shape: a single number to none, a constant to that of the result."""
+    if math.prod(own) == 1 and own and other == shape:
+        return lambda values: values.reshape(())
+    if own != shape and own and info.is_const:
+        full = np.broadcast_to(info.array(), shape).copy()
+        full.flags.writeable = False
+        return lambda _: full
+    return None
 
 
 def plain(node: Node, function: np.ufunc) -> Execute:
@@ -76,7 +126,11 @@ def plain(node: Node, function: np.ufunc) -> Execute:
                 clamp(target)
         return result
 
-    return broadcasting(node, compute)
+    def few(a: Array, b: Array) -> Array:
+        result = np.asarray(function(a, b))
+        return result if clamp is None else clamp(result)
+
+    return broadcasting(node, compute, few)
 
 
 def coded_pairs(node: Node, compute: Compute) -> Compute:
@@ -96,7 +150,9 @@ def coded_pairs(node: Node, compute: Compute) -> Compute:
 def mapped(node: Node, compute: Compute) -> Execute:
     """The kernel of a two-operand function without fused activation, in pieces that stay in the cache."""
     dtype = node.results[0].info.numpy
-    return broadcasting(node, lambda a, b: in_pairs(compute, a, b, dtype))
+    return broadcasting(
+        node, lambda a, b: in_pairs(compute, a, b, dtype), lambda a, b: np.asarray(compute(a, b), dtype)
+    )
 
 
 def add(node: Node) -> Execute:
@@ -245,12 +301,12 @@ def squared_difference(node: Node) -> Execute:
 
 def maximum(node: Node) -> Execute:
     """The larger element; where they cannot be ordered, that of ``b``."""
-    return _extreme(node, np.maximum, np.greater)
+    return _extreme(node, np.fmax, np.greater)
 
 
 def minimum(node: Node) -> Execute:
     """The smaller element; where they cannot be ordered, that of ``b``."""
-    return _extreme(node, np.minimum, np.less)
+    return _extreme(node, np.fmin, np.less)
 
 
 def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
@@ -262,11 +318,8 @@ def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
 
 
 def _ordered(a: Array, b: Array, function: np.ufunc, better: np.ufunc) -> Array:
-    """The better element, ``b`` where neither is: numpy's own function gives NaN where only ``a`` is not a number."""
-    found = function(a, b)
-    if found.size and np.isnan(np.minimum.reduce(found, axis=None)):
-        return np.where(better(a, b), a, b)
-    return np.asarray(found)
+    """The better element, ``b`` where neither is: numpy's own function gives ``a`` where only that is a number."""
+    return np.where(better(a, b), a, b) if has_nan(b) else np.asarray(function(a, b))
 
 
 def bitwise_xor(node: Node) -> Execute:

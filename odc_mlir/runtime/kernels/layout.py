@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,15 +27,17 @@ from odc_mlir.ops.infer.layout import (
 )
 from odc_mlir.ops.spec import Array, Execute, Node, Shape
 from odc_mlir.runtime.kernels.common import (
+    Plan,
     fetch,
     input_error,
     ints,
+    planned,
     quantised_zero,
     require_same_quant,
     single,
 )
-from odc_mlir.runtime.kernels.convolution import image
-from odc_mlir.runtime.kernels.shape import pad_pairs, padded
+from odc_mlir.runtime.kernels.convolution import image_shape
+from odc_mlir.runtime.kernels.shape import pad_pairs, padding
 
 
 def _known(shape: Shape) -> tuple[int, ...]:
@@ -43,114 +47,117 @@ def _known(shape: Shape) -> tuple[int, ...]:
 
 def tile(node: Node) -> Execute:
     """Operand 0 repeated along each axis."""
-    x_of, multiples_of = fetch(node, 0), fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, multiples = x_of(operands), ints(multiples_of(operands))
-        check_elements(node, tiled_shape(node, x.shape, multiples), node.operand(0).dtype)
-        return [np.tile(x, multiples)]
+    def make(shape: tuple[int, ...], values: Array) -> Plan:
+        multiples = ints(values)
+        sizes = _known(tiled_shape(node, shape, multiples))
+        check_elements(node, sizes, node.operand(0).dtype)
+        apart = [size for d in shape for size in (1, d)]
+        beside = [size for d, count in zip(shape, multiples, strict=True) for size in (count, d)]
+        return lambda x: np.broadcast_to(x.reshape(apart), beside).copy().reshape(sizes)
 
-    return execute
+    return planned(node, 0, (1,), make)
 
 
-def _pieces(x: Array, axis: int, sizes: Sequence[int]) -> list[Array]:
-    """Consecutive parts of ``x`` along ``axis``."""
-    ends = np.cumsum(sizes)
+def _pieces(axis: int, sizes: Sequence[int]) -> Callable[[Array], list[Array]]:
+    """Takes consecutive parts along ``axis``."""
+    ends = itertools.accumulate(sizes)
     lead = (slice(None),) * axis
-    return [np.asarray(x[(*lead, slice(end - size, end))], order="C") for end, size in zip(ends, sizes, strict=True)]
+    places = [(*lead, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+    return lambda x: [x[place].copy() for place in places]
 
 
 def split(node: Node) -> Execute:
     """Operand 1 in equal parts along the axis in operand 0."""
-    axis_of, x_of, count = fetch(node, 0), fetch(node, 1), parts(node, "num_splits")
+    count = parts(node, "num_splits")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        axis = normal_axis(node, int(single(node, axis_of(operands), "the axis")), x.ndim)
-        size = equal_part(node, x.shape[axis], count) or 0
-        return _pieces(x, axis, [size] * count)
+    def make(shape: tuple[int, ...], place: Array) -> Callable[[Array], list[Array]]:
+        axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
+        size = equal_part(node, shape[axis], count) or 0
+        return _pieces(axis, [size] * count)
 
-    return execute
+    return planned(node, 1, (0,), make, several=True)
 
 
 def split_v(node: Node) -> Execute:
     """Operand 0 in parts of the sizes in operand 1 along the axis in operand 2."""
-    x_of, sizes_of, axis_of, count = fetch(node, 0), fetch(node, 1), fetch(node, 2), parts(node, "num_splits")
+    count = parts(node, "num_splits")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, sizes = x_of(operands), ints(sizes_of(operands))
-        axis = normal_axis(node, int(single(node, axis_of(operands), "the axis")), x.ndim)
+    def make(shape: tuple[int, ...], wanted: Array, place: Array) -> Callable[[Array], list[Array]]:
+        sizes = ints(wanted)
+        axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
         if len(sizes) != count:
             raise input_error(node, f"there are {len(sizes)} sizes, but {count} results")
-        return _pieces(x, axis, _known(tuple(part_sizes(node, x.shape[axis], sizes))))
+        return _pieces(axis, _known(tuple(part_sizes(node, shape[axis], sizes))))
 
-    return execute
+    return planned(node, 0, (1, 2), make, several=True)
 
 
 def unpack(node: Node) -> Execute:
     """Operand's slices along an axis, which they lack."""
-    x_of, count, wanted = fetch(node, 0), parts(node, "num"), int(option(node, "axis"))
+    count, wanted = parts(node, "num"), int(option(node, "axis"))
     require_same_quant(node, node.operand(0), *node.results)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        axis = normal_axis(node, wanted, x.ndim)
-        if x.shape[axis] != count:
-            raise input_error(node, f"axis {axis} has the size {x.shape[axis]}, but there are {count} results")
-        slices = np.moveaxis(x, axis, 0)
-        return [np.asarray(slices[i, ...], order="C") for i in range(count)]
+    def make(shape: tuple[int, ...]) -> Callable[[Array], list[Array]]:
+        axis = normal_axis(node, wanted, len(shape))
+        if shape[axis] != count:
+            raise input_error(node, f"axis {axis} has the size {shape[axis]}, but there are {count} results")
+        places: list[Any] = [(*(slice(None),) * axis, i, ...) for i in range(count)]
+        return lambda x: [x[place].copy() for place in places]
 
-    return execute
+    return planned(node, 0, (), make, several=True)
 
 
 def padv2(node: Node) -> Execute:
     """Operand 0 with copies of operand 2 around it; without that, with zeros (quantised: zero points)."""
-    x_of, pads_of, info = fetch(node, 0), fetch(node, 1), node.results[0]
-    value_info = node.optional(2)
-    value_of = None if value_info is None else fetch(node, 2)
+    info, value_info = node.results[0], node.optional(2)
     if value_info is not None:
         require_same_quant(node, value_info, info)
-    zero = quantised_zero(node, info) if value_of is None else 0
+    zero = quantised_zero(node, info) if value_info is None else 0
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, pads = x_of(operands), np.asarray(pads_of(operands))
-        value = zero if value_of is None else single(node, value_of(operands), "the padding value")
-        return [padded(node, x, pads, value)]
+    def make(shape: tuple[int, ...], pads: Array, *values: Array) -> Plan:
+        value = single(node, values[0], "the padding value") if values else zero
+        return padding(node, shape, pads, value)
 
-    return execute
+    return planned(node, 0, (1,) if value_info is None else (1, 2), make)
 
 
 def mirror_pad(node: Node) -> Execute:
     """Operand 0 with its own elements mirrored at the ends of each axis."""
-    x_of, pads_of, edge = fetch(node, 0), fetch(node, 1), mirror_edge(node)
+    edge = mirror_edge(node)
     require_same_quant(node, node.operand(0), node.results[0])
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, pads = x_of(operands), np.asarray(pads_of(operands))
-        pairs = pad_pairs(node, x, pads)
-        for axis, (size, pair) in enumerate(zip(x.shape, pairs, strict=True)):
+    def make(shape: tuple[int, ...], pads: Array) -> Plan:
+        pairs = pad_pairs(node, shape, pads)
+        for axis, (size, pair) in enumerate(zip(shape, pairs, strict=True)):
             check_mirror(node, axis, size, pair, edge)
-        check_elements(node, (d + a + b for d, (a, b) in zip(x.shape, pairs, strict=True)), node.results[0].dtype)
-        for axis, (before, after) in enumerate(pairs):
+        check_elements(node, (d + a + b for d, (a, b) in zip(shape, pairs, strict=True)), node.results[0].dtype)
+        places = []
+        for axis, ((before, after), size) in enumerate(zip(pairs, shape, strict=True)):
             if before or after:
-                size = x.shape[axis]
                 left = np.arange(before, 0, -1) - 1 + edge
                 right = size - 1 - edge - np.arange(after)
-                x = x.take(np.concatenate([left, np.arange(size), right]), axis)
-        return [x]
+                places.append((np.concatenate([left, np.arange(size), right]), axis))
 
-    return execute
+        def mirror(x: Array) -> Array:
+            for indices, axis in places:
+                x = x.take(indices, axis)
+            return x
+
+        return mirror
+
+    return planned(node, 0, (1,), make)
 
 
 def reverse_v2(node: Node) -> Execute:
     """Operand 0 with the axes in operand 1 turned round."""
-    x_of, axes_of = fetch(node, 0), fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, axes = x_of(operands), ints(axes_of(operands))
-        return [np.asarray(np.flip(x, reversed_axes(node, axes, x.ndim)), order="C")]
+    def make(shape: tuple[int, ...], values: Array) -> Plan:
+        axes = reversed_axes(node, ints(values), len(shape))
+        turned = tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(len(shape)))
+        return lambda x: x[turned].copy()
 
-    return execute
+    return planned(node, 0, (1,), make)
 
 
 def reverse_sequence(node: Node) -> Execute:
@@ -177,76 +184,79 @@ def reverse_sequence(node: Node) -> Execute:
 
 def space_to_batch_nd(node: Node) -> Execute:
     """``[N, spatial…, …]`` padded, then blocks of space moved into the batch."""
-    x_of, block_of, pads_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
     require_same_quant(node, node.operand(0), node.results[0])
     zero = quantised_zero(node, node.results[0])
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, block, pads = x_of(operands), ints(block_of(operands)), np.asarray(pads_of(operands))
-        sizes = _known(batched_shape(node, x.shape, block, ints(pads)))
+    def make(shape: tuple[int, ...], block_values: Array, pads: Array) -> Plan:
+        block = ints(block_values)
+        sizes = _known(batched_shape(node, shape, block, ints(pads)))
         count = len(block)
-        full = np.zeros((x.ndim, 2), np.int64)
+        full = np.zeros((len(shape), 2), np.int64)
         full[1 : count + 1] = pads
-        wide = padded(node, x, full, zero)
-        cells = [(d // b, b) for d, b in zip(wide.shape[1 : count + 1], block, strict=True)]
-        wide = wide.reshape(x.shape[0], *(d for pair in cells for d in pair), *x.shape[count + 1 :])
+        pad = padding(node, shape, full, zero) if full.any() else None
+        wide = [d + int(a) + int(b) for d, (a, b) in zip(shape, full, strict=True)]
+        cells = [size for d, b in zip(wide[1 : count + 1], block, strict=True) for size in (d // b, b)]
+        apart = (shape[0], *cells, *shape[count + 1 :])
         # batch, (cell, inside) per axis, rest -> inside of each axis, batch, cell of each axis, rest
         order = [2 * i + 2 for i in range(count)] + [0] + [2 * i + 1 for i in range(count)]
-        return [wide.transpose(*order, *range(2 * count + 1, wide.ndim)).reshape(sizes)]
+        order += range(2 * count + 1, len(apart))
+        return lambda x: (x if pad is None else pad(x)).reshape(apart).transpose(order).copy().reshape(sizes)
 
-    return execute
+    return planned(node, 0, (1, 2), make)
 
 
 def batch_to_space_nd(node: Node) -> Execute:
     """``[N * blocks, spatial…, …]`` with batch entries moved into blocks of space, then cropped."""
-    x_of, block_of, crops_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
     require_same_quant(node, node.operand(0), node.results[0])
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, block, crops = x_of(operands), ints(block_of(operands)), ints(crops_of(operands))
-        sizes = _known(spread_shape(node, x.shape, block, crops))
+    def make(shape: tuple[int, ...], block_values: Array, crop_values: Array) -> Plan:
+        block, crops = ints(block_values), ints(crop_values)
+        sizes = _known(spread_shape(node, shape, block, crops))
         count = len(block)
-        spread = x.reshape(*block, sizes[0], *x.shape[1:])
+        apart = (*block, sizes[0], *shape[1:])
         # inside of each axis, batch, cell of each axis, rest -> batch, (cell, inside) per axis, rest
         order = [count] + [axis for i in range(count) for axis in (count + 1 + i, i)]
-        spread = spread.transpose(*order, *range(2 * count + 1, spread.ndim))
-        spread = spread.reshape(
-            sizes[0], *(d * b for d, b in zip(x.shape[1:], block, strict=False)), *sizes[count + 1 :]
-        )
-        kept = [slice(crops[2 * i], crops[2 * i] + sizes[i + 1]) for i in range(count)]
-        return [np.asarray(spread[(slice(None), *kept)], order="C")]
+        order += range(2 * count + 1, len(apart))
+        whole = (sizes[0], *(d * b for d, b in zip(shape[1:], block, strict=False)), *sizes[count + 1 :])
+        kept = (slice(None), *(slice(crops[2 * i], crops[2 * i] + sizes[i + 1]) for i in range(count)))
 
-    return execute
+        def spread(x: Array) -> Array:
+            out = x.reshape(apart).transpose(order).copy().reshape(whole)
+            return np.asarray(out[kept], order="C") if any(crops) else out
+
+        return spread
+
+    return planned(node, 0, (1, 2), make)
 
 
 def space_to_depth(node: Node) -> Execute:
     """``[N, H, W, C]`` to ``[N, H/b, W/b, b*b*C]``."""
-    x_of, size = fetch(node, 0), block_size(node)
+    size = block_size(node)
     require_same_quant(node, node.operand(0), node.results[0])
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = image(node, x_of(operands))
-        batch, height, width, channels = x.shape
+    def make(shape: tuple[int, ...]) -> Plan:
+        batch, height, width, channels = image_shape(node, shape)
         rows, columns = equal_part(node, height, size) or 0, equal_part(node, width, size) or 0
-        cells = x.reshape(batch, rows, size, columns, size, channels)
-        return [cells.transpose(0, 1, 3, 2, 4, 5).reshape(batch, rows, columns, size * size * channels)]
+        cells = batch, rows, size, columns, size, channels
+        sizes = batch, rows, columns, size * size * channels
+        return lambda x: x.reshape(cells).transpose(0, 1, 3, 2, 4, 5).copy().reshape(sizes)
 
-    return execute
+    return planned(node, 0, (), make)
 
 
 def depth_to_space(node: Node) -> Execute:
     """``[N, H, W, b*b*C]`` to ``[N, H*b, W*b, C]``."""
-    x_of, size = fetch(node, 0), block_size(node)
+    size = block_size(node)
     require_same_quant(node, node.operand(0), node.results[0])
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = image(node, x_of(operands))
-        batch, height, width, depth = x.shape
+    def make(shape: tuple[int, ...]) -> Plan:
+        batch, height, width, depth = image_shape(node, shape)
         channels = equal_part(node, depth, size * size) or 0
-        cells = x.reshape(batch, height, width, size, size, channels)
-        return [cells.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height * size, width * size, channels)]
+        cells = batch, height, width, size, size, channels
+        sizes = batch, height * size, width * size, channels
+        return lambda x: x.reshape(cells).transpose(0, 1, 3, 2, 4, 5).copy().reshape(sizes)
 
-    return execute
+    return planned(node, 0, (), make)
 
 
 def dilate(node: Node) -> Execute:
@@ -295,11 +305,10 @@ def matrix_set_diag(node: Node) -> Execute:
 
 def broadcast_to(node: Node) -> Execute:
     """Operand 0 repeated to the shape in operand 1."""
-    x_of, shape_of = fetch(node, 0), fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, wanted = x_of(operands), ints(shape_of(operands))
-        check_broadcast(node, x.shape, wanted)
-        return [np.broadcast_to(x, wanted).copy()]
+    def make(shape: tuple[int, ...], sizes: Array) -> Plan:
+        wanted = ints(sizes)
+        check_broadcast(node, shape, wanted)
+        return lambda x: np.broadcast_to(x, wanted).copy()
 
-    return execute
+    return planned(node, 0, (1,), make)

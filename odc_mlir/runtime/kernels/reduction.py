@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.pieces import reduce
 from odc_mlir.numerics.reduction import (
+    codes_mean,
     extreme,
     mean_codes,
     mean_params,
@@ -19,10 +21,11 @@ from odc_mlir.numerics.reduction import (
 from odc_mlir.ops.infer.common import normal_axis, option
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
+    Plan,
     by_dtype,
-    fetch,
     input_error,
     ints,
+    planned,
     require_same_quant,
     scale_of,
     single,
@@ -43,40 +46,44 @@ def axes_of(node: Node, values: Array, rank: int) -> tuple[int, ...]:
 def mean(node: Node) -> Execute:
     """Mean of operand 0 over the axes in operand 1."""
     x_info, out = node.operand(0), node.results[0]
-    keep, x_of, axes_from = bool(option(node, "keep_dims")), fetch(node, 0), fetch(node, 1)
+    keep = bool(option(node, "keep_dims"))
     quantised = out.dtype not in ("float32", *_PLAIN)
     (scale, zero), (out_scale, out_zero) = (
         (scale_of(node, x_info), scale_of(node, out)) if quantised else ((1.0, 0), (1.0, 0))
     )
     dtype = out.info.numpy
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        axes = axes_of(node, axes_from(operands), x.ndim)
-        count = math.prod(x.shape[a] for a in axes)
+    def make(shape: tuple[int, ...], values: Array) -> Plan:
+        axes = axes_of(node, values, len(shape))
+        count = math.prod(shape[a] for a in axes)
         if count == 0:
-            raise input_error(node, f"the input {list(x.shape)} has no elements to take the mean of")
+            raise input_error(node, f"the input {list(shape)} has no elements to take the mean of")
         if out.dtype == "float32":
-            return [np.asarray(x.mean(axis=axes, keepdims=keep, dtype=np.float32))]
+            divisor = np.array(count, np.float32)
+            return lambda x: np.asarray(reduce(np.add, x, axes, np.float32, keep=keep) / divisor)
         if out.dtype in _PLAIN:
-            total = np.asarray(x.sum(axis=axes, keepdims=keep, dtype=np.int64))
-            return [(np.sign(total) * (np.abs(total) // count)).astype(dtype)]
-        q, e = mean_params(scale, out_scale, count)
-        low, high = code_range(dtype)
-        return [mean_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)]
+            return lambda x: _whole_mean(np.asarray(x.sum(axis=axes, keepdims=keep, dtype=np.int64)), count, dtype)
+        return codes_mean(
+            shape, axes, mean_params(scale, out_scale, count), zero, out_zero, code_range(dtype), dtype, keep_dims=keep
+        )
 
-    return execute
+    return planned(node, 0, (1,), make)
+
+
+def _whole_mean(total: Array, count: int, dtype: np.dtype) -> Array:
+    """``total / count``, rounded toward zero."""
+    return (np.sign(total) * (np.abs(total) // count)).astype(dtype)
 
 
 def _over_axes(node: Node, compute: Compute) -> Execute:
     """The kernel of ``compute(x, axes, keep_dims)``."""
-    keep, x_of, axes_from = bool(option(node, "keep_dims")), fetch(node, 0), fetch(node, 1)
+    keep = bool(option(node, "keep_dims"))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        return [np.asarray(compute(x, axes_of(node, axes_from(operands), x.ndim), keep))]
+    def make(shape: tuple[int, ...], values: Array) -> Plan:
+        axes = axes_of(node, values, len(shape))
+        return lambda x: np.asarray(compute(x, axes, keep))
 
-    return execute
+    return planned(node, 0, (1,), make)
 
 
 def _codes_of_nothing(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
@@ -92,7 +99,7 @@ def reduce_sum(node: Node) -> Execute:
         return reduce_any(node)
     by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES)))
     if info.dtype not in _CODES:
-        return _over_axes(node, lambda x, axes, keep: x.sum(axis=axes, keepdims=keep, dtype=dtype))
+        return _over_axes(node, lambda x, axes, keep: reduce(np.add, x, axes, dtype, keep=keep))
     (scale, zero), (out_scale, out_zero) = scale_of(node, info), scale_of(node, out)
     (q, e), (low, high) = sum_params(scale, out_scale), code_range(dtype)
 
@@ -112,7 +119,7 @@ def reduce_prod(node: Node) -> Execute:
         return reduce_all(node)
     by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES)))
     if info.quant is None or info.dtype not in _CODES:
-        return _over_axes(node, lambda x, axes, keep: x.prod(axis=axes, keepdims=keep, dtype=dtype))
+        return _over_axes(node, lambda x, axes, keep: reduce(np.multiply, x, axes, dtype, keep=keep))
     if info.dtype not in ("int8", "int16"):
         raise unsupported(node, f"a product of quantised {info.dtype} is not supported; int8 and int16 are")
     (scale, zero), (out_scale, out_zero) = scale_of(node, info), scale_of(node, out)
@@ -146,29 +153,35 @@ def reduce_min(node: Node) -> Execute:
 
 def reduce_any(node: Node) -> Execute:
     """Whether any element of operand 0 over the axes in operand 1 is true."""
-    return _over_axes(node, lambda x, axes, keep: np.asarray(np.any(x, axis=axes, keepdims=keep)))
+    return _over_axes(node, lambda x, axes, keep: reduce(np.logical_or, x, axes, keep=keep))
 
 
 def reduce_all(node: Node) -> Execute:
     """Whether all elements of operand 0 over the axes in operand 1 are true."""
-    return _over_axes(node, lambda x, axes, keep: np.asarray(np.all(x, axis=axes, keepdims=keep)))
+    return _over_axes(node, lambda x, axes, keep: reduce(np.logical_and, x, axes, keep=keep))
 
 
 def cumsum(node: Node) -> Execute:
     """Running sum along the axis in operand 1; ``exclusive`` leaves each element's own value out."""
-    x_of, axis_of, info = fetch(node, 0), fetch(node, 1), node.operand(0)
+    info = node.operand(0)
     exclusive, reverse = bool(option(node, "exclusive")), bool(option(node, "reverse"))
     by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN)))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        axis = normal_axis(node, int(single(node, axis_of(operands), "the axis")), x.ndim)
-        rows = np.moveaxis(x, axis, -1)
-        rows = rows[..., ::-1] if reverse else rows
-        if exclusive:
-            rows = np.concatenate([np.zeros_like(rows[..., :1]), rows[..., :-1]], axis=-1)
-        sums = np.cumsum(rows, axis=-1, dtype=x.dtype)
-        sums = sums[..., ::-1] if reverse else sums
-        return [np.asarray(np.moveaxis(sums, -1, axis), order="C")]
+    def make(shape: tuple[int, ...], place: Array) -> Plan:
+        axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
+        lead = (slice(None),) * axis
+        turned = (*lead, slice(None, None, -1))
+        first, but_first, but_last = ((*lead, part) for part in (slice(1), slice(1, None), slice(-1)))
 
-    return execute
+        def run(x: Array) -> Array:
+            out = np.empty_like(x)
+            source, target = (x[turned], out[turned]) if reverse else (x, out)
+            if exclusive:
+                target[first] = 0
+                source, target = source[but_last], target[but_first]
+            np.add.accumulate(source, axis, None, target)
+            return out
+
+        return run
+
+    return planned(node, 0, (1,), make)

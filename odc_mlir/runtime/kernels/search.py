@@ -7,43 +7,46 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.numerics.pieces import has_nan
 from odc_mlir.numerics.suppression import select_boxes
 from odc_mlir.ops.infer.common import check_elements, normal_axis
 from odc_mlir.ops.infer.search import boundaries
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import by_dtype, fetch, input_error, require_same_quant, single
+from odc_mlir.runtime.kernels.common import Plan, by_dtype, fetch, input_error, planned, require_same_quant, single
 
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 _ORDERED = ("float32", *_INTEGERS)
 
 
-def _place(node: Node, best: Callable[..., Any], search: Callable[..., Any]) -> Execute:
+def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
     """The first place of the best element; NaN is never better than a number."""
-    x_of, axis_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].info.numpy
+    dtype = node.results[0].info.numpy
     by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "bool")))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        axis = normal_axis(node, int(single(node, axis_of(operands), "the axis")), x.ndim)
-        if x.shape[axis] == 0:
-            raise input_error(node, f"the input {list(x.shape)} has no elements along axis {axis}")
-        if x.dtype.kind == "f" and np.isnan(x).any():
-            place = np.argmax(x == best.reduce(x, axis=axis, keepdims=True), axis=axis)  # type: ignore[attr-defined]
-        else:
-            place = search(x, axis=axis)
-        return [np.asarray(place, dtype)]
+    def make(shape: tuple[int, ...], place: Array) -> Plan:
+        axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
+        if shape[axis] == 0:
+            raise input_error(node, f"the input {list(shape)} has no elements along axis {axis}")
 
-    return execute
+        def run(x: Array) -> Array:
+            if x.dtype.kind == "f" and has_nan(x):
+                first = np.argmax(x == best.reduce(x, axis=axis, keepdims=True), axis=axis)
+                return np.asarray(first, dtype)
+            return np.asarray(search(x, axis), dtype)
+
+        return run
+
+    return planned(node, 0, (1,), make)
 
 
 def arg_max(node: Node) -> Execute:
     """The first place of the largest element along an axis."""
-    return _place(node, np.fmax, np.argmax)
+    return _place(node, np.fmax, np.ndarray.argmax)
 
 
 def arg_min(node: Node) -> Execute:
     """The first place of the smallest element along an axis."""
-    return _place(node, np.fmin, np.argmin)
+    return _place(node, np.fmin, np.ndarray.argmin)
 
 
 def topk_v2(node: Node) -> Execute:

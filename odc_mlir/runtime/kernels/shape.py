@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from odc_mlir.ops.infer.shape import new_shape, permutation, squeezed_axes, writ
 from odc_mlir.ops.infer.slicing import masks_of, plain_slice, strided_slice
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
+    Plan,
     fetch,
     fused_activation,
     input_error,
     ints,
+    planned,
     quantised_zero,
     real_clamp,
     scale_of,
@@ -25,42 +27,41 @@ from odc_mlir.runtime.kernels.common import (
 
 def reshape(node: Node) -> Execute:
     """Operand 0 in the shape of operand 1, or of the option."""
-    x_of = fetch(node, 0)
     written = written_shape(node)
-    shape_from = None if written is not None else fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        wanted = ints(shape_from(operands)) if shape_from is not None else written or ()
-        return [x.reshape([d or 0 for d in new_shape(node, x.shape, wanted)])]
+    def make(shape: tuple[int, ...], *values: Array) -> Plan:
+        wanted = written if written is not None else ints(values[0])
+        return _reshaped(d or 0 for d in new_shape(node, shape, wanted))
 
-    return execute
+    return planned(node, 0, () if written is not None else (1,), make)
+
+
+def _reshaped(sizes: Iterable[int]) -> Plan:
+    wanted = tuple(sizes)
+    return lambda x: x.reshape(wanted)
 
 
 def squeeze(node: Node) -> Execute:
     """Operand without axes of size 1."""
-    x_of = fetch(node, 0)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        axes = squeezed_axes(node, x.shape) or ()
-        return [x.reshape([d for i, d in enumerate(x.shape) if i not in axes])]
+    def make(shape: tuple[int, ...]) -> Plan:
+        axes = squeezed_axes(node, shape) or ()
+        return _reshaped(d for i, d in enumerate(shape) if i not in axes)
 
-    return execute
+    return planned(node, 0, (), make)
 
 
 def expand_dims(node: Node) -> Execute:
     """Operand 0 with an axis of size 1 inserted at operand 1."""
-    x_of, axis_of = fetch(node, 0), fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, axis = x_of(operands), ints(axis_of(operands))
+    def make(shape: tuple[int, ...], value: Array) -> Plan:
+        axis = ints(value)
         if len(axis) != 1:
             raise input_error(node, f"the axis {list(axis)} must be one number")
-        place = normal_axis(node, axis[0], x.ndim + 1)
-        return [x.reshape(*x.shape[:place], 1, *x.shape[place:])]
+        place = normal_axis(node, axis[0], len(shape) + 1)
+        return _reshaped((*shape[:place], 1, *shape[place:]))
 
-    return execute
+    return planned(node, 0, (1,), make)
 
 
 def shape(node: Node) -> Execute:
@@ -71,27 +72,25 @@ def shape(node: Node) -> Execute:
 
 def strided(node: Node) -> Execute:
     """Every n-th element of a range of each axis."""
-    x_of, parts, masks = fetch(node, 0), [fetch(node, i) for i in (1, 2, 3)], masks_of(node)
+    masks = masks_of(node)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        begin, end, strides = (ints(part(operands)) for part in parts)
-        taken = strided_slice(node, x.shape, begin, end, strides, masks)
-        return [np.ascontiguousarray(x[(*taken.indices, ...)]).reshape([d or 0 for d in taken.shape])]
+    def make(shape: tuple[int, ...], *values: Array) -> Plan:
+        begin, end, strides = map(ints, values)
+        taken = strided_slice(node, shape, begin, end, strides, masks)
+        indices, sizes = (*taken.indices, ...), tuple(d or 0 for d in taken.shape)
+        return lambda x: np.asarray(x[indices], order="C").reshape(sizes)
 
-    return execute
+    return planned(node, 0, (1, 2, 3), make)
 
 
 def slice_(node: Node) -> Execute:
     """A range of each axis."""
-    x_of, begin_of, size_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        taken = plain_slice(node, x.shape, ints(begin_of(operands)), ints(size_of(operands)))
-        return [np.ascontiguousarray(x[taken.indices])]
+    def make(shape: tuple[int, ...], begin: Array, size: Array) -> Plan:
+        indices = plain_slice(node, shape, ints(begin), ints(size)).indices
+        return lambda x: np.asarray(x[indices], order="C")
 
-    return execute
+    return planned(node, 0, (1, 2), make)
 
 
 def _values(node: Node) -> Callable[[Sequence[Array | None]], list[Array]]:
@@ -105,9 +104,12 @@ def pack(node: Node) -> Execute:
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         values = values_of(operands)
-        if len({v.shape for v in values}) != 1:
+        shape = values[0].shape
+        if any(v.shape != shape for v in values):
             raise input_error(node, f"operands have the shapes {[list(v.shape) for v in values]}; one is needed")
-        return [np.stack(values, normal_axis(node, axis, values[0].ndim + 1))]
+        place = normal_axis(node, axis, len(shape) + 1)
+        slices = (*shape[:place], 1, *shape[place:])
+        return [np.concatenate([v.reshape(slices) for v in values], place)]
 
     return execute
 
@@ -119,15 +121,28 @@ def concatenation(node: Node) -> Execute:
     if clamp is None and fused_activation(node) != "none":
         raise unsupported(node, f"fused activation {fused_activation(node)!r} is not supported here")
     rescale = [_rescaling(node, info) for info in node.operands if info is not None]
+    rescaled = any(r is not None for r in rescale)
+    shapes: list[tuple[int, ...]] = []
+    place = 0
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        values = [v if r is None else r(v) for r, v in zip(rescale, values_of(operands), strict=True)]
-        values = [v if v.ndim else v.reshape(1) for v in values]
+    def check(values: list[Array]) -> int:
         place = normal_axis(node, axis, values[0].ndim)
         rest = {(v.ndim, v.shape[:place], v.shape[place + 1 :]) for v in values}
         if len(rest) != 1:
             raise input_error(node, f"shapes {[list(v.shape) for v in values]} cannot be joined along axis {place}")
         check_elements(node, (sum(v.size for v in values),), node.results[0].dtype)
+        return place
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        nonlocal shapes, place
+        values = values_of(operands)
+        if rescaled:
+            values = [v if r is None else r(v) for r, v in zip(rescale, values, strict=True)]
+        values = [v if v.ndim else v.reshape(1) for v in values]
+        found = [v.shape for v in values]
+        if found != shapes:
+            place = check(values)
+            shapes = found
         joined = np.concatenate(values, place)
         return [joined if clamp is None else clamp(joined)]
 
@@ -154,33 +169,42 @@ def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:
 
 def pad(node: Node) -> Execute:
     """Operand 0 with zeros (quantised: zero points) around it."""
-    x_of, pads_of, zero = fetch(node, 0), fetch(node, 1), quantised_zero(node, node.results[0])
-    return lambda operands: [padded(node, x_of(operands), np.asarray(pads_of(operands)), zero)]
+    zero = quantised_zero(node, node.results[0])
+    return planned(node, 0, (1,), lambda shape, pads: padding(node, shape, pads, zero))
 
 
-def padded(node: Node, x: Array, pads: Array, value: Array | int) -> Array:
-    """``x`` with copies of ``value`` around it; ``pads`` is ``[rank, 2]``: elements before and after each axis."""
-    pairs = pad_pairs(node, x, pads)
-    sizes = [d + a + b for d, (a, b) in zip(x.shape, pairs, strict=True)]
+def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int) -> Plan:
+    """Puts copies of ``value`` around arrays of ``shape``; ``pads`` is ``[rank, 2]``: how many around each axis."""
+    pairs = pad_pairs(node, shape, pads)
+    sizes = tuple(d + a + b for d, (a, b) in zip(shape, pairs, strict=True))
     check_elements(node, sizes, node.results[0].dtype)
-    out = np.full(sizes, value, x.dtype)
-    out[tuple(slice(a, a + d) for d, (a, _) in zip(x.shape, pairs, strict=True))] = x
-    return out
+    inside = tuple(slice(a, a + d) for d, (a, _) in zip(shape, pairs, strict=True))
+    blank = isinstance(value, int) and value == 0
+
+    def pad(x: Array) -> Array:
+        if blank:
+            out = np.zeros(sizes, x.dtype)
+        else:
+            out = np.empty(sizes, x.dtype)
+            out.fill(value)
+        out[inside] = x
+        return out
+
+    return pad
 
 
-def pad_pairs(node: Node, x: Array, pads: Array) -> list[tuple[int, int]]:
-    """Elements before and after each axis of ``x``; refused unless one pair per axis, none negative."""
-    if pads.shape != (x.ndim, 2) or pads.min(initial=0) < 0:
-        raise input_error(node, f"the paddings {pads.tolist()} must be {x.ndim} pairs that are not negative")
+def pad_pairs(node: Node, shape: tuple[int, ...], pads: Array) -> list[tuple[int, int]]:
+    """Elements before and after each axis of ``shape``; refused unless one pair per axis, none negative."""
+    if pads.shape != (len(shape), 2) or pads.min(initial=0) < 0:
+        raise input_error(node, f"the paddings {pads.tolist()} must be {len(shape)} pairs that are not negative")
     return [(int(a), int(b)) for a, b in pads]
 
 
 def transpose(node: Node) -> Execute:
     """Operand 0 with its axes in the order of operand 1."""
-    x_of, order_of = fetch(node, 0), fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        return [np.ascontiguousarray(x.transpose(permutation(node, ints(order_of(operands)), x.ndim)))]
+    def make(shape: tuple[int, ...], order: Array) -> Plan:
+        places = permutation(node, ints(order), len(shape))
+        return lambda x: x.transpose(places).copy()
 
-    return execute
+    return planned(node, 0, (1,), make)

@@ -19,6 +19,10 @@ from odc_mlir.runtime.kernels.common import CODES, EIGHT_BIT, FLOATS, fetch, inp
 Function = Callable[[Array], Array]
 
 
+# A computation without a table has some steps more, which cost as much as those of this many elements.
+_CALL_ELEMENTS = 1 << 12
+
+
 class LaterTable:
     """A table of 65536 entries that is made when computing them one by one has cost as much."""
 
@@ -29,9 +33,10 @@ class LaterTable:
 
     def after(self, elements: int) -> Array | None:
         """The table, or None while there have been few elements; ``elements`` more are about to be computed."""
-        self._seen += elements
-        if self._table is None and self._seen >= lut.TABLE_16_THRESHOLD:
-            self._table = self._make()
+        if self._table is None:
+            self._seen += elements + _CALL_ELEMENTS
+            if self._seen >= lut.TABLE_16_THRESHOLD:
+                self._table = self._make()
         return self._table
 
 
