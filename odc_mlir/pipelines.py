@@ -36,7 +36,16 @@ STAGES = (
     Stage("quant", (), "on quantised types"),
     Stage(
         "partition",
-        ("odc-set-target", "odc-fix-batch", "npu-mark-supported", "npu-form-segments", "npu-outline-segments"),
+        (
+            "odc-set-target",
+            "odc-fix-batch",
+            "odc-apply-annotations",
+            "npu-mark-supported",
+            "npu-form-groups",
+            "npu-choose-segments",
+            "npu-form-segments",
+            "npu-outline-segments",
+        ),
         "divided into host operators and segments for the target",
     ),
     Stage(

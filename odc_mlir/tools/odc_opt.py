@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     lists.add_argument("--list-passes", action="store_true", help="print the names of all passes")
     lists.add_argument("--list-stages", action="store_true", help="print the stages in order and what each adds")
     lists.add_argument("--list-targets", action="store_true", help="print what -t accepts")
+    lists.add_argument("--list-rules", action="store_true", help="print what the NPU asks of each operator, and groups")
     return parser
 
 
@@ -109,6 +110,11 @@ def _pass_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[st
 
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+    if arguments.list_rules:
+        from odc_mlir.transforms.npu_rules import rules_text
+
+        print(*rules_text(), sep="\n")
+        return None
     if arguments.list_passes or arguments.list_stages or arguments.list_targets:
         _print_lists(arguments)
         return None

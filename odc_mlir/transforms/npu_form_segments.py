@@ -18,7 +18,6 @@ After: ``%1`` and ``%3`` follow each other with ``odc.segment = 0``, then ``%2``
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +28,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.ops.spec import Trait
+from odc_mlir.transforms.partition.rounds import alternate
 from odc_mlir.transforms.placement import NPU, SEGMENT, is_view, main_function, place_on_host, placed
 
 
@@ -89,38 +89,6 @@ def dependencies(operators: Sequence[CircleOp]) -> list[set[int]]:
             last_effect = index
         result.append(producers)
     return result
-
-
-def alternate(needs: Sequence[set[int]], on_npu: Sequence[bool]) -> list[tuple[bool, list[int]]]:
-    """Rounds (NPU or host, operators in order) as few as possible: starting on either side, the shorter list wins."""
-    starts = [_rounds(needs, on_npu, side) for side in (True, False)]
-    return min(starts, key=len)
-
-
-def _rounds(needs: Sequence[set[int]], on_npu: Sequence[bool], side: bool) -> list[tuple[bool, list[int]]]:
-    waiting = [len(n) for n in needs]
-    users: list[list[int]] = [[] for _ in needs]
-    for index, producers in enumerate(needs):
-        for producer in producers:
-            users[producer].append(index)
-    ready: dict[bool, list[int]] = {True: [], False: []}
-    for index, count in enumerate(waiting):
-        if count == 0:
-            heapq.heappush(ready[on_npu[index]], index)
-    rounds: list[tuple[bool, list[int]]] = []
-    while ready[True] or ready[False]:
-        members: list[int] = []
-        while ready[side]:
-            index = heapq.heappop(ready[side])
-            members.append(index)
-            for user in users[index]:
-                waiting[user] -= 1
-                if waiting[user] == 0:
-                    heapq.heappush(ready[on_npu[user]], user)
-        if members:
-            rounds.append((side, members))
-        side = not side
-    return rounds
 
 
 def reorder(block: Block, order: Iterable[Operation]) -> None:

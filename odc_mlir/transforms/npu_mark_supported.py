@@ -8,7 +8,8 @@ After::
 
     %1 = circle.floor %0 {odc.placed = "host", odc.reason = "operator: FLOOR has no NPU form"} : …
 
-The rules are those of :mod:`odc_mlir.transforms.npu_rules`. Only the main function is divided into segments; operators
+The rules are those of :mod:`odc_mlir.transforms.npu_rules`. An operator that the user wants on the host
+(``odc.place = "host"``) is not asked about. Only the main function is divided into segments; operators
 of functions that control flow calls stay on the host.
 """
 
@@ -26,7 +27,7 @@ from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.transforms.npu_checks import Limits
 from odc_mlir.transforms.npu_rules import verdict
-from odc_mlir.transforms.placement import functions, operators, place_on_host, place_on_npu
+from odc_mlir.transforms.placement import HOST, NPU, functions, operators, place_on_host, place_on_npu, wanted_place
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,12 @@ class NpuMarkSupportedPass(ModulePass):
                 if isinstance(item, CircleOp) and item.unverified is not None:
                     place_on_host(item, f"operator: {item.unverified}")
                     continue
+                if (wanted := wanted_place(item)) == HOST:
+                    place_on_host(item, "annotation: placed by the user")
+                    continue
                 result = verdict(node_of(item), limits)
                 if result.supported:
                     place_on_npu(item)
                 else:
-                    place_on_host(item, result.reason)
+                    although = "; wanted on the NPU" if wanted == NPU else ""
+                    place_on_host(item, f"{result.reason}{although}")

@@ -37,7 +37,7 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import names_loc, value_name
-from odc_mlir.transforms.placement import REASON, SEGMENT, is_view, main_function, operators, place_on_host
+from odc_mlir.transforms.placement import GROUP, REASON, SEGMENT, is_view, main_function, operators, place_on_host
 
 VIEW_REASON = "segment-result: a view of a value that leaves the segment"
 
@@ -163,7 +163,7 @@ def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs
                 op.operands[index] = inside[value]
         if op.parent is not None:
             op.parent.detach_op(op)
-        for attribute in (SEGMENT, REASON):
+        for attribute in (SEGMENT, REASON, GROUP):
             op.attributes.pop(attribute, None)
         block.add_op(op)
     end = YieldOp(*outputs)

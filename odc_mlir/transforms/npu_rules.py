@@ -7,12 +7,15 @@ operators as :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from odc_mlir import ops
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, OpSpec, Trait
 from odc_mlir.transforms import npu_checks as check
 from odc_mlir.transforms.npu_checks import Limits
+from odc_mlir.transforms.partition.patterns import PATTERNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,25 @@ def verdict(node: Node, limits: Limits) -> Verdict:
         if seen := rule.check(node, limits):
             return Verdict(False, f"{rule.name}: {seen}")
     return Verdict(True)
+
+
+def rules_text() -> Iterator[str]:
+    """The table and the pattern groups as lines of text: what has no line has no NPU form."""
+    yield "every operator"
+    yield from _lines(GENERIC)
+    for name, rules in OPERATORS.items():
+        yield name
+        yield from _lines(rules)
+    by_table = sorted(s.name for s in ops.all_specs().values() if s.name not in OPERATORS and works_by_table(s))
+    yield ", ".join(by_table)
+    yield from _lines(BY_TABLE)
+    yield "groups, placed together"
+    for pattern in PATTERNS:
+        yield f"  {pattern.name}: {' -> '.join(pattern.chain)}: {pattern.text}"
+
+
+def _lines(rules: Sequence[Rule]) -> Iterator[str]:
+    return (f"  {rule.name}: {rule.text}" for rule in rules)
 
 
 GENERIC: tuple[Rule, ...] = (

@@ -14,7 +14,10 @@ from odc_mlir.ops.spec import Trait
 
 PLACED = "odc.placed"  # "npu" or "host"
 REASON = "odc.reason"  # why on the host
+PLACE = "odc.place"  # "npu" or "host": where the user wants it
+GROUP = "odc.group"  # number of the pattern group: operators that are placed together
 SEGMENT = "odc.segment"  # number of the segment to be made
+PARTITION = "odc.partition"  # of the module: the plan chosen and the others, for reports
 NPU, HOST = "npu", "host"
 
 
@@ -42,6 +45,12 @@ def placed(op: Operation) -> str | None:
     return attribute.data if isinstance(attribute, StringAttr) else None
 
 
+def wanted_place(op: Operation) -> str | None:
+    """Where the user wants ``op``: ``npu``, ``host`` or None."""
+    attribute = op.attributes.get(PLACE)
+    return attribute.data if isinstance(attribute, StringAttr) else None
+
+
 def place_on_npu(op: Operation) -> None:
     """Run ``op`` on the NPU."""
     op.attributes[PLACED] = StringAttr(NPU)
@@ -49,7 +58,8 @@ def place_on_npu(op: Operation) -> None:
 
 
 def place_on_host(op: Operation, reason: str) -> None:
-    """Keep ``op`` on the host; ``reason`` names the rule and what it saw."""
+    """Keep ``op`` on the host; ``reason`` names the rule and what it saw. It is in no group any more."""
+    op.attributes.pop(GROUP, None)
     op.attributes[PLACED] = StringAttr(HOST)
     op.attributes[REASON] = StringAttr(reason)
 

@@ -57,7 +57,7 @@ def read_graph(block: Block, target: Target) -> Graph:
             graph.candidates.append(candidate)
     for op in graph.ops:
         sources = tuple(home.get(value) for value in op.operands)
-        graph.nodes.append(Node(partial(_choices, op, target), sources, home.get(op.results[0])))
+        graph.nodes.append(Node(partial(layer_choices, op, target), sources, home.get(op.results[0])))
         if isinstance(op, npu.ConvOp):
             graph.constant_bytes += op.weights.data.size + FULL_RECORD_BYTES * len(op.bias)
     return graph
@@ -107,7 +107,9 @@ def _may_touch(op: Operation) -> bool:
     return isinstance(op, npu.ConvOp | npu.PoolOp | npu.LutOp | npu.ScaleOp | npu.ReduceOp | npu.SoftmaxOp)
 
 
-def _choices(op: Operation, target: Target, room: int, sources: tuple[bool, ...], result: bool) -> tuple[Choice, ...]:
+def layer_choices(
+    op: Operation, target: Target, room: int, sources: tuple[bool, ...], result: bool
+) -> tuple[Choice, ...]:
     """Tilings of ``op`` with ``room`` bytes of the tile buffer for slots; CompileError, naming it, where none fits."""
     try:
         if isinstance(op, npu.ConvOp | npu.PoolOp):

@@ -10,6 +10,7 @@ from odc_mlir import ops, targets
 from odc_mlir.errors import TargetError
 from odc_mlir.ops.spec import Node
 from odc_mlir.ops.work import kernel_family
+from odc_mlir.targets.host import load_host
 
 TEXT = (resources.files(targets) / "npu-256.toml").read_text("utf-8")
 WITHOUT = "\n".join(line for line in TEXT.splitlines() if not line.startswith("host = "))
@@ -44,8 +45,9 @@ def test_host_costs_are_no_part_of_a_target() -> None:
     assert "host" not in mine.canonical
 
 
-def test_keys_of_the_reference_name_kernels_and_operators() -> None:
-    host = targets.load("npu-256").host
+@pytest.mark.parametrize("name", ["reference", "x86-64"])
+def test_keys_name_kernels_and_operators(name: str) -> None:
+    host = load_host(name, "here")
     families = {kernel_family(Node(spec, (), ())) for spec in ops.all_specs().values()}
     assert set(host.element_ns) - {"default"} <= families
     assert set(host.mac_ns) - {"default"} <= set(ops.all_specs())
@@ -73,7 +75,7 @@ def test_what_is_wrong_is_named(old: str, new: str, message: str) -> None:
 
 
 def test_unknown_hosts_are_refused() -> None:
-    with pytest.raises(TargetError, match="key 'host' names 'abc', known: reference"):
+    with pytest.raises(TargetError, match="key 'host' names 'abc', known: reference, x86-64"):
         targets.parse(TEXT.replace('"reference"', '"abc"'), "mine.toml")
     with pytest.raises(TargetError, match="key 'host' must be a table or the name of a host"):
         targets.parse(TEXT.replace('"reference"', "5"), "mine.toml")

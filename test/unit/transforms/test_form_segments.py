@@ -9,7 +9,8 @@ from hypothesis import given
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.npu_form_segments import NpuFormSegmentsPass, alternate, dependencies
+from odc_mlir.transforms.npu_form_segments import NpuFormSegmentsPass, dependencies
+from odc_mlir.transforms.partition.rounds import alternate
 from odc_mlir.transforms.placement import SEGMENT, main_function, operators
 from odc_mlir.universe import make_context
 

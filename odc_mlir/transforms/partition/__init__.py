@@ -1,0 +1,1 @@
+"""Where operators run: groups that stay together, what each place costs, and the plan that costs least."""

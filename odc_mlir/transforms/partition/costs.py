@@ -1,0 +1,109 @@
+"""What operators cost on either side, without scheduling anything.
+
+On the NPU an operator costs what its layers do by the formulas that tilings are chosen with, each layer for itself with
+the whole tile buffer; on the host, what the target's host costs say. A copy of the graph is lowered for that, operator
+by operator, so what an operator becomes (and whether it can be lowered at all) is not described twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.spec import Node, Trait
+from odc_mlir.ops.work import kernel_family, largest_tensor, node_macs
+from odc_mlir.support.locations import name_loc, op_name
+from odc_mlir.targets import MemoryMode, Target
+from odc_mlir.targets.host import HostCosts
+from odc_mlir.transforms.convert_circle_to_npu import lower
+from odc_mlir.transforms.npu_fuse_padding import NpuFusePaddingPass
+from odc_mlir.transforms.partition.plans import Work
+from odc_mlir.transforms.placement import NPU, main_function, operators, placed
+from odc_mlir.transforms.residence_ir import layer_choices
+from odc_mlir.transforms.schedule.accesses import FULL_RECORD_BYTES
+from odc_mlir.transforms.schedule.balance import EXPOSED
+from odc_mlir.transforms.schedule.cost import ports
+from odc_mlir.transforms.tensor_ir import NOTHING_COMPUTED
+
+START_BURSTS = 2  # of program, before the first instruction can be issued
+
+
+def host_ns(node: Node, host: HostCosts) -> float:
+    """Modelled time of the host kernel; unknown dimensions count as none."""
+    if Trait.VIEW in node.spec.traits:
+        return host.view_ns
+    elements = host.of_element(kernel_family(node)) * largest_tensor(node)
+    return host.operator_ns + elements + host.of_mac(node.spec.name) * node_macs(node)
+
+
+def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Work]], float]:
+    """The function that gives the cycles of a segment with these works: as the tiler balances them."""
+    port = ports(target, memory)
+    width = port.constants.bytes_per_cycle
+    start = port.constants.read_latency_cycles + START_BURSTS * port.constants.burst_bytes / width
+
+    def cycles(works: Sequence[Work]) -> float:
+        layers = sum(work.cycles for work in works)
+        program = sum(work.program_bytes for work in works) / width
+        if not port.staged:
+            return start + layers + program
+        fetched = program + sum(work.constant_bytes for work in works) / width
+        return start + max(layers, fetched) + EXPOSED * min(layers, fetched)
+
+    return cycles
+
+
+def npu_works(module: ModuleOp, target: Target, memory: MemoryMode) -> list[Work | str | None]:
+    """For each operator of the main function its work in a segment, why it has no lowering, or None on the host."""
+    scratch = module.clone()
+    found: list[Work | str | None] = []
+    for index, op in enumerate(list(operators(main_function(scratch)))):
+        found.append(None)
+        if placed(op) == NPU:
+            found[index] = _lower(op, index)
+    NpuFusePaddingPass().apply(Context(), scratch)
+    width = ports(target, memory).constants.bytes_per_cycle
+    for layer in main_function(scratch).body.block.ops:
+        if not isinstance(layer, npu.NpuTensorOp) or isinstance(layer, NOTHING_COMPUTED):
+            continue
+        index = int(op_name(layer))
+        work = found[index]
+        if isinstance(work, Work):
+            try:
+                found[index] = _added(work, _layer_work(layer, target, width))
+            except OdcError as error:
+                found[index] = error.message
+    return found
+
+
+def _lower(op: CircleOp, index: int) -> Work | str:
+    """Replace ``op`` by its layers, which are called ``index``; no work yet, or why that is impossible."""
+    op.location = name_loc(str(index))
+    try:
+        lower(op)
+    except OdcError as error:
+        return error.message
+    return Work()
+
+
+def _layer_work(layer: npu.NpuTensorOp, target: Target, width: int) -> Work:
+    resident = tuple(False for _ in layer.operands)
+    choices = layer_choices(layer, target, target.local.tile_bytes, resident, False)
+    best = min(choices, key=lambda choice: choice.cycles + choice.program_bytes / width)
+    constants = 0.0
+    if isinstance(layer, npu.ConvOp):
+        constants += layer.weights.data.size + FULL_RECORD_BYTES * len(layer.bias)
+    for operand in layer.operands:
+        if isinstance(operand.owner, npu.ConstantOp):
+            constants += math.prod(npu.shape_of(operand))
+    return Work(best.cycles, best.program_bytes, constants)
+
+
+def _added(first: Work, second: Work) -> Work:
+    return Work(*(a + b for a, b in zip(first, second, strict=True)))

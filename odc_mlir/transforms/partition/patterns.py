@@ -1,0 +1,33 @@
+"""The table of pattern groups. A pattern is a chain in which every result has one reader, the next operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VIEW = "VIEW"  # in a pattern: any operator that only shows the same bytes in another shape
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """``chain``: operator names, producers first; ``text`` says what makes them one."""
+
+    name: str
+    chain: tuple[str, ...]
+    text: str
+
+
+_PADDED = "the convolution pads while it loads"
+_FLAT = "the view is no work where its reader is"
+
+PATTERNS: tuple[Pattern, ...] = tuple(
+    sorted(
+        (
+            Pattern("padded-convolution", ("PAD", "CONV_2D"), _PADDED),
+            Pattern("padded-depthwise", ("PAD", "DEPTHWISE_CONV_2D"), _PADDED),
+            Pattern("flat-product", (VIEW, "FULLY_CONNECTED"), _FLAT),
+            Pattern("flat-product-of-views", (VIEW, VIEW, "FULLY_CONNECTED"), _FLAT),
+            Pattern("flat-softmax", (VIEW, "SOFTMAX"), _FLAT),
+        ),
+        key=lambda pattern: (-len(pattern.chain), pattern.name),
+    )
+)
