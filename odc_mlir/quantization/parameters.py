@@ -27,7 +27,7 @@ from odc_mlir.ops.spec import QuantParams
 SMALLEST_SCALES = {"int16": 1e-8}
 SMALLEST_SCALE = 1e-5
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
-_LARGEST_SCALE = float(np.finfo(np.float32).max)
+_LARGEST = float(np.finfo(np.float32).max)
 
 Reals = NDArray[Any]
 
@@ -93,7 +93,7 @@ def _params(
 ) -> QuantParams:
     low, high = DTYPES[dtype].range
     least, most = np.minimum(least, 0.0), np.maximum(most, 0.0)
-    floors = np.maximum(smallest_scale(dtype) if smallest is None else smallest, bounds)
+    floors = np.maximum(max(smallest_scale(dtype) if smallest is None else smallest, _SMALLEST_NORMAL), bounds)
     if symmetric:
         middle = 0 if low < 0 else (high + 1) // 2
         scales = np.maximum(-least, most) / (high - middle)
@@ -102,7 +102,7 @@ def _params(
     else:
         scales = np.maximum((most - least) / (high - low), floors)
         zeros = np.clip(round_half_away(-least / scales), 0, high - low).astype(np.int64) + low
-    stored = np.clip(scales, _SMALLEST_NORMAL, _LARGEST_SCALE).astype(np.float32)
+    stored = np.clip(scales, _SMALLEST_NORMAL, _LARGEST).astype(np.float32)
     return QuantParams(tuple(stored.tolist()), tuple(zeros.tolist()), axis)
 
 
@@ -121,7 +121,7 @@ def least_weight_scales(bias: Reals, input_scale: float, bias_dtype: str) -> Rea
 def bias_params(input: QuantParams, weights: QuantParams) -> QuantParams:
     """Scale of sums of products, one for each channel; zero point 0."""
     products = np.asarray(weights.scales, np.float64) * input.scale
-    stored = np.clip(products, _SMALLEST_NORMAL, _LARGEST_SCALE).astype(np.float32)
+    stored = np.clip(products, _SMALLEST_NORMAL, _LARGEST).astype(np.float32)
     return QuantParams(tuple(stored.tolist()), (0,) * len(stored))
 
 
@@ -143,8 +143,8 @@ def quantize_constant(array: Reals, params: QuantParams, dtype: str) -> Reals:
     info = DTYPES[dtype]
     low, high = info.range
     scales, zeros = (_along(values, params, array.ndim) for values in (params.scales, params.zero_points))
-    with np.errstate(over="ignore"):
-        steps = np.nan_to_num(array.astype(np.float64), nan=0.0) / scales
+    reals = np.clip(array.astype(np.float64), -_LARGEST, _LARGEST)
+    steps = np.nan_to_num(reals, nan=0.0) / scales
     codes = round_half_away(np.clip(steps + zeros, low, high)) if low == 0 else round_half_away(steps) + zeros
     limited: Reals = np.clip(codes, low, high).astype(info.numpy)
     return limited
