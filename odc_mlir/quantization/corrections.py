@@ -21,6 +21,17 @@ Deltas = NDArray[np.int64]
 _LARGEST_DELTA = float(1 << 62)
 
 
+def believable(means: Floats, variances: Floats, count: int) -> Floats:
+    """``means`` of ``count`` samples with these variances, made smaller by what chance alone would show.
+
+    The positive part of James and Stein's estimate, for each channel: a mean within its standard error counts as 0.
+    """
+    squares = means**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = 1 - variances / (max(1, count) * squares)
+    return np.where(squares > 0, means * np.clip(parts, 0.0, 1.0), 0.0)
+
+
 def bias_deltas(expected: NDArray[Any], found: NDArray[Any], scales: NDArray[Any], *, rate: float = 1.0) -> Deltas:
     """What to add to a bias with these scales, in its codes, for channel means ``expected`` where ``found`` were seen.
 

@@ -65,6 +65,18 @@ class Moments:
         return self.second / max(1, self.count) - mean[:, :, np.newaxis] * mean[:, np.newaxis, :]
 
 
+def shrunk(covariance: Floats, towards: Floats, count: int) -> Floats:
+    """``covariance [G, K, K]`` of ``count`` rows with what few rows show by chance made smaller.
+
+    K inputs have about K² products, and N rows say little of them unless there are many more rows than inputs: the part
+    ``K / (K + N)`` is replaced by the variances alone, the diagonal of ``towards``.
+    """
+    size = covariance.shape[1]
+    part = size / max(1, size + count)
+    variances = np.einsum("gkk->gk", towards)[:, :, np.newaxis] * np.eye(size)
+    return np.asarray((1 - part) * covariance + part * variances)
+
+
 @dataclass(frozen=True)
 class Grid:
     """Where weights can be: ``scale * (code - zero_point)`` with codes from ``least`` to ``most``, one scale a row."""
@@ -131,6 +143,15 @@ def inverse_factors(covariance: Floats, damping: float) -> Floats:
 def loss(differences: Floats, covariance: Floats) -> Floats:
     """Mean square of ``differences [G, O, K]`` times the inputs, for each of the results ``[G, O]``."""
     return np.asarray(np.einsum("gok,gok->go", differences @ covariance, differences))
+
+
+def difference_variance(ideal: Floats, real: Floats, inputs: Floats, seen: Floats, cross: Floats) -> Floats:
+    """Variance ``[G, O]`` of ``ideal`` weights times ideal inputs less ``real`` weights times the seen ones.
+
+    ``inputs``, ``seen`` and ``cross`` are the covariances of ideal inputs, of seen ones, and of ideal with seen ones.
+    """
+    both = np.einsum("gok,gok->go", ideal @ cross, real)
+    return np.asarray(np.maximum(loss(ideal, inputs) + loss(real, seen) - 2 * both, 0.0))
 
 
 def best_scales(weights: Floats, grid: Grid, covariance: Floats, *, steps: int = 20, smallest: float = 0.5) -> Floats:

@@ -30,6 +30,8 @@ NAMES = (
     "quant-flip-sign",
     "quant-fold-requantize",
     "quant-verify-params",
+    "quant-round-weights",
+    "quant-correct-biases",
     "odc-set-target",
     "odc-fix-batch",
     "odc-apply-annotations",

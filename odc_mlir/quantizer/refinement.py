@@ -1,0 +1,211 @@
+"""Better codes for a model that is quantised: weights rounded by what inputs show, biases that keep the means.
+
+Both models run on the same samples, operator by operator. At each layer that has quantised weights, the inputs of the
+float model and those that the quantised model really computes, with all layers before already refined, give their
+moments; from these follow codes of the weights and corrections of the bias (:mod:`odc_mlir.quantization.rounding`).
+Scales, zero points and element types stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
+from odc_mlir.quantization.corrections import believable, bias_deltas, corrected
+from odc_mlir.quantization.products import Product
+from odc_mlir.quantization.rounding import (
+    DAMPING,
+    Floats,
+    Grid,
+    Moments,
+    difference_variance,
+    fitted_weights,
+    loss,
+    round_weights,
+    shrunk,
+)
+from odc_mlir.quantizer.stepping import Stepper
+from odc_mlir.runtime.binding import to_reals
+from odc_mlir.runtime.graph import Graph, GraphNode
+from odc_mlir.transforms import quant_correct_biases, quant_round_weights
+
+Samples = Sequence[Sequence[Array]]
+
+# Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
+_MOST_INPUTS = 4608
+_SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # types whose smallest code constants do not use
+
+
+@dataclass
+class Refinement:
+    """Codes of weights and corrections of biases, by the names of the layers' results."""
+
+    codes: dict[str, Array] = field(default_factory=dict)
+    deltas: dict[str, Array] = field(default_factory=dict)
+
+    def apply(self, module: ModuleOp) -> None:
+        """Change the quantised ``module`` in place; raises ModelError where it is not the one this was made for."""
+        quant_round_weights.round_weights(module, self.codes)
+        quant_correct_biases.correct_biases(module, self.deltas)
+
+
+def refine(
+    reference: Graph,
+    quantised: Graph,
+    samples: Samples,
+    *,
+    rounding: bool = True,
+    correction: bool = True,
+    damping: float = DAMPING,
+) -> Refinement:
+    """What makes ``quantised`` compute more like ``reference``, the float model whose tensors have the same names.
+
+    ``samples`` are inputs of the float model. ``rounding`` chooses codes of weights, ``correction`` biases that make up
+    for the difference between the inputs of the two models as well.
+    """
+    found = Refinement()
+    if not samples or not (rounding or correction):
+        return found
+    ideal, real = Stepper(reference, samples), Stepper(quantised, samples)
+    for layer in _layers(reference, quantised):
+        if layer.reference.index < ideal.has_passed:
+            continue  # the models' orders differ: its inputs are gone
+        ideal.go_to(layer.reference)
+        real.go_to(layer.quantised)
+        layer.observe(ideal, real)
+        layer.refine_into(found, real, rounding=rounding, correction=correction, damping=damping)
+    return found
+
+
+@dataclass
+class _Layer:
+    """A layer of both models with what its inputs were."""
+
+    product: Product
+    reference: GraphNode
+    quantised: GraphNode
+    weights: _Codes
+    bias: _Codes | None
+    ideal: Moments
+    seen: Moments
+    cross: Floats  # sums of ideal times seen inputs
+    runs: int = 0
+
+    def observe(self, ideal: Stepper, real: Stepper) -> None:
+        """Take in the inputs of the runs of both models."""
+        pairs = zip(ideal.reals(self.reference.inputs[0]), real.reals(self.quantised.inputs[0]), strict=True)
+        for truth, value in pairs:
+            rows, others = self.product.rows(truth), self.product.rows(value)
+            self.runs += 1
+            self.ideal.add(rows)
+            self.seen.add(others)
+            self.cross += np.matmul(rows.transpose(0, 2, 1), others)
+
+    def refine_into(
+        self, found: Refinement, real: Stepper, *, rounding: bool, correction: bool, damping: float
+    ) -> None:
+        """Choose codes, and let the quantised model go on with them."""
+        product, info = self.product, self.weights.info
+        assert info.quant is not None
+        weights = product.matrix(self.reference.node.operand(1).array()).astype(np.float64)
+        grid = _grid(product, info.quant, info.dtype)
+        codes = product.matrix(info.array()).astype(np.float64)
+        inputs = self.seen if correction else self.ideal
+        plain, cross = self._moments(inputs), self._cross()
+        if rounding:
+            moments = shrunk(plain, plain, inputs.count)
+            wanted = weights
+            if correction:
+                wanted = fitted_weights(weights, moments, shrunk(cross, plain, inputs.count), damping=damping)
+            codes = round_weights(wanted, grid, moments, damping=damping).astype(np.float64)
+            array = product.weights(codes.astype(info.array().dtype))
+            found.codes[product.name] = array
+            self.weights.replace(real, array)
+        if self.bias is not None and self.bias.info.quant is not None:
+            old = self.bias.info
+            rounded = grid.real(codes)
+            expected = np.einsum("gok,gk->go", weights, self.ideal.mean)
+            given = np.einsum("gok,gk->go", rounded, inputs.mean)
+            if correction:
+                variance = difference_variance(weights, rounded, self.ideal.covariance, plain, cross)
+            else:
+                variance = loss(weights - rounded, plain)
+            shift = believable((expected - given).reshape(-1), variance.reshape(-1), self.runs)
+            shift += self._real_bias() - to_reals(old, old.array()).reshape(-1)
+            deltas = bias_deltas(shift, np.zeros_like(shift), np.asarray(self.bias.info.quant.scales))
+            found.deltas[product.name] = deltas
+            self.bias.replace(real, corrected(old.array(), deltas)[0])
+
+    def _moments(self, of: Moments) -> Floats:
+        """What rounding keeps small: about the mean where a bias can take that, else about zero."""
+        return of.second / max(1, of.count) if self.bias is None else of.covariance
+
+    def _cross(self) -> Floats:
+        plain = self.cross / max(1, self.ideal.count)
+        if self.bias is None:
+            return plain
+        return plain - self.ideal.mean[:, :, np.newaxis] * self.seen.mean[:, np.newaxis, :]
+
+    def _real_bias(self) -> Floats:
+        bias = self.reference.node.optional(2)
+        size = self.product.groups * self.product.outputs
+        return np.zeros(size) if bias is None else bias.array().astype(np.float64).reshape(-1)
+
+
+def _grid(product: Product, params: QuantParams, dtype: str) -> Grid:
+    scales, zero_points = product.scales(params)
+    least, most = DTYPES[dtype].range
+    return Grid(scales, zero_points, least + (dtype in _SYMMETRIC_NARROW), most)
+
+
+def _layers(reference: Graph, quantised: Graph) -> list[_Layer]:
+    """The layers that have real weights in one model and codes in the other, in the order of the quantised model."""
+    originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
+    makers = {index: item for item in quantised.nodes for index in item.outputs}
+    found = []
+    for item in quantised.nodes:
+        original = originals.get(item.node.results[0].name) if item.outputs else None
+        if original is None or original.node.spec.name != item.node.spec.name:
+            continue
+        product = Product.of(original.node)
+        weights = _codes(quantised, item, 1, makers)
+        if product is None or weights is None or product.inputs > _MOST_INPUTS:
+            continue
+        bias = _codes(quantised, item, 2, makers)
+        empty = [Moments.empty(product.groups, product.inputs) for _ in range(2)]
+        cross = np.zeros_like(empty[0].second)
+        found.append(_Layer(product, original, item, weights, bias, empty[0], empty[1], cross))
+    return found
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """Constant ``place`` of the quantised graph, whose real values tensor ``read`` has where that differs."""
+
+    info: TensorInfo
+    place: int
+    read: int
+
+    def replace(self, model: Stepper, array: Array) -> None:
+        """Let ``model`` go on with other codes."""
+        model.replace_constant(self.place, array)
+        if self.read != self.place:
+            model.replace_value(self.read, to_reals(self.info, array))
+
+
+def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode]) -> _Codes | None:
+    """Operand ``index`` if it is constant codes, perhaps behind a DEQUANTIZE."""
+    if index >= len(item.inputs) or item.inputs[index] < 0:
+        return None
+    read = item.inputs[index]
+    maker = makers.get(read)
+    place = maker.inputs[0] if maker is not None and maker.node.spec.name == "DEQUANTIZE" else read
+    info = graph.tensors[place]
+    if not info.is_const or not info.info.is_integer or info.quant is None:
+        return None
+    return _Codes(info, place, read)

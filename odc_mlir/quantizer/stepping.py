@@ -1,0 +1,113 @@
+"""Runs a graph operator by operator for many samples at once, so that what is found at one can change the next.
+
+Between two operators, constants of the one to come may be replaced: it then computes with the new ones, and everything
+behind it sees what that gives. Tensors are dropped after their last reader.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from odc_mlir.errors import UnsupportedError
+from odc_mlir.ops.constants import encode_constant
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo, Trait
+from odc_mlir.runtime.binding import to_codes, to_reals
+from odc_mlir.runtime.graph import Graph, GraphNode
+from odc_mlir.runtime.shaping import ShapedGraph
+
+
+class Stepper:
+    """Runs ``graph`` on ``samples``, lists of real arrays of the same shapes.
+
+    Raises UnsupportedError for graphs that cannot be run this way: with state, control flow, or shapes that depend on
+    values.
+    """
+
+    def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
+        self.graph = graph
+        self._shaped = ShapedGraph(graph, [np.shape(array) for array in samples[0]])
+        self._refuse_what_does_not_fit()
+        infos = graph.input_infos()
+        self._values: dict[int, list[Array]] = {
+            index: [to_codes(info, np.asarray(sample[place])) for sample in samples]
+            for place, (index, info) in enumerate(zip(graph.inputs, infos, strict=True))
+        }
+        self._count = len(samples)
+        self._last = {index: item.index for item in graph.nodes for index in item.inputs}
+        self._next = 0
+        self._constants: dict[int, TensorInfo] = {}
+
+    def _refuse_what_does_not_fit(self) -> None:
+        for item, node in zip(self.graph.nodes, self._shaped.nodes, strict=True):
+            if item.calls or node.mutated or {Trait.STATEFUL, Trait.CONTROL_FLOW} & node.spec.traits:
+                raise UnsupportedError("an operator with state cannot be run alone", op=node.spec.name)
+            if item.index in self._shaped.open:
+                raise UnsupportedError("the operator's shapes depend on values", op=node.spec.name)
+
+    @property
+    def has_passed(self) -> int:
+        """How many operators have run."""
+        return self._next
+
+    def go_to(self, item: GraphNode) -> None:
+        """Run every operator before ``item``, which must not have run."""
+        while self._next < item.index:
+            self._step(self.graph.nodes[self._next])
+
+    def reals(self, index: int) -> Iterator[Array]:
+        """The values of tensor ``index``, which must be alive, for each sample."""
+        info = self.graph.tensors[index]
+        if info.is_const:
+            return (to_reals(info, info.array()) for _ in range(self._count))
+        return (to_reals(info, value) for value in self._values[index])
+
+    def replace_constant(self, index: int, array: Array) -> None:
+        """Let operators to come find ``array`` as constant ``index``, in the same type."""
+        info = self.graph.tensors[index]
+        data = memoryview(encode_constant(array, info.dtype))
+        self._constants[index] = dataclasses.replace(info, data=data, _array=None)
+
+    def replace_value(self, index: int, array: Array) -> None:
+        """Let operators to come find ``array`` as tensor ``index``, which has been computed."""
+        self._values[index] = [array] * self._count
+
+    def _step(self, item: GraphNode) -> None:
+        kernel, node = self._kernel(item)
+        found: list[Sequence[Array]] = []
+        constants = [None if info is None or not info.is_const else info.array() for info in node.operands]
+        # the same operands give the same results: what comes from constants alone is computed once
+        runs = self._count if any(index in self._values for index in item.inputs) else 1
+        for number in range(runs):
+            operands = [
+                constant if constant is not None or index < 0 else self._values[index][number]
+                for constant, index in zip(_filled(constants, len(item.inputs)), item.inputs, strict=True)
+            ]
+            found.append([np.array(result) for result in kernel(operands)])
+        for place, index in enumerate(item.outputs):
+            values = [results[place] for results in found]
+            self._values[index] = values * (self._count if runs == 1 else 1)
+        for index in item.inputs:
+            if self._last[index] == item.index:
+                self._values.pop(index, None)
+        self._next = item.index + 1
+
+    def _kernel(self, item: GraphNode) -> tuple[Execute, Node]:
+        node = self._shaped.nodes[item.index]
+        changed = [self._constants.get(index) for index in item.inputs]
+        if not any(changed):
+            return self._shaped.kernel(item.index), node
+        operands = tuple(new or old for new, old in zip(changed, node.operands, strict=True))
+        node = dataclasses.replace(node, operands=operands)
+        return node.spec.kernel_function(node), node
+
+
+def _filled(values: Sequence[Array | None], count: int) -> list[Array | None]:
+    return [*values, *[None] * (count - len(values))]
+
+
+def names_of(graph: Graph) -> Mapping[str, GraphNode]:
+    """The operators of ``graph`` by the names of their first results."""
+    return {graph.tensors[item.outputs[0]].name: item for item in graph.nodes if item.outputs}
