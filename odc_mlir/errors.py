@@ -84,6 +84,10 @@ class AllocationError(CompileError):
     """A memory limit cannot be met."""
 
 
+class AccuracyError(OdcError):
+    """A quantised model is further from the float model than its limits allow."""
+
+
 class SimulationError(OdcError):
     """The NPU program misbehaved: deadlock, out-of-range access, race, malformed instruction."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
@@ -26,6 +26,9 @@ from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph, build_graph
 from odc_mlir.runtime.linking import linked_files
 from odc_mlir.runtime.package import Package
+
+if TYPE_CHECKING:
+    from odc_mlir.quantizer.result import Quantized
 
 Backend = Literal["auto", "host", "npu", "litert"]
 BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "litert")
@@ -246,31 +249,105 @@ def compile(
     quantize: str | None = None,
     sram_limit: int | None = None,
     strict: bool = False,
+    allow_accuracy_loss: bool = False,
+    **quantizing: Any,
 ) -> Package:
-    """Compile a quantised model for an NPU.
+    """Compile a model for an NPU, which computes with integers: a quantised one, or one that is quantised first.
 
     ``target``: a shipped target or a .toml file; ``memory``: where constants live, flash or sram; ``prefer``:
     performance, memory or compile-time; ``sram_limit`` in bytes (default: the target's capacity). What the target
-    cannot run stays on the host with the reason; ``strict`` makes that an error. Raises OdcError.
+    cannot run stays on the host with the reason; ``strict`` makes that an error.
+
+    ``quantize``: a scheme, with what else :func:`quantize` takes in ``quantizing`` (``calibration``, ``labels``,
+    ``max_drop``, ``io`` …). A model that misses its limits is an AccuracyError unless ``allow_accuracy_loss``. Raises
+    OdcError.
     """
-    if quantize not in (None, "none"):
-        raise UnsupportedError("quantising is not available yet", hint="compile a model that is quantised already")
     from odc_mlir import compiler
 
     start = time.perf_counter()
-    files = compiler.compile(
-        _model_of(model), target=target, memory=memory, prefer=prefer, sram_limit=sram_limit, strict=strict
-    )
+    source, verdict = _model_of(model), None
+    if quantize not in (None, "none"):
+        quantized = _quantize(source, scheme=quantize, **quantizing)
+        if not allow_accuracy_loss:
+            quantized.require_passed()
+        source, verdict = quantized.model, quantized.verdict
+    elif quantizing or allow_accuracy_loss:
+        given = next(iter([*quantizing, "allow_accuracy_loss"]))
+        raise OptionError(f"{given} is for quantising, which is not asked for", hint="add quantize='int8'")
+    files = compiler.compile(source, target=target, memory=memory, prefer=prefer, sram_limit=sram_limit, strict=strict)
     files = files.with_members(_linked_files(model))
     seconds = time.perf_counter() - start
     measured = {"compile_seconds": seconds, "compile_peak_rss_bytes": _peak_rss_bytes()}
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-    return Package(files, name=name, measured=measured)
+    return Package(files, name=name, measured=measured, verdict=verdict)
 
 
-def quantize(model: ModelSource | Module, *, scheme: str = "int8", **options: Any) -> NoReturn:
-    """Not available yet: raises UnsupportedError."""
-    raise UnsupportedError("quantising is not available yet", hint="use a model that is quantised already")
+def quantize(
+    model: ModelSource | Module,
+    *,
+    scheme: str | None = None,
+    calibration: Any = None,
+    evaluation: Any = None,
+    records: Any = None,
+    labels: Any = None,
+    granularity: str | None = None,
+    weights: str | None = None,
+    io: str = "float",
+    help: bool = True,
+    ranges: str = "auto",
+    range_options: Mapping[str, Any] | None = None,
+    equalize: str = "auto",
+    rounding: str = "auto",
+    correction: str = "auto",
+    mixed: Any = "auto",
+    overrides: Any = None,
+    config: Any = None,
+    metric: str | None = None,
+    limit: float | None = None,
+    max_drop: float | None = None,
+    max_seconds: float | None = None,
+    progress: Callable[[str, int, int | None], None] | None = None,
+) -> Quantized:
+    """Quantise a float model, and say how close the result is to it.
+
+    ``scheme``: int8 (default), uint8, int16, int16x8, or for weights only int8_wo, int16_wo, int4_wo. ``calibration``:
+    a file of samples, or an iterable of lists of arrays in graph input order; some are held back to check on, unless
+    ``evaluation`` gives others. ``labels``: right answers for those that are checked on, True for array ``y`` of their
+    file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before, instead of samples.
+    ``help`` tries what can improve accuracy, and more bits for single layers until the limits hold. The other
+    parameters are explained in docs/quantisation.md. Raises OdcError; a model that misses its limits is no error:
+    see ``Quantized.verdict``.
+    """
+    from odc_mlir.quantizer import quantize as quantizer
+
+    return quantizer.quantize(
+        _model_of(model),
+        scheme=scheme,
+        calibration=calibration,
+        evaluation=evaluation,
+        records=records,
+        labels=labels,
+        granularity=granularity,
+        weights=weights,
+        io=io,
+        help=help,
+        ranges=ranges,
+        range_options=dict(range_options or {}),
+        equalize=equalize,
+        rounding=rounding,
+        correction=correction,
+        mixed=mixed,
+        overrides=overrides,
+        config=config,
+        metric=metric,
+        limit=limit,
+        max_drop=max_drop,
+        max_seconds=max_seconds,
+        progress=progress,
+    )
+
+
+_quantize = quantize  # a parameter of `compile` has the same name
 
 
 def _model_of(source: Any) -> Any:

@@ -49,15 +49,22 @@ def tensor_spec(info: TensorInfo) -> TensorSpec:
 class Package:
     """An nnpackage in memory or on disk.
 
-    ``name``: what it was compiled from, for reports; ``measured``: what was measured while it was compiled.
+    ``name``: what it was compiled from, for reports; ``measured``: what was measured while it was compiled;
+    ``verdict``: how close the model is to the float model that it was quantised from just now, None without.
     """
 
     def __init__(
-        self, files: PackageFiles, *, name: str = "", measured: Mapping[str, float | int | None] | None = None
+        self,
+        files: PackageFiles,
+        *,
+        name: str = "",
+        measured: Mapping[str, float | int | None] | None = None,
+        verdict: dict[str, Any] | None = None,
     ) -> None:
         self.files = files
         self.name = name or files.location
         self.measured = dict(measured or {})
+        self.verdict = verdict
         self._executors: dict[tuple[Any, ...], Executor] = {}
 
     @classmethod

@@ -66,6 +66,7 @@ def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
         "memory": plan.memory,
         "prefer": plan.options.get("prefer"),
         "quantize": plan.options.get("quantize"),
+        "quantization": package.verdict,
         "compiler_version": plan.compiler_version,
         "clock_hz": clock_hz,
         "cycles_total": cycles,

@@ -29,8 +29,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "emitter": IR,
     "interpreters": frozenset({"errors", "ops", "numerics", "support", "dialects", "runtime.kernels"}),
     "pipelines": IR | {"frontend", "transforms", "emitter"},
-    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines", "universe"},
+    "retries": IR | {"transforms", "emitter", "pipelines"},
+    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines", "retries", "universe"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
+    # What is quantised is also run, to be compared.
+    "quantizer": IR | {"frontend", "transforms", "pipelines", "compiler", "universe", "quantization", "runtime"},
 }
 # The Python interface and the commands may use everything, but only inside functions (heavy things load late).
 ENTRANCES = frozenset({"", "_version", "tools"})
@@ -40,6 +43,7 @@ RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
+    | {"quantizer"}
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
 
@@ -58,7 +62,7 @@ def _allowed(found: Import) -> bool:
     importer, target = room_of(found.importer), room_of(found.target)
     if importer == target or importer in ENTRANCES or target == "_version":
         return True
-    if found.importer == RUNTIME_TO_COMPILER and target == "compiler":
+    if found.importer == RUNTIME_TO_COMPILER and target in ("compiler", "quantizer"):
         return found.lazy
     return any(
         found.target == f"odc_mlir.{allowed}" or found.target.startswith(f"odc_mlir.{allowed}.")

@@ -1,0 +1,1 @@
+"""From a float model and data to a quantised model that keeps its accuracy: the quantiser's driver."""

@@ -1,0 +1,143 @@
+"""Samples for the quantiser: from files or Python, checked against the model, and divided.
+
+Ranges are chosen by most samples; the rest is held back to decide and to judge on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.errors import InputError, OptionError
+from odc_mlir.formats.samples import random_inputs, read_samples
+from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.runtime.graph import Graph
+
+Calibration = str | os.PathLike[str] | Iterable[Sequence[Any]]
+Labels = bool | Array | Sequence[Any]
+
+# A quarter of the samples is held back, at most so many; fewer samples than the last number all do both.
+HELD_BACK = 4
+MOST_HELD_BACK = 64
+FEWEST_TO_SPLIT = 8
+
+MADE_UP = 8
+_SEED = 1
+
+
+@dataclass(slots=True)
+class Data:
+    """Samples to choose ranges by, and those held back to check on, with their labels if known.
+
+    ``separate``: the latter take no part in choosing ranges.
+    """
+
+    fit: list[list[Array]]
+    held: list[list[Array]]
+    labels: Array | None = None
+    separate: bool = False
+    findings: list[str] = field(default_factory=list)
+
+
+def make_data(
+    graph: Graph,
+    calibration: Calibration | None,
+    evaluation: Calibration | None = None,
+    labels: Labels | None = None,
+    recorded: Sequence[Sequence[Array]] = (),
+) -> Data:
+    """The data for a model; ``recorded`` are inputs that came with recorded ranges, which then need no samples.
+
+    ``labels`` belong to ``evaluation``, or without that to ``calibration``. Without any sample, made-up ones are
+    checked on. Raises InputError for samples that do not fit, OptionError for labels without samples.
+    """
+    infos = graph.input_infos()
+    if labels is False:
+        labels = None
+    fit, answers = ([], None) if calibration is None else _load(calibration, infos, labels, evaluation is None)
+    if evaluation is not None:
+        held, answers = _load(evaluation, infos, labels, wanted=True)
+        return Data(fit, held, answers, separate=True)
+    if fit:
+        return split(fit, answers)
+    if labels is not None:
+        raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
+    if recorded:
+        return Data([], check_samples(infos, recorded), separate=True)
+    text = "there are no samples to check the model on; made-up inputs stand in for them"
+    return Data([], made_up_samples(infos), separate=True, findings=[text])
+
+
+def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
+    """Every fourth sample is held back; with few samples, all of them are used for both."""
+    if len(samples) < FEWEST_TO_SPLIT:
+        text = f"all {len(samples)} samples were used both to choose ranges and to check the model"
+        return Data(samples, samples, labels, separate=True, findings=[text])
+    count = min(len(samples) // HELD_BACK, MOST_HELD_BACK)
+    held = [(2 * i + 1) * len(samples) // (2 * count) for i in range(count)]
+    chosen = set(held)
+    return Data(
+        [sample for i, sample in enumerate(samples) if i not in chosen],
+        [samples[i] for i in held],
+        None if labels is None else labels[held],
+    )
+
+
+def made_up_samples(infos: Sequence[TensorInfo]) -> list[list[Array]]:
+    """Reproducible random inputs; unknown dimensions are 1."""
+    shapes = [(info.info.numpy, tuple(1 if dim is None else dim for dim in info.shape or ())) for info in infos]
+    return [random_inputs(shapes, _SEED + number) for number in range(MADE_UP)]
+
+
+def _load(
+    source: Calibration, infos: Sequence[TensorInfo], labels: Labels | None, wanted: bool
+) -> tuple[list[list[Array]], Array | None]:
+    """Samples, and their labels if ``wanted``."""
+    stored = None
+    if isinstance(source, str | os.PathLike):
+        ranks = [None if info.shape is None else len(info.shape) for info in infos]
+        found = read_samples(source, ranks, sample_axis=True)
+        records, stored = found.records, found.labels
+    else:
+        records = [list(sample) if isinstance(sample, list | tuple) else [np.asarray(sample)] for sample in source]
+    samples = check_samples(infos, records)
+    if not samples:
+        raise InputError("there is no sample to quantise by", hint="give at least one, better a hundred")
+    if not wanted or labels is None:
+        return samples, None
+    if labels is True:
+        if stored is None:
+            raise OptionError("the samples come without labels", hint="put them into the file as array y")
+        labels = stored
+    answers = np.asarray(labels)
+    if len(answers) != len(samples):
+        raise InputError(f"there are {len(answers)} labels for {len(samples)} samples")
+    return samples, answers
+
+
+def check_samples(infos: Sequence[TensorInfo], samples: Iterable[Sequence[Any]]) -> list[list[Array]]:
+    """``samples`` as arrays of the inputs' types; real inputs are taken from any floating type or whole numbers.
+
+    Raises InputError naming the sample.
+    """
+    result = []
+    for number, sample in enumerate(samples):
+        if len(sample) != len(infos):
+            raise InputError(f"sample {number} has {len(sample)} arrays, the model has {len(infos)} inputs")
+        result.append([_as_input(number, info, np.asarray(value)) for info, value in zip(infos, sample, strict=True)])
+    return result
+
+
+def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
+    if info.shape and value.ndim == len(info.shape) - 1 and info.shape[0] in (1, None):
+        value = value[np.newaxis]  # a batch of this one sample
+    convertible = "fiu" if info.info.kind == "float" else "iu" if info.info.is_integer else ""
+    if value.dtype != info.info.numpy and value.dtype.kind in convertible:
+        return value.astype(info.info.numpy)
+    if value.dtype != info.info.numpy and info.info.kind != "string":
+        raise InputError(f"sample {number} has {value.dtype.name} data, expected {info.dtype}", tensor=info.name)
+    return value

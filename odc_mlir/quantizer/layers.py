@@ -1,0 +1,287 @@
+"""Which layers lose accuracy: each operator of a quantised model alone, and all of them together.
+
+* *Isolated*: an operator of the quantised model gets what the float model computes, as codes; its results are compared
+  with the float model's. That shows what this operator adds: rounded inputs, rounded weights, rounded results.
+* *Effect*: the isolated results go into the float model instead of its own, and the rest of the float model is
+  computed anew. That shows what the operator alone does to the outputs, without quantising the model once per operator.
+* *Accumulated*: every tensor of a run of the whole quantised model against the float model's tensor of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.ops.work import largest_tensor, node_macs
+from odc_mlir.quantization.verdict import LayerError
+from odc_mlir.runtime.binding import to_codes, to_reals
+from odc_mlir.runtime.executor import HostExecutor
+from odc_mlir.runtime.graph import Graph, GraphNode
+from odc_mlir.runtime.metrics import ErrorMeter, Tolerance
+from odc_mlir.runtime.shaping import ShapedGraph
+
+CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
+SHOWN = ("sqnr_db", "mpeir", "mae", "mse")
+
+_MOST_SAMPLES = 8
+# What examining may cost: multiply-accumulates of all runs, and bytes of float tensors that are kept.
+_MACS = 4 << 30
+_BYTES = 256 << 20
+_EXACT = Tolerance(0.0, 0.0)
+
+
+class _Run:
+    """All tensors of the float model for one sample, and its prepared kernels."""
+
+    def __init__(self, executor: HostExecutor, sample: Sequence[Array]) -> None:
+        self.values: dict[int, Array] = {}
+        executor.reset()
+        self.outputs = executor.run(sample, watch=self._keep)
+        self.shaped = executor.prepare([array.shape for array in sample])
+
+    def _keep(self, index: int, value: Array) -> None:
+        self.values[index] = value.copy()
+
+
+class Examination:
+    """Examines quantised versions of the model in ``graph``, whose tensors have the same names.
+
+    ``graph`` is the float model that was quantised: optimised and equalised, before any tensor has got a type.
+    """
+
+    def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
+        self.graph = graph
+        executor = HostExecutor(graph)
+        self._runs = [_Run(executor, samples[0])]
+        for sample in samples[1 : self._count(len(samples))]:
+            self._runs.append(_Run(executor, sample))
+        self._samples = samples[: len(self._runs)]
+        self._index = {info.name: index for index, info in reversed(list(enumerate(graph.tensors)))}
+        self._producer = {index: node.index for node in graph.nodes for index in node.outputs}
+
+    @property
+    def samples(self) -> int:
+        """How many samples layers are examined with."""
+        return len(self._runs)
+
+    def _count(self, available: int) -> int:
+        """As many samples as time and memory allow: work is half the model for each of its operators."""
+        first = self._runs[0]
+        macs = sum(node_macs(node) for node in first.shaped.nodes) * max(len(self.graph.nodes) // 2, 1)
+        nbytes = sum(value.nbytes for value in first.values.values())
+        return max(1, min(available, _MOST_SAMPLES, _MACS // max(macs, 1), _BYTES // max(nbytes, 1)))
+
+    def layers(self, quantised: Graph, *, effects: bool = True, accumulated: bool = True) -> list[LayerError]:
+        """The errors of every operator of ``quantised`` that computes something of the float model.
+
+        In program order; conversions between types belong to no layer. Without ``effects`` the costly part is left out.
+        """
+        names = _float_names(quantised, self._index)
+        coded = coded_constants(quantised)
+        found: dict[int, _Layer] = {
+            node.index: _Layer(node, quantised, names, coded)
+            for node in quantised.nodes
+            if node.node.spec.name not in CASTS and any(index in names for index in node.outputs)
+        }
+        if accumulated:
+            self._accumulate(quantised, found.values(), names)
+        for run, sample in zip(self._runs, self._samples, strict=True):
+            shaped = _prepared(quantised, sample)
+            for layer in found.values():
+                results = self._isolated(layer, shaped, run, names, coded)
+                if results is not None and effects:
+                    layer.add_effect(run.outputs, self._outputs_with(run, results))
+        return [layer.result() for layer in found.values()]
+
+    def work(self) -> dict[str, float]:
+        """What each operator costs to run, by the names of its results: products, and values of its largest tensor."""
+        result: dict[str, float] = {}
+        for item, node in zip(self.graph.nodes, self._runs[0].shaped.nodes, strict=True):
+            for index in item.outputs:
+                result[self.graph.tensors[index].name] = float(node_macs(node) + largest_tensor(node))
+        return result
+
+    def _isolated(
+        self, layer: _Layer, shaped: ShapedGraph, run: _Run, names: Mapping[int, str], coded: Mapping[int, TensorInfo]
+    ) -> dict[int, Array] | None:
+        """The results of one operator fed with the float model's values, as reals by float tensor index.
+
+        None where its operands are not among those, as inside loops.
+        """
+        item, tensors = layer.item, shaped.graph.tensors
+        operands: list[Array | None] = []
+        for index in item.inputs:
+            value = None
+            if index in coded:
+                value = to_reals(coded[index], coded[index].array())
+            elif index >= 0:
+                value = self._operand(tensors[index], index, run, names)
+            if index >= 0 and value is None:
+                return None
+            operands.append(value)
+        try:
+            results = _run_operator(shaped, item, operands)
+        except OdcError:  # what shapes decide may differ from the run as a whole
+            return None
+        reals: dict[int, Array] = {}
+        for index, result in zip(item.outputs, results, strict=True):
+            ours = self._index.get(names.get(index, ""))
+            if ours is None or ours not in run.values or run.values[ours].shape != result.shape:
+                continue
+            reals[ours] = to_reals(tensors[index], result)
+            layer.meter.add(run.values[ours], reals[ours])
+        return reals
+
+    def _operand(self, info: TensorInfo, index: int, run: _Run, names: Mapping[int, str]) -> Array | None:
+        if info.is_const:
+            return info.array()
+        if info.is_variable:
+            return initial_contents(info)
+        value = run.values.get(self._index.get(names.get(index, ""), -1))
+        return None if value is None else to_codes(info, value)
+
+    def _outputs_with(self, run: _Run, changed: dict[int, Array]) -> list[Array]:
+        """The float model's outputs when the tensors in ``changed`` have these values."""
+        values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
+        last = max((self._producer.get(index, -1) for index in values), default=len(self.graph.nodes))
+        for item in self.graph.nodes[last + 1 :]:
+            if not any(index in values for index in item.inputs):
+                continue
+            operands = [
+                None if index < 0 else self._value(index, values, run, written=place in item.node.mutated)
+                for place, index in enumerate(item.inputs)
+            ]
+            for index, result in zip(item.outputs, _run_operator(run.shaped, item, operands), strict=True):
+                values[index] = result
+        return [values.get(index, output) for index, output in zip(self.graph.outputs, run.outputs, strict=True)]
+
+    def _value(self, index: int, values: Mapping[int, Array], run: _Run, *, written: bool) -> Array:
+        """What an operator reads; one that writes it gets a copy, and variables are as at the beginning of a run."""
+        info = self.graph.tensors[index]
+        if index in values:
+            found = values[index]
+        elif info.is_const:
+            found = info.array()
+        elif info.is_variable:
+            found = initial_contents(info)
+        else:
+            found = run.values[index]
+        return found.copy() if written else found
+
+    def _accumulate(self, quantised: Graph, layers: Iterable[_Layer], names: Mapping[int, str]) -> None:
+        by_tensor = {index: layer for layer in layers for index in layer.item.outputs if index in names}
+        executor = HostExecutor(quantised)
+        for run, sample in zip(self._runs, self._samples, strict=True):
+
+            def compare(index: int, value: Array, run: _Run = run) -> None:
+                layer = by_tensor.get(index)
+                if layer is None:
+                    return
+                expected = run.values.get(self._index.get(names[index], -1))
+                if expected is not None and expected.shape == value.shape:
+                    layer.accumulated.add(expected, to_reals(quantised.tensors[index], value))
+
+            executor.reset()
+            executor.run(list(map(to_codes, quantised.input_infos(), sample)), watch=compare)
+
+
+class _Layer:
+    """Adds up the errors of one operator."""
+
+    def __init__(
+        self, item: GraphNode, graph: Graph, names: Mapping[int, str], coded: Mapping[int, TensorInfo]
+    ) -> None:
+        self.item = item
+        self.name = next(names[index] for index in item.outputs if index in names)
+        self.precision = precision_of(item, graph, coded)
+        self.meter = ErrorMeter(_EXACT)
+        self.accumulated = ErrorMeter(_EXACT)
+        self._noise: list[float] = []
+        self._output = ErrorMeter(_EXACT)
+
+    def add_effect(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
+        """The model's outputs without and with this operator's errors."""
+        for a, b in zip(expected, found, strict=True):
+            if a.shape != b.shape or a.dtype.kind != "f":
+                continue
+            wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+            power = float(np.square(wide_a).sum())
+            noise = float(np.square(wide_a - wide_b).sum())
+            self._noise.append(noise / power if power else float(noise > 0))
+            self._output.add(a, b)
+
+    def result(self) -> LayerError:
+        """The errors over all samples."""
+        isolated, accumulated = asdict(self.meter.errors()), asdict(self.accumulated.errors())
+        return LayerError(
+            self.name,
+            self.item.node.spec.name,
+            self.precision,
+            {key: isolated[key] for key in SHOWN},
+            {key: accumulated[key] for key in SHOWN},
+            sum(self._noise) / len(self._noise) if self._noise else 0.0,
+            self._output.errors().sqnr_db,
+        )
+
+
+def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:
+    """The scheme that an operator is in, by the types of what it reads and writes; ``float`` where there are no codes.
+
+    Weights tell int16 from int16x8; ``int8_wo`` and the like are float operators with coded weights.
+    """
+    infos = [coded.get(index, graph.tensors[index]) for index in (*item.outputs, *item.inputs) if index >= 0]
+    codes = [info for info in infos if info.quant is not None and info.info.is_integer]
+    moving = [info.dtype for info in codes if not info.is_const]
+    weights = [info.dtype for info in codes if info.is_const and info.info.bits <= 16]
+    if not moving:
+        return f"{weights[0]}_wo" if weights else "float"
+    if "int16" in moving:
+        return "int16x8" if "int8" in weights else "int16"
+    return moving[0]
+
+
+def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
+    """The constants of codes by the real tensor that DEQUANTIZE makes of each."""
+    return {
+        item.outputs[0]: graph.tensors[item.inputs[0]]
+        for item in graph.nodes
+        if item.node.spec.name == "DEQUANTIZE" and graph.tensors[item.inputs[0]].is_const
+    }
+
+
+def _float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
+    """For tensors of ``quantised`` the name of the float model's tensor that they stand for.
+
+    Tensors keep their names; what a conversion makes of one, and what one is made of, stands for the same.
+    """
+    names = {index: info.name for index, info in enumerate(quantised.tensors) if info.name in known}
+    casts = [item for item in quantised.nodes if item.node.spec.name in CASTS]
+    for item in casts:
+        if item.inputs[0] in names:
+            names.setdefault(item.outputs[0], names[item.inputs[0]])
+    for item in reversed(casts):
+        if item.outputs[0] in names:
+            names.setdefault(item.inputs[0], names[item.outputs[0]])
+    return names
+
+
+def _prepared(graph: Graph, sample: Sequence[Array]) -> ShapedGraph:
+    return HostExecutor(graph).prepare([np.asarray(array).shape for array in sample])
+
+
+def _run_operator(shaped: ShapedGraph, item: GraphNode, operands: list[Array | None]) -> Sequence[Array]:
+    """One operator by its host kernel; prepared for these shapes where only a run can tell them."""
+    variant = shaped.variant(item.index)
+    if item.index in shaped.open:
+        shapes = tuple(
+            None if value is None or info is None else info.shape if info.is_const else value.shape
+            for value, info in zip(operands, item.node.operands, strict=True)
+        )
+        variant = shaped.variants.get(item.index, shapes)
+    with np.errstate(all="ignore"):
+        return variant.kernel(operands)

@@ -1,0 +1,141 @@
+"""What can be asked of the quantiser, checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from odc_mlir.errors import OptionError
+from odc_mlir.quantization.precision import Layer, PrecisionPlan, parse_overrides, plan_of, read_config
+from odc_mlir.quantization.ranges import MODES
+from odc_mlir.quantization.schemes import PRECISIONS, Scheme
+from odc_mlir.quantization.schemes import scheme as scheme_of
+
+IO = ("float", "quantized")
+EQUALIZE = ("none", "weights", "activations")
+AUTO, ON, OFF = "auto", "on", "off"
+SWITCH = (AUTO, ON, OFF)
+
+Progress = Callable[[str, int, int | None], None]
+"""Is told what is being done, how far it is, and out of how much where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything but the data; ``docs/quantisation.md`` explains each.
+
+    ``ranges``: a mode of :data:`odc_mlir.quantization.ranges.MODES` or ``auto``; ``equalize``, ``rounding`` and
+    ``correction``: ``auto`` lets measurements decide. With ``help`` off, ``auto`` means ``minmax``, ``none`` and
+    ``off``.
+    """
+
+    scheme: str = "int8"
+    granularity: str | None = None
+    weights: str | None = None
+    io: str = "float"
+    help: bool = True
+    ranges: str = AUTO
+    range_options: Mapping[str, Any] = field(default_factory=dict)
+    equalize: str = AUTO
+    rounding: str = AUTO
+    correction: str = AUTO
+    mixed: str = AUTO
+    plan: PrecisionPlan = field(default_factory=PrecisionPlan)
+    metric: str | None = None
+    limit: float | None = None
+    max_drop: float | None = None
+    max_seconds: float | None = None
+
+    @property
+    def definition(self) -> Scheme:
+        """The scheme with its granularity and form of weights; raises OptionError where they contradict."""
+        return scheme_of(self.scheme).with_options(granularity=self.granularity, weights=self.weights)
+
+    @property
+    def equalizations(self) -> tuple[str, ...]:
+        """The equalisations to try, the plain one first."""
+        return self._tried(self.equalize, EQUALIZE)
+
+    @property
+    def range_modes(self) -> tuple[str, ...]:
+        """The ways to choose ranges that are to be tried, the plain one first."""
+        return self._tried(self.ranges, tuple(MODES))
+
+    def _tried(self, value: str, allowed: Sequence[str]) -> tuple[str, ...]:
+        if value != AUTO:
+            return (value,)
+        return tuple(allowed) if self.help else (allowed[0],)
+
+    def switched(self, value: str) -> tuple[bool, ...]:
+        """The states of a switch that are to be tried, off first."""
+        if value == AUTO:
+            return (False, True) if self.help else (False,)
+        return (value == ON,)
+
+    @property
+    def searches_precisions(self) -> bool:
+        """Whether layers may be taken to other precisions than asked for."""
+        return self.mixed == ON or (self.mixed == AUTO and self.help)
+
+
+def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO, **given: Any) -> Options:
+    """Checked options.
+
+    ``overrides``: text ``NAME:PRECISION,…`` or a mapping of result names to precisions. ``config``: a JSON file in
+    ONE's format, or its content. ``mixed``: ``auto``, ``on``, ``off``, or such a file. Raises OptionError.
+    """
+    if isinstance(mixed, bool):
+        mixed = ON if mixed else OFF
+    if not isinstance(mixed, str) or mixed not in SWITCH:
+        if config is not None:
+            raise OptionError("a configuration is given twice", hint="give it as config or as mixed")
+        config, mixed = mixed, OFF
+    plan = _plan(overrides, config)
+    scheme = given.pop("scheme", None) or plan.scheme or "int8"
+    granularity = given.pop("granularity", None) or plan.granularity
+    options = Options(scheme=scheme, granularity=granularity, mixed=mixed, plan=plan, **given)
+    _check(options)
+    return options
+
+
+def _plan(overrides: Any, config: Any) -> PrecisionPlan:
+    plan = PrecisionPlan()
+    if config is not None:
+        plan = plan_of(config) if isinstance(config, Mapping) else read_config(config)
+    if overrides:
+        layers = _layers_of(overrides)
+        plan = PrecisionPlan(plan.scheme, plan.granularity, (*plan.layers, *layers))
+    return plan
+
+
+def _layers_of(overrides: Any) -> tuple[Layer, ...]:
+    if isinstance(overrides, str):
+        return parse_overrides(overrides)
+    if not isinstance(overrides, Mapping):
+        raise OptionError(f"overrides are {overrides!r}", hint="give NAME:PRECISION,… or a mapping")
+    layers = [{"name": name, "dtype": precision} for name, precision in overrides.items()]
+    return plan_of({"layers": layers}).layers
+
+
+def _check(options: Options) -> None:
+    scheme = options.definition
+    for name, value, allowed in (
+        ("io", options.io, IO),
+        ("ranges", options.ranges, (AUTO, *MODES)),
+        ("equalize", options.equalize, (AUTO, *EQUALIZE)),
+        ("rounding", options.rounding, SWITCH),
+        ("correction", options.correction, SWITCH),
+        ("mixed", options.mixed, SWITCH),
+    ):
+        if value not in allowed:
+            raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(allowed)}")
+    if options.range_options and options.ranges == AUTO:
+        raise OptionError("options of ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
+    if scheme.weights_only and options.plan.layers:
+        raise OptionError(f"scheme {scheme.name!r} touches weights only; layers cannot have precisions of their own")
+    for name, number in (("max_drop", options.max_drop), ("max_seconds", options.max_seconds)):
+        if number is not None and not number >= 0:
+            raise OptionError(f"{name} is {number}, expected a number of at least 0")
+    if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
+        raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")

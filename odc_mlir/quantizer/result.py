@@ -1,0 +1,66 @@
+"""What quantising gives: the model, the verdict, and what they were made from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from odc_mlir.errors import AccuracyError, OptionError
+from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.circle.writer import write_model, write_tflite
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantization.recorded import Records
+from odc_mlir.quantization.statistics import TensorStatistics
+from odc_mlir.quantization.verdict import describe
+
+
+@dataclass
+class Quantized:
+    """A quantised model.
+
+    ``model``: the module, in the circle dialect on quantised types. ``verdict``: how close it is to the float model;
+    see docs/quantisation.md for its keys. ``records``: what was recorded of the float model, if anything.
+    ``statistics``: of the tensors that ranges were chosen for, after equalisation.
+    """
+
+    model: ModuleOp
+    verdict: dict[str, Any]
+    records: Records = field(default_factory=Records)
+    statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the model keeps all limits."""
+        return bool(self.verdict["passed"])
+
+    def to_circle(self) -> bytes:
+        """The model as a Circle file."""
+        return bytes(write_model(export_model(self.model)))
+
+    def to_tflite(self) -> bytes:
+        """The model as a TFLite file; raises UnsupportedError for what that cannot hold."""
+        return bytes(write_tflite(export_model(self.model)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other."""
+        suffix = Path(path).suffix.lower()
+        if suffix not in (".circle", ".tflite"):
+            raise OptionError(
+                f"cannot tell the format of {os.fspath(path)!r} by its name", hint="use .circle or .tflite"
+            )
+        write_file(path, self.to_tflite() if suffix == ".tflite" else self.to_circle())
+
+    def require_passed(self) -> None:
+        """Raises AccuracyError, naming the worst layers, where the model misses a limit."""
+        if not self.passed:
+            raise AccuracyError(
+                f"the quantised model {describe(self.verdict)}", hint="allow more loss, or let help find better choices"
+            )
+
+    def __repr__(self) -> str:
+        return f"<Quantized {self.verdict['choices']['scheme']}, {describe(self.verdict)}>"

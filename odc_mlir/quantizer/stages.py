@@ -1,0 +1,281 @@
+"""The models on the way: the float model made ready, and what a recipe makes of it.
+
+A :class:`FloatModel` is optimised, folded and perhaps equalised, with the statistics of its tensors. A :class:`Recipe`
+says everything that can be chosen; the same recipe gives the same model, so that choices are compared by building one
+candidate for each.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.utils.arg_spec import ArgSpec
+
+from odc_mlir import pipelines, transforms
+from odc_mlir.dialects.circle import ConstOp
+from odc_mlir.errors import ModelError
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.quantization.precision import Choice
+from odc_mlir.quantization.recorded import Records, joined
+from odc_mlir.quantization.schemes import Scheme
+from odc_mlir.quantization.statistics import TensorStatistics
+from odc_mlir.quantizer.options import Options
+from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.transforms import quant_ir
+from odc_mlir.transforms.quant_assign_params import Assignment
+from odc_mlir.transforms.quant_attach_ranges import attach_ranges, ranges_of
+from odc_mlir.transforms.quant_conversion import retype, set_function_type
+from odc_mlir.universe import make_context
+
+STAGE = "quant"
+OPTIMISED = "circle-opt"
+# Layers as integers compute them: one operator with its scale, offset and activation.
+FOLDING = ("circle-fuse-batch-norm", "circle-fuse-activation", "circle-fold-constants", "canonicalize", "cse", "dce")
+
+# Ways to choose ranges that weigh the codes to be had, and so are told how many there are.
+_KNOW_CODES = frozenset({"mse", "entropy"})
+
+Statistics = Mapping[str, TensorStatistics]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All choices beside those of the scheme; ``precisions`` are of layers that differ from it."""
+
+    equalize: str = "none"
+    ranges: str = "minmax"
+    range_options: tuple[tuple[str, Any], ...] = ()
+    rounding: bool = False
+    correction: bool = False
+    precisions: tuple[tuple[str, Choice], ...] = ()
+
+    def with_precisions(self, precisions: Mapping[str, str], fixed: Mapping[str, Choice]) -> Recipe:
+        """The recipe with the precisions that a search found; what the user asked for wins."""
+        chosen = {name: Choice(precision) for name, precision in precisions.items()}
+        return replace(self, precisions=tuple(sorted({**chosen, **fixed}.items())))
+
+
+@dataclass
+class FloatModel:
+    """A float model ready to be quantised.
+
+    ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of those held back.
+    """
+
+    module: ModuleOp
+    records: Records = field(default_factory=Records)
+    held: Records = field(default_factory=Records)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The model as the runtime sees it."""
+        return graph_of(self.module)
+
+    @cached_property
+    def fitted(self) -> Statistics:
+        """Statistics of the samples to choose by."""
+        return self.records.statistics()
+
+    @cached_property
+    def all_records(self) -> Records:
+        """Records of all samples."""
+        return joined((self.records, self.held))
+
+    @property
+    def complete(self) -> Statistics:
+        """Statistics of all samples."""
+        return self.all_records.statistics()
+
+
+@dataclass
+class Candidate:
+    """A quantised model, and the recipe that it was made by."""
+
+    recipe: Recipe
+    module: ModuleOp
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The model as the runtime sees it."""
+        return graph_of(self.module)
+
+
+def graph_of(module: ModuleOp) -> Graph:
+    """The graph of a module's first subgraph; raises OdcError where it is no model that can be run."""
+    return build_graph(export_model(module))
+
+
+def run_passes(context: Context, module: ModuleOp, passes: Sequence[ModulePass]) -> None:
+    """Run passes of the stage in place, verifying after each."""
+    pipelines.run_passes(context, module, ((STAGE, item) for item in passes))
+
+
+def make_pass(name: str, **options: Any) -> ModulePass:
+    """One of our passes with these options, of which those that are None are left out."""
+    return transforms.load(name)(**{key: value for key, value in options.items() if value is not None})
+
+
+def prepare(module: ModuleOp) -> FloatModel:
+    """The optimised and folded copy of an imported module; raises ModelError for one that is quantised already."""
+    context, ready = make_context(), module.clone()
+    function = quant_ir.main_function(ready)
+    if function is None:
+        raise ModelError("the model has no main function to quantise")
+    _refuse_quantised(module)
+    pipelines.run(context, ready, OPTIMISED)
+    run_passes(context, ready, [pipelines.build_pass(ArgSpec(name, {})) for name in FOLDING])
+    return FloatModel(ready)
+
+
+def _refuse_quantised(module: ModuleOp) -> None:
+    """A model whose activations are codes has been quantised by somebody else."""
+    function = quant_ir.main_function(module)
+    assert function is not None
+    for op in quant_ir.operators(function):
+        for result in op.results:
+            if quant_ir.params_of(getattr(result.type, "element_type", None)) is not None:
+                raise ModelError(
+                    "the model is quantised already",
+                    op=op.SPEC.name,
+                    tensor=value_name(result),
+                    hint="quantise the float model, or use this one as it is",
+                )
+
+
+def recorded_ranges(module: ModuleOp) -> dict[str, tuple[float, float]]:
+    """The ranges that a model brings along, by tensor name, as other recorders write them into files."""
+    function = quant_ir.main_function(module)
+    if function is None:
+        return {}
+    values = [*function.args, *(result for op in quant_ir.operators(function) for result in op.results)]
+    found = ((value_name(value), quant_ir.range_of(value.type)) for value in values)
+    return {name: range for name, range in found if range is not None}
+
+
+def statistics_of_ranges(ranges: Mapping[str, tuple[float, float]]) -> Records:
+    """Records of one run with these ranges."""
+    tensors = {(0, name): TensorStatistics.of_extremes([low], [high]) for name, (low, high) in ranges.items()}
+    return Records(runs=1, tensors=tensors)
+
+
+def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatModel | None:
+    """A copy whose channels are equalised by ``weights`` or ``activations``; None where that changes nothing.
+
+    It has no records yet. Recorded ranges tell which RELU6 never clip.
+    """
+    context, module = make_context(), model.module.clone()
+    function = quant_ir.main_function(module)
+    assert function is not None
+    attach_ranges(function, ranges_of(statistics, "minmax"))
+    before = _constants(module)
+    with tempfile.TemporaryDirectory(prefix="odc-equalize-") as folder:
+        file = ""
+        if kind == "activations":
+            file = str(Path(folder) / "ranges.npz")
+            np.savez(file, **_channel_magnitudes(statistics))
+        equalize = make_pass("circle-equalize-channels", ranges=file, relu6="recorded")
+        run_passes(context, module, [equalize])
+    if _constants(module) == before:
+        return None
+    _drop_ranges(module)
+    return FloatModel(module)
+
+
+def _constants(module: ModuleOp) -> list[str]:
+    """Digests of all constants, in order."""
+    return [op.blob.digest for op in module.walk() if isinstance(op, ConstOp)]
+
+
+def _channel_magnitudes(statistics: Statistics) -> dict[str, Any]:
+    result = {}
+    for name, item in statistics.items():
+        if item.channels is not None and item.count:
+            low, high = item.channels.minima, item.channels.maxima
+            # A channel without a value has inf and -inf: nothing is known of it.
+            result[name] = np.where(low <= high, np.maximum(np.abs(low), np.abs(high)), 0.0)
+    return result
+
+
+def _drop_ranges(module: ModuleOp) -> None:
+    function = quant_ir.main_function(module)
+    assert function is not None
+    for value in (*function.args, *(result for op in quant_ir.operators(function) for result in op.results)):
+        retype(value, quant_ir.without_range(value.type))
+    set_function_type(function)
+
+
+class Builder:
+    """Builds candidates in one scheme."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.scheme: Scheme = options.definition
+        self._context = make_context()
+
+    def build(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+        """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError."""
+        module = model.module.clone()
+        if self.scheme.weights_only:
+            run_passes(self._context, module, [make_pass("quant-weights-only", dtype=self.scheme.weights)])
+            quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
+            return Candidate(recipe, module)
+        self.assign(module, recipe, statistics)
+        run_passes(
+            self._context,
+            module,
+            [
+                make_pass("convert-circle-to-quant", io=self.options.io),
+                make_pass("quant-insert-requantize"),
+                make_pass("quant-verify-params"),
+            ],
+        )
+        return Candidate(recipe, module)
+
+    def assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
+        """Attach ranges and say which type each value of ``module`` is to get."""
+        function = quant_ir.main_function(module)
+        assert function is not None
+        with typed_errors(STAGE):
+            attach_ranges(function, self._ranges(recipe, statistics))
+            Assignment(function, self.scheme, dict(recipe.precisions)).run()
+        quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
+        quant_ir.write_word(module, quant_ir.GRANULARITY, self.scheme.granularity)
+        form = "symmetric" if self.scheme.symmetric_weights else "asymmetric"
+        quant_ir.write_word(module, quant_ir.WEIGHTS, form)
+        run_passes(self._context, module, [make_pass("quant-propagate-params")])
+
+    def _ranges(self, recipe: Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
+        options = dict(recipe.range_options)
+        if recipe.ranges in _KNOW_CODES:
+            assert self.scheme.activations is not None
+            options.setdefault("bits", DTYPES[self.scheme.activations].bits)
+            options.setdefault("symmetric", self.scheme.symmetric_activations)
+        return ranges_of(statistics, recipe.ranges, options)
+
+    def fake_quantized(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Graph:
+        """The float model with every quantised value rounded to its codes: shows what integer arithmetic adds."""
+        module = model.module.clone()
+        self.assign(module, recipe, statistics)
+        run_passes(self._context, module, [make_pass("quant-fake-quantize")])
+        return graph_of(module)
+
+
+def float_reasons(module: ModuleOp) -> dict[str, str]:
+    """Why operators of a quantised module stayed real, by result name."""
+    function = quant_ir.main_function(module)
+    if function is None:
+        return {}
+    found = ((op_name(op), quant_ir.read_word(op, quant_ir.REASON)) for op in quant_ir.operators(function))
+    return {name: reason for name, reason in found if reason}
