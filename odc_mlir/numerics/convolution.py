@@ -131,7 +131,7 @@ class Window:
         return max(rows, 0), max(columns, 0)
 
 
-class _Tile(NamedTuple):
+class Tile(NamedTuple):
     """One tile of a result: where it goes, and where its input comes from."""
 
     place: tuple[slice, slice, slice]  # in the result
@@ -145,7 +145,7 @@ class _Tiling(NamedTuple):
     """A result ``[N, rows, columns, ...]`` in tiles; several images, some rows of one, or part of a row each."""
 
     shape: tuple[int, int, int]
-    tiles: tuple[_Tile, ...]
+    tiles: tuple[Tile, ...]
 
 
 def _ranges(size: int, step: int) -> list[Pair]:
@@ -176,7 +176,7 @@ def _tiling(image: tuple[int, int, int], window: Window, pixels: int) -> _Tiling
     return _Tiling((batch, rows, columns), tiles)
 
 
-def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair) -> _Tile:
+def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair) -> Tile:
     (sy, sx), (ey, ex) = window.stride, window.extent
     top, left = y[0] * sy - window.pads[0], x[0] * sx - window.pads[1]
     bottom, right = (y[1] - 1) * sy + ey - window.pads[0], (x[1] - 1) * sx + ex - window.pads[1]
@@ -184,7 +184,7 @@ def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair
     y1, x1 = max(y0, min(bottom, image[1])), max(x0, min(right, image[2]))
     images = slice(*n)
     inside = (y0, y1, x0, x1) == (top, bottom, left, right)
-    return _Tile(
+    return Tile(
         place=(images, slice(*y), slice(*x)),
         shape=(n[1] - n[0], y[1] - y[0], x[1] - x[0]),
         source=(images, slice(y0, y1), slice(x0, x1)),
@@ -193,7 +193,7 @@ def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair
     )
 
 
-def _input_of(x: NDArray[Any], tile: _Tile, in_zero: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _input_of(x: NDArray[Any], tile: Tile, in_zero: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Padded input of a tile with the zero point taken off, ``[n, h, w, C]`` in ``dtype``; a view where possible."""
     inside = x[tile.source]
     if tile.padded is None:
@@ -211,16 +211,28 @@ def _view(x: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
 
 
+def tap_view(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
+    """``[n, h, w, kh, kw, C]``: the taps of each result of a padded tile ``x``."""
+    (sy, sx), (dy, dx), (sn, sh, sw, sc) = window.stride, window.dilation, x.strides
+    return _view(x, (*shape, *window.kernel, x.shape[3]), (sn, sh * sy, sw * sx, sh * dy, sw * dx, sc))
+
+
 def _patches(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
     """Matrix ``[n*h*w, kh*kw*C]`` of the taps of each result pixel of a padded tile ``x``."""
-    (kh, kw), (sy, sx), (dy, dx) = window.kernel, window.stride, window.dilation
-    n, h, w = shape
-    pixels, taps = n * h * w, kh * kw * x.shape[3]
-    if kh * kw * sy * sx == 1:
-        return x.reshape(pixels, taps)
-    sn, sh, sw, sc = x.strides
-    view = _view(x, (n, h, w, kh, kw, x.shape[3]), (sn, sh * sy, sw * sx, sh * dy, sw * dx, sc))
-    return view.reshape(pixels, taps)
+    (kh, kw), (sy, sx) = window.kernel, window.stride
+    pixels, taps = shape[0] * shape[1] * shape[2], kh * kw * x.shape[3]
+    return (x if kh * kw * sy * sx == 1 else tap_view(x, window, shape)).reshape(pixels, taps)
+
+
+def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Window, channels: int) -> _Tiling:
+    taps = window.kernel[0] * window.kernel[1] * channels
+    return _tiling(image, window, _pixels(weights.dtype.itemsize * (taps + weights.out_channels)))
+
+
+def single_tile(shape: tuple[int, int, int, int], weights: ConvFilter, window: Window) -> Tile | None:
+    """The tile of a convolution of ``x`` of this shape, None where it has more or none."""
+    tiles = _conv_tiling(shape[:3], weights, window, shape[3]).tiles
+    return tiles[0] if len(tiles) == 1 else None
 
 
 def conv2d(
@@ -237,10 +249,9 @@ def conv2d(
     ``finish`` maps sums ``[pixels, O]`` to results of ``dtype``: requantisation done while a tile is in the cache.
     """
     compute, channels = weights.dtype, weights.out_channels
-    taps = weights.kernel[0] * weights.kernel[1] * x.shape[3]
-    tiling = _tiling(x.shape[:3], window, _pixels(compute.itemsize * (taps + channels)))
+    tiling = _conv_tiling(x.shape[:3], weights, window, x.shape[3])
 
-    def results(tile: _Tile) -> NDArray[Any]:
+    def results(tile: Tile) -> NDArray[Any]:
         sums = _tile_sums(_input_of(x, tile, in_zero, compute), weights, window, tile.shape)
         return finish(sums) if finish else sums
 
@@ -248,7 +259,7 @@ def conv2d(
 
 
 def _assemble(
-    tiling: _Tiling, channels: int, dtype: np.dtype[Any], results: Callable[[_Tile], NDArray[Any]]
+    tiling: _Tiling, channels: int, dtype: np.dtype[Any], results: Callable[[Tile], NDArray[Any]]
 ) -> NDArray[Any]:
     """The whole result from ``results`` of each tile."""
     shape = (*tiling.shape, channels)
@@ -286,7 +297,7 @@ def depthwise(
     # input with its phases, and sums, together in the cache
     tiling = _tiling(x.shape[:3], window, _pixels(6 * compute.itemsize * channels))
 
-    def results(tile: _Tile) -> NDArray[Any]:
+    def results(tile: Tile) -> NDArray[Any]:
         padded = _input_of(x, tile, in_zero, compute)
         sums = narrow(_depthwise_tile(padded, weights, window, tile.shape), weights.sums).reshape(-1, channels)
         return finish(sums) if finish else sums

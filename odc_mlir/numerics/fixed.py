@@ -7,7 +7,8 @@ held as ``q * 2^(e-31)`` with an int32 ``q`` and a small signed ``e``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError, UnsupportedError
-from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, clamp, in_rows
+from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, FEW_ELEMENTS, clamp, in_rows
 
 Ints = int | NDArray[Any]
 
@@ -108,6 +109,74 @@ def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
     return wrap32((np.asarray(x, np.int64) * reduced + (np.int64(1) << (shift - 1))) >> shift)
 
 
+@dataclass(frozen=True, slots=True)
+class _Scaling:
+    """The arrays of a :class:`Requantizer` that works on 32 bits: one number, or one per channel."""
+
+    doubled: NDArray[Any]
+    left: NDArray[Any] | None
+    lower: NDArray[Any]
+    upper: NDArray[Any]
+    sign: NDArray[Any] | None  # shifted out of negative numbers, which are rounded another way
+    mask: NDArray[Any] | None  # channels for which that holds, None for all
+    addend: NDArray[Any]
+    right: NDArray[Any] | None
+    half: NDArray[Any]
+
+    @staticmethod
+    def of(
+        doubled: NDArray[Any],
+        left: NDArray[Any],
+        lower: NDArray[Any],
+        upper: NDArray[Any],
+        signed: bool,
+        mask: NDArray[Any] | None,
+        addend: NDArray[Any],
+        right: NDArray[Any],
+    ) -> _Scaling:
+        def narrow(row: NDArray[Any]) -> NDArray[Any]:
+            return row.astype(np.int32)
+
+        scaling = _Scaling(
+            doubled,
+            narrow(left) if left.any() else None,
+            narrow(lower),
+            narrow(upper),
+            np.array([31], np.int32) if signed else None,
+            None if mask is None else narrow(mask),
+            narrow(addend),
+            narrow(right) if right.any() else None,
+            np.array([1 << 31], np.int64),
+        )
+        return scaling.map(lambda row: row.reshape(()) if row.size == 1 else row)  # without axes they are faster
+
+    def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> _Scaling:
+        """The same with each array changed."""
+        arrays: list[Any] = [getattr(self, name) for name in self.__slots__]
+        changed: list[Any] = [array if array is None else change(array) for array in arrays]
+        return _Scaling(*changed)
+
+    def __call__(self, acc: NDArray[Any]) -> NDArray[np.int32]:
+        if self.left is not None:
+            acc = np.left_shift(acc, self.left, dtype=np.int32)
+        return self.finish(acc.astype(np.int64), self.half)
+
+    def finish(self, wide: NDArray[Any], offset: NDArray[Any]) -> NDArray[np.int32]:
+        """Codes for ``wide``, which is overwritten; ``offset`` is added to the product."""
+        wide *= self.doubled
+        wide += offset
+        scaled: NDArray[np.int32] = wide.view(np.int32)[..., _HIGH_WORD::2].clip(self.lower, self.upper)
+        if self.sign is not None:
+            sign = scaled >> self.sign
+            if self.mask is not None:
+                sign &= self.mask
+            scaled += sign
+        scaled += self.addend
+        if self.right is not None:
+            scaled >>= self.right
+        return scaled
+
+
 class Requantizer:
     """Prepared ``clamp(multiply(acc, q, e) + zero_point, low, high)``; ``q`` and ``e`` scalars or one per channel.
 
@@ -128,21 +197,20 @@ class Requantizer:
         least = min(int((lower - 1).min()), int((lower - 1 + addend).min()), int(self.q.min()) - 1)
         most = max(int(upper.max()), int((upper + addend).max()))
         self._fast = least >= INT32_MIN and most <= INT32_MAX
-        self._doubled = self.q * 2
-        left = np.clip(self.e, 0, 32).astype(np.int32)
-        self._left = left if left.any() else None
+        left = np.clip(self.e, 0, 32)
         # codes below the zero point never survive the clamp then, so how negative ties round cannot be seen
-        self._signed = self.low < self.zero_point and bool((right > 0).any())
-        self._sign_mask = None if (right > 0).all() else -(right > 0).astype(np.int32)
-        if self._fast:
-            self._lower, self._upper = lower.astype(np.int32), upper.astype(np.int32)
-            self._addend, self._right = addend.astype(np.int32), right.astype(np.int32)
+        signed = self.low < self.zero_point and bool((right > 0).any())
+        mask = None if not signed or (right > 0).all() else -(right > 0).astype(np.int64)
+        self._single = self.q.size == 1 and self.e.size == 1
+        self._scaling = _Scaling.of(2 * self.q, left, lower, upper, signed, mask, addend, right) if self._fast else None
 
     def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
         """Codes ``[..., C]`` for int32 sums ``[..., C]``."""
+        if self._single and self._scaling is not None and self._at_once(acc):
+            return self._scaling(acc).astype(self.dtype)
         shape = acc.shape
         acc = np.ascontiguousarray(acc)
-        columns = 1 if self.q.size == 1 and self.e.size == 1 else acc.shape[-1]
+        columns = 1 if self._single else acc.shape[-1]
         result = np.empty(acc.shape, self.dtype)
         if acc.size == 0:
             return result.reshape(shape)
@@ -150,22 +218,28 @@ class Requantizer:
         step = max(1, CHUNK_ELEMENTS // columns)
         for start in range(0, rows.shape[0], step):
             chunk = rows[start : start + step]
-            target[start : start + step] = self._scale(chunk) if self._fast else self._scale_slowly(chunk)
+            target[start : start + step] = self._scale_slowly(chunk) if self._scaling is None else self._scaling(chunk)
         return result.reshape(shape)
 
-    def _scale(self, acc: NDArray[Any]) -> NDArray[np.int32]:
-        if self._left is not None:
-            acc = np.left_shift(acc, self._left, dtype=np.int32)
-        wide = np.multiply(acc, self._doubled, dtype=np.int64)
-        wide += 1 << 31
-        scaled: NDArray[np.int32] = np.maximum(wide.view(np.int32)[:, _HIGH_WORD::2], self._lower)
-        np.minimum(scaled, self._upper, out=scaled)
-        if self._signed:
-            sign = scaled >> 31
-            scaled += sign if self._sign_mask is None else sign & self._sign_mask
-        scaled += self._addend
-        scaled >>= self._right
-        return scaled
+    @staticmethod
+    def _at_once(acc: NDArray[Any]) -> bool:
+        return bool(acc.ndim) and 0 < acc.size <= CHUNK_ELEMENTS and acc.flags.c_contiguous
+
+    def of_reals(
+        self, bias: NDArray[Any] | None, rows: int, columns: int
+    ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
+        """Maps integers ``[rows, columns]`` held by reals, plus ``bias``, to codes; None where that needs more care.
+
+        For few elements, and sums that with their bias stay below 2^30, so that bias and multiplier make one term.
+        """
+        if self._scaling is None or self._scaling.left is not None:
+            return None
+        scaling, dtype = self._scaling, self.dtype
+        offset = scaling.half if bias is None else bias.astype(np.int64) * scaling.doubled + scaling.half
+        if rows * columns <= FEW_ELEMENTS:
+            scaling = scaling.map(lambda row: np.broadcast_to(row, (rows, columns)).copy() if row.ndim else row)
+            offset = np.broadcast_to(offset, (rows, columns)).copy() if offset.ndim else offset
+        return lambda sums: scaling.finish(sums.astype(np.int64), offset).astype(dtype)
 
     def _scale_slowly(self, acc: NDArray[Any]) -> NDArray[np.int64]:
         codes: NDArray[np.int64] = multiply(acc, self.q, self.e).astype(np.int64) + self.zero_point

@@ -19,12 +19,13 @@ from odc_mlir.numerics.convolution import (
     transpose_conv2d,
     transpose_filter,
 )
+from odc_mlir.numerics.single_tile import tile_convolution
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.infer.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer.geometry import WindowOptions, axis_window, positive, transposed_pad, window_options
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import fetch, input_error, ints
-from odc_mlir.runtime.kernels.sums import accumulation, bias_of
+from odc_mlir.runtime.kernels.common import Plan, fetch, input_error, ints
+from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
 Filter = TypeVar("Filter")
 
@@ -51,13 +52,36 @@ def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]
     return shape
 
 
-def placed_window(node: Node, options: WindowOptions, kernel: tuple[int, int], x: Array, channels: int) -> Window:
-    """The window over input ``x``, padded as its size asks for; a result that is too large is refused."""
+def small_plans(
+    how: Accumulation, node: Node, weights: int, bias: int
+) -> Callable[[tuple[int, ...], Callable[[tuple[int, ...]], Plan | None]], Plan | None] | None:
+    """What keeps the plan that ``make`` gives for a shape, the last one; None where weights or bias are computed."""
+    bias_info = node.optional(bias)
+    fixed = node.operand(weights).is_const and (bias_info is None or bias_info.is_const)
+    if not fixed or how.hybrid is not None:
+        return None
+    known: tuple[int, ...] | None = None
+    plan: Plan | None = None
+
+    def plan_for(shape: tuple[int, ...], make: Callable[[tuple[int, ...]], Plan | None]) -> Plan | None:
+        nonlocal known, plan
+        if shape != known:
+            plan = make(shape)
+            known = shape
+        return plan
+
+    return plan_for
+
+
+def placed_window(
+    node: Node, options: WindowOptions, kernel: tuple[int, int], shape: tuple[int, ...], channels: int
+) -> Window:
+    """The window over an input of ``shape``, padded as that asks for; a result that is too large is refused."""
     rows, columns = (
-        axis_window(node, name, x.shape[1 + i], kernel[i], options.stride[i], options.dilation[i], options.padding)
+        axis_window(node, name, shape[1 + i], kernel[i], options.stride[i], options.dilation[i], options.padding)
         for i, name in enumerate(("height", "width"))
     )
-    check_elements(node, (x.shape[0], rows.output, columns.output, channels), node.results[0].dtype)
+    check_elements(node, (shape[0], rows.output, columns.output, channels), node.results[0].dtype)
     pads = (rows.before, columns.before, rows.after, columns.after)
     return Window(kernel, options.stride, options.dilation, pads)
 
@@ -75,14 +99,39 @@ def conv_2d(node: Node) -> Execute:
 
     filter_of = prepared(node, 1, prepare)
 
+    ready_for = small_plans(how, node, 1, 2)
+
+    def make(shape: tuple[int, ...]) -> Plan | None:
+        x_shape = image_shape(node, shape)
+        weights, by_groups = filter_of(())
+        if groups_of(node, x_shape[3], weights.shape) > 1:
+            return None
+        ready = by_groups[1] = by_groups.get(1) or conv_filter(weights, how.largest, sums=how.sums)
+        window = placed_window(node, options, ready.kernel, x_shape, ready.out_channels)
+        bias = None if bias_info is None else bias_info.array()
+        return tile_convolution(
+            x_shape,
+            x_info.info.numpy,
+            ready,
+            window,
+            in_zero=how.in_zero,
+            bias=how.bias_row(bias),
+            rescale=how.rescale,
+            dtype=how.out_dtype,
+        )
+
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = image(node, x_of(operands))
+        x = x_of(operands)
+        plan = None if ready_for is None else ready_for(x.shape, make)
+        if plan is not None:
+            return [plan(x)]
+        x = image(node, x)
         weights, by_groups = filter_of(operands)
         groups = groups_of(node, x.shape[3], weights.shape)
         if groups not in by_groups:
             by_groups[groups] = conv_filter(weights, how.largest, groups=groups, sums=how.sums)
         ready = by_groups[groups]
-        window = placed_window(node, options, ready.kernel, x, ready.out_channels)
+        window = placed_window(node, options, ready.kernel, x.shape, ready.out_channels)
 
         def convolve(images: Array, finish: Finish | None) -> Array:
             return conv2d(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
@@ -113,7 +162,7 @@ def depthwise_conv_2d(node: Node) -> Execute:
         channels = ready.weights.shape[2]
         if x.shape[3] < 1 or channels % x.shape[3]:
             raise input_error(node, f"the input has {x.shape[3]} channels, the filter {channels}")
-        window = placed_window(node, options, ready.kernel, x, channels)
+        window = placed_window(node, options, ready.kernel, x.shape, channels)
 
         def convolve(images: Array, finish: Finish | None) -> Array:
             return depthwise(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)

@@ -10,10 +10,11 @@ import numpy as np
 from odc_mlir.numerics.blocks import decode_blocks, quantize_blocks
 from odc_mlir.numerics.convolution import ConvFilter, Window, conv2d, conv_filter
 from odc_mlir.numerics.hybrid import HybridMatrix, quantize_rows
+from odc_mlir.numerics.single_tile import tile_convolution
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp, unsupported
-from odc_mlir.runtime.kernels.convolution import prepared
+from odc_mlir.runtime.kernels.common import Plan, fetch, input_error, real_clamp, unsupported
+from odc_mlir.runtime.kernels.convolution import prepared, small_plans
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
 Product = Callable[[Array, Array | None], Array]  # rows [N, I] and bias to results [N, O]
@@ -35,17 +36,22 @@ def fully_connected(node: Node) -> Execute:
     if inputs < 1:
         raise node.error("the weights have no columns")
     keep_dims, x_of = bool(option(node, "keep_num_dims")), fetch(node, 0)
-    products = _products(node, outputs, inputs)
+    products, scratch = _products(node, outputs, inputs), len(node.results) > 1
+    known: tuple[int, ...] | None = None
+    matrix = result = (0, 0)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
+        nonlocal known, matrix, result
         x = x_of(operands)
-        if x.size % inputs or (keep_dims and x.shape[-1:] != (inputs,)):
-            raise input_error(node, f"the input has the shape {list(x.shape)}; it must hold rows of {inputs}")
-        rows = x.size // inputs
-        check_elements(node, (rows, outputs), node.results[0].dtype)
-        found = products(operands)(x.reshape(rows, inputs), bias_of(operands, bias_info, 2))
-        shaped = found.reshape(*x.shape[:-1], outputs) if keep_dims else found
-        return [shaped, np.zeros(x.shape, np.uint8)][: len(node.results)]  # the second is scratch space
+        if x.shape != known:
+            if x.size % inputs or (keep_dims and x.shape[-1:] != (inputs,)):
+                raise input_error(node, f"the input has the shape {list(x.shape)}; it must hold rows of {inputs}")
+            matrix = x.size // inputs, inputs
+            check_elements(node, (matrix[0], outputs), node.results[0].dtype)
+            result = (*x.shape[:-1], outputs) if keep_dims else (matrix[0], outputs)
+            known = x.shape
+        found = products(operands)(x.reshape(matrix), bias_of(operands, bias_info, 2)).reshape(result)
+        return [found, np.zeros(x.shape, np.uint8)] if scratch else [found]
 
     return execute
 
@@ -69,12 +75,28 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
     def prepare(values: Array) -> ConvFilter:
         return conv_filter(plain(values).reshape(outputs, 1, 1, inputs), how.largest, sums=how.sums)
 
-    filter_of = prepared(node, 1, prepare)
+    filter_of, ready_for = prepared(node, 1, prepare), small_plans(how, node, 1, 2)
+
+    def make(shape: tuple[int, ...]) -> Plan | None:
+        bias = how.bias_row(None if bias_info is None else bias_info.array())
+        return tile_convolution(
+            (1, 1, shape[0], shape[1]),
+            x_info.info.numpy,
+            filter_of(()),
+            Window((1, 1)),
+            in_zero=how.in_zero,
+            bias=bias,
+            rescale=how.rescale,
+            dtype=how.out_dtype,
+        )
 
     def products(operands: Sequence[Array | None]) -> Product:
         weights = filter_of(operands)
 
         def multiply(rows: Array, bias: Array | None) -> Array:
+            plan = None if ready_for is None else ready_for(rows.shape, make)
+            if plan is not None:
+                return plan(rows)
             # as a 1x1 convolution over one image row, which bounds memory
             image, finish = rows.reshape(1, 1, *rows.shape), how.finish(bias)
             found = conv2d(image, weights, Window((1, 1)), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)

@@ -72,7 +72,7 @@ def mean(node: Node) -> Execute:
 
 def _whole_mean(total: Array, count: int, dtype: np.dtype) -> Array:
     """``total / count``, rounded toward zero."""
-    return (np.sign(total) * (np.abs(total) // count)).astype(dtype)
+    return np.asarray(np.sign(total) * (np.abs(total) // count), dtype)
 
 
 def _over_axes(node: Node, compute: Compute) -> Execute:

@@ -51,6 +51,10 @@ class Accumulation:
     weights: Callable[[Array, int], Array]  # stored values and channel axis -> reals, or codes without zero point
     hybrid: Hybrid | None = None
 
+    def bias_row(self, bias: Array | None) -> Array | None:
+        """The bias as a row of the dtype of sums."""
+        return None if bias is None else bias.reshape(-1).astype(self.sums, copy=False)
+
     def finish(self, bias: Array | None, scale: float | None = None) -> Finish | None:
         """Turns ``[pixels, channels]`` sums into results, in place where it can.
 
@@ -60,7 +64,7 @@ class Accumulation:
         factor = None if scale is None or self.hybrid is None else np.float32(scale) * self.hybrid.scales
         if bias is None and factor is None:
             return rescale
-        row = None if bias is None else bias.reshape(-1).astype(self.sums, copy=False)
+        row = self.bias_row(bias)
 
         def finish(sums: Array) -> Array:
             if factor is not None:
