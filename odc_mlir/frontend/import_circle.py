@@ -45,6 +45,7 @@ from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Signature, 
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.records import constant_shape, type_of_tensor
 from odc_mlir.ops.check import check_structure
+from odc_mlir.ops.spec import Shape
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import hint_of, name_loc, names_loc
@@ -162,6 +163,14 @@ class _Importer:
         )
 
 
+def _is_described(tensor: Tensor) -> bool:
+    """Whether the file says more of a tensor than its element type, which a type of unknown rank may not hold."""
+    quantization = tensor.quantization
+    return quantization is not None and bool(
+        quantization.scale.size or quantization.min.size or quantization.details is not None
+    )
+
+
 def _positions(signature: Signature, names: Mapping[str, int], tensors: tuple[int, ...], what: str) -> ArrayAttr[Any]:
     """``["name", position]`` pairs: names of a signature with positions among the subgraph's inputs or outputs."""
     pairs = []
@@ -213,7 +222,7 @@ class _SubgraphImporter:
         if index in self.values:
             raise ModelError("this tensor is listed as graph input twice", tensor=tensor.name)
         argument = self.block.insert_arg(
-            self._type(tensor, tensor.effective_shape), len(self.block.args), name_loc(tensor.name)
+            self._type(tensor, self._shape(index)), len(self.block.args), name_loc(tensor.name)
         )
         argument.name_hint = hint_of(tensor.name)
         self.values[index] = argument
@@ -224,7 +233,7 @@ class _SubgraphImporter:
         outputs = [tensors[index] for index in operator.outputs]
         op = cls.make(
             [self._value(index, operator.label) for index in operator.inputs],
-            [self._type(tensor, tensor.effective_shape) for tensor in outputs],
+            [self._type(tensors[index], self._shape(index)) for index in operator.outputs],
             self._options(cls, operator),
             location=names_loc([tensor.name for tensor in outputs]) if outputs else name_loc(operator.label),
         )
@@ -260,6 +269,18 @@ class _SubgraphImporter:
             return self._value(index, "RETURN")
         self.values[index] = self._add(UndefinedOp(self._type(tensor, tensor.effective_shape)), tensor.name)
         return self.values[index]
+
+    def _shape(self, index: int) -> Shape | None:
+        """What is known of the shape of a tensor that is computed.
+
+        Where subgraphs call one another, files leave out shapes that only a run can tell, and those look like scalars.
+        """
+        tensor, model = self.subgraph.tensors[index], self.importer.model
+        if tensor.says_nothing and not _is_described(tensor) and len(model.subgraphs) > 1:
+            is_entry = self.index == 0 or any(entry.subgraph == self.index for entry in model.signatures)
+            if not (is_entry and index in (*self.subgraph.inputs, *self.subgraph.outputs)):
+                return None
+        return tensor.effective_shape
 
     def _add(self, op: Operation, name: str) -> SSAValue:
         op.location = name_loc(name)

@@ -67,6 +67,8 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"input {position} cannot be made an array: {error}", tensor=info.name) from error
+    if not array.dtype.isnative:  # HDF5 and NPY files keep the byte order of where they were made
+        array = array.astype(array.dtype.newbyteorder("="))
     if info.info.kind == "string" and array.dtype.kind in "SUO":
         array = _strings(position, info, array)
     elif array.dtype != info.info.numpy:

@@ -14,7 +14,7 @@ from typing import Any
 
 from odc_mlir import ops
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
-from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Tensor
+from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options, subgraph_fields
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.custom import spec_of_code
@@ -95,6 +95,9 @@ class _Builder:
             if index not in self._graphs:
                 self._graphs[index] = self._bare_graph(model, index)
                 waiting += _called(model.subgraphs[index].operators)
+        if len(self._graphs) > 1:
+            for index, graph in self._graphs.items():
+                _forget_doubtful_shapes(graph, model.subgraphs[index], is_entry=index == subgraph)
         for index, graph in self._graphs.items():
             for item, operator in zip(graph.nodes, model.subgraphs[index].operators, strict=True):
                 self._link(item, operator)
@@ -169,6 +172,17 @@ class _Builder:
         if key not in self._linked:
             self._linked[key] = _Builder(site, self._custom_ops, self._linked).graph(model, key[1])
         return self._linked[key]
+
+
+def _forget_doubtful_shapes(graph: Graph, record: SubGraph, *, is_entry: bool) -> None:
+    """Where subgraphs call one another, let a run tell the shapes of tensors for which the file gives no dimension.
+
+    What a model takes and gives stays as it is declared.
+    """
+    settled = {*graph.inputs, *graph.outputs} if is_entry else set()
+    for index, (info, tensor) in enumerate(zip(graph.tensors, record.tensors, strict=True)):
+        if tensor.says_nothing and index not in settled and not info.is_const and not info.is_variable:
+            info.shape = None
 
 
 def _called(operators: Iterable[Operator]) -> list[int]:

@@ -30,6 +30,9 @@ class _Numbering:
 
     def _tensor(self, tensor: Tensor, data: memoryview | None) -> dict[str, Any]:
         shape = tensor.effective_shape if data is None else (tensor.shape or ())
+        # Where subgraphs call one another, no dimensions and no shape say the same: nothing.
+        if data is None and tensor.says_nothing and len(self.model.subgraphs) > 1:
+            shape = None
         return {
             "name": tensor.name,
             "dtype": tensor.dtype,

@@ -131,6 +131,14 @@ class Tensor:
         return tuple(None if -1 in (dim, seen) else seen for dim, seen in zip(dims, self.shape, strict=True))
 
     @property
+    def says_nothing(self) -> bool:
+        """Whether a tensor without dimensions may have any: files give unknown shapes and those of scalars alike.
+
+        Only ``has_rank``, which few writers set, tells a scalar for sure.
+        """
+        return not self.shape and not self.has_rank
+
+    @property
     def is_empty(self) -> bool:
         """Whether a known dimension is zero, so that the tensor has no element."""
         return self.shape is not None and 0 in self.shape

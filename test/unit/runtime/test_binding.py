@@ -23,7 +23,7 @@ X = TensorInfo("x", "float32", (None, 2))
             np.zeros((1, 2)),
             r"be float32\[\?, 2\], not float64\[1, 2\] \(tensor 'x'\); .*astype\('float32'\)",
         ),
-        (np.zeros((1, 2), ">f4"), r"input 0 must be float32"),
+        (np.zeros((1, 2), ">f8"), r"input 0 must be float32"),
         (np.zeros((1, 3), np.float32), r"not float32\[1, 3\]"),
         (np.zeros(2, np.float32), r"not float32\[2\]"),
         ("text", r"not str"),
@@ -34,6 +34,13 @@ X = TensorInfo("x", "float32", (None, 2))
 def test_misfits(value: Any, text: str) -> None:
     with pytest.raises(InputError, match=text):
         bind_inputs([X], [value])
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_any_byte_order_will_do(order: str) -> None:
+    (bound,) = bind_inputs([X], [np.array([[1.5, -2]], f"{order}f4")])
+    assert bound.dtype.isnative
+    assert bound.tolist() == [[1.5, -2]]
 
 
 def test_count() -> None:
