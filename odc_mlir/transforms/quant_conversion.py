@@ -15,9 +15,19 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, VariableOp, info_of, tensor_facts, tensor_type
+from odc_mlir.dialects.circle import (
+    BlobAttr,
+    CircleOp,
+    ConstOp,
+    VariableOp,
+    info_of,
+    op_class,
+    tensor_facts,
+    tensor_type,
+)
 from odc_mlir.dialects.circle_types import AnyTensor
 from odc_mlir.errors import CompileError, ModelError
+from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.quantization import Bias
 from odc_mlir.ops.spec import Array, QuantParams
@@ -157,7 +167,12 @@ def _bias_demands(op: CircleOp, wanted: dict[int, Demand]) -> Iterator[Demand]:
         params = bias_params(source.params, weights.params)
         rank = len(tensor_facts(value.type).shape or ())
         params = QuantParams(params.scales, params.zero_points, max(rank - 1, 0))
-        yield Demand(op, index, Codes(_BIAS_OF.get(source.dtype, "int32"), params), bias)
+        yield Demand(op, index, Codes(bias_dtype(source.dtype), params), bias)
+
+
+def bias_dtype(activations: str) -> str:
+    """The element type of a bias that is added to products of activations of this type."""
+    return _BIAS_OF.get(activations, "int32")
 
 
 def _codes_used(op: CircleOp, index: int, wanted: dict[int, Demand]) -> Codes | None:
@@ -258,6 +273,12 @@ def retype(value: SSAValue, type: Attribute) -> SSAValue:
     if isinstance(value, BlockArgument) and isinstance(new, BlockArgument):
         new.location = value.location
     return new
+
+
+def conversion(operator: str, source: SSAValue, type: Attribute) -> CircleOp:
+    """A new QUANTIZE or DEQUANTIZE that makes ``type`` of ``source``, without a name."""
+    cls = op_class(operator)
+    return cls.make([source], [type], default_options(cls.SPEC.options))
 
 
 def behind(value: SSAValue) -> InsertPoint:

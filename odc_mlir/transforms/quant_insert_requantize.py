@@ -34,11 +34,11 @@ from xdsl.ir import OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, op_class, tensor_facts
+from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.errors import CompileError
-from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.placement import functions
+from odc_mlir.transforms.quant_conversion import conversion
 from odc_mlir.transforms.tensor_names import TensorNames, named, rename
 
 
@@ -68,7 +68,7 @@ def _replace(cast: UnrealizedConversionCastOp, names: TensorNames) -> None:
             Rewriter.erase_op(source.op)
         return
     operator, ending = _operator(source, result)
-    converted = convert(operator, source, result)
+    converted = conversion(operator, source, result.type)
     name = value_name(source)
     returned = any(isinstance(use.operation, ReturnOp) for use in result.uses)
     if returned and isinstance(source, OpResult) and not _is_returned(source):
@@ -107,9 +107,3 @@ def _operator(source: SSAValue, result: SSAValue) -> tuple[str, str]:
         op="QUANTIZE",
         tensor=value_name(source),
     )
-
-
-def convert(operator: str, source: SSAValue, result: SSAValue) -> CircleOp:
-    """A new operator ``QUANTIZE`` or ``DEQUANTIZE`` that makes of ``source`` what ``result`` is."""
-    cls = op_class(operator)
-    return cls.make([source], [result.type], default_options(cls.SPEC.options))

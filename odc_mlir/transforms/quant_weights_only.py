@@ -33,12 +33,12 @@ from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, op_class, tensor_type
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, tensor_type
 from odc_mlir.errors import ModelError
-from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.quantization.parameters import quantize_constant, weight_params
 from odc_mlir.transforms.placement import functions
+from odc_mlir.transforms.quant_conversion import conversion
 from odc_mlir.transforms.quant_ir import constant_of, is_real, operators
 from odc_mlir.transforms.tensor_names import TensorNames, named
 
@@ -104,9 +104,7 @@ class _Weights:
         Rewriter.insert_op(made, InsertPoint.before(constant))
         if self.direct:
             return made.result
-        dequantize = op_class("DEQUANTIZE")
-        real = tensor_type("float32", info.shape)
-        back = dequantize.make([made.result], [real], default_options(dequantize.SPEC.options))
+        back = conversion("DEQUANTIZE", made.result, tensor_type("float32", info.shape))
         named(back, self.names.fresh(f"{info.name}_dequantized"))
         Rewriter.insert_op(back, InsertPoint.after(made))
         return back.results[0]

@@ -1,0 +1,35 @@
+// RUN: odc-opt %s --split-input-file --verify-diagnostics --quant-flip-sign='to=int8' | filecheck %s
+// RUN: odc-opt %s --split-input-file --verify-diagnostics --quant-flip-sign='to=uint8' | filecheck %s --check-prefix UNSIGNED
+
+func.func @main(%x: tensor<2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<2xi32> {
+  %0 = circle.cast(%x) {in_data_type = uint8, out_data_type = int32} : (tensor<2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<2xi32> loc("y")
+  func.return %0 : tensor<2xi32>
+}
+// CHECK: its codes cannot become int8: it works on codes as they are (stage quant-flip-sign, op CAST, tensor 'y')
+
+// -----
+
+func.func @main(%x: tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.25:3>> {
+  %w = circle.const [136, 124, 1, 255] : tensor<2x2x!quant.uniform<u8:f32:0, {0.25:128, 0.5:130}>> loc("w")
+  %0 = circle.fully_connected(%x, %w) : (tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>, tensor<2x2x!quant.uniform<u8:f32:0, {0.25:128, 0.5:130}>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>
+  func.return %0 : tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>
+}
+// CHECK: its codes cannot become int8: weights 'w' would have the zero point 2, signed ones are symmetric (stage quant-flip-sign, op FULLY_CONNECTED)
+
+// -----
+
+func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [136, 124, 1, 255] : tensor<2x2x!quant.uniform<u8:f32, 0.25:128>> loc("w")
+  %0 = circle.fully_connected(%x, %w) : (tensor<1x2xf32>, tensor<2x2x!quant.uniform<u8:f32, 0.25:128>>) -> tensor<1x2xf32>
+  func.return %0 : tensor<1x2xf32>
+}
+// CHECK: its codes cannot become int8: weights 'w' of real activations mean something else with another sign (stage quant-flip-sign, op FULLY_CONNECTED)
+
+// -----
+
+func.func @main(%x: tensor<1x2x!quant.uniform<i8:f32, 0.25:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.25:3>> {
+  %w = circle.const #circle.blob<"0xd771"> : tensor<2x2x!quant.uniform<i4:f32:0, {0.25, 0.5}>>
+  %0 = circle.fully_connected(%x, %w) : (tensor<1x2x!quant.uniform<i8:f32, 0.25:3>>, tensor<2x2x!quant.uniform<i4:f32:0, {0.25, 0.5}>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.25:3>>
+  func.return %0 : tensor<1x2x!quant.uniform<i8:f32, 0.25:3>>
+}
+// UNSIGNED: its codes cannot become uint8: weights of int4 do not go with an input of uint8; supported are uint8 (stage quant-flip-sign, op FULLY_CONNECTED)
