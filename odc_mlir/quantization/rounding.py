@@ -131,11 +131,7 @@ def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: f
 
 def inverse_factors(covariance: Floats, damping: float) -> Floats:
     """Upper triangular U with ``Uᵀ U = (covariance + damping)⁻¹`` for each group."""
-    size = covariance.shape[1]
-    variances = np.einsum("gkk->gk", covariance)
-    lift = damping * variances.mean(axis=1) if size else np.zeros(len(covariance))
-    lift = np.where(lift > 0, lift, 1.0)  # inputs that never change: any positive matrix gives the nearest codes
-    inverse = np.linalg.inv(covariance + lift[:, np.newaxis, np.newaxis] * np.eye(size))
+    inverse = np.linalg.inv(covariance + _lift(covariance, damping))
     symmetric = (inverse + inverse.transpose(0, 2, 1)) / 2
     return np.asarray(np.linalg.cholesky(symmetric), np.float64).transpose(0, 2, 1)
 
@@ -176,8 +172,13 @@ def fitted_weights(weights: Floats, seen: Floats, cross: Floats, *, damping: flo
     ideal (rows) with real inputs (columns). Ridge regression towards ``weights``: directions that the data does not
     show stay as they are.
     """
-    size = seen.shape[1]
-    lift = damping * np.einsum("gkk->g", seen)[:, np.newaxis, np.newaxis] / max(1, size) * np.eye(size)
-    lift += np.where(lift.max(initial=0.0) > 0, 0.0, 1.0) * np.eye(size)
+    lift = _lift(seen, damping)
     moved = np.linalg.solve(seen + lift, (cross + lift).transpose(0, 2, 1)).transpose(0, 2, 1)
     return np.asarray(weights @ moved)
+
+
+def _lift(covariance: Floats, damping: float) -> Floats:
+    """What damping adds to each group: the part ``damping`` of the mean variance, 1 where nothing varies."""
+    size = covariance.shape[1]
+    parts = damping * np.einsum("gkk->g", covariance) / max(1, size)
+    return np.asarray(np.where(parts > 0, parts, 1.0)[:, np.newaxis, np.newaxis] * np.eye(size))
