@@ -5,23 +5,23 @@ Nothing here prints or exits. ``odc_mlir.compile`` wraps what :func:`compile` re
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, get_type_hints
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
 
 from odc_mlir import pipelines, targets
 from odc_mlir._version import __version__
-from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
-from odc_mlir.errors import ModelError, OdcError, UnsupportedError
+from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.errors import ModelError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.writer import write_model
@@ -29,17 +29,19 @@ from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.frontend import export_circle, import_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
+from odc_mlir.ops.work import host_ns
+from odc_mlir.retries import PARTITIONED, schedule_segments
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import parse_module
+from odc_mlir.transforms.npu_choose_segments import NpuChooseSegmentsPass
+from odc_mlir.transforms.odc_apply_annotations import OdcApplyAnnotationsPass
 from odc_mlir.transforms.odc_fix_batch import restore_batch
 from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
-from odc_mlir.transforms.placement import HOST, main_function, operators, place_on_host, placed, reason_of
+from odc_mlir.transforms.placement import HOST, PARTITION, main_function, operators, placed, reason_of
+from odc_mlir.transforms.quant_ir import SCHEME, read_word
 from odc_mlir.universe import make_context
 
-LOG = logging.getLogger(__name__)
-
-PARTITIONED, SCHEDULED = "partition", "npu-alloc"  # stages between which segments become instructions
 _LISTED_OPERATORS = 8  # host operators that one error message names
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
@@ -108,25 +110,63 @@ def compile(
     prefer: str = "performance",
     sram_limit: int | None = None,
     strict: bool = False,
+    placement: Mapping[str, Any] | None = None,
 ) -> PackageFiles:
     """Compile a quantised model; the same model and options give the same bytes.
 
-    What the target cannot run stays on the host; so does, with the reason, a segment that cannot be scheduled.
-    ``strict`` makes both an error. Raises OdcError.
+    What the target cannot run stays on the host; so does what costs less there, and, with the reason, an operator that
+    cannot be scheduled. ``strict`` makes all of that an error. ``placement`` says what the user wants: ``host``,
+    ``npu`` (lists of opcodes and result names), ``file`` (a partition file), ``strategy`` (``cost``, or ``supported``
+    for everything that the NPU can run), ``min_operators``, ``min_macs`` and ``max_segments``. Raises OdcError.
     """
     options = OdcSetTargetPass(target, memory, prefer, sram_limit)
     options.choice()
+    placing = placement_passes(placement or {})
     module = model.clone() if isinstance(model, ModuleOp) else load(model)
     context = make_context()
-    pipelines.run(context, module, PARTITIONED, options=[options])
+    pipelines.run(context, module, PARTITIONED, options=[options, *placing])
     if strict:
         refuse_host_operators(module)
-    return package_of(context, module, options, strict=strict)
+    return package_of(context, module, options, strict=strict, placing=placing)
 
 
-def package_of(context: Context, module: ModuleOp, options: OdcSetTargetPass, *, strict: bool = False) -> PackageFiles:
+def placement_passes(placement: Mapping[str, Any]) -> list[ModulePass]:
+    """The passes that do what the keys of ``placement`` ask for; raises OptionError for a key or value of no use."""
+    found: list[ModulePass] = []
+    left = dict(placement)
+    for kind in (OdcApplyAnnotationsPass, NpuChooseSegmentsPass):
+        names = [field.name for field in fields(kind)]
+        values = {name: left.pop(name) for name in names if name in left}
+        found.append(build_pass(kind, values))
+    if left:
+        known = ", ".join(f.name for kind in (OdcApplyAnnotationsPass, NpuChooseSegmentsPass) for f in fields(kind))
+        raise OptionError(f"unknown placement option {next(iter(left))!r}", hint=f"use some of {known}")
+    return found
+
+
+def build_pass(kind: type[ModulePass], values: Mapping[str, Any]) -> ModulePass:
+    """A pass with options given as Python values; raises OptionError for one of the wrong type."""
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        if hints[name] == tuple[str, ...]:
+            fits = not isinstance(value, str) and all(isinstance(item, str) for item in value)
+        else:
+            fits = isinstance(value, hints[name]) and not isinstance(value, bool)
+        if not fits:
+            raise OptionError(f"placement option {name} is {value!r}", hint="see the pass options of odc-opt")
+    return kind(**{name: tuple(v) if hints[name] == tuple[str, ...] else v for name, v in values.items()})
+
+
+def package_of(
+    context: Context,
+    module: ModuleOp,
+    options: OdcSetTargetPass,
+    *,
+    strict: bool = False,
+    placing: Sequence[ModulePass] = (),
+) -> PackageFiles:
     """The package of a module at stage ``partition``, which is used up; see :func:`compile`."""
-    compiled = schedule_segments(context, module, strict=strict)
+    compiled = schedule_segments(context, module, strict=strict, passes=placing)
     restore_batch(compiled.module)
     records, indices = export_circle.export_with_operators(compiled.module)
     files = {segment: f"{segment.sym_name.data.replace('_', '-')}.npu" for segment in compiled.binaries}
@@ -144,79 +184,6 @@ def refuse_host_operators(module: ModuleOp) -> None:
     more = f" and {len(left) - len(listed)} more" if len(left) > len(listed) else ""
     count = "1 operator stays" if len(left) == 1 else f"{len(left)} operators stay"
     raise UnsupportedError(f"{count} on the host: {', '.join(listed)}{more}", hint="leave out strict to allow that")
-
-
-class Compiled(NamedTuple):
-    """A module whose segments are instructions, and the binary of each in program order."""
-
-    module: ModuleOp
-    binaries: dict[SegmentOp, bytes]
-
-
-def schedule_segments(context: Context, module: ModuleOp, *, strict: bool) -> Compiled:
-    """Take all segments of a partitioned module to binaries; ``module`` itself is used up.
-
-    A segment that a pass refuses goes back to the host with the reason; with ``strict`` the error is raised.
-    """
-    before = module.clone()
-    try:
-        return _schedule(context, module)
-    except OdcError as error:
-        if strict:
-            raise
-        LOG.info("compiling segments one by one: %s", error)
-    failures: dict[str, OdcError] = {}
-    names = [segment.sym_name.data for segment in segments(before)]
-    for name in names:
-        trial = before.clone()
-        for segment in segments(trial):
-            if segment.sym_name.data != name:
-                inline(segment, "trial")
-        try:
-            _schedule(context, trial)
-        except OdcError as error:
-            LOG.warning("%s stays on the host: %s", name, error)
-            failures[name] = error
-    for segment in segments(before):
-        if failure := failures.get(segment.sym_name.data):
-            inline(segment, f"compile: {failure}")
-    return _schedule(context, before)
-
-
-def _schedule(context: Context, module: ModuleOp) -> Compiled:
-    choice = target_of(module)
-    if choice is None or not segments(module):
-        return Compiled(module, {})
-    from odc_mlir.emitter import emit_segment
-
-    pipelines.run(context, module, SCHEDULED, after=PARTITIONED)
-    target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
-    with typed_errors("package"):
-        return Compiled(module, {item: emit_segment(item, target, memory) for item in segments(module)})
-
-
-def segments(module: ModuleOp) -> list[SegmentOp]:
-    """The segments of the main function in program order."""
-    return [op for op in main_function(module).body.block.ops if isinstance(op, SegmentOp)]
-
-
-def inline(segment: SegmentOp, reason: str) -> None:
-    """Put the operators of ``segment``'s circle body in its place, on the host because of ``reason``."""
-    block = segment.circle_block
-    for argument, value in zip(tuple(block.args), segment.operands, strict=True):
-        argument.replace_all_uses_with(value)
-    last = block.last_op
-    assert isinstance(last, YieldOp)
-    results = list(last.operands)
-    for op in list(block.ops):
-        if op is last:
-            continue
-        block.detach_op(op)
-        Rewriter.insert_op(op, InsertPoint.before(segment))
-        if isinstance(op, CircleOp):
-            place_on_host(op, reason)
-    Rewriter.erase_op(last)
-    Rewriter.replace_op(segment, [], results)
 
 
 def make_plan(
@@ -245,9 +212,36 @@ def make_plan(
         target=targets.load(options.target).name,
         memory=options.memory,
         compiler_version=__version__,
-        options={"prefer": options.prefer, "quantize": "none", "sram_limit_bytes": options.sram_limit},
+        options={
+            "prefer": options.prefer,
+            "quantize": read_word(module, SCHEME) or "none",
+            "sram_limit_bytes": options.sram_limit,
+        },
         host_reasons={index: reason for index, reason in sorted(reasons.items()) if reason},
+        partition=_partition_record(module, indices, options),
     )
+
+
+def _partition_record(module: ModuleOp, indices: OperatorIndices, options: OdcSetTargetPass) -> dict[str, Any]:
+    """What the partitioner wrote down, and what every operator of the main function would cost on the host."""
+    record = module.attributes.get(PARTITION)
+    if not isinstance(record, DictionaryAttr):
+        return {}
+    host = targets.load(options.target).host
+    found = [op for op in main_function(module).walk() if op in indices and isinstance(op, CircleOp)]
+    costs = {indices[op][1]: round(host_ns(node_of(op), host)) for op in found}
+    return {**_plain(record), "host_ns": [costs[index] for index in sorted(costs)]}
+
+
+def _plain(attribute: Attribute) -> Any:
+    """An attribute of dictionaries, lists, integers and strings as plain data."""
+    if isinstance(attribute, DictionaryAttr):
+        return {key: _plain(value) for key, value in attribute.data.items()}
+    if isinstance(attribute, ArrayAttr):
+        return [_plain(value) for value in attribute]
+    if isinstance(attribute, IntegerAttr):
+        return attribute.value.data
+    return attribute.data if isinstance(attribute, StringAttr) else str(attribute)
 
 
 def _segment_step(segment: SegmentOp, file: str, tensors: _TensorIndices) -> SegmentStep:

@@ -50,7 +50,8 @@ class Plan:
     """The steps of one inference and what the package was compiled for.
 
     ``target`` is the target's name; ``options`` hold the compile options that decide the result (``prefer``,
-    ``quantize``, ``sram_limit_bytes`` ...); ``host_reasons`` say why an operator stays on the host.
+    ``quantize``, ``sram_limit_bytes`` ...); ``host_reasons`` say why an operator stays on the host. ``partition`` is
+    for reports: the placement chosen and others, with their modelled times.
     """
 
     model: str
@@ -62,6 +63,7 @@ class Plan:
     compiler_version: str = ""
     options: Mapping[str, str | int | None] = field(default_factory=lambda: MappingProxyType({}))
     host_reasons: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    partition: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def segments(self) -> tuple[SegmentStep, ...]:
@@ -81,6 +83,8 @@ class Plan:
             "steps": [_step_document(step) for step in self.steps],
             "host_reasons": {str(index): self.host_reasons[index] for index in sorted(self.host_reasons)},
         }
+        if self.partition:
+            document["partition"] = self.partition
         return (_pretty(document) + "\n").encode()
 
 
@@ -168,6 +172,7 @@ class _Reader:
             "compiler_version": self.text,
             "options": self.options,
             "host_reasons": self.reasons,
+            "partition": self.partition,
         }
         values = self.record(document, "", readers, optional)
         del values["schema_version"]
@@ -286,6 +291,26 @@ class _Reader:
             elif item is not None and type(item) is not int:
                 raise self.error(f"{path}.{key} must be a string, an integer or null, not {_kind(item)}")
         return value
+
+    def partition(self, value: Any, path: str) -> dict[str, Any]:
+        """Objects and lists of texts and integers; what they say is for people."""
+        if not isinstance(value, dict):
+            raise self.error(f"{path} must be an object, not {_kind(value)}")
+        for key, item in value.items():
+            self.record_value(item, f"{path}.{key}", 3)
+        return value
+
+    def record_value(self, value: Any, path: str, depth: int) -> None:
+        if isinstance(value, str):
+            self.text(value, path)
+        elif depth and isinstance(value, list):
+            for index, item in enumerate(value):
+                self.record_value(item, f"{path}[{index}]", depth - 1)
+        elif depth and isinstance(value, dict):
+            for key, item in value.items():
+                self.record_value(item, f"{path}.{key}", depth - 1)
+        elif type(value) is not int:
+            raise self.error(f"{path} must be a string or an integer, not {_kind(value)}")
 
     def reasons(self, value: Any, path: str) -> dict[int, str]:
         if not isinstance(value, dict):

@@ -3,8 +3,33 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.spec import Node, TensorInfo, Trait
+
+
+class HostRates(Protocol):
+    """Nanoseconds of host kernels, as :class:`odc_mlir.targets.host.HostCosts` has them."""
+
+    @property
+    def operator_ns(self) -> float: ...
+
+    @property
+    def view_ns(self) -> float: ...
+
+    def of_element(self, family: str) -> float:
+        """Per element of the largest tensor, by family of kernels."""
+
+    def of_mac(self, operator: str) -> float:
+        """Per multiply-accumulate, by operator."""
+
+
+def host_ns(node: Node, rates: HostRates) -> float:
+    """Modelled time of the host kernel; unknown dimensions count as none."""
+    if Trait.VIEW in node.spec.traits:
+        return rates.view_ns
+    elements = rates.of_element(kernel_family(node)) * largest_tensor(node)
+    return rates.operator_ns + elements + rates.of_mac(node.spec.name) * node_macs(node)
 
 
 def node_macs(node: Node) -> int:

@@ -249,6 +249,7 @@ def compile(
     quantize: str | None = None,
     sram_limit: int | None = None,
     strict: bool = False,
+    placement: Mapping[str, Any] | None = None,
     allow_accuracy_loss: bool = False,
     **quantizing: Any,
 ) -> Package:
@@ -256,7 +257,9 @@ def compile(
 
     ``target``: a shipped target or a .toml file; ``memory``: where constants live, flash or sram; ``prefer``:
     performance, memory or compile-time; ``sram_limit`` in bytes (default: the target's capacity). What the target
-    cannot run stays on the host with the reason; ``strict`` makes that an error.
+    cannot run, or what costs less there, stays on the host with the reason; ``strict`` makes that an error.
+    ``placement``: where the user wants operators, and bounds of segments; the keys are those of
+    :func:`odc_mlir.compiler.compile`.
 
     ``quantize``: a scheme, with what else :func:`quantize` takes in ``quantizing`` (``calibration``, ``labels``,
     ``max_drop``, ``io`` …). A model that misses its limits is an AccuracyError unless ``allow_accuracy_loss``. Raises
@@ -274,7 +277,15 @@ def compile(
     elif quantizing or allow_accuracy_loss:
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
         raise OptionError(f"{given} is for quantising, which is not asked for", hint="add quantize='int8'")
-    files = compiler.compile(source, target=target, memory=memory, prefer=prefer, sram_limit=sram_limit, strict=strict)
+    files = compiler.compile(
+        source,
+        target=target,
+        memory=memory,
+        prefer=prefer,
+        sram_limit=sram_limit,
+        strict=strict,
+        placement=placement,
+    )
     files = files.with_members(_linked_files(model))
     seconds = time.perf_counter() - start
     measured = {"compile_seconds": seconds, "compile_peak_rss_bytes": _peak_rss_bytes()}

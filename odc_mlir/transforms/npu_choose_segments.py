@@ -29,11 +29,11 @@ from odc_mlir import targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, node_of
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError, OptionError
-from odc_mlir.ops.work import node_macs, size
+from odc_mlir.ops.work import host_ns, node_macs, size
 from odc_mlir.targets import MemoryMode
 from odc_mlir.targets.host import HostCosts
 from odc_mlir.transforms.npu_form_segments import dependencies
-from odc_mlir.transforms.partition.costs import host_ns, npu_works, segment_cycles
+from odc_mlir.transforms.partition.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans import Bounds, Choice, Item, Placement, Problem, Segment, Work, choose
 from odc_mlir.transforms.placement import (
     GROUP,
@@ -81,7 +81,7 @@ class NpuChooseSegmentsPass(ModulePass):
             result = Choice(result.all_supported, result.chosen, {}, result.all_host, result.all_supported)
         for index, reason in result.reasons.items():
             place_on_host(found[index], reason)
-        op.attributes[PARTITION] = _record(problem, result)
+        op.attributes[PARTITION] = _record(result)
 
     def bounds(self) -> Bounds:
         """The options as bounds; raises OptionError."""
@@ -164,8 +164,8 @@ def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
     return [tuple(members) for members in units.values()]
 
 
-def _record(problem: Problem, result: Choice) -> DictionaryAttr:
-    """The plan chosen, the others that were named, and what single operators and segments were taken to cost."""
+def _record(result: Choice) -> DictionaryAttr:
+    """The plan chosen, the others that were named, and what its segments were taken to cost."""
     others = [plan for plan in (result.runner_up, result.all_supported, result.all_host) if plan is not None]
     return DictionaryAttr(
         {
@@ -173,7 +173,6 @@ def _record(problem: Problem, result: Choice) -> DictionaryAttr:
             "runner_up": _attribute(result.runner_up.to_dict() if result.runner_up else {}),
             "plans": ArrayAttr([_attribute(plan.to_dict()) for plan in _distinct([result.chosen, *others])]),
             "segments": ArrayAttr([_attribute(_segment_record(segment)) for segment in result.chosen.segments]),
-            "host_ns": ArrayAttr([IntegerAttr(round(item.host_ns), i64) for item in problem.items]),
         }
     )
 

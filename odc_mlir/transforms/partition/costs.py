@@ -1,8 +1,8 @@
-"""What operators cost on either side, without scheduling anything.
+"""What operators cost on the NPU, without scheduling anything.
 
-On the NPU an operator costs what its layers do by the formulas that tilings are chosen with, each layer for itself with
-the whole tile buffer; on the host, what the target's host costs say. A copy of the graph is lowered for that, operator
-by operator, so what an operator becomes (and whether it can be lowered at all) is not described twice.
+An operator costs what its layers do by the formulas that tilings are chosen with, each layer for itself with the whole
+tile buffer. A copy of the graph is lowered for that, operator by operator, so what an operator becomes (and whether it
+can be lowered at all) is not described twice.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError
-from odc_mlir.ops.spec import Node, Trait
-from odc_mlir.ops.work import kernel_family, largest_tensor, node_macs
 from odc_mlir.support.locations import name_loc, op_name
 from odc_mlir.targets import MemoryMode, Target
-from odc_mlir.targets.host import HostCosts
 from odc_mlir.transforms.convert_circle_to_npu import lower
 from odc_mlir.transforms.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.partition.plans import Work
@@ -32,14 +29,6 @@ from odc_mlir.transforms.schedule.cost import ports
 from odc_mlir.transforms.tensor_ir import NOTHING_COMPUTED
 
 START_BURSTS = 2  # of program, before the first instruction can be issued
-
-
-def host_ns(node: Node, host: HostCosts) -> float:
-    """Modelled time of the host kernel; unknown dimensions count as none."""
-    if Trait.VIEW in node.spec.traits:
-        return host.view_ns
-    elements = host.of_element(kernel_family(node)) * largest_tensor(node)
-    return host.operator_ns + elements + host.of_mac(node.spec.name) * node_macs(node)
 
 
 def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Work]], float]:
