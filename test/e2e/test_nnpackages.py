@@ -1,4 +1,4 @@
-"""Packages made by other tools: minimal, with a configuration, with control flow over unknown shapes, and a broken one."""
+"""Packages of other tools: minimal, with a configuration, with control flow over unknown shapes, and a broken one."""
 
 from __future__ import annotations
 
