@@ -9,11 +9,14 @@ After, where the values of ``relu`` were between 0 and 3.5::
     %0 = circle.relu(%x) : … -> tensor<1x4xf32, #circle.qparams<min = [0.0], max = [3.5]>> loc("relu")
 
 Values are found by name, in the main function only. One that was never recorded keeps the range that its type has, if
-any: files written by other recorders have them. Does nothing without ``records``.
+any: files written by other recorders have them. The file is one of statistics, as recording makes it, or JSON with
+``{"relu": [0.0, 3.5]}``. Does nothing without ``records``.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -42,7 +45,7 @@ class QuantAttachRangesPass(ModulePass):
     name = "quant-attach-ranges"
 
     records: str | None = None
-    """File of recorded statistics."""
+    """File of recorded statistics, or of ranges."""
 
     mode: str = "minmax"
     """How a range is chosen: minmax, percentile, percentile-elements, moving-average, mse or entropy."""
@@ -71,13 +74,34 @@ class QuantAttachRangesPass(ModulePass):
             return
         if not os.path.isfile(self.records):
             raise OptionError(f"there is no file of records {self.records!r}", hint="record the model first")
-        from odc_mlir.quantization.store import RecordStore
+        with open(self.records, "rb") as file:
+            is_text = file.read(1) == b"{"
+        attach_ranges(function, read_ranges(self.records) if is_text else self._chosen(self.records))
+
+    def _chosen(self, path: str) -> dict[str, Range]:
+        from odc_mlir.quantization.records import RecordStore
 
         options = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _OWN_FIELDS}
-        attach_ranges(function, ranges_of(RecordStore(self.records).statistics(), self.mode, options))
+        return ranges_of(RecordStore(path).statistics(), self.mode, options)
 
 
 _OWN_FIELDS = ("records", "mode")
+
+
+def read_ranges(path: str) -> dict[str, Range]:
+    """The ranges in a JSON file; raises OptionError, naming the file, for anything else in it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content: dict[str, Any] = json.load(file)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise OptionError(f"cannot read ranges: {error}", location=path) from error
+    found = {}
+    for name, pair in content.items():
+        is_pair = isinstance(pair, list) and len(pair) == 2 and all(isinstance(end, int | float) for end in pair)
+        if not is_pair or not -math.inf < pair[0] <= pair[1] < math.inf:
+            raise OptionError(f"the range of {name!r} is {pair}, must be [min, max]", location=path)
+        found[name] = (float(pair[0]), float(pair[1]))
+    return found
 
 
 def ranges_of(

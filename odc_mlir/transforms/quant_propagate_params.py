@@ -30,13 +30,14 @@ Does nothing to a module that no scheme was assigned to.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp
@@ -201,13 +202,11 @@ class Propagation:
 
     def _stay_real_between(self) -> None:
         """Operators that move values between real ones stay real: nothing is gained by codes."""
-        changed = True
-        while changed:
-            changed = False
-            for op in self._ops:
-                if REASON not in op.attributes and op.SPEC.quant.kind is QuantKind.SAME and _is_among_real(op):
-                    keep_real(op, "all that it takes from and gives to stays real", op.SPEC.quant.left)
-                    changed = True
+        among = {op for op in self._ops if REASON not in op.attributes and op.SPEC.quant.kind is QuantKind.SAME}
+        while apart := [op for op in among if not _is_among_real(op, among)]:
+            among.difference_update(apart)
+        for op in among:
+            keep_real(op, "all that it takes from and gives to stays real", op.SPEC.quant.left)
 
     def _make_room_for_biases(self, op: CircleOp) -> None:
         needs, used = _needs(op), self._scheme(op)
@@ -244,14 +243,16 @@ def _is_joined(op: CircleOp, index: int) -> bool:
     return op.SPEC.quant.is_joined(index) and role_of(op, index) is Role.ACTIVATION
 
 
-def _is_among_real(op: CircleOp) -> bool:
+def _is_among_real(op: CircleOp, among: Set[Operation]) -> bool:
+    """Whether ``op`` takes from and gives to nothing but real operators and those in ``among``."""
     taken = [value for value in op.operands if is_real(value) and constant_of(value) is None]
-    if not taken or any(assigned_type(value) != REAL for value in taken):
+    if not taken or any(value.owner not in among and assigned_type(value) != REAL for value in taken):
         return False
-    return all(_takes_real(use.operation, use.index) for result in op.results for use in result.uses)
+    uses = (use for result in op.results for use in result.uses)
+    return all(use.operation in among or _takes_real(use.operation, use.index) for use in uses)
 
 
-def _takes_real(user: object, index: int) -> bool:
+def _takes_real(user: Operation, index: int) -> bool:
     if not isinstance(user, CircleOp):
         return isinstance(user, ReturnOp)
     types = operand_types(user)

@@ -111,6 +111,10 @@ class FloatNet:
         made.verify()
         return made
 
+    def array(self, value: SSAValue) -> Array:
+        """What a value was."""
+        return self._arrays[value]
+
     def _nothing(self) -> SSAValue:
         op = NoneOp()
         self._block.add_op(op)
