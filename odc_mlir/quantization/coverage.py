@@ -115,7 +115,7 @@ def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iter
 def _share(statistics: TensorStatistics, place: int) -> float:
     """The share of elements in the first or last bin that holds any."""
     _, counts = statistics.histogram.occupied()
-    return int(counts[place]) / statistics.count
+    return int(counts[place]) / int(counts.sum())
 
 
 def _about(key: TensorKey, severity: Severity, kind: str, text: str) -> Finding:

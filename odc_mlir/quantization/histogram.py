@@ -8,7 +8,6 @@ joining two histograms gives exactly the one of both sets of values.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,14 +49,16 @@ class Histogram:
         """The ``BINS + 1`` edges, ascending."""
         return np.arange(-_HALF, _HALF + 1, dtype=np.float64) * self.width
 
-    def add(self, values: NDArray[np.float64], largest: float) -> None:
+    def add(self, values: NDArray[np.float32] | NDArray[np.float64], largest: float) -> None:
         """Count finite ``values`` of float32's range, of any shape; none is larger in magnitude than ``largest``."""
         self.widen(exponent_for(largest))
-        # Scaling by a power of two is exact in float64, so that no value is rounded across an edge.
-        places = values * (_HALF / math.ldexp(1.0, self.exponent))
+        # Scaling by a power of two that does not shrink is exact, so that no value is rounded across an edge; the rest
+        # is exact in float64, where float32 values cannot underflow.
+        scale = _HALF / math.ldexp(1.0, self.exponent)
+        places = np.multiply(values, scale, dtype=np.float32 if scale >= 1 else np.float64)
         np.floor(places, out=places)
         places += _HALF
-        self.counts += np.bincount(places.astype(np.intp).ravel(), minlength=BINS)
+        self.counts += np.bincount(places.astype(np.uint16).ravel(), minlength=BINS)
 
     def widen(self, exponent: int) -> None:
         """Double the range until it reaches ``2**exponent``."""
@@ -109,16 +110,3 @@ def exponent_for(largest: float) -> int:
     """The smallest exponent of a range that holds values of magnitude ``largest``."""
     # frexp gives a fraction below 1, so that the magnitude is strictly less than two to the exponent.
     return max(math.frexp(largest)[1], SMALLEST_EXPONENT) if largest else SMALLEST_EXPONENT
-
-
-def columns(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The minimum and the maximum of each column of ``values`` [rows, columns], which has at least one row."""
-    rows, width = values.shape
-    # Reducing over few columns is slow in numpy, so rows are taken side by side first.
-    beside = min(rows, max(1, 1024 // max(width, 1)))
-    whole = rows // beside * beside
-    wide = values[:whole].reshape(whole // beside, beside * width)
-    low, high = wide.min(axis=0).reshape(beside, width).min(axis=0), wide.max(axis=0).reshape(beside, width).max(axis=0)
-    if whole < rows:
-        low, high = np.minimum(low, values[whole:].min(axis=0)), np.maximum(high, values[whole:].max(axis=0))
-    return low, high

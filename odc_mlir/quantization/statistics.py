@@ -14,15 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.quantization.histogram import Histogram, columns
+from odc_mlir.quantization.histogram import Histogram
 from odc_mlir.quantization.packing import DamagedError, pack, unpack
+from odc_mlir.quantization.reductions import across, extremes_by_channel
 
 LOWEST = -np.float32(np.finfo(np.float32).max)
 
 # Channels of which statistics are kept; a tensor with more (say, one per word of a vocabulary) has none by channel.
 MOST_CHANNELS = 16384
-# Elements taken at a time: what numpy makes of them on the way stays in the processor's cache.
-_BLOCK_ELEMENTS = 1 << 16
+# Elements of one run that the histogram counts at least; of larger tensors it takes some positions only.
+SAMPLED_ELEMENTS = 2048
+# Between these, float32 neither overflows nor underflows when millions of squares are summed.
+_SMALLEST_SINGLE, _LARGEST_SINGLE = 2.0**-40, 2.0**40
 
 
 @dataclass(eq=False, slots=True)
@@ -39,32 +42,34 @@ class Channels:
         """The mean of each channel; 0 where there is no value."""
         return self.sums / np.maximum(self.counts, 1)
 
-    def merge(self, other: Channels) -> None:
-        """Take in what ``other``, of the same length, has seen."""
-        self.minima, self.maxima = np.minimum(self.minima, other.minima), np.maximum(self.maxima, other.maxima)
-        self.sums, self.counts = self.sums + other.sums, self.counts + other.counts
-
 
 class TensorStatistics:
     """Statistics of one tensor, which start empty.
 
-    ``minima`` and ``maxima`` hold one float32 for each run in which the tensor had a value that counts. ``count``,
-    ``mean``, ``variance``, ``histogram`` and ``channels`` describe elements; ``channels`` is None where the last axis
-    changed its length from run to run, or is longer than ``MOST_CHANNELS``. ``runs_seen`` also counts runs that gave
-    no value. Statistics read from a file of nothing but extremes have runs, and a ``count`` of 0.
+    ``minima`` and ``maxima`` hold one float32 for each run in which the tensor had a value that counts; ``runs_seen``
+    also counts runs that gave none. ``count``, ``total``, ``mean``, ``variance`` and ``histogram`` describe elements of
+    the runs that were looked at in detail. ``channels`` is None where the last axis changed its length from run to run,
+    or is longer than ``MOST_CHANNELS``; its extremes are of all runs. Statistics read from a file of nothing but
+    extremes have runs, and a ``count`` of 0.
+
+    Of a tensor with more than ``SAMPLED_ELEMENTS``, ``variance`` and ``histogram`` take all channels at some positions
+    only. They are spread over the tensor, and the same in every run of that size.
     """
 
     def __init__(self) -> None:
         self.runs_seen = 0
         self.count = 0
-        self.mean = 0.0
-        self.squares = 0.0  # sum of squared differences from the mean
+        self.total = 0.0
         self.nan_count = 0
         self.infinite_count = 0
         self.lowest_count = 0
         self.histogram = Histogram()
         self.channels: Channels | None = None
+        self._sample_count = 0
+        self._sample_mean = 0.0
+        self._squares = 0.0  # sum of squared differences from that mean
         self._mixed_channels = False
+        self._positions: tuple[int, NDArray[np.intp]] | None = None
         self._extremes: list[NDArray[np.float32]] = []  # [2, runs] each: minima, maxima
 
     @classmethod
@@ -79,38 +84,56 @@ class TensorStatistics:
         """Take in one run's tensor, of any shape."""
         self.update(value.reshape(1, value.size), channels=value.shape[-1] if value.ndim else 1)
 
-    def update(self, rows: NDArray[Any], *, channels: int = 1, begins: NDArray[np.bool_] | None = None) -> None:
+    def update(
+        self,
+        rows: NDArray[Any],
+        *,
+        channels: int = 1,
+        begins: NDArray[np.bool_] | None = None,
+        detail: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Take in several runs at once: ``rows`` [N, elements], with ``channels`` along the tensor's last axis.
 
         A row for which ``begins`` [N] is false goes on with the run of the row before it (a tensor inside a loop has
-        several values in one run); by default each row is a run.
+        several values in one run); by default each row is a run. Of a row for which ``detail`` [N] is false only the
+        extremes are taken and what is left out is counted: the rest takes several times as long.
         """
         if len(rows):
             with np.errstate(all="ignore"):  # what float64 has beyond float32 is infinite here
-                self._update(rows.astype(np.float32, copy=False), channels, begins)
+                self._update(rows.astype(np.float32, copy=False), channels, begins, detail)
 
-    def _update(self, rows: NDArray[np.float32], channels: int, begins: NDArray[np.bool_] | None) -> None:
+    def _update(
+        self,
+        rows: NDArray[np.float32],
+        channels: int,
+        begins: NDArray[np.bool_] | None,
+        detail: NDArray[np.bool_] | None,
+    ) -> None:
         if not rows.size:
             empty = np.full((2, len(rows)), [[np.inf], [-np.inf]], np.float32)
             self._add_extremes(empty[0], empty[1], begins)
             return
-        low, high = rows.min(axis=1), rows.max(axis=1)
+        values = rows.reshape(len(rows), -1, channels)
+        low, high = extremes_by_channel(values)
+        least, most = across(np.minimum, low), across(np.maximum, high)
+        mask: NDArray[np.bool_] | None = None
         # A NaN makes its row's minimum NaN, for which every comparison is false.
-        if bool(np.all(low > LOWEST) and np.all(high < np.inf)):
-            self._add_extremes(low, high, begins)
-            for block in _blocks(rows, channels):
-                self._add_block(block, None)
-            return
-        counted = np.isfinite(rows) & (rows != LOWEST)
-        nothing = np.float32(np.inf)
-        self._add_extremes(
-            np.where(counted, rows, nothing).min(axis=1), np.where(counted, rows, -nothing).max(axis=1), begins
-        )
-        self.nan_count += int(np.isnan(rows).sum())
-        self.infinite_count += int(np.isinf(rows).sum())
-        self.lowest_count += int((rows == LOWEST).sum())
-        for block, mask in zip(_blocks(rows, channels), _blocks(counted, channels), strict=True):
-            self._add_block(block, mask)
+        if not (bool((least > LOWEST).all()) and bool((most < np.inf).all())):
+            mask = np.isfinite(values) & (values != LOWEST)
+            nothing = np.float32(np.inf)
+            low, _ = extremes_by_channel(np.where(mask, values, nothing))
+            _, high = extremes_by_channel(np.where(mask, values, -nothing))
+            least, most = across(np.minimum, low), across(np.maximum, high)
+            self.nan_count += int(np.isnan(values).sum())
+            self.infinite_count += int(np.isinf(values).sum())
+            self.lowest_count += int((values == LOWEST).sum())
+        self._add_extremes(least, most, begins)
+        self._merge_extremes(low.min(axis=0), high.max(axis=0))
+        if detail is None:
+            self._add_detail(values, mask, max(-float(least.min()), float(most.max()), 0.0))
+        elif detail.any():
+            largest = max(-float(least[detail].min()), float(most[detail].max()), 0.0)
+            self._add_detail(values[detail], None if mask is None else mask[detail], largest)
 
     def _add_extremes(
         self, low: NDArray[np.float32], high: NDArray[np.float32], begins: NDArray[np.bool_] | None
@@ -129,63 +152,94 @@ class TensorStatistics:
                 starts = np.concatenate([[0], starts])
             low, high = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
         self.runs_seen += len(low)
-        self._extremes.append(np.stack([low, high]))
+        self._extremes.append(np.array((low, high), np.float32))
 
-    def _add_block(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> None:
-        """Take in ``values`` [N, channels], of which only those in ``mask`` count."""
-        width = values.shape[1]
+    def _add_detail(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None, largest: float) -> None:
+        """Take in the elements of ``values`` [N, positions, channels] that are in ``mask``, at most ``largest``."""
+        channels = values.shape[2]
         if mask is None:
-            wide = values.astype(np.float64)
-            low, high = columns(values)
-            counts = np.full(width, len(values), np.int64)
-            kept: NDArray[np.float64] = wide
+            flat, counts = values.reshape(-1, channels), np.full(channels, values.size // channels, np.int64)
         else:
-            wide = np.where(mask, values, 0.0).astype(np.float64)
-            nothing = np.float32(np.inf)
-            low, _ = columns(np.where(mask, values, nothing))
-            _, high = columns(np.where(mask, values, -nothing))
-            counts = mask.sum(axis=0, dtype=np.int64)
-            kept = values[mask].astype(np.float64)
-        sums = np.ones(len(wide)) @ wide
+            flat = np.where(mask, values, np.float32(0)).reshape(-1, channels)
+            counts = mask.sum(axis=(0, 1), dtype=np.int64)
+        if _single(largest):
+            sums = (np.ones(len(flat), np.float32) @ flat).astype(np.float64)
+        else:
+            sums = np.ones(len(flat)) @ flat.astype(np.float64)
+        self.count += int(counts.sum())
+        self.total += float(sums.sum())
+        self._merge_sums(sums, counts)
+        positions = self._sampled(values.shape[1], channels)
+        if positions is not None:
+            values, mask = values[:, positions], None if mask is None else mask[:, positions]
+        kept = values.ravel() if mask is None else values[mask]
         if kept.size:
-            mean = float(sums.sum()) / kept.size
-            apart = (kept - mean).ravel()
-            self._add_moments(kept.size, mean, float(apart @ apart))
-            self.histogram.add(kept, max(abs(float(low.min())), abs(float(high.max()))))
-        self._add_channels(Channels(low, high, sums, counts) if width <= MOST_CHANNELS else None)
+            self._add_sample(kept if _single(largest) else kept.astype(np.float64))
+
+    def _add_sample(self, values: NDArray[np.float32] | NDArray[np.float64]) -> None:
+        """Take in how finite ``values`` [N] are distributed."""
+        ones = np.ones_like(values)
+        near = values.dtype.type(float(ones @ values) / values.size)
+        apart = values - near
+        rest = float(ones @ apart) / values.size
+        self._add_moments(values.size, float(near) + rest, float(apart @ apart) - values.size * rest * rest)
+        self.histogram.add(values, float(max(-values.min(), values.max())))
+
+    def _sampled(self, positions: int, channels: int) -> NDArray[np.intp] | None:
+        """The positions whose values the histogram counts; None for all of them.
+
+        One from each of many equal stretches, at places that follow from their number alone.
+        """
+        count = -(-SAMPLED_ELEMENTS // channels)
+        if count >= positions:
+            return None
+        if self._positions is None or self._positions[0] != positions or len(self._positions[1]) != count:
+            inside = np.random.default_rng(positions).random(count)
+            self._positions = positions, ((np.arange(count) + inside) * positions / count).astype(np.intp)
+        return self._positions[1]
 
     def _add_moments(self, count: int, mean: float, squares: float) -> None:
-        total = self.count + count
+        total = self._sample_count + count
         if not total:
             return
-        apart = mean - self.mean
-        self.squares += squares + apart * apart * self.count * count / total
-        self.mean += apart * count / total
-        self.count = total
+        apart = mean - self._sample_mean
+        self._squares += max(squares, 0.0) + apart * apart * self._sample_count * count / total
+        self._sample_mean += apart * count / total
+        self._sample_count = total
 
-    def _add_channels(self, found: Channels | None) -> None:
+    def _merge_extremes(self, low: NDArray[np.float32], high: NDArray[np.float32]) -> None:
+        """Take in minima and maxima by channel."""
         if self._mixed_channels:
             return
-        if found is None or (self.channels is not None and len(self.channels.counts) != len(found.counts)):
+        if len(low) > MOST_CHANNELS or (self.channels is not None and len(self.channels.counts) != len(low)):
             self._mixed_channels, self.channels = True, None
         elif self.channels is None:
-            self.channels = found
+            self.channels = Channels(low, high, np.zeros(len(low)), np.zeros(len(low), np.int64))
         else:
-            self.channels.merge(found)
+            self.channels.minima = np.minimum(self.channels.minima, low)
+            self.channels.maxima = np.maximum(self.channels.maxima, high)
+
+    def _merge_sums(self, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+        """Take in sums and counts by channel, whose extremes have been taken in."""
+        if self.channels is not None:
+            self.channels.sums = self.channels.sums + sums
+            self.channels.counts = self.channels.counts + counts
 
     def merge(self, other: TensorStatistics) -> None:
         """Take in all that ``other`` has seen, as runs that came later; ``other`` does not change."""
         self.runs_seen += other.runs_seen
-        self._add_moments(other.count, other.mean, other.squares)
+        self.count += other.count
+        self.total += other.total
+        self._add_moments(other._sample_count, other._sample_mean, other._squares)
         self.nan_count += other.nan_count
         self.infinite_count += other.infinite_count
         self.lowest_count += other.lowest_count
         self.histogram.merge(other.histogram)
         if other._mixed_channels:
-            self._add_channels(None)
+            self._mixed_channels, self.channels = True, None
         elif other.channels is not None:
-            theirs = other.channels
-            self._add_channels(Channels(theirs.minima, theirs.maxima, theirs.sums, theirs.counts))
+            self._merge_extremes(other.channels.minima, other.channels.maxima)
+            self._merge_sums(other.channels.sums, other.channels.counts)
         self._extremes += [part.copy() for part in other._extremes]
 
     @property
@@ -228,9 +282,14 @@ class TensorStatistics:
         return float(self.maxima.max()) if self.runs else math.nan
 
     @property
+    def mean(self) -> float:
+        """The mean of all elements; 0 when there is none."""
+        return self.total / self.count if self.count else 0.0
+
+    @property
     def variance(self) -> float:
         """The mean squared difference from the mean; 0 when there is no value."""
-        return self.squares / self.count if self.count else 0.0
+        return self._squares / self._sample_count if self._sample_count else 0.0
 
     def to_bytes(self) -> bytes:
         """All of it, for :meth:`from_bytes`."""
@@ -238,7 +297,7 @@ class TensorStatistics:
         first, last = (int(edges[0]), int(edges[-1]) + 1) if edges.size else (0, 0)
         arrays: dict[str, NDArray[Any]] = {
             "extremes": self.run_extremes,
-            "moments": np.array([self.mean, self.squares]),
+            "moments": np.array([self.total, self._sample_mean, self._squares]),
             "histogram": self.histogram.counts[first:last],
         }
         if self.channels is not None:
@@ -255,7 +314,7 @@ class TensorStatistics:
         try:
             for name in _FACTS:
                 setattr(result, name, int(facts[name]))
-            result.mean, result.squares = map(float, arrays["moments"])
+            result.total, result._sample_mean, result._squares = map(float, arrays["moments"])
             counts, first = arrays["histogram"], int(facts["first"])
             result.histogram.exponent = int(facts["exponent"])
             result.histogram.counts[first : first + len(counts)] = counts
@@ -268,11 +327,9 @@ class TensorStatistics:
         return result
 
 
-_FACTS = ("runs_seen", "count", "nan_count", "infinite_count", "lowest_count")
+_FACTS = ("runs_seen", "count", "_sample_count", "nan_count", "infinite_count", "lowest_count")
 
 
-def _blocks(rows: NDArray[Any], channels: int) -> list[NDArray[Any]]:
-    """``rows`` as parts of shape [N, channels] of about ``_BLOCK_ELEMENTS`` elements."""
-    flat = rows.reshape(-1, channels)
-    step = max(1, _BLOCK_ELEMENTS // channels)
-    return [flat[start : start + step] for start in range(0, len(flat), step)]
+def _single(largest: float) -> bool:
+    """Whether float32 sums values of up to this magnitude, and their squares, true to some 1e-6."""
+    return _SMALLEST_SINGLE < largest < _LARGEST_SINGLE

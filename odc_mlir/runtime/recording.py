@@ -40,6 +40,11 @@ _BUFFER_ELEMENTS = 1 << 15
 _ALL_BUFFERS_ELEMENTS = 1 << 23
 # Runs after which what was found goes to the store: what is lost at most when the process dies.
 _RUNS_PER_APPEND = 128
+# The first values of a tensor are looked at in all detail, later ones in turn: by then there are enough, and it takes
+# long. The extremes of all are taken.
+_DETAILED = 32
+_DETAILED_EACH = 8
+_NO = np.zeros(1, np.bool_)
 _OTHER_MODEL = "RUN_MODEL"
 
 
@@ -112,7 +117,19 @@ class Recorder:
 class _Slot:
     """Statistics of one tensor, and values that wait to be looked at: row i of ``_rows`` is of run ``_runs[i]``."""
 
-    __slots__ = ("_capacity", "_direct", "_fill", "_last_run", "_room", "_rows", "_runs", "_shape", "key", "statistics")
+    __slots__ = (
+        "_capacity",
+        "_direct",
+        "_fill",
+        "_last_run",
+        "_looked",
+        "_room",
+        "_rows",
+        "_runs",
+        "_shape",
+        "key",
+        "statistics",
+    )
 
     def __init__(self, key: TensorKey, room: int) -> None:
         self.key = key
@@ -123,14 +140,16 @@ class _Slot:
         self._runs: NDArray[np.int64] = np.empty(0, np.int64)
         self._fill = self._capacity = 0
         self._direct = False
-        self._last_run = -1  # of the last value that was looked at
+        self._looked = 0  # so many values
+        self._last_run = -1  # of the last of them
 
     def add(self, value: Array, run: int) -> None:
         """Take in a value, which may change afterwards."""
         if value.shape != self._shape:
             self._fit(value)
         if self._direct:
-            self._look(value[np.newaxis], np.array([run]))
+            self._look(value[np.newaxis], _NO if run == self._last_run else None)
+            self._last_run = run
             return
         fill = self._fill
         self._rows[fill] = value
@@ -152,16 +171,24 @@ class _Slot:
     def flush(self) -> None:
         """Look at all values that wait."""
         if self._fill:
-            self._look(self._rows[: self._fill], self._runs[: self._fill])
+            runs = self._runs[: self._fill]
+            first, last = int(runs[0]), int(runs[-1])
+            begins = None
+            if first == self._last_run or last - first != self._fill - 1:
+                begins = runs != np.concatenate([[self._last_run], runs[:-1]])
+            self._look(self._rows[: self._fill], begins)
+            self._last_run = last
             self._fill = 0
 
-    def _look(self, values: Array, runs: NDArray[np.int64]) -> None:
-        begins = runs != np.concatenate([[self._last_run], runs[:-1]])
-        self._last_run = int(runs[-1])
-        channels = values.shape[-1] if values.ndim > 1 else 1
-        self.statistics.update(
-            values.reshape(len(values), math.prod(values.shape[1:])), channels=max(1, channels), begins=begins
-        )
+    def _look(self, values: Array, begins: NDArray[np.bool_] | None) -> None:
+        rows = values.reshape(len(values), math.prod(values.shape[1:]))
+        channels = max(1, values.shape[-1]) if values.ndim > 1 else 1
+        detail = None
+        if self._looked + len(rows) > _DETAILED:
+            numbers = np.arange(self._looked, self._looked + len(rows))
+            detail = (numbers < _DETAILED) | (numbers % _DETAILED_EACH == 0)
+        self._looked += len(rows)
+        self.statistics.update(rows, channels=channels, begins=begins, detail=detail)
 
     def take_into(self, records: Records) -> bool:
         """Look at all values and hand the statistics over; false when there are none."""
