@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +17,6 @@ from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces
 
 LEFT_SHIFT_8BIT, LEFT_SHIFT_16BIT, LEFT_SHIFT_SQUARED = 20, 15, 7
 _ONE_HALF = (1 << 30, 0)  # multiplier and exponent of 1/2
-_TABLE_THRESHOLD = 512  # elements from which tabulating all 256 codes is cheaper than scaling each one
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +147,38 @@ def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callabl
 def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """The function ``multiply((x - zero) << left_shift, q, e)``; for many elements a table of all codes, made once."""
     if (q, e) == _ONE_HALF and left_shift:  # the operand with the larger scale: no rounding is left
-        return lambda codes: np.left_shift(np.subtract(codes, zero, dtype=np.int32), left_shift - 1)
-    if x.size > {1: _TABLE_THRESHOLD, 2: TABLE_16_THRESHOLD}.get(x.dtype.itemsize, x.size):
+        return functools.partial(_shift, zero=int32(zero) if zero else None, by=int32(left_shift - 1))
+    if x.dtype.itemsize == 1 or (x.dtype.itemsize == 2 and x.size > TABLE_16_THRESHOLD):
         table = _shifted_table(x.dtype.name, zero, left_shift, q, e)
         return lambda codes: apply(table, codes)
     return lambda codes: _shift_and_scale(codes, zero, left_shift, q, e)
 
 
+def _shift(codes: NDArray[Any], zero: NDArray[Any] | None, by: NDArray[Any]) -> NDArray[np.int32]:
+    """``(codes - zero) << by``, wrapping."""
+    wide = _centred(codes, zero)
+    wide <<= by
+    return wide
+
+
+def _centred(codes: NDArray[Any], zero: NDArray[Any] | None) -> NDArray[np.int32]:
+    """``codes - zero``, new."""
+    wide = np.asarray(codes.astype(np.int32))
+    if zero is not None:
+        wide -= zero
+    return wide
+
+
 def _shift_and_scale(codes: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> NDArray[np.int32]:
-    return multiply(((codes.astype(np.int64) - zero) << left_shift).astype(np.int32), q, e)
+    return multiply(_shift(codes, int32(zero) if zero else None, int32(left_shift)), q, e)
+
+
+@lru_cache(maxsize=1024)
+def int32(value: int) -> NDArray[np.int32]:
+    """``value`` as an array without axes, with which numpy computes faster than with a Python integer."""
+    array = np.array(value, np.int32)
+    array.flags.writeable = False
+    return array
 
 
 @lru_cache(maxsize=256)
@@ -166,8 +189,8 @@ def _shifted_table(dtype: str, zero: int, left_shift: int, q: int, e: int) -> ND
 def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any]:
     """Codes of ``a * b``; operands broadcast."""
     finish = requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
-    a_zero, b_zero = np.int32(p.a_zero), np.int32(p.b_zero)
-    return in_pairs(lambda a, b: finish(np.subtract(a, a_zero) * np.subtract(b, b_zero)), a, b, p.dtype)
+    a_zero, b_zero = (int32(zero) if zero else None for zero in (p.a_zero, p.b_zero))
+    return in_pairs(lambda a, b: finish(_centred(a, a_zero) * _centred(b, b_zero)), a, b, p.dtype)
 
 
 def scale_quantized(

@@ -95,10 +95,39 @@ def multiply(x: Ints, q: Ints, e: Ints) -> NDArray[np.int32]:
 
     Operands broadcast. A left shift (``e`` > 0) wraps to 32 bits before the product.
     """
+    if isinstance(q, int) and isinstance(e, int) and isinstance(x, np.ndarray):
+        return _multiply_by_one(x, q, e)
     exponent = np.asarray(e, np.int64)
     shifted = wrap32(np.asarray(x, np.int64) << np.clip(exponent, 0, 32))
     result: NDArray[np.int32] = rdbpot(srdhm(shifted, q), np.maximum(-exponent, 0))
     return result
+
+
+def _multiply_by_one(x: NDArray[Any], q: int, e: int) -> NDArray[np.int32]:
+    """:func:`multiply` with one multiplier, in place as far as possible."""
+    wide = np.asarray(x.astype(np.int64))
+    if e > 0:
+        wide <<= int64(min(e, 32))
+    if e > 0 or x.dtype != np.int32:
+        wide = np.asarray(wide.astype(np.int32).astype(np.int64))
+    wide *= int64(q)
+    wide += int64(1 << 30)
+    wide >>= int64(31)
+    if q == INT32_MIN:  # the only one that saturates
+        np.minimum(wide, INT32_MAX, out=wide)
+    if e < 0:
+        wide += wide >> int64(63)
+        wide += int64(1 << -e >> 1)
+        wide >>= int64(-e)
+    return wrap32(wide)
+
+
+@lru_cache(maxsize=1024)
+def int64(value: int) -> NDArray[np.int64]:
+    """``value`` as an array without axes, with which numpy computes faster than with a Python integer."""
+    array = np.array(value, np.int64)
+    array.flags.writeable = False
+    return array
 
 
 def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
@@ -263,11 +292,34 @@ def requantize64(
     acc: NDArray[Any], q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
     """As :func:`requantize` for int64 sums, by :func:`multiply64` (16-bit activations)."""
+    return WideRequantizer(q, e, zero_point, low, high, dtype)(acc)
 
-    def scale(rows: NDArray[Any]) -> NDArray[Any]:
-        return clamp(multiply64(rows, q, e) + np.int64(zero_point), low, high)
 
-    return in_rows(scale, acc, dtype) if acc.ndim else np.asarray(scale(acc), dtype)
+class WideRequantizer:
+    """Prepared :func:`requantize64`; ``q`` and ``e`` are scalars or have one entry per channel."""
+
+    def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
+        multiplier = np.asarray(q, np.int64)
+        reduced = np.asarray(np.where(multiplier >= 0x7FFF0000, 0x7FFF, (multiplier + (1 << 15)) >> 16))
+        shift = np.asarray(15 - np.asarray(e, np.int64))
+        self._reduced, self._half, self._shift = (
+            row.reshape(()) if row.size == 1 else row for row in (reduced, np.int64(1) << (shift - 1), shift)
+        )
+        self._zero = int64(zero_point) if zero_point else None
+        self._low, self._high, self.dtype = int64(low), int64(high), np.dtype(dtype)
+
+    def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
+        """Codes ``[..., C]`` for int64 sums ``[..., C]``."""
+        return in_rows(self._scale, acc, self.dtype) if acc.ndim else np.asarray(self._scale(acc), self.dtype)
+
+    def _scale(self, rows: NDArray[Any]) -> NDArray[Any]:
+        wide = np.asarray(rows * self._reduced, np.int64)
+        wide += self._half
+        wide >>= self._shift
+        wrapped = wide.astype(np.int32).astype(np.int64)
+        if self._zero is not None:
+            wrapped += self._zero
+        return np.asarray(wrapped.clip(self._low, self._high))
 
 
 def requantize_real(

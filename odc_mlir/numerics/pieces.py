@@ -122,7 +122,10 @@ def _split_axis(shape: tuple[int, ...]) -> tuple[int, int]:
 
 def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Array:
     """``compute(rows)`` as ``dtype`` for a function of rows ``[n, C]``, the last axis of ``x [..., C]``."""
-    columns, result = x.shape[-1], np.empty(x.shape, dtype)
+    columns = x.shape[-1]
+    if x.ndim == 2 and 0 < x.size <= CHUNK_ELEMENTS:
+        return compute(x).astype(dtype, copy=False)
+    result = np.empty(x.shape, dtype)
     if x.size == 0:
         return result
     rows, target = x.reshape(-1, columns), result.reshape(-1, columns)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import INT32_MAX, INT32_MIN, Ints, rdbpot, srdhm, wrap32
+from odc_mlir.numerics.fixed import INT32_MAX, INT32_MIN, Ints, int64, rdbpot, srdhm, wrap32
 
 _EXP_MINUS_EIGHTH = 1895147668  # e^-1/8 in Q0
 _ONE_THIRD = 715827883  # 1/3 in Q0
@@ -73,13 +73,21 @@ def _half_sum(a: NDArray[Any], b: int) -> NDArray[np.int32]:
 
 
 def reciprocal_of_one_plus(a: NDArray[Any]) -> NDArray[np.int32]:
-    """``1 / (1 + a)`` in Q0 for ``a`` in [0, 1) in Q0, by three Newton steps."""
-    half = _half_sum(np.asarray(a, np.int32), INT32_MAX)
-    v = _add(srdhm(half, _MINUS_32_OVER_17), _48_OVER_17)
+    """``1 / (1 + a)`` in Q0 for ``a`` in [0, 1) in Q0, by three Newton steps.
+
+    For such numbers all values in between fit in 32 bits and nothing saturates but the last step.
+    """
+    half = np.asarray(a).astype(np.int64)
+    half += int64(INT32_MAX + 1)
+    half >>= int64(1)
+    v = _product(half, int64(_MINUS_32_OVER_17))
+    v += int64(_48_OVER_17)
     for _ in range(3):
-        error = wrap32((1 << 29) - srdhm(half, v).astype(np.int64))
-        v = _add(v, shift_pot(srdhm(v, error), 2))
-    return shift_pot(v, 1)
+        step = _product(v, int64(1 << 29) - _product(half, v))
+        step <<= int64(2)
+        v += step
+    v <<= int64(1)
+    return wrap32(v.clip(int64(INT32_MIN), int64(INT32_MAX)))
 
 
 def leading_zeros(x: NDArray[Any]) -> NDArray[np.int64]:
@@ -116,9 +124,9 @@ def inverse_sqrt(n: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]
 
 def _product(a: NDArray[np.int64], b: Ints) -> NDArray[np.int64]:
     """``srdhm`` of 32-bit values held in int64 arrays, where it cannot saturate."""
-    product = np.multiply(a, b)
-    product += 1 << 30
-    product >>= 31
+    product = np.asarray(np.multiply(a, b))
+    product += int64(1 << 30)
+    product >>= int64(31)
     return product
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from odc_mlir.numerics.convolution import Finish, real_multipliers
-from odc_mlir.numerics.fixed import Requantizer, quantize_multipliers, requantize64, requantize_real
+from odc_mlir.numerics.fixed import Requantizer, WideRequantizer, quantize_multipliers, requantize_real
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.quantize import dequantize_codes
 from odc_mlir.ops.spec import Array, Node, TensorInfo
@@ -170,7 +170,7 @@ def _rescale(node: Node, x: TensorInfo, scale: float, weights: TensorInfo, chann
     q, e = quantize_multipliers(real_multipliers(scale, scales, out_scale, single_product=single))
     if sums == "int32":
         return Requantizer(q, e, out_zero, low, high, dtype)
-    return lambda values: requantize64(values, q, e, out_zero, low, high, dtype)
+    return WideRequantizer(q, e, out_zero, low, high, dtype)
 
 
 def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float, ...]:
