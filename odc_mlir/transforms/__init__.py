@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 NAMES = (
     "circle-infer-shapes",
     "circle-fold-constants",
+    "circle-simplify",
+    "circle-fuse-patterns",
     "circle-fuse-activation",
     "circle-fuse-batch-norm",
     "circle-equalize-channels",
