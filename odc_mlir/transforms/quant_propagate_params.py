@@ -164,10 +164,10 @@ class Propagation:
         return True
 
     def _covers(self, type: Attribute, value: SSAValue) -> bool:
-        """Whether all that is known of ``value`` has codes of ``type``, but for half a step."""
+        """Whether ``value`` has codes of ``type`` all over its range, but for half a step."""
         found, element = self._ranges.of(value), params_of(type)
         if found is None or element is None:
-            return found is None
+            return False
         low, high = represented_range(element[1], element[0])
         slack = element[1].scale / 2
         return low - slack <= found[0] and found[1] <= high + slack
