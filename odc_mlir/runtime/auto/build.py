@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odc_mlir.errors import SessionError
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantization.records import RecordStore
 from odc_mlir.quantization.schemes import scheme as scheme_of
+from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.shaping import ShapedGraph, is_static
+
+# Fewer raw inputs than this are not enough to choose ranges by, when ranges of more runs are known.
+_FEW_SAMPLES = 8
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -37,6 +44,7 @@ def quantize(
     scheme: str,
     *,
     samples: Sequence[Sequence[Array]],
+    records: Path | None = None,
     io: str = "float",
     metric: str | None = None,
     limit: float | None = None,
@@ -45,7 +53,8 @@ def quantize(
 ) -> QuantizedModel:
     """``model`` quantised by ``samples`` of its inputs, and the verdict; raises OdcError.
 
-    Schemes that quantise weights alone need no sample to choose parameters, but samples are what a verdict is made of.
+    Where ``records``, a store, is of many more runs than there are samples, its ranges are taken instead, and the
+    samples only check the result. Schemes that quantise weights alone can do without any.
     """
     if not samples and not scheme_of(scheme).weights_only:
         raise SessionError(
@@ -53,10 +62,12 @@ def quantize(
         )
     from odc_mlir.runtime import api
 
+    use_records = records is not None and len(samples) < _FEW_SAMPLES and _runs(records) > len(samples)
     made = api.quantize(
         model,
         scheme=scheme,
-        calibration=list(samples) or None,
+        calibration=None if use_records else list(samples) or None,
+        records=records if use_records else None,
         io=io,
         metric=metric,
         limit=limit,
@@ -64,3 +75,20 @@ def quantize(
         progress=progress,
     )
     return QuantizedModel(bytes(made.to_circle()), dict(made.verdict))
+
+
+def _runs(records: Path) -> int:
+    return RecordStore(records, create=False).runs() if records.is_file() else 0
+
+
+def with_shapes(model: Path, shapes: Sequence[Sequence[int]]) -> bytes:
+    """The model file with inputs of ``shapes``, and all other shapes of its first subgraph as follows from them.
+
+    Raises OdcError where the model does not take them.
+    """
+    records = read_model(model)
+    shaped = ShapedGraph(build_graph(records), [tuple(shape) for shape in shapes])
+    for tensor, info in zip(records.subgraphs[0].tensors, shaped.tensors, strict=True):
+        if not info.is_const and info.shape is not None and is_static(info.shape):
+            tensor.shape, tensor.shape_signature = info.static_shape, None
+    return bytes(write_model(records))

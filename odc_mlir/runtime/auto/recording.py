@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from threading import RLock
 
 from odc_mlir.errors import OdcError, RecordsError
 from odc_mlir.ops.spec import Array
@@ -36,6 +37,7 @@ class RunRecorder:
         self.path = path
         self.failure: str | None = None
         self._digest = digest
+        self._lock = RLock()
         self._recorder = Recorder(graph)
         self._shapes: Shapes = ()
         self._pending = 0
@@ -46,17 +48,18 @@ class RunRecorder:
 
     def run(self, executor: Executor, inputs: Sequence[Array], observe: Observer | None = None) -> list[Array]:
         """``executor.run(inputs, observe=observe)``, recorded; raises what that raises."""
-        shapes = shapes_of(inputs)
-        if shapes != self._shapes:
-            self.flush()
-            self._shapes = shapes
-        self._recorder.begin(inputs)
-        outputs = executor.run(inputs, observe=observe, watch=self._recorder, watch_calls=self._recorder.watch_call)
-        self._pending += 1
-        self._inputs.append([array.copy() for array in inputs])
-        if self._pending >= _RUNS_PER_APPEND or time.monotonic() - self._appended > _SECONDS_PER_APPEND:
-            self.flush()
-        return outputs
+        with self._lock:
+            shapes = shapes_of(inputs)
+            if shapes != self._shapes:
+                self.flush()
+                self._shapes = shapes
+            self._recorder.begin(inputs)
+            outputs = executor.run(inputs, observe=observe, watch=self._recorder, watch_calls=self._recorder.watch_call)
+            self._pending += 1
+            self._inputs.append([array.copy() for array in inputs])
+            if self._pending >= _RUNS_PER_APPEND or time.monotonic() - self._appended > _SECONDS_PER_APPEND:
+                self.flush()
+            return outputs
 
     @property
     def last_inputs(self) -> list[Array] | None:
@@ -70,18 +73,17 @@ class RunRecorder:
 
     def flush(self) -> None:
         """Put into the store what is not there yet."""
-        self._appended = time.monotonic()
-        if not self._pending:
-            return
-        store = self._open()
-        if store is None:
-            return
-        try:
-            store.append(self._recorder.take(self._digest), self._shapes, tuple(self._inputs)[-self._pending :])
-            self._stored = store.shapes()
-            self._pending = 0
-        except OdcError as error:
-            self._give_up(error)
+        with self._lock:
+            self._appended = time.monotonic()
+            store = self._open() if self._pending else None
+            if store is None:
+                return
+            try:
+                store.append(self._recorder.take(self._digest), self._shapes, tuple(self._inputs)[-self._pending :])
+                self._stored = store.shapes()
+                self._pending = 0
+            except OdcError as error:
+                self._give_up(error)
 
     def _open(self) -> RecordStore | None:
         if self._store is None and self.failure is None:

@@ -13,13 +13,13 @@ from odc_mlir.errors import InputCountError, InputError, OdcError
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session.core import call, deprecated
-from odc_mlir.runtime.session.ondevice import OnDeviceCalls
 from odc_mlir.runtime.session.running import converted
 from odc_mlir.runtime.session.source import source_from_package
 from odc_mlir.runtime.session.states import State
+from odc_mlir.runtime.session.switching import SwitchingCalls
 
 
-class Session(OnDeviceCalls):
+class Session(SwitchingCalls):
     """One model, and the states between loading it and running it.
 
     ``model`` is a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`) or the bytes of a

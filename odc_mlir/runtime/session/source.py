@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from odc_mlir.errors import SessionError
+from odc_mlir.errors import ModelError, SessionError
+from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.ops.registry import CustomOps
 from odc_mlir.runtime.graph import Graph, build_graph
@@ -28,6 +30,7 @@ class Source:
     package: Package | None = None
     data: bytes | None = None
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    stamp: tuple[int, ...] = ()  # of the file when it was read
 
     def graph(self, signature: str | None, custom_ops: CustomOps) -> Graph:
         """The graph of ``signature``, or the first one; raises OdcError."""
@@ -53,7 +56,36 @@ def source_from_path(path: str | os.PathLike[str]) -> Source:
     if is_package(text):
         package = Package.from_path(text)
         return Source(package.model, Path(text), package, config=package.files.config)
-    return Source(read_model(text), Path(text))
+    stamp = _stamp(Path(text))
+    return Source(read_model(text), Path(text), stamp=stamp)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What changes when a file does; empty where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def model_bytes(source: Source) -> bytes:
+    """The bytes of the model file that ``source`` stands for; raises ModelError when it is another one by now."""
+    if source.data is not None:
+        return source.data
+    if source.package is not None:
+        manifest = source.package.files.manifest
+        return bytes(write_model(source.records) if manifest.is_connected else source.package.files.model)
+    if source.path is None or _stamp(source.path) != source.stamp:
+        raise ModelError("the model file has changed since it was loaded", location=str(source.path))
+    return source.path.read_bytes()
+
+
+def model_digest(source: Source) -> str:
+    """The SHA-256 of the model file that ``source`` stands for, in hexadecimal; raises ModelError as above."""
+    if source.path is not None and source.package is None and _stamp(source.path) == source.stamp:
+        return content_digest(source.path)
+    return content_digest(model_bytes(source))
 
 
 def source_from_bytes(data: bytes | bytearray | memoryview) -> Source:

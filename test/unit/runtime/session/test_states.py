@@ -52,6 +52,7 @@ GOOD: dict[str, tuple[Any, ...]] = {
     "set_codegen_model_path": ("compiled.circle",),
     "set_odc_param_minmax_records_count": (5,),
     "codegen": ("circle-gen",),
+    "run_with_auto_compilation": ("circle-gen",),
 }
 DEPRECATED = tuple(name for name, rule in CALLS.items() if rule.instead)
 CHECKED = tuple(name for name in CALLS if name not in DEPRECATED)
@@ -75,11 +76,14 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("model.circle").write_bytes(MODEL)
 
 
-def session_in(state: State) -> Session:
+COMPILING = {"OnDeviceCompilation": "1", "ODC_TRIGGER": "explicit"}
+
+
+def session_in(state: State, settings: dict[str, str] | None = None) -> Session:
     """A session in ``state`` to which every call is possible that the state allows."""
     if state is State.INITIALIZED:
         return Session()
-    session = Session("model.circle")
+    session = Session("model.circle", settings=settings)
     session.set_quantization_type("uint8")
     session.set_quantized_model_path("quantized.circle")
     session.set_codegen_model_path("compiled.circle")
@@ -114,7 +118,7 @@ def outcome(call: Callable[..., Any], arguments: tuple[Any, ...]) -> OdcError | 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_call_in_a_state(name: str, state: State) -> None:
-    session, rule = session_in(state), CALLS[name]
+    session, rule = session_in(state, COMPILING if name.endswith("_auto_compilation") else None), CALLS[name]
     assert session.state is state
     if name == "delete_odc_minmax_file":
         if state is State.INITIALIZED:

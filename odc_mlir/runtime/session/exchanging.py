@@ -10,10 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from odc_mlir.errors import InvalidStateError, RecordsError, SessionError
+from odc_mlir.errors import InvalidStateError, SessionError
 from odc_mlir.formats.atomic import write_file
-from odc_mlir.formats.cache import content_digest, records_path
-from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.cache import records_path
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
@@ -23,7 +22,7 @@ from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.session.core import call
-from odc_mlir.runtime.session.source import Source, source_from_path
+from odc_mlir.runtime.session.source import model_bytes, model_digest, source_from_path
 from odc_mlir.runtime.session.watching import MINMAX, WatchingCalls
 from odc_mlir.runtime.units import Observer
 
@@ -43,7 +42,7 @@ QUANTIZATION_TYPES: Mapping[str | int, str] = MappingProxyType(
 )
 
 
-class OnDeviceCalls(WatchingCalls):
+class ExchangingCalls(WatchingCalls):
     """Exchanges the model of a session; see the experimental functions of onert's C API."""
 
     def __init__(self) -> None:
@@ -51,14 +50,14 @@ class OnDeviceCalls(WatchingCalls):
         self._quantized_path: Path | None = None
         self._codegen_path: Path | None = None
         self.verdict: dict[str, Any] | None = None
+        self._recorder: RunRecorder | None = None
         super().__init__()
 
     def _forget_model(self) -> None:
-        recorder = getattr(self, "_recorder", None)
-        if recorder is not None:
-            recorder.flush()
+        if self._recorder is not None:
+            self._recorder.flush()
         super()._forget_model()
-        self._recorder: RunRecorder | None = None
+        self._recorder = None
         self._digest: str | None = None
 
     @property
@@ -168,33 +167,14 @@ class OnDeviceCalls(WatchingCalls):
         if MINMAX not in self._execute_configs:
             return super()._run_observed(executor, arrays, observe)
         if self._recorder is None:
-            self._recorder = RunRecorder(executor.graph, self.digest, records_path(self.digest))
+            self._recorder = self._new_recorder(executor)
         return self._recorder.run(executor, arrays, observe)
 
-    def _stop_compiling(self) -> None:
-        """Let go of what works in the background."""
+    def _new_recorder(self, executor: Executor) -> RunRecorder:
+        return RunRecorder(executor.graph, self.digest, records_path(self.digest))
 
 
 def check_target(target: Any) -> None:
     """Raise SessionError for what is no code generation target."""
     if not isinstance(target, str) or not target.endswith(SUFFIX) or len(target) <= len(SUFFIX):
         raise SessionError(f"the target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}")
-
-
-def model_bytes(source: Source) -> bytes:
-    """The bytes of the model file that ``source`` stands for."""
-    if source.data is not None:
-        return source.data
-    if source.package is not None:
-        manifest = source.package.files.manifest
-        return write_model(source.records) if manifest.is_connected else bytes(source.package.files.model)
-    if source.path is None:
-        raise RecordsError("the model comes from nowhere")
-    return source.path.read_bytes()
-
-
-def model_digest(source: Source) -> str:
-    """The SHA-256 of the model file that ``source`` stands for, in hexadecimal; raises ModelError."""
-    if source.package is None and source.data is None and source.path is not None:
-        return content_digest(source.path)
-    return content_digest(model_bytes(source))

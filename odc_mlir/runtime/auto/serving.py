@@ -1,0 +1,118 @@
+"""What can compute a model's answers: executors made from results, and the proof that they do it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from odc_mlir.errors import OdcError, SimulationError, UnsupportedError
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.package import is_package
+from odc_mlir.ops.context import Context
+from odc_mlir.ops.spec import Array
+from odc_mlir.quantization.recorded import Shapes
+from odc_mlir.runtime.auto.artefacts import Artefact
+from odc_mlir.runtime.auto.status import Fallback, Level
+from odc_mlir.runtime.executor import Executor, HostExecutor
+from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.plan import PlanExecutor
+
+MakeContext = Callable[[], Context]
+
+
+@dataclass(slots=True)
+class Serving:
+    """``executor`` computes answers at ``level``; ``twin`` runs the same model on the host, where that is a check."""
+
+    level: Level
+    executor: Executor
+    twin: Executor | None = None
+    proven: bool = True
+
+    def prove(self, inputs: Sequence[Array]) -> None:
+        """Compare one run with host kernels on the same model; raises OdcError unless they agree bit for bit."""
+        outputs = self.executor.run(inputs)
+        if self.twin is not None:
+            for index, (ours, theirs) in enumerate(zip(outputs, self.twin.run(inputs), strict=True)):
+                if ours.shape != theirs.shape or ours.tobytes() != theirs.tobytes():
+                    differing = int(np.count_nonzero(ours != theirs)) if ours.shape == theirs.shape else ours.size
+                    info = self.executor.graph.output_infos()[index]
+                    raise SimulationError(
+                        f"the device computes something else than the host: {differing} of {ours.size} values differ",
+                        tensor=info.name,
+                        stage="proof",
+                    )
+        self.proven, self.twin = True, None
+
+    def failures(self) -> list[Fallback]:
+        """Why host kernels stand in for segments of it."""
+        return [Fallback(f"segment {name}", "run", reason) for name, reason in self.executor.fallbacks.items()]
+
+
+@dataclass(slots=True)
+class Opened:
+    """What a result offers, best first, and what of it cannot be used."""
+
+    servings: list[Serving] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
+
+
+def open_artefact(artefact: Artefact, original: Graph, shapes: Shapes, context: MakeContext) -> Opened:
+    """Executors for what is in ``artefact``, ready for inputs of ``shapes``; nothing is raised for what is broken.
+
+    ``original`` is the graph that they stand in for: as many inputs and outputs.
+    """
+    opened = Opened()
+    makers = []
+    if artefact.compiled is not None:
+        makers.append((Level.COMPILED, artefact.compiled, _compiled))
+    if artefact.model.is_file():
+        makers.append((Level.QUANTIZED, artefact.model, _on_host))
+    for level, path, make in makers:
+        try:
+            serving = make(level, path, context)
+            _check_interface(serving.executor.graph, original)
+            serving.executor.prepare(shapes)
+            if serving.twin is not None:
+                serving.twin.prepare(shapes)
+            opened.servings.append(serving)
+        except OdcError as error:
+            opened.fallbacks.append(Fallback(str(level), "load", str(error)))
+    return opened
+
+
+def _compiled(level: Level, path: Path, context: MakeContext) -> Serving:
+    """What a plugin made, if it is something that runs here; raises OdcError."""
+    if not is_package(path):
+        return _on_host(level, path, context)
+    package = Package.from_path(path)
+    if package.plan is None:
+        raise UnsupportedError("the package has no plan", location=str(path))
+    executor = package.executor("npu", context=context(), resize=True)
+    if isinstance(executor, PlanExecutor) and not any(unit.failure is None for unit in executor.segments):
+        reasons = "; ".join(dict.fromkeys(executor.fallbacks.values())) or "nothing in it is for the device"
+        raise UnsupportedError(reasons, location=str(path))
+    twin = HostExecutor(executor.graph, resize=True, context=context())
+    return Serving(level, executor, twin, proven=False)
+
+
+def _on_host(level: Level, path: Path, context: MakeContext) -> Serving:
+    made = context()
+    graph = build_graph(read_model(path), custom_ops=made.custom_ops)
+    return Serving(level, HostExecutor(graph, resize=True, context=made))
+
+
+def _check_interface(graph: Graph, original: Graph) -> None:
+    for what, ours, theirs in (
+        ("inputs", graph.input_infos(), original.input_infos()),
+        ("outputs", graph.output_infos(), original.output_infos()),
+    ):
+        if len(ours) != len(theirs):
+            raise UnsupportedError(f"what was made has {len(ours)} {what}, the model has {len(theirs)}")
+        for our, their in zip(ours, theirs, strict=True):
+            if our.dtype != their.dtype and not (their.dtype == "float32" and our.quant is not None):
+                raise UnsupportedError(f"what was made has {our.dtype} {what}, the model {their.dtype}")

@@ -1,0 +1,151 @@
+"""What can be chosen about compiling on the device, from config.cfg, the environment and the session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+
+from odc_mlir import targets
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.cache import CACHE_VARIABLE, RECORDS_FILE, cache_folder
+from odc_mlir.plugins.registry import SUFFIX
+from odc_mlir.plugins.request import Preference
+from odc_mlir.quantization.schemes import scheme as scheme_of
+from odc_mlir.quantization.verdict import metric_name
+
+ENABLE = "OnDeviceCompilation"
+
+# Ten runs are what upstream's documents use, and the fewest of which two can be held back for checking.
+DEFAULT_RECORDS = 10
+# A background job that takes longer is no help to anyone who waits for it.
+DEFAULT_TIMEOUT_SECONDS = 600.0
+# Of address space, of which numpy and BLAS reserve much more than they use.
+DEFAULT_MEMORY_MB = 4096
+IDLE_SECONDS = 1.0
+
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        ENABLE: "0",
+        "ODC_TARGET": "npu-256",
+        "ODC_QUANT_TYPE": "",  # the target's choice
+        "ODC_RECORDS": str(DEFAULT_RECORDS),
+        "ODC_ACC_METRIC": "",  # the quantiser's choice, which depends on the model
+        "ODC_ACC_LIMIT": "",
+        "ODC_TRIGGER": "after-records",
+        "ODC_PREF": "default",
+        "ODC_TIMEOUT_S": f"{DEFAULT_TIMEOUT_SECONDS:g}",
+        "ODC_MEM_LIMIT_MB": str(DEFAULT_MEMORY_MB),
+        CACHE_VARIABLE: "",
+        "ODC_UPDATE_PACKAGE": "0",
+    }
+)
+"""Every key with its default."""
+
+
+class Trigger(StrEnum):
+    """When compiling starts."""
+
+    FIRST_RUN = "first-run"  # before the first run, which waits, where the model needs no records
+    AFTER_RECORDS = "after-records"  # in the background, as soon as enough is recorded
+    IDLE = "idle"  # the same, but when nothing has been run for a while
+    EXPLICIT = "explicit"  # when the application asks for it
+
+
+_TRIGGERS = {**{str(item): item for item in Trigger}}
+_TRIGGERS |= {
+    "first_prepare": Trigger.FIRST_RUN,
+    "records": Trigger.AFTER_RECORDS,
+    "background": Trigger.IDLE,
+    "manual": Trigger.EXPLICIT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AutoSettings:
+    """``target`` is a machine (``npu-256``, a TOML file) or a plugin (``tvn-gen``); ``scheme`` None: what that wants.
+
+    ``timeout_seconds`` and ``memory_bytes`` bound the background process.
+    """
+
+    target: str
+    scheme: str | None
+    records: int
+    metric: str | None
+    limit: float | None
+    trigger: Trigger
+    preference: Preference
+    timeout_seconds: float
+    memory_bytes: int
+    folder: Path
+    update_package: bool
+
+    @property
+    def plugin(self) -> str:
+        """The plugin that compiles."""
+        return self.target if self.target.endswith(SUFFIX) else f"npu{SUFFIX}"
+
+    @property
+    def machine(self) -> str | None:
+        """The machine to compile for, None where the plugin knows."""
+        return None if self.target.endswith(SUFFIX) else self.target
+
+    def records_file(self, digest: str) -> Path:
+        """Where the records of the model with ``digest`` are."""
+        return self.folder / "records" / digest / RECORDS_FILE
+
+
+def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], bool]) -> AutoSettings:
+    """The settings as ``get(key, default)`` and ``flag(key, default)`` find them; raises OptionError for bad values."""
+
+    def value(key: str) -> str:
+        return get(key, DEFAULTS[key]).strip()
+
+    scheme, metric = value("ODC_QUANT_TYPE"), value("ODC_ACC_METRIC")
+    limit = value("ODC_ACC_LIMIT")
+    trigger = value("ODC_TRIGGER").casefold()
+    if trigger not in _TRIGGERS:
+        raise _bad("ODC_TRIGGER", trigger, f"one of {', '.join(Trigger)}")
+    preference = value("ODC_PREF").casefold().replace("_first", "").replace("-first", "")
+    folder = value(CACHE_VARIABLE)
+    if folder and not Path(folder).is_absolute():
+        raise _bad(CACHE_VARIABLE, folder, "an absolute path")
+    target = value("ODC_TARGET")
+    if not target.endswith(SUFFIX):
+        targets.load(target)
+    return AutoSettings(
+        target=target,
+        scheme=scheme_of(scheme).name if scheme and scheme != "none" else None,
+        records=int(_number("ODC_RECORDS", value("ODC_RECORDS"), whole=True)),
+        metric=metric_name(metric.casefold()) if metric else None,
+        limit=_number("ODC_ACC_LIMIT", limit, positive=False) if limit else None,
+        trigger=_TRIGGERS[trigger],
+        preference=_preference(preference),
+        timeout_seconds=_number("ODC_TIMEOUT_S", value("ODC_TIMEOUT_S")),
+        memory_bytes=int(_number("ODC_MEM_LIMIT_MB", value("ODC_MEM_LIMIT_MB"), whole=True)) << 20,
+        folder=Path(folder) if folder else cache_folder(),
+        update_package=flag("ODC_UPDATE_PACKAGE", DEFAULTS["ODC_UPDATE_PACKAGE"]),
+    )
+
+
+def _preference(text: str) -> Preference:
+    if text.isdecimal():
+        return Preference.of(int(text))
+    return Preference.of(text if text == "default" else f"{text}-first")
+
+
+def _number(key: str, text: str, *, whole: bool = False, positive: bool = True) -> float:
+    try:
+        number = float(int(text)) if whole else float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or (positive and number <= 0):
+        raise _bad(key, text, f"a {'whole ' if whole else ''}number{' above 0' if positive else ''}")
+    return number
+
+
+def _bad(key: str, text: str, allowed: str) -> OptionError:
+    return OptionError(f"{key} is {text!r}, expected {allowed}")

@@ -1,0 +1,135 @@
+"""Starts the background process, listens to it, and ends it when it exceeds its time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread, Timer
+from typing import Any
+
+from odc_mlir.runtime.auto.job import Job, read_progress
+
+# The process ends itself when its time is over, unless it is stuck where it cannot.
+_GRACE_SECONDS = 5.0
+_TAIL_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the process ended; ``problem`` None: it has put a result into the cache."""
+
+    problem: str | None
+    kind: str = "failed"
+
+
+class Supervisor:
+    """One background process. ``tell`` gets each step, and ``ended`` how it ended, both in a thread of ours."""
+
+    command: tuple[str, ...] = (sys.executable, "-m", "odc_mlir.runtime.auto.worker")
+
+    def __init__(self, job: Job, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
+        self.job = job
+        self._tell, self._ended = tell, ended
+        self._process: subprocess.Popen[bytes] | None = None
+        self._timed_out = False
+        self._last_step = "start"
+        self._reason: str | None = None
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._thread = Thread(target=self._supervise, name="odc-auto-compilation", daemon=True)
+        self._thread.start()
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the process, once it has been started."""
+        return None if self._process is None else self._process.pid
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until ``ended`` has been called; whether it has."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the process, and wait for that."""
+        self._kill()
+        self._thread.join()
+
+    def _supervise(self) -> None:
+        try:
+            ending = self._watch()
+        except OSError as error:
+            ending = Ending(f"the background process cannot be started: {error.strerror}")
+        self._ended(ending)
+
+    def _watch(self) -> Ending:
+        process = self._process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            start_new_session=True,
+        )
+        timer = Timer(self.job.seconds + _GRACE_SECONDS, self._time_out)
+        timer.daemon = True
+        timer.start()
+        try:
+            with process:
+                if process.stdin is not None and process.stdout is not None:
+                    with suppress(BrokenPipeError):
+                        process.stdin.write(self.job.to_json().encode())
+                        process.stdin.close()
+                    for line in process.stdout:
+                        self._hear(line)
+        finally:
+            timer.cancel()
+        return self._ending(process.returncode)
+
+    def _hear(self, line: bytes) -> None:
+        found = read_progress(line)
+        if found is None:
+            if text := line.decode(errors="replace").strip():
+                self._tail.append(text)
+            return
+        if found["step"] == "failed":
+            self._reason = str(found.get("reason"))
+            return
+        self._last_step = found["step"]
+        self._tell(found)
+
+    def _time_out(self) -> None:
+        self._timed_out = True
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _ending(self, code: int) -> Ending:
+        if self._timed_out:
+            return Ending(f"it took longer than {self.job.seconds:g} s and was ended", "time")
+        if code == 0:
+            return Ending(None)
+        if self._reason is not None:
+            return Ending(self._reason)
+        how = f"ended with code {code}"
+        if code < 0:
+            with suppress(ValueError):
+                how = f"was ended by {signal.Signals(-code).name}"
+        detail = f": {self._tail[-1]}" if self._tail else ""
+        return Ending(f"the background process {how} after the step {self._last_step!r}{detail}")
+
+
+def _environment() -> dict[str, str]:
+    """Ours, such that the process finds this package, and leaves the processors to the application."""
+    here = str(Path(__file__).resolve().parents[3])
+    others = os.environ.get("PYTHONPATH")
+    paths = f"{here}{os.pathsep}{others}" if others else here
+    return {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}

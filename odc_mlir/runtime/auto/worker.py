@@ -1,0 +1,249 @@
+"""The background process: ``python -m odc_mlir.runtime.auto.worker`` with a job on standard input.
+
+It quantises, checks, compiles, and puts what it made into the cache, or the reason why there is nothing. It holds the
+lock of its key all the time, and limits itself in time and memory. On standard output it says how far it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from odc_mlir.errors import AccuracyError, ModelError, OdcError, UnsupportedError
+from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.cache import content_digest
+from odc_mlir.formats.package import read_package
+from odc_mlir.formats.package_update import install
+from odc_mlir.plugins import codegen
+from odc_mlir.plugins.isolation import Limits
+from odc_mlir.plugins.registry import extension_of
+from odc_mlir.quantization.verdict import describe
+from odc_mlir.runtime.auto import build
+from odc_mlir.runtime.auto.artefacts import COMPILED_STEM, MODEL_NAME, Artefacts, Result, is_still_true
+from odc_mlir.runtime.auto.job import Job, Step, progress_line
+from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.auto.status import Level
+
+_NICENESS = 10  # the application's runs come first
+# What the system says of disks that are full, broken or read-only, in whatever error.
+_PASSING = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
+_DEFAULT_SCHEME = "int8"  # of targets that do not say what they want
+
+
+class _OutOfTimeError(Exception):
+    pass
+
+
+class _ChangedError(ModelError):
+    pass
+
+
+class Worker:
+    """Does one job; ``announce`` is told each step."""
+
+    def __init__(self, job: Job, announce: Callable[..., None]) -> None:
+        self.job = job
+        self.announce = announce
+        self.artefacts = Artefacts(Path(job.folder))
+        self.result = Result(None, budget=job.budget)
+        self._deadline = time.monotonic() + job.seconds
+        self._scheme: str | None = job.scheme
+
+    def run(self) -> None:
+        """Do it all; raises OdcError only when nothing can be written at all."""
+        job = self.job
+        self.announce(Step.STARTED)
+        with file_lock(self.artefacts.lock_path(job.key), seconds=job.seconds):
+            self.announce(Step.LOCKED)
+            found, _ = self.artefacts.find(job.key)
+            if found is None or (found.result.level is None and not is_still_true(found.result, job.budget)):
+                self._make()
+            self.announce(Step.DONE)
+
+    def _make(self) -> None:
+        work = self.artefacts.new_folder(self.job.key)
+        tempfile.tempdir = str(work)  # so that nothing is left elsewhere when this process is killed
+        try:
+            try:
+                self._fill(work)
+            except MemoryError:
+                self._refuse("memory", f"it needs more than {self.job.memory_bytes >> 20} MB of memory")
+            except _OutOfTimeError:
+                self._refuse("time", f"it takes longer than {self.job.seconds:g} s")
+            except OdcError as error:
+                if _is_passing(error):
+                    raise
+                self._refuse(_kind_of(error), str(error))
+            self._commit(work)
+        finally:
+            self.artefacts.sweep(self.job.key)
+
+    def _refuse(self, kind: str, reason: str) -> None:
+        """Say why nothing better was made than what there is."""
+        self.result.kind, self.result.reason = kind, reason
+
+    def _fill(self, work: Path) -> None:
+        """Make everything in ``work``; what was made before something is raised stays."""
+        job, result = self.job, self.result
+        if content_digest(job.model) != job.digest:
+            raise _ChangedError("the model file has changed since it was loaded", location=job.model)
+        self.announce(Step.MODEL_READ)
+        source = Path(job.model)
+        if not job.quantized:
+            source = work / MODEL_NAME
+            with self._timed("quantize"):
+                self._quantize(source)
+            result.level = str(Level.QUANTIZED)
+        if job.fixed_shapes is not None:
+            fixed = work / f"fixed-{MODEL_NAME}"
+            fixed.write_bytes(build.with_shapes(source, job.fixed_shapes))
+            source = fixed
+        result.stage = "compile"
+        self.announce(Step.COMPILING)
+        with self._timed("compile"):
+            result.compiled = self._compile(source, work).name
+        result.level, result.stage = str(Level.COMPILED), None
+        self.announce(Step.COMPILED)
+
+    def _quantize(self, output: Path) -> None:
+        job, result = self.job, self.result
+        result.stage = "quantize"
+        if self._scheme is None:
+            self._scheme = codegen.describe(job.plugin, limits=self._limits()).quantization or _DEFAULT_SCHEME
+        result.scheme = self._scheme
+        self.announce(Step.TARGET_ASKED, scheme=self._scheme)
+        samples = build.recorded_inputs(Path(job.records))
+        self.announce(Step.SAMPLES_READ, samples=len(samples))
+        self.announce(Step.QUANTIZING)
+        made = build.quantize(
+            Path(job.model),
+            self._scheme,
+            samples=samples,
+            records=Path(job.records),
+            metric=job.metric,
+            limit=job.limit,
+            # Compiling needs time as well, and the quantiser may try things for as long as it is allowed to.
+            max_seconds=job.seconds / 2,
+            progress=lambda text, done, total: self.announce("quantizer", text=text),
+        )
+        self.announce(Step.QUANTIZED)
+        result.stage, result.verdict = "check", _summary(made.verdict)
+        if not made.verdict["passed"]:
+            raise AccuracyError(f"the quantised model {describe(made.verdict)}", stage="check")
+        self.announce(Step.CHECKED)
+        write_file(output, made.model)
+        self.announce(Step.MODEL_KEPT)
+
+    def _compile(self, source: Path, work: Path) -> Path:
+        job = self.job
+        made = work / f"{COMPILED_STEM}.{extension_of(job.plugin)}"
+        machine = {} if job.machine is None else {"target": job.machine}
+        return codegen.generate(
+            source, job.plugin, made, preference=job.preference, target_options=machine, limits=self._limits()
+        )
+
+    def _commit(self, work: Path) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)  # from here on it is quick
+        for entry in work.iterdir():  # what the result does not name is of no use to anyone
+            if entry.name not in (MODEL_NAME, self.result.compiled) or self.result.level is None:
+                _remove(entry)
+        self.announce(Step.COMMITTING)
+        tempfile.tempdir = None
+        made = self.artefacts.commit(self.job.key, work, self.result)
+        self.announce(Step.COMMITTED)
+        if self.job.package is not None and made.compiled is not None:
+            self._install(made.compiled, self.job.package)
+        self.artefacts.prune(keep=self.job.key)
+
+    def _install(self, compiled: Path, package: str) -> None:
+        """Put the result into the package as well; where that cannot be written, the cache has it."""
+        try:
+            install(package, read_package(compiled))
+            self.announce(Step.INSTALLED)
+        except OdcError as error:
+            self.announce("not installed", reason=str(error))
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.result.seconds[name] = round(time.perf_counter() - start, 3)
+
+    def _limits(self) -> Limits:
+        return Limits(max(0.1, self._deadline - time.monotonic()), self.job.memory_bytes)
+
+
+def _is_passing(error: OdcError) -> bool:
+    """Whether another try may do better with the same job, so that the failure is not worth remembering."""
+    return isinstance(error, _ChangedError) or any(text in str(error) for text in _PASSING)
+
+
+def _kind_of(error: OdcError) -> str:
+    if isinstance(error, AccuracyError):
+        return "accuracy"
+    return "unsupported" if isinstance(error, UnsupportedError) else "failed"
+
+
+def _summary(verdict: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a verdict: not the layers, of which there can be many."""
+    return {key: value for key, value in verdict.items() if key not in ("layers", "steps", "scheme", "float_reasons")}
+
+
+def _remove(entry: Path) -> None:
+    if entry.is_dir():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        entry.unlink(missing_ok=True)
+
+
+def limit_resources(seconds: float, memory_bytes: int) -> None:
+    """Let this process end, or run out of memory, rather than exceed its limits."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    allowed = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))
+
+    def expired(_signal: int, _frame: FrameType | None) -> None:
+        raise _OutOfTimeError
+
+    signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+
+
+def main() -> int:
+    """Do the job on standard input; 0 when its result is in the cache."""
+    job = Job.from_json(sys.stdin.read())
+    stream = os.dup(1)
+    os.dup2(2, 1)  # whatever others print is no progress
+
+    def announce(step: str, **facts: Any) -> None:
+        with contextlib.suppress(OSError):  # the application may be gone, which is no reason to stop
+            os.write(stream, progress_line(step, **facts))
+
+    limit_resources(job.seconds, job.memory_bytes)
+    try:
+        Worker(job, announce).run()
+    except (OdcError, MemoryError, _OutOfTimeError) as error:
+        text = str(error) or "it ran out of memory or time"
+        announce("failed", reason=text)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
