@@ -27,7 +27,7 @@ from odc_mlir.formats.atomic import write_file
 Array = NDArray[Any]
 Layout = Literal["single", "axis", "numbered"]
 
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_SUFFIXES = (".h5", ".hdf5")
 
 
@@ -86,10 +86,10 @@ def _read_arrays(path: Path, location: str) -> tuple[dict[int, dict[int, Array]]
     """Arrays by sample (-1 where the file does not number samples) and tensor; and the labels."""
     try:
         with path.open("rb") as file:
-            head = file.read(len(_HDF5_MAGIC))
+            head = file.read(len(HDF5_MAGIC))
     except OSError as error:
         raise InputError(f"cannot read the data: {error.strerror}", location=location) from error
-    if head == _HDF5_MAGIC:
+    if head == HDF5_MAGIC:
         return _read_hdf5(path, location), None
     if not head.startswith(b"PK"):
         raise InputError("the data is neither NPZ nor HDF5", location=location)

@@ -19,6 +19,10 @@ def render(document: Document) -> Iterator[str]:
         yield from _package(document)
     elif kind == "npu":
         yield from _segment(document)
+    elif kind == "records":
+        yield from _records(document)
+    elif kind == "minmax":
+        yield from _minmax(document)
     else:
         yield from _model(document)
 
@@ -118,6 +122,56 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return text(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _records(document: Document) -> Iterator[str]:
+    digest = document["digest"]
+    yield f"{text(document['file'])}: records of ranges, version {document['version']}, {document['bytes']:,} bytes"
+    yield f"model: {digest or 'not said'}"
+    for entry in document["shapes"]:
+        shapes = " ".join("[" + ",".join(map(str, shape)) + "]" for shape in entry["inputs"])
+        yield f"runs: {entry['runs']} on {shapes}"
+    yield f"raw inputs kept: {document['raw_inputs']}"
+    yield ""
+    rows: list[Sequence[str]] = [
+        (
+            str(tensor["subgraph"]),
+            str(tensor["runs"]),
+            *(_number(tensor[key]) for key in ("minimum", "maximum", "mean", "deviation")),
+            str(tensor["elements"]),
+            str(tensor["nan"] + tensor["infinite"]),
+            text(tensor["name"]),
+        )
+        for tensor in document["tensors"]
+    ]
+    columns = ("subgraph", "runs", "minimum", "maximum", "mean", "deviation", "elements", "not finite", "name")
+    yield from _table(columns, rows)
+    if document["findings"]:
+        yield ""
+    for finding in document["findings"]:
+        where = f" {text(finding['tensor'])}" if finding["tensor"] else ""
+        yield f"{finding['severity']}{where}: {finding['text']}"
+
+
+def _minmax(document: Document) -> Iterator[str]:
+    yield (
+        f"{text(document['file'])}: minmax.bin, version {document['version']}, {document['runs']} runs, "
+        f"{document['bytes']:,} bytes"
+    )
+    yield ""
+    rows: list[Sequence[str]] = [
+        (
+            *(str(entry[key]) for key in ("model", "subgraph", "kind", "index", "runs")),
+            _number(entry["minimum"]),
+            _number(entry["maximum"]),
+        )
+        for entry in document["ranges"]
+    ]
+    yield from _table(("model", "subgraph", "kind", "index", "runs", "minimum", "maximum"), rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
 
 
 def _segment(document: Document) -> Iterator[str]:

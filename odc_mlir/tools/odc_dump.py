@@ -1,4 +1,4 @@
-"""``odc-dump``: show what is in a model file, a compiled segment or a package."""
+"""``odc-dump``: show what is in a model file, a compiled segment, a package or a file of recorded ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-dump``."""
     parser = base_parser(
         "odc-dump",
-        "Show the tables of a .circle or .tflite model, the program in a .npu file, or the parts of an nnpackage.",
+        "Show the tables of a .circle or .tflite model, the program in a .npu file, the parts of an nnpackage, or the "
+        "ranges in a file of records (ranges.sqlite, minmax.bin).",
         epilog="What a file is, is told by its content.",
     )
     parser.add_argument("file", metavar="FILE")
@@ -51,6 +52,9 @@ def describe(path: str) -> Document:
     from odc_mlir.formats.circle.reader import identify
     from odc_mlir.formats.package import is_package
     from odc_mlir.isa.container import MAGIC
+    from odc_mlir.quantization.describe import describe_minmax, describe_records
+    from odc_mlir.quantization.minmax_file import is_minmax
+    from odc_mlir.quantization.records import SQLITE_MAGIC
 
     if is_package(path):
         return _package(path)
@@ -63,10 +67,14 @@ def describe(path: str) -> Document:
         return {"file": path, "bytes": file.stat().st_size, **_model(path)}
     if head.startswith(MAGIC):
         return {"file": path, "bytes": file.stat().st_size, **_segment(file.read_bytes(), path)}
+    if head == SQLITE_MAGIC[: len(head)]:
+        return {"file": path, "bytes": file.stat().st_size, **describe_records(path)}
+    if is_minmax(head):
+        return {"file": path, "bytes": file.stat().st_size, **describe_minmax(file.read_bytes(), path)}
     raise ModelError(
         f"its content is of no known kind, it starts with {head!r}",
         location=path,
-        hint="odc-dump shows Circle and TFLite models, .npu programs and nnpackages",
+        hint="odc-dump shows Circle and TFLite models, .npu programs, nnpackages and records of ranges",
     )
 
 

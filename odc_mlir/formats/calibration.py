@@ -1,0 +1,219 @@
+"""Samples to calibrate or to score a model with, from whatever people keep them in.
+
+=====================  ================================================================================================
+``.npz``               ``in_J`` with all samples along the first axis, or ``in_K_J``; labels in ``y``
+HDF5                   ``/value/K/J`` for sample K and input J, as record-minmax has it, or ``/value/J`` for one sample
+folder of raw files    each file holds the bytes of all inputs of a sample, one after another; in order of their names
+text file              a list of such raw files, one path per line, relative to the list
+folder of pictures     one sample each, for a model with one input ``[1, H, W, 3]`` or ``[1, H, W, 1]``
+=====================  ================================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import InputError, OptionError
+from odc_mlir.formats.samples import HDF5_MAGIC, Samples, read_samples
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import TensorInfo
+
+Array = NDArray[Any]
+Source = str | os.PathLike[str] | Samples | Iterable[Sequence[Any]]
+
+PICTURE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """How pixels 0..255 become a float input: ``(pixel - mean) * scale``, by channel or for all.
+
+    ``size`` is [height, width]; without it that of the model's input. A picture is scaled so that it covers the size,
+    and its middle is cut out.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    scale: tuple[float, ...] = (1 / 255,)
+    size: tuple[int, int] | None = None
+
+
+def read_calibration(
+    source: Source,
+    inputs: Sequence[TensorInfo],
+    *,
+    most: int | None = None,
+    pictures: Pictures | None = None,
+) -> Samples:
+    """The samples in ``source`` for a model with these ``inputs``, in an order that does not depend on the system.
+
+    ``source``: a path (see above), samples that have been read, or anything that gives lists of arrays. At most
+    ``most`` samples are taken. Raises InputError for data that does not fit, naming the file; OptionError when a
+    package is missing that the format needs.
+    """
+    if most is not None and most < 1:
+        raise OptionError(f"the largest number of samples is {most}, expected at least 1")
+    if isinstance(source, (str, os.PathLike)):
+        samples = _from_path(Path(source), inputs, most, pictures or Pictures())
+    elif isinstance(source, Samples):
+        samples = source
+    else:
+        samples = Samples([_checked_list(sample) for sample in _first(source, most)], "numbered")
+    if most is not None and len(samples.records) > most:
+        labels = None if samples.labels is None else samples.labels[:most]
+        samples = Samples(samples.records[:most], samples.layout, labels)
+    if not samples.records:
+        where = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+        raise InputError("there is no sample", location=where)
+    return samples
+
+
+def _from_path(path: Path, inputs: Sequence[TensorInfo], most: int | None, pictures: Pictures) -> Samples:
+    if path.is_dir():
+        files = sorted((file for file in path.rglob("*") if _is_data(file, path)), key=lambda file: file.as_posix())
+        chosen = [file for file in files if file.suffix.lower() in PICTURE_SUFFIXES]
+        if chosen:
+            return Samples([[_picture(file, inputs, pictures)] for file in _first(chosen, most)], "numbered")
+        return Samples([_raw_sample(file, inputs) for file in _first(files, most)], "numbered")
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(HDF5_MAGIC))
+    except OSError as error:
+        raise InputError(f"cannot read the data: {error.strerror}", location=str(path)) from error
+    if head == HDF5_MAGIC or head.startswith(b"PK"):
+        return _arrays(path, inputs)
+    return Samples([_raw_sample(file, inputs) for file in _first(_listed(path), most)], "numbered")
+
+
+def _is_data(file: Path, folder: Path) -> bool:
+    """Whether a file counts: hidden ones, and those in hidden folders, belong to the system."""
+    return file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
+    """An NPZ or HDF5 file, whose unnumbered arrays are samples along the first axis unless they fit as they are."""
+    ranks = [None if info.shape is None else len(info.shape) for info in inputs]
+    samples = read_samples(path, ranks)
+    if samples.layout != "single" or (samples.labels is None and _fits(samples.records[0], inputs)):
+        return samples
+    return read_samples(path, ranks, sample_axis=True)
+
+
+def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
+    """Whether every array has the shape of its input."""
+    return all(
+        info.shape is None
+        or (
+            array.ndim == len(info.shape)
+            and all(dim in (None, size) for dim, size in zip(info.shape, array.shape, strict=True))
+            # An open first dimension is that of a batch; more than one along it are samples.
+            and not (info.shape and info.shape[0] is None and array.shape[0] > 1)
+        )
+        for array, info in zip(record, inputs, strict=True)
+    )
+
+
+def _listed(path: Path) -> list[Path]:
+    """The files that a list names; empty lines are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise InputError(
+            "the data is neither NPZ nor HDF5 nor a list of files", location=str(path), hint="give a list as UTF-8 text"
+        ) from None
+    return [path.parent / line.strip() for line in lines if line.strip()]
+
+
+def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
+    """The inputs whose bytes stand one after another in a file; open dimensions count as 1."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the data: {error.strerror}", location=str(path)) from error
+    shapes = [_closed_shape(info) for info in inputs]
+    dtypes = [DTYPES[info.dtype].numpy for info in inputs]
+    if any(dtype.kind == "O" for dtype in dtypes):
+        raise InputError("raw files cannot hold strings", location=str(path), hint="use .npz or HDF5")
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
+    if len(data) != sum(sizes):
+        parts = f" ({' + '.join(map(str, sizes))})" if len(sizes) > 1 else ""
+        raise InputError(
+            f"the file has {len(data)} bytes, the model's inputs take {sum(sizes)}{parts}", location=str(path)
+        )
+    arrays, offset = [], 0
+    for shape, dtype, size in zip(shapes, dtypes, sizes, strict=True):
+        arrays.append(np.frombuffer(data, dtype, math.prod(shape), offset).reshape(shape))
+        offset += size
+    return arrays
+
+
+def _closed_shape(info: TensorInfo) -> tuple[int, ...]:
+    if info.shape is None:
+        raise InputError("the input's rank is unknown; raw files cannot tell it", tensor=info.name)
+    return tuple(1 if dim is None else dim for dim in info.shape)
+
+
+def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Array:
+    """A picture as the model's only input."""
+    shape = _closed_shape(inputs[0]) if len(inputs) == 1 else ()
+    if len(shape) != 4 or shape[0] != 1 or shape[3] not in (1, 3):
+        raise InputError(
+            f"pictures are for models with one input [1, H, W, 1 or 3], not {[list(_closed_shape(i)) for i in inputs]}",
+            location=str(path),
+        )
+    height, width = pictures.size or shape[1:3]
+    pixels = _pixels(path, height, width, shape[3])
+    info = inputs[0]
+    if info.info.kind != "float":
+        return pixels.astype(info.info.numpy) if info.dtype == "uint8" else _signed(pixels, info, path)
+    for name, values in (("mean", pictures.mean), ("scale", pictures.scale)):
+        if len(values) not in (1, shape[3]):
+            raise OptionError(f"{name} has {len(values)} values, expected 1 or one per channel, which are {shape[3]}")
+    result: Array = (pixels - np.array(pictures.mean)) * np.array(pictures.scale)
+    return result.astype(info.info.numpy)
+
+
+def _signed(pixels: Array, info: TensorInfo, path: Path) -> Array:
+    if info.dtype != "int8":
+        raise InputError(f"pictures cannot be {info.dtype}", tensor=info.name, location=str(path))
+    result: Array = (pixels.astype(np.int16) - 128).astype(np.int8)
+    return result
+
+
+def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
+    """[1, height, width, channels] of uint8: the middle of the picture, scaled to cover the size."""
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError
+    except ImportError:
+        raise OptionError(
+            "pictures need the package Pillow", hint="install odc-mlir with the extra images, or use .npz files"
+        ) from None
+    try:
+        with Image.open(path) as file:
+            picture = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")
+            fitted = ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)
+    except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"cannot read the picture: {error}", location=str(path)) from None
+    return np.asarray(fitted, np.uint8).reshape(1, height, width, channels)
+
+
+def _checked_list(sample: Any) -> list[Array]:
+    """One sample of an iterable."""
+    if isinstance(sample, np.ndarray) or not isinstance(sample, Sequence):
+        raise InputError(
+            f"a sample is {type(sample).__name__}, expected a list of arrays, one per input",
+            hint="put a lone array into a list",
+        )
+    return [np.asarray(value) for value in sample]
+
+
+def _first(items: Iterable[Any], most: int | None) -> Iterator[Any]:
+    return iter(items) if most is None else islice(items, most)
