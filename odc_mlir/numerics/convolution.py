@@ -235,6 +235,17 @@ def single_tile(shape: tuple[int, int, int, int], weights: ConvFilter, window: W
     return tiles[0] if len(tiles) == 1 else None
 
 
+def _depthwise_tiling(image: tuple[int, int, int], weights: DepthwiseFilter, window: Window) -> _Tiling:
+    # input with its phases, and sums, together in the cache
+    return _tiling(image, window, _pixels(6 * weights.weights.itemsize * int(weights.weights.shape[2])))
+
+
+def single_depthwise_tile(shape: tuple[int, int, int, int], weights: DepthwiseFilter, window: Window) -> Tile | None:
+    """As :func:`single_tile`, of a depthwise convolution."""
+    tiles = _depthwise_tiling(shape[:3], weights, window).tiles
+    return tiles[0] if len(tiles) == 1 else None
+
+
 def conv2d(
     x: NDArray[Any],
     weights: ConvFilter,
@@ -294,18 +305,17 @@ def depthwise(
 ) -> NDArray[Any]:
     """Depthwise convolution of ``x [N, H, W, C]``: ``[N, OH, OW, C*M]``; result channel c*M+m reads channel c."""
     compute, channels = weights.weights.dtype, int(weights.weights.shape[2])
-    # input with its phases, and sums, together in the cache
-    tiling = _tiling(x.shape[:3], window, _pixels(6 * compute.itemsize * channels))
+    tiling = _depthwise_tiling(x.shape[:3], weights, window)
 
     def results(tile: Tile) -> NDArray[Any]:
         padded = _input_of(x, tile, in_zero, compute)
-        sums = narrow(_depthwise_tile(padded, weights, window, tile.shape), weights.sums).reshape(-1, channels)
+        sums = narrow(depthwise_tile(padded, weights, window, tile.shape), weights.sums).reshape(-1, channels)
         return finish(sums) if finish else sums
 
     return _assemble(tiling, channels, np.dtype(dtype or weights.sums), results)
 
 
-def _depthwise_tile(
+def depthwise_tile(
     x: NDArray[Any], filters: DepthwiseFilter, window: Window, shape: tuple[int, int, int]
 ) -> NDArray[Any]:
     """Sums ``[n, h, w*C*M]`` or ``[n, h, w, C*M]`` of one padded tile.

@@ -6,19 +6,33 @@ arrays, the same as those of :func:`~odc_mlir.numerics.convolution.conv2d` with 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.convolution import ConvFilter, Finish, Tile, Window, single_tile, tap_view
+from odc_mlir.numerics.convolution import (
+    ConvFilter,
+    DepthwiseFilter,
+    Finish,
+    Pair,
+    Window,
+    conv_filter,
+    depthwise_tile,
+    single_depthwise_tile,
+    single_tile,
+    tap_view,
+)
 from odc_mlir.numerics.fixed import Requantizer
-from odc_mlir.numerics.matmul import compute_dtype, narrow
+from odc_mlir.numerics.matmul import Matrix, compute_dtype, narrow
 from odc_mlir.numerics.pieces import FEW_ELEMENTS
 
 Array = NDArray[Any]
 Compute = Callable[[Array], Array]
+Slices = tuple[slice, slice, slice]
 Shape4 = tuple[int, int, int, int]
 
 KEPT_BYTES = 1 << 18  # largest buffers that are kept: what a call costs counts below, memory above
@@ -41,17 +55,140 @@ def tile_convolution(
     ``bias`` is a row of the dtype of sums; ``rescale`` maps sums with bias to results.
     """
     tile, matrix = single_tile(shape, weights, window), weights.groups[0]
-    pixels, channels = 0 if tile is None else int(np.prod(tile.shape)), weights.out_channels
-    taps = window.kernel[0] * window.kernel[1] * shape[3]
     if tile is None or len(weights.groups) > 1 or shape[3] != weights.in_channels:
         return None
-    if not 0 < pixels * (taps + channels) * matrix.values.itemsize <= KEPT_BYTES or matrix.values.dtype.kind != "f":
+    size = tile.padded or _extent(tile.source)
+    image = _Image(size, tile.target if tile.padded else _whole(size), tile.source)
+    return _convolution(shape, source, matrix, image, window, tile.shape, in_zero, bias, rescale, dtype)
+
+
+def tile_transposed(
+    shape: Shape4,
+    source: np.dtype[Any],
+    weights: Array,
+    largest: int | None,
+    sums: str,
+    stride: Pair,
+    pads: Pair,
+    output: Pair,
+    *,
+    in_zero: int = 0,
+    bias: Array | None = None,
+    rescale: Finish | None = None,
+    dtype: np.dtype[Any],
+) -> Compute | None:
+    """:func:`tile_convolution` for a transposed convolution with ``weights [O, kh, kw, I]``.
+
+    It is a convolution by the filter turned round, of the input with zeros between its pixels.
+    """
+    kernel = int(weights.shape[1]), int(weights.shape[2])
+    turned = conv_filter(np.ascontiguousarray(weights[:, ::-1, ::-1]), largest, sums=sums)
+    size = (shape[0], output[0] + kernel[0] - 1, output[1] + kernel[1] - 1)
+    places = [_landing(shape[1 + i], stride[i], kernel[i] - 1 - pads[i], size[1 + i]) for i in range(2)]
+    if shape[3] != turned.in_channels or None in places:
         return None
-    zero = _Zero(source, matrix.values, in_zero)
-    patches = _patches(shape, source, tile, window, matrix.values.dtype, zero)
-    finish = _finish(matrix.values, matrix.sums, zero, bias, rescale, pixels, dtype)
-    result, values, integers = (*tile.shape, channels), matrix.values, matrix.sums.kind == "i"
-    if not integers:
+    rows, columns = (place for place in places if place is not None)
+    every = slice(None)
+    image = _Image(size, (every, rows[1], columns[1]), (every, rows[0], columns[0]))
+    result = (shape[0], *output)
+    matrix, window = turned.groups[0], Window(kernel)
+    return _convolution(shape, source, matrix, image, window, result, in_zero, bias, rescale, dtype)
+
+
+def _landing(size: int, stride: int, first: int, room: int) -> tuple[slice, slice] | None:
+    """Input pixels that have a place ``i * stride + first`` in ``room``, and those places; None where there is none."""
+    begin = max(0, -(first // stride))
+    end = min(size, (room - 1 - first) // stride + 1)
+    if end <= begin:
+        return None
+    place = begin * stride + first
+    return slice(begin, end), slice(place, place + (end - 1 - begin) * stride + 1, stride)
+
+
+def tile_depthwise(
+    shape: Shape4,
+    source: np.dtype[Any],
+    weights: DepthwiseFilter,
+    window: Window,
+    *,
+    in_zero: int = 0,
+    bias: Array | None = None,
+    rescale: Finish | None = None,
+    dtype: np.dtype[Any],
+) -> Compute | None:
+    """:func:`tile_convolution` for a depthwise convolution."""
+    tile, values = single_depthwise_tile(shape, weights, window), weights.weights
+    channels = int(values.shape[2])
+    if tile is None or values.dtype.kind != "f":
+        return None
+    size, outputs = tile.padded or _extent(tile.source), tile.shape
+    pixels = math.prod(outputs)
+    if not 0 < max(math.prod(size), pixels) * channels * values.itemsize <= KEPT_BYTES:
+        return None
+    taps = values.reshape(-1, channels)
+    zero = _Zero(source, taps, in_zero)
+    image = _Image(size, tile.target if tile.padded else _whole(size), tile.source)
+    place = image.place(shape, values.dtype, zero)[1]
+    finish = _finish(channels, weights.sums, zero, bias, rescale, pixels, dtype)
+    matrix, result = (pixels, channels), (*outputs, channels)
+    return lambda x: finish(depthwise_tile(place(x), weights, window, outputs).reshape(matrix)).reshape(result)
+
+
+def _whole(size: tuple[int, ...]) -> Slices:
+    return slice(0, size[0]), slice(0, size[1]), slice(0, size[2])
+
+
+def _extent(part: Slices) -> tuple[int, int, int]:
+    images, rows, columns = part
+    return images.stop - images.start, rows.stop - rows.start, columns.stop - columns.start
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """An input with what surrounds it: ``source`` of it is laid into ``target`` of an image of ``size`` (n, h, w)."""
+
+    size: tuple[int, int, int]
+    target: Slices
+    source: Slices
+
+    def place(self, shape: Shape4, dtype: np.dtype[Any], zero: _Zero) -> tuple[Array, Compute]:
+        """The image ``[n, h, w, C]``, and what lays an input into it and returns it."""
+        image = np.full((*self.size, shape[3]), zero.outside, dtype)
+        inside = image[self.target]
+        part = None if inside.shape == shape else self.source
+        offset = np.array(zero.offset, dtype) if zero.offset else None
+
+        def place(x: Array) -> Array:
+            inside[...] = x if part is None else x[part]
+            if offset is not None:
+                np.subtract(inside, offset, inside)
+            return image
+
+        return image, place
+
+
+def _convolution(
+    shape: Shape4,
+    source: np.dtype[Any],
+    matrix: Matrix,
+    image: _Image,
+    window: Window,
+    outputs: tuple[int, int, int],
+    in_zero: int,
+    bias: Array | None,
+    rescale: Finish | None,
+    dtype: np.dtype[Any],
+) -> Compute | None:
+    """The convolution of an image, one matrix product; None where its buffers are too large to be kept."""
+    values, pixels = matrix.values, math.prod(outputs)
+    taps, channels = values.shape
+    if not 0 < pixels * (taps + channels) * values.itemsize <= KEPT_BYTES or values.dtype.kind != "f":
+        return None
+    zero = _Zero(source, values, in_zero)
+    patches = _patches(shape, source, image, window, outputs, values.dtype, zero)
+    finish = _finish(channels, matrix.sums, zero, bias, rescale, pixels, dtype)
+    result = (*outputs, channels)
+    if matrix.sums.kind != "i":
         return lambda x: finish(patches(x).dot(values)).reshape(result)
     sums = np.empty((pixels, channels), values.dtype)
     return lambda x: finish(patches(x).dot(values, sums)).reshape(result)
@@ -82,42 +219,41 @@ class _Zero:
 
 
 def _patches(
-    shape: Shape4, source: np.dtype[Any], tile: Tile, window: Window, dtype: np.dtype[Any], zero: _Zero
+    shape: Shape4,
+    source: np.dtype[Any],
+    image: _Image,
+    window: Window,
+    outputs: tuple[int, int, int],
+    dtype: np.dtype[Any],
+    zero: _Zero,
 ) -> Compute:
     """Maps ``x`` to the taps of each result, ``[pixels, taps]`` in ``dtype``."""
     (kh, kw), (sy, sx) = window.kernel, window.stride
-    matrix = int(np.prod(tile.shape)), kh * kw * shape[3]
-    offset = np.array(zero.offset, dtype) if zero.offset else None
-    if kh * kw * sy * sx == 1 and tile.padded is None:
+    matrix = math.prod(outputs), kh * kw * shape[3]
+    if kh * kw * sy * sx == 1 and image.size == shape[:3]:
+        offset = np.array(zero.offset, dtype) if zero.offset else None
         if source == dtype:
             return lambda x: x.reshape(matrix)
         if offset is None:
             return lambda x: x.astype(dtype).reshape(matrix)
         return lambda x: np.subtract(x.astype(dtype), offset).reshape(matrix)
-    size = tile.padded or tuple(part.stop - part.start for part in tile.source)
-    image = np.full((*size, shape[3]), zero.outside, dtype)
-    inside = image[tile.target] if tile.padded is not None else image
-    part = None if inside.shape == shape else tile.source
-    if matrix[0] == 1 and image.size == matrix[1]:
-        taken, view = image.reshape(matrix), None
-    else:
-        view = tap_view(image, window, tile.shape)
-        buffer = np.empty(view.shape, dtype)
-        taken = buffer.reshape(matrix)
+    whole, place = image.place(shape, dtype, zero)
+    if matrix[0] == 1 and whole.size == matrix[1]:
+        return lambda x: place(x).reshape(matrix)
+    view = tap_view(whole, window, outputs)
+    buffer = np.empty(view.shape, dtype)
+    taken = buffer.reshape(matrix)
 
     def gather(x: Array) -> Array:
-        inside[...] = x if part is None else x[part]
-        if offset is not None:
-            np.subtract(inside, offset, inside)
-        if view is not None:
-            buffer[...] = view
+        place(x)
+        buffer[...] = view
         return taken
 
     return gather
 
 
 def _finish(
-    values: Array,
+    channels: int,
     sums: np.dtype[Any],
     zero: _Zero,
     bias: Array | None,
@@ -131,7 +267,7 @@ def _finish(
         row = (-zero.row if bias is None else bias - zero.row).astype(sums)  # modulo 2^32, as the sums are
     if isinstance(rescale, Requantizer):
         largest = 0 if row is None else int(np.abs(row.astype(np.int64)).max(initial=0))
-        direct = rescale.of_reals(row, pixels, values.shape[1]) if zero.largest + largest < _INT32_ROOM else None
+        direct = rescale.of_reals(row, pixels, channels) if zero.largest + largest < _INT32_ROOM else None
         if direct is not None:
             return direct
     added = None if row is None else spread(row, pixels)

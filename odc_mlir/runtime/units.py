@@ -174,12 +174,14 @@ class Frame:
             found = self.variables.get(index)
         return self.shaped.tensors[index].array() if found is None else found
 
-    def _operand(self, index: int, *, writable: bool) -> Array:
+    def _operand(self, index: int, *, writable: bool) -> Array | None:
         """What an operator gets for tensor ``index``.
 
         A variable itself is only seen by operators that write it: results may be views of operands, and must not
-        change with the variable. Of anything else a writer gets a copy.
+        change with the variable. Of anything else a writer gets a copy; constants it copies itself, if it writes them.
         """
+        if writable and self.shaped.tensors[index].is_const:
+            return None
         value = self.value(index)
         return value.copy() if writable != (index in self.variables) else value
 

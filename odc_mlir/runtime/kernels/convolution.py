@@ -19,7 +19,7 @@ from odc_mlir.numerics.convolution import (
     transpose_conv2d,
     transpose_filter,
 )
-from odc_mlir.numerics.single_tile import tile_convolution
+from odc_mlir.numerics.single_tile import tile_convolution, tile_depthwise, tile_transposed
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.infer.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer.geometry import WindowOptions, axis_window, positive, transposed_pad, window_options
@@ -156,9 +156,30 @@ def depthwise_conv_2d(node: Node) -> Execute:
 
     filter_of = prepared(node, 1, prepare)
 
+    ready_for = small_plans(how, node, 1, 2)
+
+    def make(shape: tuple[int, ...]) -> Plan | None:
+        x_shape, ready = image_shape(node, shape), filter_of(())
+        channels = int(ready.weights.shape[2])
+        if x_shape[3] < 1 or channels % x_shape[3]:
+            return None
+        return tile_depthwise(
+            x_shape,
+            x_info.info.numpy,
+            ready,
+            placed_window(node, options, ready.kernel, x_shape, channels),
+            in_zero=how.in_zero,
+            bias=how.bias_row(None if bias_info is None else bias_info.array()),
+            rescale=how.rescale,
+            dtype=how.out_dtype,
+        )
+
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = image(node, x_of(operands))
-        ready = filter_of(operands)
+        x = x_of(operands)
+        plan = None if ready_for is None else ready_for(x.shape, make)
+        if plan is not None:
+            return [plan(x)]
+        x, ready = image(node, x), filter_of(operands)
         channels = ready.weights.shape[2]
         if x.shape[3] < 1 or channels % x.shape[3]:
             raise input_error(node, f"the input has {x.shape[3]} channels, the filter {channels}")
@@ -185,19 +206,48 @@ def transpose_conv(node: Node) -> Execute:
 
     filter_of = prepared(node, 1, prepare)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, wanted = image(node, x_of(operands)), ints(shape_of(operands))
-        ready = filter_of(operands)
-        if x.shape[3] != ready.in_channels:
-            raise input_error(node, f"the input has {x.shape[3]} channels, the filter {ready.in_channels}")
+    def placed(shape: tuple[int, ...], sizes: Array, ready: ConvFilter) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Padding and size of the result; raises InputError for shapes that do not fit."""
+        _, rows, columns, channels = image_shape(node, shape)
+        if channels != ready.in_channels:
+            raise input_error(node, f"the input has {channels} channels, the filter {ready.in_channels}")
+        wanted = ints(sizes)
         if len(wanted) != 4 or min(wanted[1:3]) < 1:
             raise input_error(node, f"the result's shape {list(wanted)} must have 4 positive sizes")
         height, width = wanted[1:3]
-        check_elements(node, (x.shape[0], height, width, ready.out_channels), "float32")
+        check_elements(node, (shape[0], height, width, ready.out_channels), "float32")
         pads = (
-            transposed_pad(x.shape[1], ready.kernel[0], stride[0], padding, height),
-            transposed_pad(x.shape[2], ready.kernel[1], stride[1], padding, width),
+            transposed_pad(rows, ready.kernel[0], stride[0], padding, height),
+            transposed_pad(columns, ready.kernel[1], stride[1], padding, width),
         )
+        return pads, (height, width)
+
+    ready_for = small_plans(how, node, 1, 3) if node.operand(0).is_const else None
+
+    def make(shape: tuple[int, ...]) -> Plan | None:
+        pads, size = placed(shape, shape_of(()), filter_of(()))
+        return tile_transposed(
+            image_shape(node, shape),
+            x_info.info.numpy,
+            how.weights(w_info.array(), 0),
+            how.largest,
+            how.sums,
+            stride,
+            pads,
+            size,
+            in_zero=how.in_zero,
+            bias=how.bias_row(None if bias_info is None else bias_info.array()),
+            rescale=how.rescale,
+            dtype=how.out_dtype,
+        )
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        plan = None if ready_for is None else ready_for(x.shape, make)
+        if plan is not None:
+            return [plan(x)]
+        ready = filter_of(operands)
+        pads, (height, width) = placed(x.shape, shape_of(operands), ready)
         sums = transpose_conv2d(x, ready, stride, pads, (height, width), in_zero=how.in_zero)
         finish = how.finish(bias_of(operands, bias_info, 3))
         flat = sums.reshape(-1, ready.out_channels)

@@ -26,7 +26,7 @@ def registered(node: Node) -> Execute:
 
     def execute(operands: Sequence[Array | None]) -> Sequence[Array]:
         inputs = [
-            constant if value is None else value if index in written else _locked(value)
+            _own(constant, index in written) if value is None else value if index in written else _locked(value)
             for index, (value, constant) in enumerate(zip(operands, constants, strict=True))
         ]
         given = operator.evaluate(inputs, node.results, node.custom_options)
@@ -43,6 +43,11 @@ def registered(node: Node) -> Execute:
         return results
 
     return execute
+
+
+def _own(constant: Array | None, written: bool) -> Array | None:
+    """A constant, or a copy of it where the operator writes it."""
+    return constant if constant is None or not written else constant.copy()
 
 
 def _locked(value: Array) -> Array:
