@@ -48,7 +48,7 @@ class Source:
 
 def source_from_path(path: str | os.PathLike[str]) -> Source:
     """The model file or nnpackage at ``path``, told apart by content; raises OdcError."""
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise SessionError(f"the path must be text, not {type(text).__name__}")
     if len(os.fsencode(text)) > _MAX_PATH_BYTES:
