@@ -32,7 +32,11 @@ class Stage:
 
 STAGES = (
     Stage("circle", ("circle-infer-shapes",), "the imported model with every shape that can be known"),
-    Stage("circle-opt", ("circle-fold-constants", "canonicalize", "cse", "dce"), "without what is constant or unused"),
+    Stage(
+        "circle-opt",
+        ("circle-fold-constants", "circle-simplify", "circle-fuse-activation", "canonicalize", "cse", "dce"),
+        "without what is constant, unused or without effect",
+    ),
     Stage("quant", (), "on quantised types"),
     Stage(
         "partition",
@@ -64,6 +68,17 @@ STAGES = (
         "instructions with addresses and semaphores",
     ),
     Stage("package", (), "the binaries are made of this"),
+)
+
+# What a float model goes through after stage ``circle-opt`` and before its ranges are recorded, to be quantised.
+# Results stay within float32's accuracy, not bit for bit; no stage of the compiler does this.
+QUANTIZE_PREPARE = (
+    "circle-fuse-patterns",
+    "circle-fuse-batch-norm",
+    "circle-fuse-activation",
+    "canonicalize",
+    "cse",
+    "dce",
 )
 
 Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that has just run, the module

@@ -2,7 +2,7 @@
 
 // A float model around a quantised middle: shapes are inferred, what is constant folded, the middle becomes a segment.
 func.func @main(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
-  %s = circle.const [0.5] : tensor<1xf32>
+  %s = circle.const [0.75] : tensor<1xf32>
   %0 = circle.add(%s, %s) : (tensor<1xf32>, tensor<1xf32>) -> tensor<1xf32>
   %1 = circle.mul(%x, %0) : (tensor<?x8xf32>, tensor<1xf32>) -> tensor<?x8xf32>
   %2 = circle.quantize(%1) : (tensor<?x8xf32>) -> tensor<?x8x!quant.uniform<i8:f32, 0.5>>
@@ -13,8 +13,8 @@ func.func @main(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
 }
 // CHECK: builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash, prefer = performance, numerics = fixed>, odc.partition = {chosen = {name = "all-supported"
 // CHECK-NEXT: func.func @main(%[[X:.*]]: tensor<1x8xf32>) -> tensor<1x8xf32> attributes {odc.declared_inputs = [tensor<?x8xf32>]} {
-// CHECK-NEXT: %[[ONE:.*]] = circle.const [1.0] : tensor<1xf32>
-// CHECK-NEXT: circle.mul(%[[X]], %[[ONE]]) attributes {odc.declared = [tensor<?x8xf32>], odc.placed = "host", odc.reason = "element-type: '' is float32"}
+// CHECK-NEXT: %[[SUM:.*]] = circle.const [1.5] : tensor<1xf32>
+// CHECK-NEXT: circle.mul(%[[X]], %[[SUM]]) attributes {odc.declared = [tensor<?x8xf32>], odc.placed = "host", odc.reason = "element-type: '' is float32"}
 // CHECK-NEXT: circle.quantize({{.*}}) attributes {{{.*}}odc.placed = "host"
 // CHECK-NEXT: odc.segment @segment_0
 // CHECK-NEXT: ^{{.*}}({{.*}}):
