@@ -38,6 +38,8 @@ LOG = logging.getLogger(__name__)
 
 # A choice must improve the outputs by this much to be kept: less may be chance.
 LEAST_GAIN_DB = 0.1
+# One that improves them by this much needs no other way beside it.
+CLEAR_GAIN_DB = 3.0
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Driver:
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._builder = Builder(self.options)
+        self._builder = Builder(self.options, self.data.fit)
         self._start = time.monotonic()
         self._fixed: dict[str, Choice] = self.options.plan.resolve(_names(self.base))
         self._examinations: dict[int, Examination] = {}
@@ -89,23 +91,48 @@ class Driver:
         return candidate
 
     def _choose(self) -> tuple[FloatModel, Recipe]:
-        """Try what help there is, one kind after the other, each on top of the best so far."""
-        options = self.options
+        """Try what help there is, one kind after the other, each on top of the best so far.
+
+        Equalising takes away what other help could use as well: where it gains little, both ways are followed.
+        """
         models = {"none": self.base}
-        best = _Choice(self.base, self._recipe(), float("-inf"))
-        for kind in options.equalizations:
+        plain = best = _Choice(self.base, self._recipe(), float("-inf"))
+        for kind in self.options.equalizations:
             model = self._equalized(models, kind)
             if model is not None:
                 best = self._better(best, model, replace(best.recipe, equalize=kind), "equalize", kind)
+                plain = best if kind == "none" else plain
+        branches = [best]
+        if plain.quality_db < best.quality_db < plain.quality_db + CLEAR_GAIN_DB:
+            branches.append(plain)
+        best = max(map(self._improved, branches), key=lambda choice: choice.quality_db)
+        return best.model, best.recipe
+
+    def _improved(self, best: _Choice) -> _Choice:
+        """The choice with better ranges and codes, where there are any."""
+        options = self.options
         for mode in options.range_modes[1:]:
             best = self._better(best, best.model, replace(best.recipe, ranges=mode), "ranges", mode)
-        return best.model, best.recipe
+        for headroom in options.headrooms[1:]:
+            best = self._better(best, best.model, replace(best.recipe, headroom=headroom), "headroom", headroom)
+        return self._refined(best)
+
+    def _refined(self, best: _Choice) -> _Choice:
+        """Round weights and correct biases by what samples show, where that helps."""
+        if not self.data.fit:
+            return best
+        if True in self.options.switched(self.options.rounding):
+            best = self._better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
+        if True in self.options.switched(self.options.correction):
+            best = self._better(best, best.model, replace(best.recipe, correction=True), "correction", True)
+        return best
 
     def _recipe(self) -> Recipe:
         options = self.options
         return Recipe(
             ranges=options.range_modes[0],
             range_options=tuple(sorted(options.range_options.items())),
+            headroom=options.headrooms[0],
             precisions=tuple(sorted(self._fixed.items())),
         )
 
@@ -151,16 +178,19 @@ class Driver:
     def _widened(self, model: FloatModel, candidate: Candidate, statistics: Statistics) -> Candidate:
         """``candidate``, or where limits do not hold one in which as few layers as possible have other precisions."""
         ladder = ladder_of(self.options.scheme)
-        if not ladder or self._holds(candidate):
+        if not ladder or self._holds(candidate, self.limits):
             return candidate
         self._say("the limits do not hold; looking for layers that need more bits")
         tried: dict[tuple[tuple[str, Choice], ...], tuple[Candidate, bool]] = {}
+
+        spare = tuple(limit.with_margin() for limit in self.limits)
 
         def good_enough(precisions: Mapping[str, str]) -> bool:
             recipe = candidate.recipe.with_precisions(precisions, self._fixed)
             if recipe.precisions not in tried:
                 wider = self._builder.build(model, recipe, statistics)
-                tried[recipe.precisions] = wider, self._holds(wider)
+                # A model that needs help gets some to spare: few samples are checked on.
+                tried[recipe.precisions] = wider, self._holds(wider, spare)
                 self._say(f"{len(precisions)} layers in other precisions", len(tried))
             return tried[recipe.precisions][1]
 
@@ -190,9 +220,9 @@ class Driver:
     def _may_move(self, layer: LayerError) -> bool:
         return layer.precision != "float" and layer.name not in self._fixed
 
-    def _holds(self, candidate: Candidate) -> bool:
+    def _holds(self, candidate: Candidate, limits: Sequence[Limit]) -> bool:
         metrics = self.reference.metrics(self.reference.measure(candidate.graph))
-        return all(limit.holds(metrics) for limit in self.limits)
+        return all(limit.holds(metrics) for limit in limits)
 
     # Judging.
 
@@ -249,6 +279,7 @@ class Driver:
             result |= {
                 "equalize": recipe.equalize,
                 "ranges": recipe.ranges,
+                "headroom": recipe.headroom,
                 "rounding": recipe.rounding,
                 "correction": recipe.correction,
                 "precisions": {name: choice.precision for name, choice in recipe.precisions},

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantization.verdict import HIGHER_IS_BETTER
+from odc_mlir.quantizer.layers import float_names
 from odc_mlir.runtime.binding import to_codes, to_reals
 from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.graph import Graph, GraphNode
 from odc_mlir.runtime.metrics import ErrorMeter, Errors, Tolerance
 from odc_mlir.runtime.scoring import score
+from odc_mlir.runtime.units import Watcher
 
 Samples = Sequence[Sequence[Array]]
 
@@ -25,21 +27,27 @@ Samples = Sequence[Sequence[Array]]
 EXACT_DB = 200.0
 _EXACT = Tolerance(0.0, 0.0)
 _SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
+_SQUASHING = _SOFTMAX | {"LOGISTIC"}
 _MOVES = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
 
 
 @dataclasses.dataclass(slots=True)
 class Measurement:
-    """Measures of each output over all samples, and the score where answers are known."""
+    """Measures of each output over all samples, and the score where answers are known.
+
+    ``decisive`` are those of the tensors that decide the outputs: an output itself, or what its softmax or logistic
+    function is taken of. There noise shows for every sample, in the output only for those that are undecided.
+    """
 
     outputs: list[Errors]
+    decisive: list[Errors]
     names: list[str]
     score: tuple[str, float] | None = None
 
     @property
     def quality_db(self) -> float:
-        """One number to compare choices by: the mean of the real outputs' SQNR, exactness counting as 200 dB."""
-        values = [_sqnr_db(errors) for errors in self.outputs]
+        """One number to compare choices by: the mean SQNR of the decisive tensors, exactness counting as 200 dB."""
+        values = [_sqnr_db(errors) for errors in self.decisive]
         return sum(values) / len(values) if values else EXACT_DB
 
     def worst(self) -> dict[str, float | None]:
@@ -75,8 +83,15 @@ class Reference:
         self.graph = graph
         self.samples = samples
         self.labels = labels
+        self._decisive = [_decisive_tensor(graph, index) for index in graph.outputs]
+        self._known = {graph.tensors[index].name: index for index in self._decisive}
         executor = HostExecutor(graph)
-        self.outputs = [_run(executor, sample) for sample in samples]
+        self.outputs: list[list[Array]] = []
+        self._expected: list[dict[int, Array]] = []  # decisive tensors by index, of each sample
+        for sample in samples:
+            found: dict[int, Array] = {}
+            self.outputs.append(_run(executor, sample, _keeping({i: i for i in self._decisive}, found)))
+            self._expected.append(found)
         self.score = None if labels is None else score([outputs[0] for outputs in self.outputs], labels)
 
     @property
@@ -89,10 +104,7 @@ class Reference:
         """Whether the first output is a softmax over several classes, or labels are classes."""
         if self.metric == "top1_percent":
             return True
-        producers = {index: node for node in self.graph.nodes for index in node.outputs}
-        node = producers.get(self.graph.outputs[0]) if self.graph.outputs else None
-        while node is not None and node.node.spec.name in _MOVES:
-            node = producers.get(node.inputs[0])
+        node = _last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
         return node is not None and node.node.spec.name in _SOFTMAX and self.outputs[0][0].shape[-1:] != (1,)
 
     def measure(self, graph: Graph, count: int | None = None) -> Measurement:
@@ -105,17 +117,32 @@ class Reference:
             raise ModelError(f"the quantised model has {len(outputs)} outputs, the other {len(self.graph.outputs)}")
         executor = HostExecutor(graph)
         meters = [ErrorMeter(_EXACT, top=True) for _ in outputs]
+        decisive = [ErrorMeter(_EXACT) for _ in outputs]
+        names = float_names(graph, self._known)
+        wanted = {index: self._known[name] for index, name in names.items()}
         firsts: list[Array] = []
-        for sample, expected in zip(self.samples[:count], self.outputs, strict=False):
-            found = _run(executor, list(map(to_codes, inputs, sample)))
+        for number, (sample, expected) in enumerate(zip(self.samples[:count], self.outputs, strict=False)):
+            kept: dict[int, Array] = {}
+            found = _run(executor, list(map(to_codes, inputs, sample)), _keeping(wanted, kept, graph))
             reals = [to_reals(info, value) for info, value in zip(outputs, found, strict=True)]
             for meter, a, b in zip(meters, expected, reals, strict=True):
                 if a.shape != b.shape:
                     raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
                 meter.add(a, b)
+            for place, index in enumerate(self._decisive):
+                # A model without a tensor of that name is compared by its outputs.
+                pair = (
+                    (self._expected[number][index], kept[index]) if index in kept else (expected[place], reals[place])
+                )
+                decisive[place].add(*pair)
             firsts.append(reals[0])
         found_score = score(firsts, self.labels) if self.labels is not None and count is None else None
-        return Measurement([meter.errors() for meter in meters], [info.name for info in outputs], found_score)
+        return Measurement(
+            [meter.errors() for meter in meters],
+            [meter.errors() for meter in decisive],
+            [info.name for info in outputs],
+            found_score,
+        )
 
     def drop(self, measurement: Measurement) -> float | None:
         """By how much the score falls, in percentage points or dB; negative where it rises."""
@@ -131,6 +158,31 @@ class Reference:
         return result if fall is None else {**result, "drop": fall}
 
 
-def _run(executor: HostExecutor, sample: Sequence[Array]) -> list[Array]:
+def _last_operator(graph: Graph, tensor: int) -> GraphNode | None:
+    """What computes a tensor, seen through operators that only move values or change their type."""
+    producers = {index: node for node in graph.nodes for index in node.outputs}
+    node = producers.get(tensor)
+    while node is not None and node.node.spec.name in _MOVES:
+        node = producers.get(node.inputs[0])
+    return node
+
+
+def _decisive_tensor(graph: Graph, output: int) -> int:
+    node = _last_operator(graph, output)
+    return node.inputs[0] if node is not None and node.node.spec.name in _SQUASHING else output
+
+
+def _keeping(wanted: Mapping[int, int], found: dict[int, Array], graph: Graph | None = None) -> Watcher:
+    """A watcher that puts the tensors ``wanted`` into ``found``, as reals by the index that they stand for."""
+
+    def keep(index: int, value: Array) -> None:
+        key = wanted.get(index)
+        if key is not None:
+            found[key] = value.copy() if graph is None else to_reals(graph.tensors[index], value)
+
+    return keep
+
+
+def _run(executor: HostExecutor, sample: Sequence[Array], watch: Watcher) -> list[Array]:
     executor.reset()
-    return executor.run(sample)
+    return executor.run(sample, watch=watch)

@@ -81,7 +81,7 @@ class Examination:
 
         In program order; conversions between types belong to no layer. Without ``effects`` the costly part is left out.
         """
-        names = _float_names(quantised, self._index)
+        names = float_names(quantised, self._index)
         coded = coded_constants(quantised)
         found: dict[int, _Layer] = {
             node.index: _Layer(node, quantised, names, coded)
@@ -254,7 +254,7 @@ def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
     }
 
 
-def _float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
+def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
     """For tensors of ``quantised`` the name of the float model's tensor that they stand for.
 
     Tensors keep their names; what a conversion makes of one, and what one is made of, stands for the same.

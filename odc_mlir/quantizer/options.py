@@ -17,6 +17,9 @@ EQUALIZE = ("none", "weights", "activations")
 AUTO, ON, OFF = "auto", "on", "off"
 SWITCH = (AUTO, ON, OFF)
 
+HEADROOMS = (0.0, 0.1, 0.25)
+WIDE_HEADROOM = 1.0
+
 Progress = Callable[[str, int, int | None], None]
 """Is told what is being done, how far it is, and out of how much where that is known."""
 
@@ -25,7 +28,8 @@ Progress = Callable[[str, int, int | None], None]
 class Options:
     """Everything but the data; ``docs/quantisation.md`` explains each.
 
-    ``ranges``: a mode of :data:`odc_mlir.quantization.ranges.MODES` or ``auto``; ``equalize``, ``rounding`` and
+    ``ranges``: a mode of :data:`odc_mlir.quantization.ranges.MODES` or ``auto``; ``headroom``: part by which ranges are
+    wider than what was seen, None to choose; ``equalize``, ``rounding`` and
     ``correction``: ``auto`` lets measurements decide. With ``help`` off, ``auto`` means ``minmax``, ``none`` and
     ``off``.
     """
@@ -37,6 +41,7 @@ class Options:
     help: bool = True
     ranges: str = AUTO
     range_options: Mapping[str, Any] = field(default_factory=dict)
+    headroom: float | None = None
     equalize: str = AUTO
     rounding: str = AUTO
     correction: str = AUTO
@@ -59,8 +64,28 @@ class Options:
 
     @property
     def range_modes(self) -> tuple[str, ...]:
-        """The ways to choose ranges that are to be tried, the plain one first."""
-        return self._tried(self.ranges, tuple(MODES))
+        """The ways to choose ranges that are to be tried, the plain one first.
+
+        With 16 bits there is nothing to be gained by clipping.
+        """
+        return self._tried(self.ranges, tuple(MODES)[:1] if self._has_codes_to_spare else tuple(MODES))
+
+    @property
+    def headrooms(self) -> tuple[float, ...]:
+        """By which parts ranges are to be wider than what was seen; several are to be tried, the first one first.
+
+        Values beyond the range are clipped, which is far worse than rounding to a wider step: with 16 bits there is
+        always room, with 8 it depends on how much samples differ.
+        """
+        if self.headroom is not None:
+            return (self.headroom,)
+        if self._has_codes_to_spare:
+            return (WIDE_HEADROOM,)
+        return HEADROOMS if self.help and self.ranges == AUTO else HEADROOMS[:1]
+
+    @property
+    def _has_codes_to_spare(self) -> bool:
+        return self.definition.activations == "int16"
 
     def _tried(self, value: str, allowed: Sequence[str]) -> tuple[str, ...]:
         if value != AUTO:
@@ -134,7 +159,11 @@ def _check(options: Options) -> None:
         raise OptionError("options of ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
     if scheme.weights_only and options.plan.layers:
         raise OptionError(f"scheme {scheme.name!r} touches weights only; layers cannot have precisions of their own")
-    for name, number in (("max_drop", options.max_drop), ("max_seconds", options.max_seconds)):
+    for name, number in (
+        ("max_drop", options.max_drop),
+        ("headroom", options.headroom),
+        ("max_seconds", options.max_seconds),
+    ):
         if number is not None and not number >= 0:
             raise OptionError(f"{name} is {number}, expected a number of at least 0")
     if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):

@@ -29,6 +29,7 @@ from odc_mlir.quantization.rounding import (
     round_weights,
     shrunk,
 )
+from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.stepping import Stepper
 from odc_mlir.runtime.binding import to_reals
 from odc_mlir.runtime.graph import Graph, GraphNode
@@ -96,6 +97,11 @@ class _Layer:
     cross: Floats  # sums of ideal times seen inputs
     runs: int = 0
 
+    @property
+    def name(self) -> str:
+        """The name of the layer in the quantised model."""
+        return self.quantised.node.results[0].name
+
     def observe(self, ideal: Stepper, real: Stepper) -> None:
         """Take in the inputs of the runs of both models."""
         pairs = zip(ideal.reals(self.reference.inputs[0]), real.reals(self.quantised.inputs[0]), strict=True)
@@ -124,7 +130,7 @@ class _Layer:
                 wanted = fitted_weights(weights, moments, shrunk(cross, plain, inputs.count), damping=damping)
             codes = round_weights(wanted, grid, moments, damping=damping).astype(np.float64)
             array = product.weights(codes.astype(info.array().dtype))
-            found.codes[product.name] = array
+            found.codes[self.name] = array
             self.weights.replace(real, array)
         if self.bias is not None and self.bias.info.quant is not None:
             old = self.bias.info
@@ -138,7 +144,7 @@ class _Layer:
             shift = believable((expected - given).reshape(-1), variance.reshape(-1), self.runs)
             shift += self._real_bias() - to_reals(old, old.array()).reshape(-1)
             deltas = bias_deltas(shift, np.zeros_like(shift), np.asarray(self.bias.info.quant.scales))
-            found.deltas[product.name] = deltas
+            found.deltas[self.name] = deltas
             self.bias.replace(real, corrected(old.array(), deltas)[0])
 
     def _moments(self, of: Moments) -> Floats:
@@ -166,16 +172,20 @@ def _grid(product: Product, params: QuantParams, dtype: str) -> Grid:
 def _layers(reference: Graph, quantised: Graph) -> list[_Layer]:
     """The layers that have real weights in one model and codes in the other, in the order of the quantised model."""
     originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
+    # What the model gives keeps its name, and the codes that it is made of get another.
+    names = float_names(quantised, {info.name: index for index, info in enumerate(reference.tensors)})
     makers = {index: item for item in quantised.nodes for index in item.outputs}
     found = []
     for item in quantised.nodes:
-        original = originals.get(item.node.results[0].name) if item.outputs else None
+        original = originals.get(names.get(item.outputs[0], "")) if item.outputs else None
         if original is None or original.node.spec.name != item.node.spec.name:
             continue
         product = Product.of(original.node)
         weights = _codes(quantised, item, 1, makers)
         if product is None or weights is None or product.inputs > _MOST_INPUTS:
             continue
+        if original.node.operand(1).quant is not None:
+            continue  # codes already in the float model: nothing is rounded here
         bias = _codes(quantised, item, 2, makers)
         empty = [Moments.empty(product.groups, product.inputs) for _ in range(2)]
         cross = np.zeros_like(empty[0].second)

@@ -25,11 +25,13 @@ from odc_mlir.dialects.circle import ConstOp
 from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import Array
 from odc_mlir.quantization.precision import Choice
 from odc_mlir.quantization.recorded import Records, joined
 from odc_mlir.quantization.schemes import Scheme
 from odc_mlir.quantization.statistics import TensorStatistics
 from odc_mlir.quantizer.options import Options
+from odc_mlir.quantizer.refinement import refine
 from odc_mlir.runtime.graph import Graph, build_graph
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
@@ -46,17 +48,23 @@ FOLDING = ("circle-fuse-batch-norm", "circle-fuse-activation", "circle-fold-cons
 
 # Ways to choose ranges that weigh the codes to be had, and so are told how many there are.
 _KNOW_CODES = frozenset({"mse", "entropy"})
+# Samples that codes are refined by: moments of inputs change little with more.
+_MOST_REFINING = 64
 
 Statistics = Mapping[str, TensorStatistics]
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All choices beside those of the scheme; ``precisions`` are of layers that differ from it."""
+    """All choices beside those of the scheme.
+
+    ``headroom``: by which part ranges are wider than what was seen; ``precisions``: of layers that differ.
+    """
 
     equalize: str = "none"
     ranges: str = "minmax"
     range_options: tuple[tuple[str, Any], ...] = ()
+    headroom: float = 0.0
     rounding: bool = False
     correction: bool = False
     precisions: tuple[tuple[str, Choice], ...] = ()
@@ -134,7 +142,7 @@ def prepare(module: ModuleOp) -> FloatModel:
     if function is None:
         raise ModelError("the model has no main function to quantise")
     _refuse_quantised(module)
-    pipelines.run(context, ready, OPTIMISED)
+    pipelines.run(context, ready, OPTIMISED, options=[make_pass("circle-fold-constants", decode=True)])
     run_passes(context, ready, [pipelines.build_pass(ArgSpec(name, {})) for name in FOLDING])
     return FloatModel(ready)
 
@@ -217,15 +225,27 @@ def _drop_ranges(module: ModuleOp) -> None:
 
 
 class Builder:
-    """Builds candidates in one scheme."""
+    """Builds candidates in one scheme; ``samples`` are those that codes may be refined by."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, samples: Sequence[Sequence[Array]]) -> None:
         self.options = options
         self.scheme: Scheme = options.definition
+        self._samples = samples[:_MOST_REFINING]
         self._context = make_context()
 
     def build(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
         """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError."""
+        candidate = self._plain(model, recipe, statistics)
+        # One after the other: weights that make up for the errors of layers before fit few samples too well.
+        for rounding, correction in ((recipe.rounding, False), (False, recipe.correction)):
+            if (rounding or correction) and self._samples:
+                found = refine(model.graph, candidate.graph, self._samples, rounding=rounding, correction=correction)
+                found.apply(candidate.module)
+                candidate = Candidate(recipe, candidate.module)
+        return candidate
+
+    def _plain(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+        """The candidate with every constant rounded to the nearest code."""
         module = model.module.clone()
         if self.scheme.weights_only:
             run_passes(self._context, module, [make_pass("quant-weights-only", dtype=self.scheme.weights)])
@@ -262,7 +282,9 @@ class Builder:
             assert self.scheme.activations is not None
             options.setdefault("bits", DTYPES[self.scheme.activations].bits)
             options.setdefault("symmetric", self.scheme.symmetric_activations)
-        return ranges_of(statistics, recipe.ranges, options)
+        found = ranges_of(statistics, recipe.ranges, options)
+        wider = 1.0 + recipe.headroom
+        return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
 
     def fake_quantized(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Graph:
         """The float model with every quantised value rounded to its codes: shows what integer arithmetic adds."""
