@@ -31,11 +31,19 @@ class Bias:
     weights: int
 
 
+class State(StrEnum):
+    """Parameters of what an operator keeps from run to run."""
+
+    OUTPUT = "output"  # those of the result
+    CELL = "cell"  # int16, the scale a power of two
+
+
 @dataclass(frozen=True, slots=True)
 class QuantRule:
     """The rule of one operator; operands are named by their place.
 
-    ``weights`` maps each operand that holds weights to its channel axis, ``biases`` each bias to what it is added to.
+    ``weights`` maps each operand that holds weights to its channel axis (None: always one scale), ``biases`` each bias
+    to what it is added to, ``states`` each operand that is state to the kind of its parameters.
     ``source``: in an operator that moves codes, the operand whose parameters the results take. Where it is None, codes
     of several operands meet in the result, and the operands in ``joined`` (all where it is empty) take its parameters.
     ``left`` are real operands whose element type does not matter. Values of operands in ``not_negative`` are at least
@@ -44,8 +52,9 @@ class QuantRule:
     """
 
     kind: QuantKind = QuantKind.OWN
-    weights: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    weights: Mapping[int, int | None] = field(default_factory=lambda: MappingProxyType({}))
     biases: Mapping[int, Bias] = field(default_factory=lambda: MappingProxyType({}))
+    states: Mapping[int, State] = field(default_factory=lambda: MappingProxyType({}))
     source: int | None = None
     joined: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
@@ -97,3 +106,12 @@ def product(*, axis: int, input: int = 0, weights: int = 1, bias: int | None = 2
     """Products of an activation and weights with a channel ``axis``, plus a bias."""
     biases = {} if bias is None else {bias: Bias(input, weights)}
     return QuantRule(weights=MappingProxyType({weights: axis}), biases=MappingProxyType(biases))
+
+
+def gates(*, weights: tuple[int, ...], biases: Mapping[int, Bias], output: int, cell: int) -> QuantRule:
+    """A recurrent cell: ``weights`` with one scale each, and what it keeps."""
+    return QuantRule(
+        weights=MappingProxyType(dict.fromkeys(weights)),
+        biases=MappingProxyType(dict(biases)),
+        states=MappingProxyType({output: State.OUTPUT, cell: State.CELL}),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odc_mlir.ops.quantization import real_only
+from odc_mlir.ops.quantization import Bias, QuantRule, gates, real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
 GATES = ("input", "forget", "cell", "output")
@@ -79,6 +79,7 @@ def _spec(
     version: int,
     results: tuple[Operand, ...] = (Operand("output"),),
     traits: frozenset[Trait] = _STATEFUL,
+    quant: QuantRule | None = None,
 ) -> OpSpec:
     function = name.lower()
     return OpSpec(
@@ -91,7 +92,7 @@ def _spec(
         f"{_INFER}.{infer}:verify_{function}",
         traits,
         version,
-        quant=_KEEPS_STATE,
+        quant=quant or _KEEPS_STATE,
         summary=summary,
     )
 
@@ -117,6 +118,9 @@ SPECS = (
         infer="lstm",
         options="UnidirectionalSequenceLSTMOptions",
         version=4,
+        quant=gates(
+            weights=tuple(range(1, 9)), biases={12 + gate: Bias(0, 1 + gate) for gate in range(4)}, output=18, cell=19
+        ),
     ),
     _spec(
         "BIDIRECTIONAL_SEQUENCE_LSTM",

@@ -13,6 +13,7 @@ Scales have a lower bound: tensors of (nearly) nothing but zeros have no range o
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError
 from odc_mlir.numerics.fixed import round_half_away
+from odc_mlir.numerics.lstm import CELL_EXPONENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 
@@ -47,6 +49,13 @@ def activation_params(
     if not (np.isfinite(least) and np.isfinite(most)) or least > most:
         raise ModelError(f"the range [{least:g}, {most:g}] is no range of finite numbers")
     return _params(np.array([least]), np.array([most]), dtype, symmetric, smallest, np.zeros(1))
+
+
+def cell_state_params(least: float, most: float) -> QuantParams:
+    """Parameters of an int16 cell state with values between these: the scale is a power of two, the zero point 0."""
+    magnitude = max(abs(least), abs(most))
+    exponent = math.ceil(math.log2(magnitude)) - 15 if magnitude else CELL_EXPONENTS[0]
+    return QuantParams((math.ldexp(1.0, max(exponent, CELL_EXPONENTS[0])),), (0,))
 
 
 def weight_params(

@@ -41,7 +41,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, tensor_facts, tensor_type
+from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant_conversion import (
     Codes,
@@ -121,8 +121,9 @@ class _Conversion:
     def _convert_values(self) -> None:
         if self.quantized_io:
             _retype(self.function.args, argument_codes(self.function))
-        for op in operators(self.function):
-            _retype(op.results, result_codes(op))
+        for op in self.function.walk():
+            if isinstance(op, CircleOp | VariableOp):
+                _retype(op.results, result_codes(op))
         for value in list(values_of(self.function)):
             retype(value, without_range(value.type))
 

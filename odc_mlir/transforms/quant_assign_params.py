@@ -30,8 +30,8 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError, OptionError
-from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.quantization.parameters import activation_params, weight_params
+from odc_mlir.ops.quantization import QuantKind, State
+from odc_mlir.quantization.parameters import activation_params, cell_state_params, weight_params
 from odc_mlir.quantization.precision import Choice, PrecisionPlan, parse_overrides, read_config
 from odc_mlir.quantization.schemes import FLOAT, Scheme, scheme
 from odc_mlir.support.locations import value_name
@@ -162,6 +162,8 @@ class Assignment:
             return coded_weights(operand) or LEFT_ALONE
         if role in (Role.LEFT, Role.BIAS):
             return LEFT_ALONE
+        if role is Role.STATE:
+            return self._state(op, index, used)
         return self._weights(op, index, used) if role is Role.WEIGHTS else self._by_range(operand, used)
 
     def _weights(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
@@ -180,18 +182,26 @@ class Assignment:
             raise _StaysReal(error.message) from error
         return quantised(used.weights, params, per_axis=axis is not None)
 
-    def _by_range(self, value: SSAValue, used: Scheme) -> Attribute:
+    def _state(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
+        if op.SPEC.quant.states[index] is State.OUTPUT:
+            return self._by_range(op.results[0], used)
+        return quantised("int16", cell_state_params(*self._range(op.operands[index])))
+
+    def _range(self, value: SSAValue) -> tuple[float, float]:
         try:
             found = self._ranges.of(value)
         except OdcError as error:
             raise _StaysReal(error.message) from error
         if found is None:
             raise _StaysReal(f"no range is known for {value_name(value)!r}")
-        assert used.activations is not None
         if not np.isfinite(found).all():
             raise _StaysReal(f"the range of {value_name(value)!r} is not finite")
+        return found
+
+    def _by_range(self, value: SSAValue, used: Scheme) -> Attribute:
+        assert used.activations is not None
         params = activation_params(
-            *found, used.activations, symmetric=used.symmetric_activations, smallest=used.smallest_scale
+            *self._range(value), used.activations, symmetric=used.symmetric_activations, smallest=used.smallest_scale
         )
         return quantised(used.activations, params)
 

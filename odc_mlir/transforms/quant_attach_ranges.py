@@ -27,10 +27,11 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
+from odc_mlir.dialects.circle import CircleOp, VariableOp
 from odc_mlir.errors import OptionError
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant_conversion import retype, set_function_type
-from odc_mlir.transforms.quant_ir import is_real, main_function, operators, with_range
+from odc_mlir.transforms.quant_ir import is_real, main_function, with_range
 
 if TYPE_CHECKING:
     from odc_mlir.quantization.statistics import TensorStatistics
@@ -115,8 +116,9 @@ def ranges_of(
 
 
 def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> None:
-    """Write ranges by tensor name into the types of real values of ``function``."""
-    for value in (*function.args, *(result for op in operators(function) for result in op.results)):
+    """Write ranges by tensor name into the types of real values of ``function``, state included."""
+    results = (result for op in function.walk() if isinstance(op, CircleOp | VariableOp) for result in op.results)
+    for value in (*function.args, *results):
         found = ranges.get(value_name(value))
         if found is not None and is_real(value) and isinstance(value.type, TensorType):
             retype(value, with_range(value.type, *found))

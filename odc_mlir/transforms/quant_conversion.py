@@ -39,6 +39,7 @@ from odc_mlir.transforms.quant_ir import (
     REAL,
     RESULTS,
     argument_types,
+    assigned_type,
     constant_of,
     is_real,
     operand_types,
@@ -100,7 +101,7 @@ def argument_codes(function: FuncOp) -> list[Codes | None]:
     return [None] * len(function.args) if types is None else [_codes_of(type, function) for type in types]
 
 
-def result_codes(op: CircleOp) -> list[Codes | None]:
+def result_codes(op: Operation) -> list[Codes | None]:
     """For each result of ``op`` the codes that it is assigned, None where it stays as it is."""
     types = result_types(op)
     return [None] * len(op.results) if types is None else [_codes_of(type, op) for type in types]
@@ -127,9 +128,9 @@ def demands(function: FuncOp) -> list[Demand]:
         if isinstance(op, ReturnOp | FuncOp):
             continue
         wanted = {demand.index: demand for demand in _wishes(op)}
-        found += wanted.values()
         if isinstance(op, CircleOp) and OPERANDS in op.attributes:
-            found += _bias_demands(op, wanted)
+            wanted |= {demand.index: demand for demand in _bias_demands(op, wanted)}
+        found += [wanted[index] for index in sorted(wanted)]
     return found
 
 
@@ -139,7 +140,7 @@ def _wishes(op: Operation) -> Iterator[Demand]:
         if isinstance(assigned, UnitAttr) or not is_real(value):
             continue
         codes = _codes_of(assigned, op)
-        if isinstance(value.owner, VariableOp) and codes is not None:
+        if isinstance(value.owner, VariableOp) and codes is not None and assigned_type(value) != assigned:
             raise CompileError(
                 f"operand {index} is a variable and cannot become {codes.dtype}",
                 op=_label(op),
@@ -235,17 +236,20 @@ class Constants:
         return None if made is None else made.result
 
     def make(self, demand: Demand, array: Array, dtype: str, type: Attribute) -> SSAValue:
-        """A constant ``array`` of ``type`` for ``demand``, beside the real one, which :meth:`clean_up` drops."""
+        """A constant ``array`` of ``type`` for ``demand``, beside the real one, which :meth:`clean_up` drops.
+
+        Further copies stand in front of their first user, as in imported models: demands must come in program order.
+        """
         constant = constant_of(demand.value)
         assert constant is not None
         assert demand.codes is not None
         siblings = self._made.setdefault(constant, {})
-        name = value_name(constant.result)
+        name, place = value_name(constant.result), InsertPoint.before(constant)
         if siblings:
-            name = self._names.fresh(f"{name}_{demand.codes.dtype}")
+            name, place = self._names.fresh(f"{name}_{demand.codes.dtype}"), InsertPoint.before(demand.op)
         made = ConstOp(BlobAttr.of(encode_constant(array, dtype)), type)
         named(made, name)
-        Rewriter.insert_op(made, InsertPoint.before(constant))
+        Rewriter.insert_op(made, place)
         siblings[demand.codes] = made
         return made.result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from odc_mlir.ops.check import check_node
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.quantization.parameters import bias_params, quantize_constant
 from odc_mlir.quantization.schemes import Scheme
-from odc_mlir.transforms.quant_ir import constant_of, info_as, params_of
+from odc_mlir.transforms.quant_ir import constant_of, info_as, is_real, params_of
 from odc_mlir.transforms.quant_roles import Ranges, Role, contents_of, role_of
 
 
@@ -22,7 +23,7 @@ def refusal(
     op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme, ranges: Ranges
 ) -> str | None:
     """Why ``op`` cannot run with these element types, None where it can."""
-    if seen := _unfit_values(op, operands, ranges):
+    if seen := _unfit_values(op, operands, ranges) or _shared_state(op):
         return seen
     if not op.SPEC.kernel:
         return "it has no kernel"
@@ -55,17 +56,36 @@ def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -
     return None
 
 
+def _shared_state(op: CircleOp) -> str | None:
+    """Whether others see state that is to become codes."""
+    for index in op.SPEC.quant.states:
+        if index < len(op.operands) and len(list(op.operands[index].uses)) > 1 and is_real(op.operands[index]):
+            return f"its state {op.SPEC.operand_name(index)} is used by other operators"
+    return None
+
+
 def _node(op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme) -> Node:
-    """``op`` on codes. Constants that become codes are not made for a question: here they are values as any other."""
+    """``op`` on codes. Constants that become codes are not made for a question: zeros stand for them."""
     real = node_of(op)
     infos = [
-        None if info is None else info_as(info, element) for info, element in zip(real.operands, operands, strict=True)
+        None if info is None else _as_codes(info, element)
+        for info, element in zip(real.operands, operands, strict=True)
     ]
     for index, bias in op.SPEC.quant.biases.items():
         value = infos[index] if index < len(infos) else None
         x, weights = params_of(operands[bias.input]), params_of(operands[bias.weights])
         if value is not None and x is not None and weights is not None and role_of(op, index) is Role.BIAS:
             assert used.bias is not None
-            infos[index] = TensorInfo(value.name, used.bias, value.shape, bias_params(x[1], weights[1]))
+            infos[index] = _zeros(TensorInfo(value.name, used.bias, value.shape, bias_params(x[1], weights[1])))
     made = tuple(info_as(info, element) for info, element in zip(real.results, results, strict=True))
     return replace(real, operands=tuple(infos), results=made)
+
+
+def _as_codes(info: TensorInfo, element: Attribute) -> TensorInfo:
+    found = info_as(info, element)
+    return _zeros(found) if found is not info and info.is_const else found
+
+
+def _zeros(info: TensorInfo) -> TensorInfo:
+    info.data = memoryview(bytes(math.prod(info.static_shape) * info.info.numpy.itemsize))
+    return info

@@ -35,15 +35,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.ops.quantization import QuantKind
+from odc_mlir.dialects.circle import CircleOp, TensorAttr, VariableOp
+from odc_mlir.dialects.circle_attributes import NO_CONTENTS
+from odc_mlir.ops.quantization import QuantKind, State
+from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantization.parameters import least_weight_scales, represented_range, weight_params
 from odc_mlir.quantization.schemes import Scheme, scheme
+from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.quant_groups import Group, Groups
 from odc_mlir.transforms.quant_ir import (
     LEFT_ALONE,
@@ -110,8 +113,12 @@ class Propagation:
             self._ask_kernel(op)
         self._stay_real_between()
         for op in self._ops:
-            if op.SPEC.quant.biases and REASON not in op.attributes:
+            if REASON in op.attributes:
+                continue
+            if op.SPEC.quant.biases:
                 self._make_room_for_biases(op)
+            if op.SPEC.quant.states:
+                self._type_states(op)
 
     def _scheme(self, op: CircleOp) -> Scheme:
         name = read_word(op, PRECISION)
@@ -188,7 +195,10 @@ class Propagation:
 
     def _demand(self, op: CircleOp, index: int, by_range: Attribute) -> Attribute:
         """Operand ``index`` as the others in its group, else as it is if it has the right codes, else by its range."""
-        if role_of(op, index) is not Role.ACTIVATION:
+        role = role_of(op, index)
+        if role is Role.STATE and op.SPEC.quant.states[index] is State.OUTPUT:
+            return self._groups.type_of(op.results[0], by_range)
+        if role is not Role.ACTIVATION:
             return by_range
         if index == op.SPEC.quant.source or _is_joined(op, index):
             return self._groups.type_of(next(filter(is_real, op.results)), by_range)
@@ -207,6 +217,15 @@ class Propagation:
             among.difference_update(apart)
         for op in among:
             keep_real(op, "all that it takes from and gives to stays real", op.SPEC.quant.left)
+
+    def _type_states(self, op: CircleOp) -> None:
+        """Variables get the type in which their operator keeps state."""
+        needs = _needs(op)
+        for index in op.SPEC.quant.states:
+            variable = op.operands[index].owner if index < len(op.operands) else None
+            if isinstance(variable, VariableOp):
+                set_result_types(variable, [needs[index]])
+        op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
 
     def _make_room_for_biases(self, op: CircleOp) -> None:
         needs, used = _needs(op), self._scheme(op)
@@ -231,6 +250,16 @@ class Propagation:
             )
             needs[bias.weights] = quantised(weights[0], params, per_axis=per_axis)
         set_operand_types(op, needs)
+
+
+def _sums_of_gates(op: CircleOp) -> list[TensorAttr]:
+    """What files say of the values inside a cell: the gates' sums in Q3.12, and hidden values, which are the result."""
+    sums = quantised("int16", QuantParams((2.0**-12,), (0,)))
+    inside = [*([sums] * 4), *(result_types(op) or ())]
+    return [
+        TensorAttr(StringAttr(f"{op_name(op)}_intermediate{index}"), TensorType(element, [1]), NO_CONTENTS)
+        for index, element in enumerate(inside)
+    ]
 
 
 def _needs(op: CircleOp) -> list[Attribute]:

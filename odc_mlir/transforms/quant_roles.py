@@ -22,6 +22,7 @@ class Role(StrEnum):
     LEFT = "left"  # not real, left out, or without influence: stays as it is
     BIAS = "bias"
     WEIGHTS = "weights"  # constants with their own element type and channels
+    STATE = "state"  # kept from run to run
     ACTIVATION = "activation"
 
 
@@ -30,6 +31,8 @@ def role_of(op: CircleOp, index: int) -> Role:
     rule, operand = op.SPEC.quant, op.operands[index]
     if rule.kind is QuantKind.NONE or index in rule.left or not is_real(operand):
         return Role.LEFT
+    if index in rule.states:
+        return Role.STATE
     if index in rule.biases:
         return Role.BIAS
     return Role.WEIGHTS if index in rule.weights and constant_of(operand) is not None else Role.ACTIVATION

@@ -126,5 +126,5 @@ def _weights(function: FuncOp) -> Iterator[_Use]:
             continue
         for index, axis in op.SPEC.quant.weights.items():
             constant = constant_of(op.operands[index])
-            if constant is not None and is_real(op.operands[0]) and is_real(constant.result):
+            if constant is not None and axis is not None and is_real(op.operands[0]) and is_real(constant.result):
                 yield _Use(op, index, axis, constant)

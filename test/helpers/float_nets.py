@@ -13,7 +13,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from helpers import nodes
 from odc_mlir import transforms
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, info_of, op_class, tensor_type
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, VariableOp, info_of, op_class, tensor_type
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops import get
@@ -57,6 +57,15 @@ class FloatNet:
         op.location = name_loc(f"const{len(self._arrays)}")
         self._block.add_op(op)
         self._arrays[op.result] = array
+        return op.result
+
+    def variable(self, *shape: int, name: str) -> SSAValue:
+        """State, at first zero; afterwards what the operator left there."""
+        array = np.zeros(shape, np.float32)
+        op = VariableOp(tensor_type("float32", shape))
+        op.location = name_loc(name)
+        self._block.add_op(op)
+        self._remember(op.result, name, array)
         return op.result
 
     def weights(self, *shape: int, spread: float = 1.0) -> SSAValue:

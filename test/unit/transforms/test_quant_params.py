@@ -273,6 +273,48 @@ def test_granularity(granularity: str, scales: int) -> None:
     assert quality(net, module, ["y"]) > 30
 
 
+def lstm(net: FloatNet, *, peephole: bool = False) -> SSAValue:
+    x = net.real(1, 12, 5)
+    inputs, recurrent = ([net.weights(6, width, spread=0.5) for _ in range(4)] for width in (5, 6))
+    biases = [net.weights(6, spread=0.3) for _ in range(4)]
+    peepholes = [net.weights(6, spread=0.1) if peephole else None] * 3
+    states = net.variable(1, 6, name="h"), net.variable(1, 6, name="c")
+    operands = (x, *inputs, *recurrent, *peepholes, *biases, None, None, *states, *[None] * 4)
+    made = net.add("UNIDIRECTIONAL_SEQUENCE_LSTM", *operands, fused_activation_function="tanh", name="lstm")
+    found: SSAValue = net.add("RESHAPE", made, net.const([12, 6], I32), name="flat")
+    return found
+
+
+def test_a_recurrent_cell_keeps_codes() -> None:
+    net = FloatNet(5)
+    module = assign(net.module(lstm(net)), "int8")
+    assert not any(REASON in op.attributes for op in module.walk())
+    wanted = needs(module, "lstm")
+    assert wanted[18] == gives(module, "lstm")
+    cell = params_of(wanted[19])
+    assert cell is not None
+    assert cell[0] == "int16"
+    assert np.log2(cell[1].scale) == int(np.log2(cell[1].scale))
+    assert all(wanted[index] == LEFT_ALONE for index in (*range(9, 18), *range(20, 24)))
+    assert len(params_of(wanted[1])[1].scales) == 1  # type: ignore[index]
+    assert quality(net, module, ["flat"]) > 24
+
+
+@pytest.mark.parametrize(("scheme", "peephole"), [("int8", True), ("uint8", False), ("int16", False)])
+def test_cells_that_no_kernel_has_stay_real(scheme: str, peephole: bool) -> None:
+    net = FloatNet(5)
+    module = assign(net.module(lstm(net, peephole=peephole)), scheme)
+    assert reason(module, "lstm")
+    assert quality(net, module, ["flat"]) > 30
+
+
+def test_state_without_a_range_keeps_its_operator_real() -> None:
+    net = FloatNet(5)
+    out = lstm(net)
+    del net.values["c"]
+    assert reason(assign(net.module(out), "int8"), "lstm") == "no range is known for 'c'"
+
+
 def test_a_computed_bias_keeps_the_operator_real() -> None:
     net = FloatNet()
     y = net.add("FULLY_CONNECTED", net.real(3, 4), net.weights(3, 4), net.real(3), name="y")
