@@ -63,7 +63,7 @@ SPECS = (
         (Operand("input"),),
         "zeros in the operand's shape",
         options="ZerosLikeOptions",
-        quant=real_only("its result is real zeros", left=(0,)),
+        quant=real_only("its result is real zeros"),
         infer="odc_mlir.ops.infer.common:unary",
     ),
     _maker(
