@@ -65,7 +65,8 @@ def choose(condition: Array, x: Array, y: Array) -> Array:
     Large arrays of numbers are chosen by masks: branches that go either way at random are slow.
     """
     size = y.dtype.itemsize
-    shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+    same = condition.shape == x.shape == y.shape
+    shape = x.shape if same else np.broadcast_shapes(condition.shape, x.shape, y.shape)
     if math.prod(shape) <= FEW_ELEMENTS or y.dtype.kind not in "biuf" or x.dtype != y.dtype:
         return np.where(condition, x, y)
     result = np.empty(shape, y.dtype)

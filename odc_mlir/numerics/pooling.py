@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.pieces import clamp
+from odc_mlir.numerics.pieces import FEW_ELEMENTS, clamp, reduce
 
 Pair = tuple[int, int]
 
@@ -67,15 +68,89 @@ def _bands(x: NDArray[Any], window: int, stride: int, pad: int, output: int) -> 
         yield slice(start, stop), slice(y, last), start - first
 
 
+def small_pool(
+    shape: tuple[int, int, int, int],
+    dtype: np.dtype[Any],
+    kind: str,
+    window: Pair,
+    stride: Pair,
+    pads: Pair,
+    output: Pair,
+    act: tuple[float | None, float | None],
+) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
+    """The pool of ``kind`` (max, average, l2) for inputs of one shape, by one reduction over all windows at once.
+
+    Its buffer is kept: not for several threads at once. None where there are more taps than few.
+    """
+    batch, height, width, channels = shape
+    if not 0 < batch * math.prod(output) * math.prod(window) * channels <= FEW_ELEMENTS:
+        return None
+    real = dtype.kind == "f"
+    sizes = [(count - 1) * step + taps for count, step, taps in zip(output, stride, window, strict=True)]
+    start = 0 if kind != "max" else -np.inf if real else np.iinfo(dtype).min
+    wide = dtype if real or kind == "max" else np.dtype(np.float64)  # in which sums of codes are exact
+    image = np.full((batch, *sizes, channels), start, wide)
+    rows, columns = (min(full, size - pad) for full, size, pad in zip((height, width), sizes, pads, strict=True))
+    inside = image[:, pads[0] : pads[0] + rows, pads[1] : pads[1] + columns]
+    sn, sh, sw, sc = image.strides
+    strides = (sn, sh * stride[0], sw * stride[1], sh, sw, sc)
+    windows = np.ndarray((batch, *output, *window, channels), wide, image, 0, strides)
+    low, high = _bounds(wide, act)
+
+    def lay(x: NDArray[Any]) -> None:
+        inside[...] = x[:, :rows, :columns]
+
+    if kind == "max":
+        maximum = np.maximum if real else np.fmax
+
+        def largest(x: NDArray[Any]) -> NDArray[Any]:
+            lay(x)
+            found = reduce(maximum, windows, (3, 4), keep=False)
+            return found if low is None else found.clip(low, high)
+
+        return largest
+    counts = np.broadcast_to(_counts(shape, window, stride, pads, output), (batch, *output, channels)).astype(wide)
+    half = counts // 2
+
+    def mean(x: NDArray[Any]) -> NDArray[Any]:
+        lay(x if kind == "average" else x * x)
+        sums = reduce(np.add, windows, (3, 4), keep=False)
+        if not real:
+            sums += np.copysign(half, sums)
+        sums /= counts
+        if kind == "l2":
+            np.sqrt(sums, sums)
+        found = sums if low is None else sums.clip(low, high)
+        return found.astype(dtype, copy=False)  # codes: truncated, as the rounded quotient crosses no whole number
+
+    return mean
+
+
+def _bounds(dtype: np.dtype[Any], act: tuple[float | None, float | None]) -> tuple[Any, Any]:
+    """Bounds as arrays without axes, None for both where there is no limit."""
+    if act == (None, None):
+        return None, None
+    low, high = act
+    return np.array(-np.inf if low is None else low, dtype), np.array(np.inf if high is None else high, dtype)
+
+
+def _counts(shape: tuple[int, ...], window: Pair, stride: Pair, pads: Pair, output: Pair) -> NDArray[np.int64]:
+    """How many taps of each result meet the input ``[N, H, W, C]``, at least 1; ``[1, *output, 1]``."""
+    rows = tap_counts(shape[1], window[0], stride[0], pads[0], output[0])
+    columns = tap_counts(shape[2], window[1], stride[1], pads[1], output[1])
+    return np.asarray(np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None])
+
+
 def max_pool(
     x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
 ) -> NDArray[Any]:
     """Maxima ``[N, *output, C]`` of ``x [N, H, W, C]`` (codes or floats), clamped; ``pads`` are (top, left)."""
-    start = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    # of integers both functions are the same, but one is faster
+    start, maximum = (-np.inf, np.maximum) if x.dtype.kind == "f" else (np.iinfo(x.dtype).min, np.fmax)
     result = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
     for source, target, pad in _bands(x, window[0], stride[0], pads[0], output[0]):
         size = (target.stop - target.start, output[1])
-        maxima = _pool(x[:, source], np.maximum, start, window, stride, (pad, pads[1]), size)
+        maxima = _pool(x[:, source], maximum, start, window, stride, (pad, pads[1]), size)
         result[:, target] = clamp(maxima, low, high)
     return result
 
@@ -87,9 +162,7 @@ def average_pool(
 
     Codes: the sum plus half the count away from zero, divided by the count with truncation; no rescaling.
     """
-    rows = tap_counts(x.shape[1], window[0], stride[0], pads[0], output[0])
-    columns = tap_counts(x.shape[2], window[1], stride[1], pads[1], output[1])
-    counts = np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None]
+    counts = _counts(x.shape, window, stride, pads, output)
     result = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
     wide = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
     for source, target, pad in _bands(x, window[0], stride[0], pads[0], output[0]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
-from odc_mlir.numerics.pieces import in_pieces, limit
+from odc_mlir.numerics.pieces import FEW_ELEMENTS, in_pieces
 
 Zeros = int | NDArray[Any]
 
@@ -30,25 +31,33 @@ def quantize_real(
 
     ``scale`` (float32) and ``zero_point`` are scalars or vectors along ``axis``. NaN gives the lowest code.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return real_quantizer(scale, zero_point, dtype, axis, x.ndim)(x)
+
+
+def real_quantizer(
+    scale: Any, zero_point: Zeros, dtype: str | np.dtype[Any], axis: int, rank: int
+) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """:func:`quantize_real` of tensors of ``rank``, which numpy may warn about."""
     low, high = code_range(dtype)
     narrow = np.dtype(dtype).itemsize <= 2
     real, whole = (np.dtype(np.float32), np.dtype(np.int32)) if narrow else (np.dtype(np.float64), np.dtype(np.int64))
-    scales, zeros = _along(scale, axis, x.ndim).astype(np.float32), _along(zero_point, axis, x.ndim)
-    least, most = (low - zeros).astype(real), (high - zeros).astype(real)
-    offsets = zeros.astype(whole)
+    scales, zeros = _along(scale, axis, rank).astype(np.float32), _along(zero_point, axis, rank)
+    least, most = (np.asarray(end - zeros, real) for end in (low, high))
+    offsets = np.asarray(zeros, whole)
 
     def compute(values: NDArray[Any]) -> NDArray[Any]:
-        with np.errstate(over="ignore", invalid="ignore"):
-            ratio: Any = np.asarray(values / scales).astype(real, copy=False)
+        ratio: Any = np.asarray(values / scales).astype(real, copy=False)
         ratio += _signed_half(ratio) if narrow else np.copysign(0.5, ratio)
-        limit(ratio, least, most, out=ratio)
-        if np.isnan(np.minimum.reduce(ratio, axis=None, initial=0)):
-            np.copyto(ratio, least, where=np.isnan(ratio))
+        np.fmax(ratio, least, ratio)  # which NaN never is
+        np.fmin(ratio, most, ratio)
         codes: NDArray[Any] = ratio.astype(whole)
         codes += offsets
         return codes
 
-    return np.asarray(compute(x), dtype) if scales.ndim else in_pieces(compute, x, dtype)
+    if scales.ndim:
+        return lambda x: np.asarray(compute(x), dtype)
+    return lambda x: in_pieces(compute, x, dtype)
 
 
 def _signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -56,6 +65,8 @@ def _signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
     Adding it and truncating rounds float32 numbers half away from zero, also those next to a half.
     """
+    if x.size <= FEW_ELEMENTS:
+        return np.asarray(np.copysign(_BELOW_HALF.view(np.float32), x))
     bits = np.bitwise_and(x.view(np.uint32), _SIGN_BIT)
     bits |= _BELOW_HALF
     return bits.view(np.float32)
@@ -66,18 +77,30 @@ def dequantize_codes(codes: NDArray[Any], scale: Any, zero_point: Zeros, axis: i
 
     The product of float32 numbers is that, so only wide codes need more.
     """
-    scales, zeros = _along(scale, axis, codes.ndim).astype(np.float32), _along(zero_point, axis, codes.ndim)
-    exact = codes.dtype.itemsize <= 2 and int(np.abs(zeros).max(initial=0)) < _FLOAT32_EXACT // 2
+    return dequantizer(scale, zero_point, codes.dtype, axis, codes.ndim)(codes)
+
+
+def dequantizer(
+    scale: Any, zero_point: Zeros, dtype: np.dtype[Any], axis: int, rank: int
+) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
+    """:func:`dequantize_codes` of tensors of this dtype and rank."""
+    scales, zeros = _along(scale, axis, rank).astype(np.float32), _along(zero_point, axis, rank)
+    exact = dtype.itemsize <= 2 and int(np.abs(zeros).max(initial=0)) < _FLOAT32_EXACT // 2
+    offsets = np.asarray(zeros, np.float32) if np.any(zeros) else None
 
     def compute(values: NDArray[Any]) -> NDArray[Any]:
         if exact:
-            shifted: NDArray[Any] = np.subtract(values, zeros.astype(np.float32), dtype=np.float32)
+            shifted: NDArray[Any] = np.asarray(values.astype(np.float32))
+            if offsets is not None:
+                shifted -= offsets
             shifted *= scales
             return shifted
         wide = values.astype(np.int64) - zeros
         return np.asarray(scales * wide.astype(np.float32) if scales.ndim else scales.astype(np.float64) * wide)
 
-    return np.asarray(compute(codes), np.float32) if scales.ndim else in_pieces(compute, codes, np.float32)
+    if scales.ndim:
+        return lambda codes: np.asarray(compute(codes), np.float32)
+    return lambda codes: in_pieces(compute, codes, np.float32)
 
 
 @dataclass(frozen=True, slots=True)

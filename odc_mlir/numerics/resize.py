@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,11 +45,21 @@ def _ratio(size: int, output: int, align_corners: bool) -> np.float32:
 
 def resize_nearest(x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool) -> NDArray[Any]:
     """``[N, H, W, C]`` to ``[N, *output, C]`` of the same dtype."""
-    rows = nearest_positions(x.shape[1], output[0], align_corners, half_pixel)
-    columns = nearest_positions(x.shape[2], output[1], align_corners, half_pixel)
-    return np.ascontiguousarray(x[:, rows[:, None], columns[None, :]])
+    return nearest_resizer(x.shape, output, align_corners, half_pixel)(x)
 
 
+def nearest_resizer(
+    shape: tuple[int, ...], output: Pair, align_corners: bool, half_pixel: bool
+) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """:func:`resize_nearest` for inputs of ``shape``."""
+    rows = nearest_positions(shape[1], output[0], align_corners, half_pixel)
+    columns = nearest_positions(shape[2], output[1], align_corners, half_pixel)
+    pixels = (rows[:, None] * shape[2] + columns[None, :]).reshape(-1)
+    flat, result = (shape[0], shape[1] * shape[2], shape[3]), (shape[0], *output, shape[3])
+    return lambda x: x.reshape(flat).take(pixels, 1).reshape(result)
+
+
+@lru_cache(maxsize=64)
 def _float_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Line:
     index = np.arange(output, dtype=np.float32)
     scale = _ratio(size, output, align_corners)
@@ -58,6 +70,7 @@ def _float_line(size: int, output: int, align_corners: bool, half_pixel: bool) -
     return _Line(low, high, position - low.astype(np.float32))
 
 
+@lru_cache(maxsize=64)
 def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Line:
     if align_corners and output > 1:
         scale = (_ONE * (size - 1) + (output - 1) // 2) // (output - 1)
@@ -98,9 +111,9 @@ def resize_bilinear(x: NDArray[Any], output: Pair, align_corners: bool, half_pix
     round the sum half away from zero.
     """
     fixed = x.dtype.kind == "i"
-    line = _fixed_line if fixed else _float_line
-    rows = line(x.shape[1], output[0], align_corners, half_pixel)
-    columns = line(x.shape[2], output[1], align_corners, half_pixel)
+    lines = _fixed_line if fixed else _float_line
+    rows = lines(x.shape[1], output[0], align_corners, half_pixel)
+    columns = lines(x.shape[2], output[1], align_corners, half_pixel)
     out = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
     step = max(1, _BLOCK_ELEMENTS // max(1, x.shape[0] * output[1] * x.shape[3]))
     for y in range(0, output[0], step):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import INT32_MIN, code_range, multiply, quantize_multiplier, rdbpot, srdhm, wrap32
-from odc_mlir.numerics.pieces import clamp, in_rows, limit, row_slices, row_totals
+from odc_mlir.numerics.pieces import clamp, in_rows, limit, reduce, row_slices, row_totals
 from odc_mlir.numerics.transcendental import exp_negative, log_from_one, reciprocal
 
 _DIFF_BITS = 5  # integer bits of scaled differences
@@ -110,9 +110,12 @@ def softmax_float_table(
 
 def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
     """Softmax of float32 ``x`` along the last axis."""
-    powers = np.exp((x - x.max(axis=-1, keepdims=True)) * np.float32(beta))
-    result: NDArray[Any] = powers / powers.sum(axis=-1, keepdims=True)
-    return result
+    powers = x - reduce(np.maximum, x, (-1,), keep=True)
+    if beta != 1:
+        powers *= np.float32(beta)
+    np.exp(powers, powers)
+    powers /= reduce(np.add, powers, (-1,), keep=True)
+    return powers
 
 
 def log_softmax_params(scale: float) -> tuple[int, int, int, int, int]:

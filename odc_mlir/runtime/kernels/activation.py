@@ -162,7 +162,9 @@ def softmax(node: Node) -> Execute:
     require_dtype(node, x, *FLOATS, *CODES)
     dtype = out.info.numpy
     if out.dtype in FLOATS:
-        return unary(node, lambda values: softmax_float(values.astype(np.float32, copy=False), beta).astype(dtype))
+        return unary(
+            node, lambda values: softmax_float(values.astype(np.float32, copy=False), beta).astype(dtype, copy=False)
+        )
     scale, _ = scale_of(node, x)
     if x.dtype not in EIGHT_BIT:
         wide = softmax16_params(scale, beta)
@@ -180,7 +182,9 @@ def log_softmax(node: Node) -> Execute:
     require_dtype(node, x, *FLOATS, *EIGHT_BIT)
     dtype = out.info.numpy
     if out.dtype in FLOATS:
-        return unary(node, lambda values: log_softmax_float(values.astype(np.float32, copy=False)).astype(dtype))
+        return unary(
+            node, lambda values: log_softmax_float(values.astype(np.float32, copy=False)).astype(dtype, copy=False)
+        )
     _require_log_scale(node, out)
     scale, _ = scale_of(node, x)
     params, zero = log_softmax_params(scale), code_range(dtype)[1]

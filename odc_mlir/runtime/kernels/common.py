@@ -10,7 +10,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError, UnsupportedError
 from odc_mlir.numerics.fixed import activation_bounds, activation_range
-from odc_mlir.numerics.pieces import limit
+from odc_mlir.numerics.pieces import limit, reduce
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 
 Fetch = Callable[[Sequence[Array | None]], Array]
@@ -181,6 +181,10 @@ def check_index(node: Node, indices: Array, size: int, what: str) -> None:
     """Raises InputError unless every index is in ``[0, size)``."""
     if not indices.size:
         return
+    if indices.dtype.kind == "i":  # as an unsigned number, a negative one is too large
+        indices = indices.reshape(-1)
+        if int(reduce(np.fmax, indices.view(f"u{indices.itemsize}"), (0,), keep=False)) < size:
+            return
     least, most = int(indices.min()), int(indices.max())
     if least < 0 or most >= size:
         wrong = least if least < 0 else most

@@ -75,6 +75,8 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
     def prepare(values: Array) -> ConvFilter:
         return conv_filter(plain(values).reshape(outputs, 1, 1, inputs), how.largest, sums=how.sums)
 
+    if how.largest is None and how.hybrid is None and not w_info.is_const:
+        return _computed_products(node, how, plain)
     filter_of, ready_for = prepared(node, 1, prepare), small_plans(how, node, 1, 2)
 
     def make(shape: tuple[int, ...]) -> Plan | None:
@@ -101,6 +103,24 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
             image, finish = rows.reshape(1, 1, *rows.shape), how.finish(bias)
             found = conv2d(image, weights, Window((1, 1)), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
             return found.reshape(len(rows), outputs)
+
+        return multiply
+
+    return products
+
+
+def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
+    """Real weights that the model computes: nothing is worth preparing."""
+    weights_of = fetch(node, 1)
+
+    def products(operands: Sequence[Array | None]) -> Product:
+        matrix = plain(weights_of(operands)).T
+
+        def multiply(rows: Array, bias: Array | None) -> Array:
+            sums = rows.dot(matrix)
+            if bias is not None:
+                sums += bias.reshape(-1)
+            return sums if how.rescale is None else how.rescale(sums)
 
         return multiply
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from odc_mlir.numerics.fixed import activation_bounds
-from odc_mlir.numerics.pooling import average_pool, l2_pool, max_pool
+from odc_mlir.numerics.pooling import average_pool, l2_pool, max_pool, small_pool
 from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.infer.geometry import axis_window, window_options
 from odc_mlir.ops.infer.pooling import pool_window
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import CODES, activation_codes, fetch, fused_activation, unsupported
-from odc_mlir.runtime.kernels.convolution import image
+from odc_mlir.runtime.kernels.common import CODES, Plan, activation_codes, fused_activation, planned, unsupported
+from odc_mlir.runtime.kernels.convolution import image_shape
 
 Compute = Callable[..., Array]
 
 
-def _pool(node: Node, compute: Compute) -> Execute:
+def _pool(node: Node, compute: Compute, kind: str) -> Execute:
     require_dtype(node, node.operand(0), "float32", *CODES)
-    options, kernel, x_of = window_options(node, dilated=False), pool_window(node), fetch(node, 0)
+    options, kernel, dtype = window_options(node, dilated=False), pool_window(node), node.operand(0).info.numpy
     low: float | None
     high: float | None
     if node.results[0].dtype == "float32":
@@ -28,30 +28,31 @@ def _pool(node: Node, compute: Compute) -> Execute:
     else:
         low, high = activation_codes(node, node.results[0])
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = image(node, x_of(operands))
+    def make(shape: tuple[int, ...]) -> Plan:
+        image = image_shape(node, shape)
         rows, columns = (
-            axis_window(node, name, x.shape[1 + i], kernel[i], options.stride[i], 1, options.padding)
+            axis_window(node, name, image[1 + i], kernel[i], options.stride[i], 1, options.padding)
             for i, name in enumerate(("height", "width"))
         )
-        output = (rows.output or 0, columns.output or 0)
-        return [compute(x, kernel, options.stride, (rows.before, columns.before), output, low, high)]
+        output, pads = (rows.output or 0, columns.output or 0), (rows.before, columns.before)
+        small = small_pool(image, dtype, kind, kernel, options.stride, pads, output, (low, high))
+        return small or (lambda x: compute(x, kernel, options.stride, pads, output, low, high))
 
-    return execute
+    return planned(node, 0, (), make)
 
 
 def average_pool_2d(node: Node) -> Execute:
     """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
-    return _pool(node, average_pool)
+    return _pool(node, average_pool, "average")
 
 
 def max_pool_2d(node: Node) -> Execute:
     """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
-    return _pool(node, max_pool)
+    return _pool(node, max_pool, "max")
 
 
 def l2_pool_2d(node: Node) -> Execute:
     """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
     if node.operand(0).dtype != "float32":
         raise unsupported(node, f"element type {node.operand(0).dtype} is not supported; float32 is")
-    return _pool(node, l2_pool)
+    return _pool(node, l2_pool, "l2")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from odc_mlir.numerics.elementwise import scale_params, scale_quantized
-from odc_mlir.numerics.quantize import dequantize_codes, fake_quant_params, quantize_real
+from odc_mlir.numerics.quantize import dequantizer, fake_quant_params, real_quantizer
 from odc_mlir.numerics.quantize import fake_quant as fake_quant_real
 from odc_mlir.ops.infer.common import option, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import CODES, check_scales, scale_of
+from odc_mlir.runtime.kernels.common import CODES, Plan, check_scales, scale_of
 from odc_mlir.runtime.kernels.unary import coded, unary
 
 _WIDE_CODES = (*CODES, "int32")
@@ -55,10 +56,17 @@ def _to_codes(node: Node, out: TensorInfo, dtype: np.dtype) -> Callable[[Array],
     else:
         scales, zeros = scale_of(node, out)
         axis = 0
+    convert = of_rank(lambda rank: real_quantizer(scales, zeros, dtype, axis, rank))
     if out.dtype in _FOUR_BIT:
         low, high = out.info.range
-        return lambda values: np.clip(quantize_real(values, scales, zeros, dtype, axis), low, high)
-    return lambda values: quantize_real(values, scales, zeros, dtype, axis)
+        return lambda values: np.clip(convert(values), low, high)
+    return convert
+
+
+def of_rank(make: Callable[[int], Plan]) -> Plan:
+    """What ``make`` gives for the rank of the array, made once for each."""
+    made = cache(make)
+    return lambda values: made(values.ndim)(values)
 
 
 def dequantize(node: Node) -> Execute:
@@ -68,11 +76,12 @@ def dequantize(node: Node) -> Execute:
     require_dtype(node, node.results[0], "float32")
     if x.info.kind == "float":
         return unary(node, lambda values: values.astype(np.float32))
+    dtype = x.info.numpy
     if x.quant is not None and not x.quant.per_tensor:
         scales, zeros, axis = _axis_params(node, x)
-        return unary(node, lambda codes: dequantize_codes(codes, scales, zeros, axis))
+        return unary(node, of_rank(lambda rank: dequantizer(scales, zeros, dtype, axis, rank)))
     scale, zero = scale_of(node, x)
-    return unary(node, lambda codes: dequantize_codes(codes, np.float32(scale), zero))
+    return unary(node, dequantizer(np.float32(scale), zero, dtype, 0, 0))
 
 
 def fake_quant(node: Node) -> Execute:
