@@ -78,10 +78,10 @@ func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> attributes {quant.arguments 
   func.return %3 : tensor<2xf32>
 }
 // CHECK: %[[FIRST:.*]] = circle.const [8, 16] : tensor<2x!quant.uniform<i8:f32, 0.125>> loc("c_quantized")
-// CHECK: %[[OTHER:.*]] = circle.const [4, 8] : tensor<2x!quant.uniform<i8:f32, 0.25>> loc("c_int8")
 // CHECK: %[[REAL:.*]] = circle.const [1.0, 2.0] : tensor<2xf32> loc("c")
 // CHECK: circle.add(%{{.*}}, %[[FIRST]])
 // CHECK: circle.mul(%{{.*}}, %[[FIRST]])
+// CHECK: %[[OTHER:.*]] = circle.const [4, 8] : tensor<2x!quant.uniform<i8:f32, 0.25>> loc("c_int8")
 // CHECK: circle.sub(%{{.*}}, %[[OTHER]])
 // CHECK: circle.div(%{{.*}}, %[[REAL]])
 
