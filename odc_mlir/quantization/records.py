@@ -196,7 +196,7 @@ class RecordStore:
                 database.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise RecordsError(f"the records cannot be used: {error}", location=self._where) from None
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from None
 
     def _damaged(self, reason: str) -> RecordsError:

@@ -76,8 +76,9 @@ class TensorStatistics:
     def of_extremes(cls, minima: Any, maxima: Any) -> TensorStatistics:
         """Statistics of which nothing is known but each run's minimum and maximum."""
         result = cls()
-        result._extremes = [np.array([minima, maxima], np.float32)]
-        result.runs_seen = result._extremes[0].shape[1]
+        extremes = np.array([minima, maxima], np.float32)
+        result._extremes = [extremes] if extremes.size else []
+        result.runs_seen = extremes.shape[1]
         return result
 
     def add(self, value: NDArray[Any]) -> None:
@@ -139,7 +140,7 @@ class TensorStatistics:
         self, low: NDArray[np.float32], high: NDArray[np.float32], begins: NDArray[np.bool_] | None
     ) -> None:
         if begins is not None and not begins.all():
-            if not begins[0] and self._extremes:
+            if not begins[0] and self.runs_seen:
                 last = self._extremes[-1]
                 stop = int(np.argmax(begins)) if begins.any() else len(begins)
                 last[0, -1] = min(last[0, -1], low[:stop].min())
@@ -240,7 +241,7 @@ class TensorStatistics:
         elif other.channels is not None:
             self._merge_extremes(other.channels.minima, other.channels.maxima)
             self._merge_sums(other.channels.sums, other.channels.counts)
-        self._extremes += [part.copy() for part in other._extremes]
+        self._extremes += [part.copy() for part in other._extremes if part.size]
 
     @property
     def runs(self) -> int:
@@ -262,8 +263,10 @@ class TensorStatistics:
     @property
     def run_extremes(self) -> NDArray[np.float32]:
         """[2, runs_seen]: minimum and maximum of every run, inf and -inf where a run gave no value."""
-        if len(self._extremes) != 1:
-            self._extremes = [np.concatenate([np.zeros((2, 0), np.float32), *self._extremes], axis=1)]
+        if not self._extremes:
+            return np.zeros((2, 0), np.float32)
+        if len(self._extremes) > 1:
+            self._extremes = [np.concatenate(self._extremes, axis=1)]
         return self._extremes[0]
 
     def _found_extremes(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -319,7 +322,8 @@ class TensorStatistics:
             result.histogram.exponent = int(facts["exponent"])
             result.histogram.counts[first : first + len(counts)] = counts
             result._mixed_channels = bool(facts["mixed"])
-            result._extremes = [arrays["extremes"].reshape(2, -1).astype(np.float32)]
+            extremes = arrays["extremes"].reshape(2, result.runs_seen).astype(np.float32)
+            result._extremes = [extremes] if extremes.size else []
             if "counts" in arrays:
                 result.channels = Channels(*(arrays[name].copy() for name in Channels.__slots__))
         except (KeyError, ValueError, TypeError) as error:

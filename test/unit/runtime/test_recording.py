@@ -1,0 +1,253 @@
+"""Recording: which tensors are seen, and that each inference counts once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder, add_model, model_bytes
+from odc_mlir.errors import InputError, RecordsError
+from odc_mlir.formats.cache import content_digest
+from odc_mlir.formats.circle.model import Model, SubGraph
+from odc_mlir.quantization.recorded import Records
+from odc_mlir.quantization.records import RecordStore
+from odc_mlir.runtime import recording
+from odc_mlir.runtime.executor import HostExecutor
+from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.recording import Recorder, record
+
+
+class _Several(ModelBuilder):
+    """A model of several subgraphs; ``begin`` starts the next one."""
+
+    def begin(self, name: str) -> None:
+        self.subgraph = SubGraph(name)
+        self.model.subgraphs.append(self.subgraph)
+
+
+def _counting() -> Model:
+    """``y = x`` doubled until it is at least 100: subgraph 1 is the condition, 2 the body."""
+    builder = _Several()
+    x, y = builder.tensor("x", (1,)), builder.tensor("y", (1,))
+    builder.operator("WHILE", [x], [y], options={"cond_subgraph_index": 1, "body_subgraph_index": 2})
+    builder.finish([x], [y])
+    builder.begin("condition")
+    a, more = builder.tensor("a", (1,)), builder.tensor("more", (1,), "bool")
+    most = builder.tensor("most", (1,), data=np.array([100], np.float32))
+    builder.operator("LESS", [a, most], [more])
+    builder.finish([a], [more])
+    builder.begin("body")
+    a, b = builder.tensor("a", (1,)), builder.tensor("b", (1,))
+    builder.operator("ADD", [a, a], [b])
+    builder.finish([a], [b])
+    return builder.model
+
+
+def _choosing() -> Model:
+    """``y = x + x`` if c, else ``x * x``."""
+    builder = _Several()
+    c, x, y = builder.tensor("c", (), "bool"), builder.tensor("x", (2,)), builder.tensor("y", (2,))
+    builder.operator("IF", [c, x], [y], options={"then_subgraph_index": 1, "else_subgraph_index": 2})
+    builder.finish([c, x], [y])
+    for name, operator in (("double", "ADD"), ("square", "MUL")):
+        builder.begin(name)
+        a, b = builder.tensor("a", (2,)), builder.tensor("b", (2,))
+        builder.operator(operator, [a, a], [b])
+        builder.finish([a], [b])
+    return builder.model
+
+
+def _floats(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def _extremes(records: Records, subgraph: int, name: str) -> list[tuple[float, float]]:
+    stats = records.tensors[subgraph, name]
+    return [(float(a), float(b)) for a, b in zip(stats.minima, stats.maxima, strict=True)]
+
+
+def _kinds(records: Records) -> set[tuple[str, str]]:
+    return {(finding.kind, finding.tensor) for finding in records.findings}
+
+
+def test_every_float_tensor_is_recorded() -> None:
+    samples = [[_floats(*row).reshape(1, 4), np.ones((1, 4), np.float32)] for row in np.arange(8).reshape(2, 4)]
+    records = record(add_model(), samples)
+    assert records.runs == 2
+    assert {name for _, name in records.tensors} == {"a", "b", "sum", "out"}
+    assert _extremes(records, 0, "sum") == [(1, 4), (5, 8)]
+    assert _extremes(records, 0, "out") == [(1, 7), (9, 15)]
+    assert records.statistics()["a"].mean == 3.5
+    assert {("few-runs", ""), ("constant-input", "b")} <= _kinds(records)
+
+
+def test_a_loop_counts_once_for_each_inference() -> None:
+    records = record(_counting(), [[_floats(3)], [_floats(500)], [_floats(40)]])
+    assert records.runs == 3
+    assert _extremes(records, 0, "y") == [(192, 192), (500, 500), (160, 160)]
+    assert _extremes(records, 1, "a") == [(3, 192), (500, 500), (40, 160)]
+    assert _extremes(records, 2, "a") == [(3, 96), (40, 80)]
+    assert _extremes(records, 2, "b") == [(6, 192), (80, 160)]
+    assert records.tensors[1, "a"].count == 7 + 1 + 3
+    assert records.tensors[2, "b"].runs == 2
+    assert ("not-in-all-runs", "b") in _kinds(records)
+
+
+def test_a_loop_over_many_iterations_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_BUFFER_ELEMENTS", 2)
+    records = record(_counting(), [[_floats(k)] for k in (1, 2, 3, 120, 7)])
+    assert _extremes(records, 1, "a") == [(1, 128), (2, 128), (3, 192), (120, 120), (7, 112)]
+
+
+def test_a_branch_not_taken_is_reported() -> None:
+    def taken(*choices: bool) -> Records:
+        return record(_choosing(), [[np.array(c), _floats(3, 4)] for c in choices])
+
+    records = taken(True, False)
+    assert _extremes(records, 1, "b") == [(6, 8)]
+    assert _extremes(records, 2, "b") == [(9, 16)]
+    assert "never-observed" not in {kind for kind, _ in _kinds(records)}
+    never = [f for f in taken(True).findings if f.kind == "never-observed"]
+    assert [(f.subgraph, f.tensor) for f in never] == [(2, "a"), (2, "b")]
+
+
+def test_operators_with_several_results_and_without_float_ones() -> None:
+    builder = ModelBuilder()
+    x, axis = builder.tensor("x", (4,)), builder.tensor("axis", (), "int32", data=np.array(0, np.int32))
+    p, q = builder.tensor("p", (2,)), builder.tensor("q", (2,))
+    best = builder.tensor("best", (), "int64")
+    builder.operator("SPLIT", [axis, x], [p, q], options={"num_splits": 2})
+    builder.operator("ARG_MAX", [q, axis], [best], options={"output_type": "int64"})
+    records = record(builder.finish([x], [p, best]), [[_floats(1, 2, 3, 4)]])
+    assert {name: stats.maximum for (_, name), stats in records.tensors.items()} == {"x": 4, "p": 2, "q": 4}
+
+
+def _accumulating() -> Model:
+    """``out`` of an SVDF-like state: a simple recurrent network of one unit, ``state`` is its variable."""
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 1))
+    weights, again = (builder.tensor(n, (1, 1), data=np.ones((1, 1), np.float32)) for n in ("w", "r"))
+    bias = builder.tensor("bias", (1,), data=np.zeros(1, np.float32))
+    state, out = builder.tensor("state", (1, 1), variable=True), builder.tensor("out", (1, 1))
+    builder.operator("RNN", [x, weights, again, bias, state], [out], options={"fused_activation_function": "none"})
+    return builder.finish([x], [out])
+
+
+@pytest.mark.parametrize(("keep_state", "expected"), [(False, [1, 1, 1]), (True, [1, 2, 3])])
+def test_variables_are_recorded(keep_state: bool, expected: list[float]) -> None:
+    records = record(_accumulating(), [[np.ones((1, 1), np.float32)]] * 3, keep_state=keep_state)
+    assert records.tensors[0, "state"].maxima.tolist() == expected
+    assert records.tensors[0, "out"].maxima.tolist() == expected
+    assert ("identical-inputs", "x") not in _kinds(records)  # it is constant, which says more
+    assert ("constant-input", "x") in _kinds(records)
+
+
+def test_batching_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    samples = [[random.normal(size=(1, 4)).astype(np.float32) for _ in range(2)] for _ in range(30)]
+    whole = record(add_model(), samples)
+    monkeypatch.setattr(recording, "_BUFFER_ELEMENTS", 4)
+    single = record(add_model(), samples)
+    monkeypatch.setattr(recording, "_RUNS_PER_APPEND", 7)
+    monkeypatch.setattr(recording, "_BUFFER_ELEMENTS", 50)
+    parts = record(add_model(), samples)
+    for other in (single, parts):
+        assert other.runs == whole.runs == 30
+        for key, stats in whole.tensors.items():
+            assert np.array_equal(stats.run_extremes, other.tensors[key].run_extremes)
+            assert stats.histogram == other.tensors[key].histogram
+            assert stats.mean == pytest.approx(other.tensors[key].mean, abs=1e-6)
+            assert stats.variance == pytest.approx(other.tensors[key].variance, rel=1e-5)
+
+
+def test_of_many_runs_all_extremes_and_some_detail() -> None:
+    samples = [[np.full((1, 4), k, np.float32), np.zeros((1, 4), np.float32)] for k in range(100)]
+    stats = record(add_model(), samples).statistics()["sum"]
+    assert stats.maxima.tolist() == list(range(100))
+    detailed = recording._DETAILED + sum(k % recording._DETAILED_EACH == 0 for k in range(recording._DETAILED, 100))
+    assert stats.count == stats.histogram.total == 4 * detailed
+
+
+def test_shapes_may_change_from_run_to_run(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    x, y = (builder.tensor(name, (1, 2), signature=(-1, 2)) for name in "xy")
+    builder.operator("ADD", [x, x], [y])
+    store = RecordStore(tmp_path / "r")
+    samples = [[np.full((n, 2), n, np.float32)] for n in (1, 1, 3, 1)]
+    records = record(builder.finish([x], [y]), samples, store=store)
+    assert records.tensors[0, "y"].maxima.tolist() == [2, 2, 6, 2]
+    assert records.tensors[0, "y"].count == 12
+    assert store.shapes() == {((1, 2),): 3, ((3, 2),): 1}
+    assert store.statistics(((3, 2),))["y"].maxima.tolist() == [6]
+
+
+def test_the_store_gets_the_same_and_the_raw_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_RUNS_PER_APPEND", 4)
+    data = model_bytes(add_model())
+    samples = [[np.full((1, 4), k, np.float32), np.zeros((1, 4), np.float32)] for k in range(10)]
+    records = record(data, iter(samples), store=tmp_path / "r")
+    store = RecordStore(tmp_path / "r", content_digest(data))
+    assert (store.digest, store.runs()) == (records.digest, 10)
+    for name, stats in records.statistics().items():
+        assert np.array_equal(stats.run_extremes, store.statistics()[name].run_extremes)
+        assert stats.histogram == store.statistics()[name].histogram
+    assert [float(sample[0][0, 0]) for sample in store.inputs()] == list(range(10))
+    with pytest.raises(RecordsError, match="holds records of the model"):
+        record(_counting(), [[_floats(1)]], store=tmp_path / "r")
+
+
+def test_a_failing_sample_ends_recording(tmp_path: Path) -> None:
+    good = [np.zeros((1, 4), np.float32)] * 2
+    with pytest.raises(InputError):
+        record(add_model(), [good, [np.zeros((1, 5), np.float32)] * 2], store=tmp_path / "r")
+    assert RecordStore(tmp_path / "r").runs() == 1  # those before it were of other shapes, and are kept
+
+
+def test_the_number_of_runs_and_progress() -> None:
+    told: list[tuple[int, int | None]] = []
+    taken = iter([[np.zeros((1, 4), np.float32)] * 2] * 5)
+    records = record(add_model(), taken, max_runs=2, progress=lambda done, total: told.append((done, total)))
+    assert (records.runs, told, len(list(taken))) == (2, [(1, 2), (2, 2)], 3)
+    record(add_model(), [[np.zeros((1, 4), np.float32)] * 2], progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (1, 1)
+    with pytest.raises(InputError, match="there is no sample to record"):
+        record(add_model(), [])
+
+
+def test_inputs_may_change_while_recording_goes_on() -> None:
+    buffer = np.zeros((1, 4), np.float32)
+
+    def reused() -> Any:
+        for k in range(3):
+            buffer[:] = k
+            yield [buffer, buffer]
+
+    assert record(add_model(), reused()).statistics()["a"].maxima.tolist() == [0, 1, 2]
+
+
+def test_a_recorder_beside_an_executor() -> None:
+    executor = HostExecutor(build_graph(_counting()))
+    recorder = Recorder(executor.graph)
+    assert recorder.run(executor, [_floats(60)])[0].tolist() == [120]
+    first = recorder.take("digest")
+    recorder.begin([_floats(70)])
+    executor.run([_floats(70)], watch=recorder, watch_calls=recorder.watch_call)
+    second = recorder.take()
+    assert (first.runs, first.digest, second.runs) == (1, "digest", 1)
+    assert (first.tensors[2, "b"].maximum, second.tensors[2, "b"].maximum) == (120, 140)
+    assert recorder.take().tensors == {}
+    assert executor.run([_floats(3)])[0].tolist() == [192]  # unwatched again
+    assert recorder.take().tensors == {}
+
+
+def test_tensors_of_one_name_share_their_range() -> None:
+    builder = ModelBuilder()
+    x, same, y = builder.tensor("x", (2,)), builder.tensor("same", (2,)), builder.tensor("same", (2,))
+    builder.operator("ADD", [x, x], [same])
+    builder.operator("MUL", [same, same], [y])
+    records = record(builder.finish([x], [y]), [[_floats(-3, 5)]])
+    stats = records.tensors[0, "same"]
+    assert (stats.minimum, stats.maximum) == (-6, 100)
