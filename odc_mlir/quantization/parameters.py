@@ -52,10 +52,14 @@ def activation_params(
 
 
 def cell_state_params(least: float, most: float) -> QuantParams:
-    """Parameters of an int16 cell state with values between these: the scale is a power of two, the zero point 0."""
-    magnitude = max(abs(least), abs(most))
+    """Parameters of an int16 cell state that ended between these: the scale is a power of two, the zero point 0.
+
+    Within a run the state may have been larger than at its end, so there is room for twice as much. What is too large
+    for all scales that cells have is so for their tangent, too: it saturates.
+    """
+    magnitude = 2 * max(abs(least), abs(most))
     exponent = math.ceil(math.log2(magnitude)) - 15 if magnitude else CELL_EXPONENTS[0]
-    return QuantParams((math.ldexp(1.0, max(exponent, CELL_EXPONENTS[0])),), (0,))
+    return QuantParams((math.ldexp(1.0, min(max(exponent, CELL_EXPONENTS[0]), CELL_EXPONENTS[-1])),), (0,))
 
 
 def weight_params(

@@ -9,12 +9,15 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, info_of
+from odc_mlir.errors import OdcError
+from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantization.parameters import represented_range
 from odc_mlir.quantization.schemes import FIXED
 from odc_mlir.transforms.quant_ir import constant_of, is_real, range_of
 
+_ACTIVATION = "fused_activation_function"
 _TABLES_BY = "int8"  # the element type whose fixed parameters tell the bounds of a result
 
 
@@ -61,8 +64,8 @@ class Ranges:
         """The bounds of ``value``, None where nothing is known."""
         if value not in self._known:
             found = range_of(value.type) or _range_of_constant(value)
-            if found is None and isinstance(value, OpResult) and isinstance(value.op, CircleOp):
-                found = self._of_result(value.op) if isinstance(value.type, TensorType) else None
+            if isinstance(value, OpResult) and isinstance(value.op, CircleOp) and isinstance(value.type, TensorType):
+                found = self._of_result(value.op) if found is None else _within_activation(value.op, found)
             self._known[value] = found
         return self._known[value]
 
@@ -81,6 +84,18 @@ class Ranges:
         if not known or len(known) < len(parts):
             return None
         return min(low for low, _ in known), max(high for _, high in known)
+
+
+def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float, float]:
+    """The part of a range that the fused activation lets through: chosen ranges need not be seen ones."""
+    activation = str(op.option(_ACTIVATION)) if _ACTIVATION in op.OPTIONS else "none"
+    try:
+        least, most = activation_bounds(activation)
+    except OdcError:
+        return found
+    low = found[0] if least is None else max(found[0], least)
+    high = found[1] if most is None else min(found[1], most)
+    return (low, high) if low <= high else found
 
 
 def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:

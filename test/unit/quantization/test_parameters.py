@@ -17,6 +17,7 @@ from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantization.parameters import (
     activation_params,
     bias_params,
+    cell_state_params,
     dequantize_constant,
     least_weight_scales,
     quantize_bias,
@@ -180,3 +181,11 @@ def test_biases_saturate(dtype: str) -> None:
     codes, saturated = quantize_bias(np.array([1.0, -1.0, 0.0, 1e-19]), params, dtype)
     assert codes.tolist() == [high, low, 0, 10]
     assert saturated == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "exponent"),
+    [(0.0, 0.0, -15), (-0.1, 0.2, -15), (-0.5, 0.1, -15), (-0.51, 0.1, -14), (0.0, 4.0, -12), (-1e6, 0.0, -9)],
+)
+def test_cell_states_have_powers_of_two_and_room(least: float, most: float, exponent: int) -> None:
+    assert cell_state_params(least, most) == QuantParams((2.0**exponent,), (0,))

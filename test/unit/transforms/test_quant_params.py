@@ -210,6 +210,14 @@ def test_an_argument_is_what_its_users_ask_for() -> None:
     assert [params_of(t)[0] if params_of(t) else t for t in types] == ["int16", "int8", REAL]  # type: ignore[index]
 
 
+def test_ranges_end_where_the_fused_activation_does() -> None:
+    net = FloatNet()
+    out = net.add("ADD", net.real(2, 4), net.real(2, 4), fused_activation_function="relu6", name="y")
+    net.values["y"] = np.array([-1.0, 7.0], np.float32)
+    found = params_of(gives(assign(net.module(out), "uint8"), "y"))
+    assert found == ("uint8", QuantParams((float(np.float32(6 / 255)),), (0,)))
+
+
 def test_what_was_never_seen_stays_real() -> None:
     net = FloatNet()
     x = net.add("NEG", net.real(2, 4), name="seen")
