@@ -37,7 +37,19 @@ STAGES = (
         ("circle-fold-constants", "circle-simplify", "circle-fuse-activation", "canonicalize", "cse", "dce"),
         "without what is constant, unused or without effect",
     ),
-    Stage("quant", (), "on quantised types"),
+    # Each does nothing to a module that no scheme was chosen for: models may be quantised already, or stay real.
+    Stage(
+        "quant",
+        (
+            "quant-attach-ranges",
+            "quant-assign-params",
+            "quant-propagate-params",
+            "convert-circle-to-quant",
+            "quant-insert-requantize",
+            "quant-verify-params",
+        ),
+        "on quantised types",
+    ),
     Stage(
         "partition",
         (
