@@ -198,7 +198,7 @@ def _kind_of(error: OdcError) -> str:
 
 def _summary(verdict: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a verdict: not the layers, of which there can be many."""
-    return {key: value for key, value in verdict.items() if key not in ("layers", "steps", "scheme", "float_reasons")}
+    return {key: value for key, value in verdict.items() if key not in ("layers", "scheme", "float_reasons")}
 
 
 def _remove(entry: Path) -> None:

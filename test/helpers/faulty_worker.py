@@ -1,0 +1,86 @@
+"""The background process with quantiser and compiler replaced by files made before, and a fault where it is asked for.
+
+``python faulty_worker.py QUANTIZED COMPILED [FAULT@STEP]``, with a job on standard input. Faults begin when the process
+is about to announce the step:
+
+* ``kill``: it is killed; ``raise``: something that is a bug is raised; ``refuse``: the plugin refuses the model;
+  ``fail``: the plugin fails
+* ``inaccurate``: the verdict is bad
+* ``full``: from there on the disk is full
+* ``hang``: it does nothing for ever; ``stuck``: the same, and not even a timer ends it
+* ``hog``: it takes all the memory that it can get
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from odc_mlir.errors import CompileError, UnsupportedError
+from odc_mlir.plugins import codegen
+from odc_mlir.runtime.auto import build, worker
+
+QUANTIZED, COMPILED = Path(sys.argv[1]), Path(sys.argv[2])
+FAULT, _, STEP = (sys.argv[3] if len(sys.argv) > 3 else "").partition("@")
+
+PASSED = {"passed": True, "metric": "mpeir", "limit": 0.1, "value": 0.01, "limits": [], "worst_layers": []}
+CHECK = {"metric": "mpeir", "limit": 0.1, "value": 0.5, "passed": False}
+FAILED = {**PASSED, "passed": False, "value": 0.5, "limits": [CHECK]}
+
+
+def quantize(*arguments: Any, **options: Any) -> build.QuantizedModel:
+    return build.QuantizedModel(QUANTIZED.read_bytes(), FAILED if FAULT == "inaccurate" else PASSED)
+
+
+def generate(model: Path, target: str, output: Path, **options: Any) -> Path:
+    shutil.copyfile(COMPILED, output)
+    return output
+
+
+def begin() -> None:
+    if FAULT == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if FAULT == "raise":
+        raise RuntimeError("a bug")
+    if FAULT == "refuse":
+        raise UnsupportedError("the plugin refuses the model: too odd")
+    if FAULT == "fail":
+        raise CompileError("the plugin failed: it raised ValueError")
+    if FAULT == "full":
+        os.fsync = full
+    if FAULT == "stuck":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    if FAULT in ("hang", "stuck"):
+        time.sleep(1000)
+    if FAULT == "hog":
+        kept = []
+        while True:
+            kept.append(bytearray(64 << 20))
+
+
+def full(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def main() -> int:
+    progress_line = worker.progress_line
+
+    def announce(step: str, **facts: Any) -> bytes:
+        if step == STEP:
+            begin()
+        return progress_line(step, **facts)
+
+    worker.progress_line = announce
+    build.quantize, codegen.generate = quantize, generate
+    codegen.describe = lambda *arguments, **options: codegen.Description("test", "int8")
+    return worker.main()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
