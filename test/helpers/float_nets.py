@@ -124,6 +124,10 @@ class FloatNet:
         """What a value was."""
         return self._arrays[value]
 
+    def name(self, value: SSAValue) -> str:
+        """What a value is called."""
+        return next(name for name, array in self.values.items() if array is self._arrays[value])
+
     def _nothing(self) -> SSAValue:
         op = NoneOp()
         self._block.add_op(op)

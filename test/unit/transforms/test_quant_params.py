@@ -34,7 +34,7 @@ I32 = "int32"
 
 def conv(net: FloatNet, x: SSAValue, channels: int, kernel: int = 1, **options: Any) -> SSAValue:
     """A convolution with random weights and bias."""
-    depth = net.values[name_of(net, x)].shape[-1]
+    depth = net.array(x).shape[-1]
     options = {"padding": "same", "stride_h": 1, "stride_w": 1, **options}
     made: SSAValue = net.add(
         "CONV_2D",
@@ -44,10 +44,6 @@ def conv(net: FloatNet, x: SSAValue, channels: int, kernel: int = 1, **options: 
         **options,
     )
     return made
-
-
-def name_of(net: FloatNet, value: SSAValue) -> str:
-    return next(name for name, array in net.values.items() if array is net.array(value))
 
 
 def gives(module: ModuleOp, name: str) -> Attribute:
