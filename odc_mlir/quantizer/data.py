@@ -6,18 +6,19 @@ Ranges are chosen by most samples; the rest is held back to decide and to judge 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from odc_mlir.errors import InputError, OptionError
-from odc_mlir.formats.samples import random_inputs, read_samples
+from odc_mlir.formats.calibration import Pictures, read_calibration
+from odc_mlir.formats.samples import Samples, random_inputs
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.runtime.graph import Graph
 
-Calibration = str | os.PathLike[str] | Iterable[Sequence[Any]]
+Calibration = str | os.PathLike[str] | Samples | Iterable[Any]
 Labels = bool | Array | Sequence[Any]
 
 # A quarter of the samples is held back, at most so many; fewer samples than the last number all do both.
@@ -43,24 +44,38 @@ class Data:
     findings: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How files are read: at most so many samples, and what pixels become."""
+
+    most: int | None = None
+    pictures: Pictures | None = None
+
+
 def make_data(
     graph: Graph,
     calibration: Calibration | None,
     evaluation: Calibration | None = None,
     labels: Labels | None = None,
     recorded: Sequence[Sequence[Array]] = (),
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    options: LoadOptions = LoadOptions(),
 ) -> Data:
     """The data for a model; ``recorded`` are inputs that came with recorded ranges, which then need no samples.
 
-    ``labels`` belong to ``evaluation``, or without that to ``calibration``. Without any sample, made-up ones are
-    checked on. Raises InputError for samples that do not fit, OptionError for labels without samples.
+    ``ranges`` of inputs by name tell what made-up samples may be, which are checked on where there is no sample.
+    ``labels`` belong to ``evaluation``, or without that to ``calibration``. Raises InputError for samples that do not
+    fit, OptionError for labels without samples.
     """
     infos = graph.input_infos()
     if labels is False:
         labels = None
-    fit, answers = ([], None) if calibration is None else _load(calibration, infos, labels, evaluation is None)
+    fit: list[list[Array]] = []
+    answers = None
+    if calibration is not None:
+        fit, answers = _load(calibration, infos, labels, evaluation is None, options)
     if evaluation is not None:
-        held, answers = _load(evaluation, infos, labels, wanted=True)
+        held, answers = _load(evaluation, infos, labels, True, options)
         return Data(fit, held, answers, separate=True)
     if fit:
         return split(fit, answers)
@@ -69,7 +84,7 @@ def make_data(
     if recorded:
         return Data([], check_samples(infos, recorded), separate=True)
     text = "there are no samples to check the model on; made-up inputs stand in for them"
-    return Data([], made_up_samples(infos), separate=True, findings=[text])
+    return Data([], made_up_samples(infos, ranges or {}), separate=True, findings=[text])
 
 
 def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
@@ -87,32 +102,34 @@ def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
     )
 
 
-def made_up_samples(infos: Sequence[TensorInfo]) -> list[list[Array]]:
-    """Reproducible random inputs; unknown dimensions are 1."""
+def made_up_samples(infos: Sequence[TensorInfo], ranges: Mapping[str, tuple[float, float]]) -> list[list[Array]]:
+    """Reproducible random inputs, within the range of an input where that is known; unknown dimensions are 1."""
     shapes = [(info.info.numpy, tuple(1 if dim is None else dim for dim in info.shape or ())) for info in infos]
-    return [random_inputs(shapes, _SEED + number) for number in range(MADE_UP)]
+    samples = [random_inputs(shapes, _SEED + number) for number in range(MADE_UP)]
+    random = np.random.default_rng(_SEED)
+    for sample in samples:
+        for place, info in enumerate(infos):
+            if info.info.kind == "float" and info.name in ranges:
+                values = random.uniform(*ranges[info.name], sample[place].shape)
+                sample[place] = values.astype(info.info.numpy)
+    return samples
 
 
 def _load(
-    source: Calibration, infos: Sequence[TensorInfo], labels: Labels | None, wanted: bool
+    source: Calibration, infos: Sequence[TensorInfo], labels: Labels | None, wanted: bool, options: LoadOptions
 ) -> tuple[list[list[Array]], Array | None]:
     """Samples, and their labels if ``wanted``."""
-    stored = None
-    if isinstance(source, str | os.PathLike):
-        ranks = [None if info.shape is None else len(info.shape) for info in infos]
-        found = read_samples(source, ranks, sample_axis=True)
-        records, stored = found.records, found.labels
-    else:
-        records = [list(sample) if isinstance(sample, list | tuple) else [np.asarray(sample)] for sample in source]
-    samples = check_samples(infos, records)
-    if not samples:
-        raise InputError("there is no sample to quantise by", hint="give at least one, better a hundred")
+    if not isinstance(source, str | os.PathLike | Samples):
+        # Arrays of a model with one input need no list around each.
+        source = [sample if isinstance(sample, list | tuple) else [sample] for sample in source]
+    found = read_calibration(source, infos, most=options.most, pictures=options.pictures)
+    samples = check_samples(infos, found.records)
     if not wanted or labels is None:
         return samples, None
     if labels is True:
-        if stored is None:
+        if found.labels is None:
             raise OptionError("the samples come without labels", hint="put them into the file as array y")
-        labels = stored
+        labels = found.labels
     answers = np.asarray(labels)
     if len(answers) != len(samples):
         raise InputError(f"there are {len(answers)} labels for {len(samples)} samples")

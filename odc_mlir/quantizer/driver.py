@@ -81,7 +81,7 @@ class Driver:
     def run(self) -> Candidate:
         """The best model that could be made within the limits, or the best at all; see :meth:`verdict`."""
         if self._builder.scheme.weights_only:
-            return self._builder.build(self.base, Recipe(), {})
+            return self._weights_only()
         model, recipe = self._choose()
         statistics = model.fitted if self.data.separate else model.complete
         candidate = self._builder.build(model, recipe, statistics)
@@ -89,6 +89,14 @@ class Driver:
         if self.options.searches_precisions:
             candidate = self._widened(model, candidate, statistics)
         return candidate
+
+    def _weights_only(self) -> Candidate:
+        """Weights as codes, rounded by what samples show where that helps."""
+        recipe = Recipe()
+        if self.data.fit and True in self.options.switched(self.options.rounding):
+            best = self._better(_Choice(self.base, recipe, float("-inf")), self.base, recipe, "rounding", False)
+            recipe = self._refined(best).recipe
+        return self._builder.build(self.base, recipe, {})
 
     def _choose(self) -> tuple[FloatModel, Recipe]:
         """Try what help there is, one kind after the other, each on top of the best so far.
@@ -275,13 +283,12 @@ class Driver:
         """What the model was made by, as it stands in the verdict."""
         scheme, recipe = self._builder.scheme, candidate.recipe
         result: dict[str, Any] = {"scheme": scheme.name, "granularity": scheme.granularity, "io": self.options.io}
+        result |= {"rounding": recipe.rounding, "correction": recipe.correction}
         if not scheme.weights_only:
             result |= {
                 "equalize": recipe.equalize,
                 "ranges": recipe.ranges,
                 "headroom": recipe.headroom,
-                "rounding": recipe.rounding,
-                "correction": recipe.correction,
                 "precisions": {name: choice.precision for name, choice in recipe.precisions},
             }
         return result

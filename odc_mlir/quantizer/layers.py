@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
@@ -201,19 +202,16 @@ class _Layer:
         self.precision = precision_of(item, graph, coded)
         self.meter = ErrorMeter(_EXACT)
         self.accumulated = ErrorMeter(_EXACT)
-        self._noise: list[float] = []
-        self._output = ErrorMeter(_EXACT)
+        self._sums: dict[int, list[float]] = {}  # by output: what was added to it, and what it was, as sums of squares
 
     def add_effect(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
         """The model's outputs without and with this operator's errors."""
-        for a, b in zip(expected, found, strict=True):
-            if a.shape != b.shape or a.dtype.kind != "f":
-                continue
-            wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-            power = float(np.square(wide_a).sum())
-            noise = float(np.square(wide_a - wide_b).sum())
-            self._noise.append(noise / power if power else float(noise > 0))
-            self._output.add(a, b)
+        for place, (a, b) in enumerate(zip(expected, found, strict=True)):
+            if a.shape == b.shape and a.dtype.kind == "f":
+                sums = self._sums.setdefault(place, [0.0, 0.0])
+                wide = a.astype(np.float64)
+                sums[0] += float(np.square(wide - b).sum())
+                sums[1] += float(np.square(wide).sum())
 
     def result(self) -> LayerError:
         """The errors over all samples."""
@@ -224,9 +222,14 @@ class _Layer:
             self.precision,
             {key: isolated[key] for key in SHOWN},
             {key: accumulated[key] for key in SHOWN},
-            sum(self._noise) / len(self._noise) if self._noise else 0.0,
-            self._output.errors().sqnr_db,
+            noise := self._noise(),
+            -10.0 * math.log10(noise) if noise else None,
         )
+
+    def _noise(self) -> float:
+        """The noise in an output as a part of it, the mean over all outputs."""
+        parts = [noise / power if power else float(noise > 0) for noise, power in self._sums.values()]
+        return sum(parts) / len(parts) if parts else 0.0
 
 
 def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:

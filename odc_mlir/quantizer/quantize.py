@@ -1,26 +1,37 @@
-"""``quantize``: what ``odc_mlir.quantize`` and ``odc-quantize`` call."""
+"""``quantize``: what ``odc_mlir.quantize`` and ``odc-quantize`` call; ``embed_ranges``: the float model with ranges."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir import compiler
-from odc_mlir.errors import InputError
+from odc_mlir.errors import InputError, RecordsError
+from odc_mlir.formats.cache import content_digest
+from odc_mlir.formats.calibration import Pictures
+from odc_mlir.formats.circle.model import Model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.recorded import Records
+from odc_mlir.quantization.minmax_file import is_minmax, read_minmax
+from odc_mlir.quantization.recorded import Records, joined
 from odc_mlir.quantization.records import RecordStore
-from odc_mlir.quantizer.data import Calibration, Labels, make_data
+from odc_mlir.quantizer.data import Calibration, Labels, LoadOptions, make_data
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.options import Progress, make_options
+from odc_mlir.quantizer.options import AUTO, Progress, make_options
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
+from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.recording import record
+from odc_mlir.transforms import quant_ir
+from odc_mlir.transforms.quant_attach_ranges import attach_ranges, ranges_of
 
 Source = str | os.PathLike[str] | bytes | ModuleOp
+RecordSource = str | os.PathLike[str] | Records
 
 WEIGHTS_ONLY = "int8_wo"
 
@@ -31,23 +42,28 @@ def quantize(
     calibration: Calibration | None = None,
     evaluation: Calibration | None = None,
     labels: Labels | None = None,
-    records: str | os.PathLike[str] | Records | None = None,
+    records: RecordSource | None = None,
+    max_samples: int | None = None,
+    pictures: Pictures | None = None,
     progress: Progress | None = None,
     **chosen: Any,
 ) -> Quantized:
     """The float ``model`` quantised, with a verdict on how close it is.
 
     ``calibration``: samples to choose ranges by, of which some are held back to check on, unless there are samples for
-    ``evaluation``. ``labels``: the right answers for those that are checked on (``True``: array ``y`` of their file).
-    ``records``: ranges recorded before, instead of calibration samples. ``chosen``: see
+    ``evaluation``; ``max_samples`` and ``pictures`` are for reading them from files. ``labels``: the right answers for
+    those that are checked on (``True``: array ``y`` of their file). ``records``: ranges recorded before, instead of
+    calibration samples; ranges in the model's own types will do as well. ``chosen``: see
     :class:`odc_mlir.quantizer.options.Options`. Raises OdcError.
     """
     options = make_options(**chosen)
     module = model if isinstance(model, ModuleOp) else compiler.load(model)
-    original = build_graph(export_model(module))
-    base = prepare(module)
-    known, inputs = _known(records, module)
-    data = make_data(original, calibration, evaluation, labels, inputs)
+    stored = export_model(module)
+    original, base = build_graph(stored), prepare(module)
+    known, inputs = _known(records, module, stored)
+    data = make_data(
+        original, calibration, evaluation, labels, inputs, _input_ranges(known), LoadOptions(max_samples, pictures)
+    )
     if not data.fit and not options.definition.weights_only:
         if known is None:
             raise InputError(
@@ -57,18 +73,63 @@ def quantize(
         base.records = known
     driver = Driver(original, base, data, options, progress)
     candidate = driver.run()
-    verdict = driver.verdict(candidate)
-    return Quantized(candidate.module, verdict, base.all_records, driver.statistics)
+    found = joined((base.records, base.held))
+    found.digest = _digest(model)
+    return Quantized(candidate.module, driver.verdict(candidate), found, driver.statistics, stored)
 
 
-def _known(
-    records: str | os.PathLike[str] | Records | None, module: ModuleOp
-) -> tuple[Records | None, list[list[Array]]]:
-    """Records made before, in a store or in the types of ``module``, and the inputs that are kept with them."""
+def embed_ranges(
+    model: Source,
+    calibration: Calibration,
+    *,
+    ranges: str = AUTO,
+    range_options: Mapping[str, Any] | None = None,
+    max_samples: int | None = None,
+    pictures: Pictures | None = None,
+) -> tuple[ModuleOp, Records]:
+    """The float ``model`` with recorded ranges in its types, and the records: what ONE's record-minmax writes.
+
+    ``auto`` takes percentiles over runs, as record-minmax does. Raises OdcError.
+    """
+    module = model.clone() if isinstance(model, ModuleOp) else compiler.load(model)
+    function = quant_ir.main_function(module)
+    if function is None:
+        raise InputError("the model has no main function")
+    graph = build_graph(export_model(module))
+    data = make_data(graph, calibration, options=LoadOptions(max_samples, pictures))
+    samples = data.fit if data.separate else [*data.fit, *data.held]
+    records = record(HostExecutor(graph), samples)
+    records.digest = _digest(model)
+    mode = "percentile" if ranges == AUTO else ranges
+    attach_ranges(function, ranges_of(records.statistics(), mode, range_options))
+    return module, records
+
+
+def _input_ranges(records: Records | None) -> dict[str, tuple[float, float]]:
+    """The least and the largest value of each tensor that was recorded."""
+    statistics = {} if records is None else records.statistics()
+    return {name: (item.minimum, item.maximum) for name, item in statistics.items() if item.runs}
+
+
+def _digest(model: Source) -> str:
+    """The digest of a model's file, empty for a module, which has none."""
+    return "" if isinstance(model, ModuleOp) else content_digest(model)
+
+
+def _known(records: RecordSource | None, module: ModuleOp, stored: Model) -> tuple[Records | None, list[list[Array]]]:
+    """Records made before, in a file or in the types of ``module``, and the inputs that are kept with them."""
     if isinstance(records, Records):
         return records, []
     if records is not None:
-        store = RecordStore(records, create=False)
+        path = Path(records)
+        try:
+            with path.open("rb") as file:
+                head = file.read(4)
+        except OSError as error:
+            raise RecordsError(f"cannot read the records: {error.strerror}", location=str(path)) from None
+        if is_minmax(head):
+            return read_minmax(path.read_bytes(), stored, location=str(path)), []
+        store = RecordStore(path, create=False)
         return store.records(), store.inputs()
     ranges = recorded_ranges(module)
     return (statistics_of_ranges(ranges) if ranges else None), []

@@ -39,6 +39,9 @@ Samples = Sequence[Sequence[Array]]
 
 # Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
 _MOST_INPUTS = 4608
+# Rows of all runs together that second moments are taken of: at least, and for each input.
+_LEAST_ROWS, _ROWS_PER_INPUT = 4096, 16
+_ROWS_PER_RUN = int(__import__("os").environ.get("RPR", "16"))
 _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # types whose smallest code constants do not use
 
 
@@ -78,7 +81,7 @@ def refine(
             continue  # the models' orders differ: its inputs are gone
         ideal.go_to(layer.reference)
         real.go_to(layer.quantised)
-        layer.observe(ideal, real)
+        layer.observe(ideal, real, len(samples))
         layer.refine_into(found, real, rounding=rounding, correction=correction, damping=damping)
     return found
 
@@ -96,21 +99,28 @@ class _Layer:
     seen: Moments
     cross: Floats  # sums of ideal times seen inputs
     runs: int = 0
+    ideal_mean: Floats = field(default_factory=lambda: np.zeros(1))
+    seen_mean: Floats = field(default_factory=lambda: np.zeros(1))
 
     @property
     def name(self) -> str:
         """The name of the layer in the quantised model."""
         return self.quantised.node.results[0].name
 
-    def observe(self, ideal: Stepper, real: Stepper) -> None:
+    def observe(self, ideal: Stepper, real: Stepper, runs: int) -> None:
         """Take in the inputs of the runs of both models."""
         pairs = zip(ideal.reals(self.reference.inputs[0]), real.reals(self.quantised.inputs[0]), strict=True)
         for truth, value in pairs:
             rows, others = self.product.rows(truth), self.product.rows(value)
+            self.ideal_mean = self.ideal_mean + rows.mean(axis=1, dtype=np.float64) / runs
+            self.seen_mean = self.seen_mean + others.mean(axis=1, dtype=np.float64) / runs
+            every = max(1, rows.shape[1] * runs // max(_LEAST_ROWS, _ROWS_PER_INPUT * self.product.inputs))
+            chosen = slice(self.runs % every, None, every)  # other places in every run
+            some, same = rows[:, chosen], others[:, chosen]
+            self.ideal.add(some)
+            self.seen.add(same)
+            self.cross += np.matmul(some.transpose(0, 2, 1), same)
             self.runs += 1
-            self.ideal.add(rows)
-            self.seen.add(others)
-            self.cross += np.matmul(rows.transpose(0, 2, 1), others)
 
     def refine_into(
         self, found: Refinement, real: Stepper, *, rounding: bool, correction: bool, damping: float
@@ -121,13 +131,13 @@ class _Layer:
         weights = product.matrix(self.reference.node.operand(1).array()).astype(np.float64)
         grid = _grid(product, info.quant, info.dtype)
         codes = product.matrix(info.array()).astype(np.float64)
-        inputs = self.seen if correction else self.ideal
+        inputs, mean = (self.seen, self.seen_mean) if correction else (self.ideal, self.ideal_mean)
         plain, cross = self._moments(inputs), self._cross()
         if rounding:
-            moments = shrunk(plain, plain, inputs.count)
+            moments = shrunk(plain, plain, self._known())
             wanted = weights
             if correction:
-                wanted = fitted_weights(weights, moments, shrunk(cross, plain, inputs.count), damping=damping)
+                wanted = fitted_weights(weights, moments, shrunk(cross, plain, self._known()), damping=damping)
             codes = round_weights(wanted, grid, moments, damping=damping).astype(np.float64)
             array = product.weights(codes.astype(info.array().dtype))
             found.codes[self.name] = array
@@ -135,8 +145,8 @@ class _Layer:
         if self.bias is not None and self.bias.info.quant is not None:
             old = self.bias.info
             rounded = grid.real(codes)
-            expected = np.einsum("gok,gk->go", weights, self.ideal.mean)
-            given = np.einsum("gok,gk->go", rounded, inputs.mean)
+            expected = np.einsum("gok,gk->go", weights, self.ideal_mean)
+            given = np.einsum("gok,gk->go", rounded, mean)
             if correction:
                 variance = difference_variance(weights, rounded, self.ideal.covariance, plain, cross)
             else:
@@ -146,6 +156,10 @@ class _Layer:
             deltas = bias_deltas(shift, np.zeros_like(shift), np.asarray(self.bias.info.quant.scales))
             found.deltas[self.name] = deltas
             self.bias.replace(real, corrected(old.array(), deltas)[0])
+
+    def _known(self) -> int:
+        """How many rows count as independent: neighbours in one image are much alike."""
+        return min(self.ideal.count, self.runs * _ROWS_PER_RUN)
 
     def _moments(self, of: Moments) -> Floats:
         """What rounding keeps small: about the mean where a bias can take that, else about zero."""

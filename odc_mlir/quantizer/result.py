@@ -12,9 +12,12 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import AccuracyError, OptionError
 from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantization.minmax_file import write_minmax
 from odc_mlir.quantization.recorded import Records
+from odc_mlir.quantization.records import RecordStore
 from odc_mlir.quantization.statistics import TensorStatistics
 from odc_mlir.quantization.verdict import describe
 
@@ -25,13 +28,14 @@ class Quantized:
 
     ``model``: the module, in the circle dialect on quantised types. ``verdict``: how close it is to the float model;
     see docs/quantisation.md for its keys. ``records``: what was recorded of the float model, if anything.
-    ``statistics``: of the tensors that ranges were chosen for, after equalisation.
+    ``statistics``: of the tensors that ranges were chosen for, after equalisation. ``original``: the float model.
     """
 
     model: ModuleOp
     verdict: dict[str, Any]
     records: Records = field(default_factory=Records)
     statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
+    original: Model = field(default_factory=Model)
 
     @property
     def passed(self) -> bool:
@@ -55,6 +59,16 @@ class Quantized:
             )
         write_file(path, self.to_tflite() if suffix == ".tflite" else self.to_circle())
 
+    def save_records(self, path: str | os.PathLike[str]) -> None:
+        """Write what was recorded to a new file: onert's format where its name ends with ``.bin``, else ours."""
+        save_records(self.records, self.original, path)
+
+    def report_html(self) -> str:
+        """The verdict as a page that stands alone."""
+        from odc_mlir.quantizer.report_html import render
+
+        return render(self.verdict, self.statistics)
+
     def require_passed(self) -> None:
         """Raises AccuracyError, naming the worst layers, where the model misses a limit."""
         if not self.passed:
@@ -64,3 +78,12 @@ class Quantized:
 
     def __repr__(self) -> str:
         return f"<Quantized {self.verdict['choices']['scheme']}, {describe(self.verdict)}>"
+
+
+def save_records(records: Records, model: Model, path: str | os.PathLike[str]) -> None:
+    """Write ``records`` of the float ``model`` to a new file: a minmax.bin by the name's end, else a store."""
+    if Path(path).suffix.lower() == ".bin":
+        write_file(path, write_minmax(records, model))
+        return
+    RecordStore.discard(path)
+    RecordStore(path, records.digest or None).append(records, ())

@@ -43,9 +43,6 @@ from odc_mlir.universe import make_context
 
 STAGE = "quant"
 OPTIMISED = "circle-opt"
-# Layers as integers compute them: one operator with its scale, offset and activation.
-FOLDING = ("circle-fuse-batch-norm", "circle-fuse-activation", "circle-fold-constants", "canonicalize", "cse", "dce")
-
 # Ways to choose ranges that weigh the codes to be had, and so are told how many there are.
 _KNOW_CODES = frozenset({"mse", "entropy"})
 # Samples that codes are refined by: moments of inputs change little with more.
@@ -143,7 +140,7 @@ def prepare(module: ModuleOp) -> FloatModel:
         raise ModelError("the model has no main function to quantise")
     _refuse_quantised(module)
     pipelines.run(context, ready, OPTIMISED, options=[make_pass("circle-fold-constants", decode=True)])
-    run_passes(context, ready, [pipelines.build_pass(ArgSpec(name, {})) for name in FOLDING])
+    run_passes(context, ready, [pipelines.build_pass(ArgSpec(name, {})) for name in pipelines.QUANTIZE_PREPARE])
     return FloatModel(ready)
 
 

@@ -318,6 +318,8 @@ def quantize(
     limit: float | None = None,
     max_drop: float | None = None,
     max_seconds: float | None = None,
+    max_samples: int | None = None,
+    pictures: Any = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Quantized:
     """Quantise a float model, and say how close the result is to it.
@@ -356,6 +358,8 @@ def quantize(
         limit=limit,
         max_drop=max_drop,
         max_seconds=max_seconds,
+        max_samples=max_samples,
+        pictures=pictures,
         progress=progress,
     )
 

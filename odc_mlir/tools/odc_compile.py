@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.errors import OptionError
+from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
 
-_SCHEMES = ("none", "uint8", "int8", "int16", "int16x8", "int8_wo", "int16_wo")
 _REASONS_SHOWN = 12
 
 
@@ -38,12 +38,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--emit", metavar="STAGE", help="print the IR after this stage and stop")
     parser.add_argument("--report-json", metavar="FILE", help="write the report as JSON")
     parser.add_argument("--report-html", metavar="FILE", help="write the report as an HTML page")
-    quantising = parser.add_argument_group("quantising (not supported yet)")
-    quantising.add_argument("--quantize", default="none", choices=_SCHEMES, help="scheme (%(default)s)")
-    quantising.add_argument("--calibration", metavar="DATA.npz")
-    quantising.add_argument("--labels", action="store_true")
-    quantising.add_argument("--max-drop", type=float, metavar="POINTS")
-    quantising.add_argument("--io", choices=("float", "quantized"))
+    quantise = parser.add_argument_group("quantising a float model first (odc-quantize has more options)")
+    quantise.add_argument(
+        "--quantize", default="none", choices=("none", *quantizing.SCHEMES), help="element types (%(default)s)"
+    )
+    quantizing.add_common_flags(quantise)
     return parser
 
 
@@ -54,7 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
-    _refuse_quantising(arguments)
     if arguments.emit:
         _emit(arguments)
         return None
@@ -64,17 +62,21 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     return None
 
 
-def _refuse_quantising(arguments: argparse.Namespace) -> None:
-    given = {
-        "--quantize": arguments.quantize != "none",
-        "--calibration": arguments.calibration is not None,
-        "--labels": arguments.labels,
-        "--max-drop": arguments.max_drop is not None,
-        "--io": arguments.io is not None,
+def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What ``odc_mlir.compile`` is told about quantising; raises OptionError for flags without ``--quantize``."""
+    chosen = quantizing.common_options(arguments)
+    if arguments.quantize == "none":
+        if chosen or arguments.allow_accuracy_loss:
+            flag = next(iter([*chosen, "allow_accuracy_loss"])).replace("_", "-")
+            raise OptionError(f"--{flag} is for quantising, which is not asked for", hint="add --quantize int8")
+        return {}
+    progress = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
+    return {
+        "quantize": arguments.quantize,
+        "allow_accuracy_loss": arguments.allow_accuracy_loss,
+        "progress": progress,
+        **chosen,
     }
-    for flag, present in given.items():
-        if present:
-            raise UnsupportedError(f"{flag} is not supported yet", hint="compile a model that is quantised already")
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -95,7 +97,15 @@ def _emit(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime import api
     from odc_mlir.support.text import module_text
 
-    module = api.lower(api.load(arguments.model), arguments.emit, **_options(arguments))
+    chosen = _quantising(arguments)
+    if chosen:
+        allowed, scheme = chosen.pop("allow_accuracy_loss"), chosen.pop("quantize")
+        made = api.quantize(arguments.model, scheme=scheme, **chosen)
+        quantizing.end_progress(arguments.quiet)
+        if not allowed:
+            made.require_passed()
+    module = made.model if chosen else api.load(arguments.model)
+    module = api.lower(module, arguments.emit, **_options(arguments))
     # As everywhere: text in a file stands alone, a terminal is spared the constants.
     if arguments.output:
         write_file(arguments.output, module_text(module).encode())
@@ -107,7 +117,10 @@ def _compile(arguments: argparse.Namespace) -> None:
     from odc_mlir.formats.atomic import write_file
     from odc_mlir.runtime import api
 
-    package = api.compile(arguments.model, strict=arguments.strict, **_options(arguments))
+    try:
+        package = api.compile(arguments.model, strict=arguments.strict, **_options(arguments), **_quantising(arguments))
+    finally:
+        quantizing.end_progress(arguments.quiet)
     if arguments.output:
         package.save(arguments.output, overwrite=True)
     if arguments.report_json:

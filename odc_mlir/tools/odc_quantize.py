@@ -1,0 +1,152 @@
+"""``odc-quantize``: quantise a float model, check how close the result is, and say why."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from odc_mlir.tools import quantizing
+from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
+
+_LAYERS_SHOWN = 5
+_FINDINGS_SHOWN = 8
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-quantize``."""
+    parser = base_parser(
+        "odc-quantize",
+        "Quantise a float model (.circle, .tflite, .mlir, nnpackage) and check how close the result is.",
+        epilog="Exit code 1, and no OUT, when the accuracy limit is missed; --allow-accuracy-loss writes it anyway.",
+    )
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("-o", "--output", metavar="OUT", help="quantised model: .circle or .tflite")
+    parser.add_argument("--scheme", choices=quantizing.SCHEMES, help="element types (int8)")
+    parser.add_argument(
+        "--min-max-only", action="store_true", help="write the float model with recorded ranges, as record-minmax does"
+    )
+    data = parser.add_argument_group("data and result")
+    quantizing.add_common_flags(data)
+    quantizing.add_data_flags(data)
+    quantizing.add_scheme_flags(parser.add_argument_group("element types"))
+    quantizing.add_help_flags(parser.add_argument_group("accuracy"))
+    quantizing.add_limit_flags(parser.add_argument_group("limit (default: mpeir 0.1, and top1 0.99 for classifiers)"))
+    reports = parser.add_argument_group("reports")
+    reports.add_argument("--report-json", metavar="FILE", help="write the verdict as JSON")
+    reports.add_argument("--report-html", metavar="FILE", help="write the verdict as a page with charts")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = build_parser()
+    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
+
+
+def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+    if not (arguments.output or arguments.report_json or arguments.report_html or arguments.save_records):
+        return usage_error(parser, "give -o, a report to write or --save-records")
+    if arguments.min_max_only:
+        if not arguments.output or not arguments.calibration:
+            return usage_error(parser, "--min-max-only needs --calibration and -o")
+        _record_only(arguments)
+        return None
+    _quantize(arguments)
+    return None
+
+
+def _record_only(arguments: argparse.Namespace) -> None:
+    from odc_mlir.formats.atomic import write_file
+    from odc_mlir.formats.circle.writer import write_model
+    from odc_mlir.frontend.export_circle import export_model
+    from odc_mlir.quantizer.quantize import embed_ranges
+    from odc_mlir.quantizer.result import save_records
+    from odc_mlir.runtime.api import load
+
+    module, records = embed_ranges(
+        load(arguments.model),
+        arguments.calibration,
+        ranges=arguments.ranges,
+        range_options=quantizing.range_options(arguments),
+        max_samples=arguments.max_samples,
+        pictures=quantizing.pictures(arguments),
+    )
+    stored = export_model(module)
+    write_file(arguments.output, write_model(stored))
+    if arguments.save_records:
+        save_records(records, stored, arguments.save_records)
+    if not arguments.quiet:
+        print(f"{arguments.output}: ranges of {counted(records.runs, 'sample')}")
+        for finding in records.findings[:_FINDINGS_SHOWN]:
+            print(f"  note: {finding}")
+
+
+def _quantize(arguments: argparse.Namespace) -> None:
+    import json
+
+    from odc_mlir.formats.atomic import write_file
+    from odc_mlir.runtime import api
+
+    show = quantizing.progress_on_stderr("odc-quantize", arguments.quiet)
+    try:
+        made = api.quantize(arguments.model, progress=show, **quantizing.all_options(arguments))
+    finally:
+        quantizing.end_progress(arguments.quiet)
+    if arguments.save_records:
+        made.save_records(arguments.save_records)
+    if arguments.report_json:
+        write_file(arguments.report_json, (json.dumps(made.verdict, indent=1) + "\n").encode())
+    if arguments.report_html:
+        write_file(arguments.report_html, made.report_html().encode())
+    if not arguments.quiet:
+        for line in summary(arguments.model, made.verdict):
+            print(line)
+    if not arguments.allow_accuracy_loss:
+        made.require_passed()
+    if arguments.output:
+        made.save(arguments.output)
+
+
+def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
+    """What a user wants to know at once: whether it is good enough, what was chosen, and which layers lose most."""
+    choices, checked = verdict["choices"], verdict["samples"]
+    yield f"{model}: {choices['scheme']}, {'passed' if verdict['passed'] else 'FAILED'}"
+    for check in verdict["limits"]:
+        value = "unknown" if check["value"] is None else f"{check['value']:.4g}"
+        mark = "" if check["passed"] else "  <- not kept"
+        yield f"  {check['metric']} {value} (limit {check['limit']:g}) on {checked['checked_on']} samples{mark}"
+    if verdict["scores"]:
+        scores = verdict["scores"]
+        yield f"  {scores['metric']} {scores['float']:.3f} float, {scores['quantized']:.3f} quantised"
+    measures = verdict["metrics"]
+    if measures.get("sqnr_db") is not None:
+        yield f"  SQNR of the outputs {measures['sqnr_db']:.1f} dB"
+    if "ranges" in choices:
+        names = ("ranges", "headroom", "equalize", "rounding", "correction")
+        yield f"  chosen: {', '.join(f'{name} {choices[name]}' for name in names)}"
+    yield from _precisions(verdict)
+    for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:
+        alone = layer["output_sqnr_db"]
+        effect = "" if alone is None else f", alone {alone:.1f} dB at the outputs"
+        yield f"  layer {layer['name']} ({layer['op']}, {layer['scheme']}){effect}"
+    for name, channels in verdict["saturated_biases"].items():
+        yield f"  warning: the bias {name} is limited in {counted(len(channels), 'channel')}"
+    for finding in verdict["findings"][:_FINDINGS_SHOWN]:
+        yield f"  note: {finding}"
+
+
+def _precisions(verdict: Mapping[str, Any]) -> Iterator[str]:
+    """Layers that have another type than the rest, and why some stay float."""
+    from collections import Counter
+
+    counts = Counter(verdict["scheme"].values())
+    if len(counts) > 1:
+        yield f"  layers: {', '.join(f'{count} {name}' for name, count in counts.most_common())}"
+    reasons = Counter(verdict["float_reasons"].values())
+    for reason, count in reasons.most_common(_LAYERS_SHOWN):
+        yield f"  float: {counted(count, 'operator')}: {reason}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,171 @@
+"""Command-line options of quantising, which several commands share, and what becomes of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import OptionError
+
+if TYPE_CHECKING:
+    from odc_mlir.formats.calibration import Pictures
+
+FULL_SCHEMES = ("uint8", "int8", "int16", "int16x8")
+SCHEMES = (*FULL_SCHEMES, "int8_wo", "int16_wo", "int4_wo")
+
+
+def add_common_flags(group: argparse._ArgumentGroup) -> None:
+    """What every command that quantises takes."""
+    group.add_argument(
+        "--calibration",
+        metavar="DATA",
+        help="samples: .npz, HDF5, a folder of raw files or pictures, or a text file that lists raw files",
+    )
+    group.add_argument("--labels", action="store_true", help="score right answers: array y beside the samples")
+    group.add_argument("--max-drop", type=float, metavar="POINTS", help="largest loss of right answers (or dB of PSNR)")
+    group.add_argument("--io", choices=("float", "quantized"), help="what the model takes and gives (float)")
+    group.add_argument("--allow-accuracy-loss", action="store_true", help="go on when the accuracy limit is missed")
+
+
+def add_data_flags(group: argparse._ArgumentGroup) -> None:
+    """More about the data."""
+    group.add_argument("--evaluation", metavar="DATA", help="samples to check on (default: some of --calibration)")
+    group.add_argument("--max-samples", type=int, metavar="N", help="take no more samples than this from each source")
+    group.add_argument("--records", metavar="FILE", help="recorded ranges instead of samples: ours or minmax.bin")
+    group.add_argument("--save-records", metavar="FILE", help="write what was recorded; minmax.bin when named .bin")
+    group.add_argument("--mean", metavar="R[,G,B]", help="of pictures: subtracted from pixels 0..255 (0)")
+    group.add_argument("--scale", metavar="R[,G,B]", help="of pictures: pixels are multiplied by it (1/255)")
+
+
+def add_scheme_flags(group: argparse._ArgumentGroup) -> None:
+    """What becomes of values and weights."""
+    group.add_argument("--granularity", choices=("channel", "tensor"), help="scales of weights (channel)")
+    group.add_argument("--weights", choices=("symmetric", "asymmetric"), help="form of uint8 weights (asymmetric)")
+    group.add_argument("--overrides", metavar="NAME:TYPE,…", help="other types for single layers, or float")
+    group.add_argument(
+        "--mixed",
+        default="auto",
+        metavar="auto|on|off|FILE.json",
+        help="other types for layers that need them: found by measuring (auto: with help), or as a file in ONE's "
+        "format says",
+    )
+
+
+def add_help_flags(group: argparse._ArgumentGroup) -> None:
+    """How accuracy is improved."""
+    group.add_argument("--no-help", dest="improve", action="store_false", help="quantise plainly: try nothing")
+    group.add_argument(
+        "--ranges",
+        default="auto",
+        choices=("auto", "minmax", "percentile", "percentile-elements", "moving-average", "mse", "entropy"),
+        help="how ranges are chosen (%(default)s: by measuring)",
+    )
+    group.add_argument("--range-option", action="append", default=[], metavar="NAME=NUMBER", help="such as high=99.9")
+    group.add_argument("--headroom", type=float, metavar="PART", help="make ranges wider by this part")
+    group.add_argument("--equalize", default="auto", choices=("auto", "none", "weights", "activations"))
+    group.add_argument("--rounding", default="auto", choices=("auto", "on", "off"), help="of weights, by samples")
+    group.add_argument("--correction", default="auto", choices=("auto", "on", "off"), help="of biases, by samples")
+    group.add_argument("--max-seconds", type=float, metavar="S", help="try no more after this time")
+
+
+def add_limit_flags(group: argparse._ArgumentGroup) -> None:
+    """When a model is good enough."""
+    group.add_argument(
+        "--metric", help="what is limited: mpeir, mae, mape, mse, max_abs, sqnr, cosine, top1, top5 or drop"
+    )
+    group.add_argument("--limit", type=float, metavar="X", help="the worst value allowed")
+
+
+def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments that the flags of :func:`add_common_flags` say, without those left out."""
+    options = {
+        "calibration": arguments.calibration,
+        "labels": True if arguments.labels else None,
+        "max_drop": arguments.max_drop,
+        "io": arguments.io,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of ``odc_mlir.quantize`` that all flags say; raises OptionError for unreadable ones."""
+    options = {
+        "scheme": arguments.scheme,
+        "evaluation": arguments.evaluation,
+        "max_samples": arguments.max_samples,
+        "records": arguments.records,
+        "granularity": arguments.granularity,
+        "weights": arguments.weights,
+        "overrides": arguments.overrides,
+        "mixed": arguments.mixed,
+        "help": arguments.improve,
+        "ranges": arguments.ranges,
+        "range_options": range_options(arguments),
+        "headroom": arguments.headroom,
+        "equalize": arguments.equalize,
+        "rounding": arguments.rounding,
+        "correction": arguments.correction,
+        "max_seconds": arguments.max_seconds,
+        "metric": arguments.metric,
+        "limit": arguments.limit,
+        "pictures": pictures(arguments),
+    }
+    return {name: value for name, value in options.items() if value is not None} | common_options(arguments)
+
+
+def range_options(arguments: argparse.Namespace) -> dict[str, float | int]:
+    """``--range-option`` as a mapping."""
+    result: dict[str, float | int] = {}
+    for text in arguments.range_option:
+        name, equals, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = None
+        if not equals or number is None:
+            raise OptionError(f"--range-option {text!r} cannot be read", hint="write NAME=NUMBER")
+        result[name] = int(number) if number.is_integer() and "." not in value else number
+    return result
+
+
+def pictures(arguments: argparse.Namespace) -> Pictures | None:
+    """How pixels become inputs, None where nothing is said."""
+    if arguments.mean is None and arguments.scale is None:
+        return None
+    from odc_mlir.formats.calibration import Pictures
+
+    plain = Pictures()
+    return Pictures(
+        _numbers("--mean", arguments.mean) or plain.mean, _numbers("--scale", arguments.scale) or plain.scale
+    )
+
+
+def _numbers(flag: str, text: str | None) -> tuple[float, ...]:
+    if text is None:
+        return ()
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise OptionError(f"{flag} is {text!r}, expected one number, or one per channel") from None
+
+
+def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None], None] | None:
+    """Shows what is being done; one line that changes on a terminal, nothing in a pipe, where ``-v`` logs it."""
+    if quiet or not sys.stderr.isatty():
+        return None
+
+    def show(text: str, done: int, total: int | None) -> None:
+        count = f" {done}/{total}" if total and done else f" {done}" if done else ""
+        sys.stderr.write(f"\r\x1b[K{prog}: {text}{count}")
+        sys.stderr.flush()
+
+    return show
+
+
+def end_progress(quiet: bool) -> None:
+    """Take the progress line away."""
+    if not quiet and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
