@@ -1,4 +1,4 @@
-"""Measure start-up, compile, simulate and host inference; print a table and write JSON.
+"""Measure start-up, compile, simulate, host inference and recording; print a table and write JSON.
 
     python benchmarks/run.py [--data DIR] [--runs N] [--json FILE] [--against FILE] [GROUP ...]
 
@@ -21,12 +21,22 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from measure import Measurement, process, python
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = "mobilenet_v2_1.0_224_quant"
 SMALL = "pretrainedResnet_quant"
+# Float models beside data for them, below models.
+RECORDED = {
+    "zoo/ad01_fp32": "zoo/calibration/ad",
+    "zoo/pretrainedResnet": "zoo/calibration/ic",
+    "zoo/vww_96_float": "zoo/calibration/vww",
+    "digits/digits_cnn": "digits/calibration",
+    "digits/digits_mobile": "digits/calibration",
+    "digits/digits_unet": "digits/calibration_denoise",
+}
 
 
 @dataclass(frozen=True)
@@ -115,12 +125,29 @@ def time_host(setting: Setting) -> Iterator[Measurement]:
         yield python(f"host run {name}, whole process", code, model, shape, dtype, runs=setting.long_runs)
 
 
+def time_record(setting: Setting) -> Iterator[Measurement]:
+    """Recording ranges beside plain inference: CPU time per inference; the note gives how many times as long."""
+    script = str(Path(__file__).with_name("recording.py"))
+    for name, data in RECORDED.items():
+        model, samples = (setting.models.parent / path for path in (f"{name}.circle", f"{data}.npz"))
+        done = subprocess.run(
+            [sys.executable, script, str(model), str(samples), str(setting.runs)],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        found = json.loads(done.stdout)
+        times = median(b / a for a, b in zip(found["plain"], found["recorded"], strict=True))
+        for what, note in (("plain", ""), ("recorded", f"{times:.2f} times plain inference")):
+            seconds = found[what]
+            yield Measurement(f"{name}, {what}", min(seconds), median(seconds), setting.runs, note=note)
+
+
 GROUPS: tuple[Callable[[Setting], Iterator[Measurement]], ...] = (
     time_import,
     time_commands,
     time_compile,
     time_simulate,
     time_host,
+    time_record,
 )
 
 

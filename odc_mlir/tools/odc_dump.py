@@ -67,7 +67,7 @@ def describe(path: str) -> Document:
         return {"file": path, "bytes": file.stat().st_size, **_model(path)}
     if head.startswith(MAGIC):
         return {"file": path, "bytes": file.stat().st_size, **_segment(file.read_bytes(), path)}
-    if head == SQLITE_MAGIC[: len(head)]:
+    if head and SQLITE_MAGIC.startswith(head):
         return {"file": path, "bytes": file.stat().st_size, **describe_records(path)}
     if is_minmax(head):
         return {"file": path, "bytes": file.stat().st_size, **describe_minmax(file.read_bytes(), path)}

@@ -1,0 +1,50 @@
+"""Times recording beside plain inference in turn, and prints both lists of CPU seconds per inference as JSON.
+
+python benchmarks/recording.py MODEL SAMPLES ROUNDS
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from odc_mlir.formats.calibration import read_calibration
+from odc_mlir.runtime.api import open_executor
+from odc_mlir.runtime.recording import record
+
+FEWEST_RUNS = 128
+
+
+def main() -> None:
+    """Time what the command line asks for."""
+    model, data, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    executor = open_executor(model)
+    samples = read_calibration(data, executor.graph.input_infos()).records
+    inputs = [[np.asarray(value, np.float32) for value in sample] for sample in samples]
+    inputs *= -(-FEWEST_RUNS // len(inputs))
+
+    def plain() -> None:
+        for sample in inputs:
+            executor.reset()
+            executor.run(sample)
+
+    def recorded() -> None:
+        record(executor, inputs)
+
+    def seconds(call: Callable[[], None]) -> float:
+        begun = time.process_time()
+        call()
+        return (time.process_time() - begun) / len(inputs)
+
+    plain()
+    # In turn, so that a machine that gets slower meanwhile slows both.
+    pairs = [(seconds(plain), seconds(recorded)) for _ in range(rounds)]
+    print(json.dumps({"plain": [pair[0] for pair in pairs], "recorded": [pair[1] for pair in pairs]}))
+
+
+if __name__ == "__main__":
+    main()
