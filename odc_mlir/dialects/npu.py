@@ -43,6 +43,7 @@ from odc_mlir.dialects.npu_base import (
     same_shape,
     shape_of,
 )
+from odc_mlir.dialects.npu_move import MoveOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "Int",
     "Ints",
     "LutOp",
+    "MoveOp",
     "NpuTensorOp",
     "PadOp",
     "PoolKind",
@@ -346,7 +348,7 @@ class ReshapeOp(NpuTensorOp):
             raise VerifyException(f"{self.name} keeps all elements, {self.input.type} became {self.output.type}")
 
 
-TENSOR_OPS = (ConstantOp, ConvOp, ElementwiseOp, PoolOp, PadOp, ReduceOp, SoftmaxOp, LutOp, ScaleOp, ReshapeOp)
+TENSOR_OPS = (ConstantOp, ConvOp, ElementwiseOp, PoolOp, PadOp, ReduceOp, SoftmaxOp, LutOp, ScaleOp, ReshapeOp, MoveOp)
 TENSOR_ATTRIBUTES = (ScaleAttr, ElementwiseKindAttr, PoolKindAttr, ReduceKindAttr, CodeTypeAttr)
 
 

@@ -146,3 +146,16 @@ class NpuFunctions(InterpreterFunctions):
     def run_reshape(self, interpreter: Interpreter, op: npu.ReshapeOp, args: PythonValues) -> PythonValues:
         (x,) = args
         return (x.reshape(npu.shape_of(op.output)),)
+
+    @impl(npu.MoveOp)
+    def run_move(self, interpreter: Interpreter, op: npu.MoveOp, args: PythonValues) -> PythonValues:
+        fill = 0 if op.fill is None else _integer(op.fill)
+        result = np.full(npu.shape_of(op.output), fill, storage(op.output))
+        flat = result.reshape(-1)
+        for nest in op.nests():
+            source, target = np.array([nest.start]), np.array([nest.to])
+            for size, read, write in zip(nest.sizes, nest.reads, nest.writes, strict=True):
+                source = (source[:, None] + np.arange(size) * read).reshape(-1)
+                target = (target[:, None] + np.arange(size) * write).reshape(-1)
+            flat[target] = np.asarray(args[nest.source]).reshape(-1)[source]
+        return (result,)

@@ -28,10 +28,11 @@ from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.lower_elementwise import lower_binary, lower_by_table, lower_scale
+from odc_mlir.transforms.lower_moves import lower_move, lower_padding, lower_transpose
 from odc_mlir.transforms.lower_products import lower_conv_2d, lower_depthwise_conv_2d, lower_fully_connected
-from odc_mlir.transforms.lower_windows import lower_mean, lower_pad, lower_pool, lower_softmax, lower_view
+from odc_mlir.transforms.lower_windows import lower_mean, lower_pool, lower_softmax, lower_view
 from odc_mlir.transforms.lowering_site import Site
-from odc_mlir.transforms.npu_rules import works_by_table
+from odc_mlir.transforms.npu_rules import MOVERS, works_by_table
 
 LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "CONV_2D": lower_conv_2d,
@@ -53,8 +54,9 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "RESHAPE": lower_view,
     "SQUEEZE": lower_view,
     "EXPAND_DIMS": lower_view,
-    "TRANSPOSE": lower_view,
-    "PAD": lower_pad,
+    "TRANSPOSE": lower_transpose,
+    "PAD": lower_padding,
+    **dict.fromkeys(MOVERS, lower_move),
 }
 
 

@@ -22,6 +22,7 @@ from odc_mlir.transforms.schedule.layers import (
     ConvLayer,
     ElementwiseLayer,
     Layer,
+    MoveLayer,
     Output,
     PoolLayer,
     ReduceLayer,
@@ -30,6 +31,7 @@ from odc_mlir.transforms.schedule.layers import (
     SoftmaxLayer,
     Tensor,
 )
+from odc_mlir.transforms.schedule.moves import Piece
 from odc_mlir.transforms.schedule.program import Buffer, Space
 from odc_mlir.transforms.schedule.residence import Border, Layout, Resident
 from odc_mlir.transforms.tensor_ir import image_shape, layer_ops, residence_of, window_of
@@ -246,6 +248,12 @@ def _softmax(op: npu.SoftmaxOp, index: int, tensor: TensorOf) -> SoftmaxLayer:
     return SoftmaxLayer(index, tensor(op.input), tensor(op.output), _scale(op.scale), _int(op.diff_min))
 
 
+def _move(op: npu.MoveOp, index: int, tensor: TensorOf) -> MoveLayer:
+    fill = None if op.fill is None else _int(op.fill)
+    pieces = tuple(Piece(*nest) for nest in op.nests())
+    return MoveLayer(index, tuple(tensor(value) for value in op.inputs), tensor(op.output), pieces, fill)
+
+
 Read = Callable[[Any, int, TensorOf], Layer]
 
 
@@ -260,4 +268,5 @@ def readers() -> dict[type[Operation], Read]:
         npu.LutOp: _lut,
         npu.ReduceOp: _reduce,
         npu.SoftmaxOp: _softmax,
+        npu.MoveOp: _move,
     }

@@ -14,6 +14,7 @@ from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.targets import Target
+from odc_mlir.transforms.move_maps import result_pieces
 
 CODES = ("int8", "uint8")
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
@@ -332,7 +333,7 @@ def softmax_row(node: Node, _: Limits) -> str | None:
     return None if 1 <= columns <= highest else f"rows of {columns} elements, allowed 1 to {highest}"
 
 
-def padding(node: Node, _: Limits) -> str | None:
+def padding(node: Node, _: Limits | None = None) -> str | None:
     """Only height and width are padded, by what a load can add."""
     amounts = [[int(v) for v in row] for row in node.const(1).reshape(-1, 2)]
     highest = field_range("load", "pad_before1")[1]
@@ -343,7 +344,29 @@ def padding(node: Node, _: Limits) -> str | None:
     return None
 
 
-def moves_no_element(node: Node, _: Limits) -> str | None:
+def moves(node: Node, _: Limits) -> str | None:
+    """Every result is made of codes of the operands in a few loops of strided moves."""
+    found = result_pieces(node)
+    return found if isinstance(found, str) else None
+
+
+def either(first: Check, second: Check) -> Check:
+    """Check that one of two holds; what the second saw is said."""
+
+    def check(node: Node, limits: Limits) -> str | None:
+        return first(node, limits) and second(node, limits)
+
+    return check
+
+
+def image_padding(node: Node, _: Limits | None = None) -> str | None:
+    """An image is padded as a load can pad it."""
+    if len(node.operand(0).static_shape) != 4:
+        return f"{node.operand(0).name!r} has {shape_text(node.operand(0))}"
+    return padding(node)
+
+
+def moves_no_element(node: Node, _: Limits | None = None) -> str | None:
     """A transposition keeps the order of all dimensions that are not 1, so the bytes stay where they are."""
     shape = node.operand(0).static_shape
     order = [int(p) for p in node.const(1).reshape(-1) if shape[int(p)] != 1]

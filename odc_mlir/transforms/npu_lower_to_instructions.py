@@ -39,8 +39,9 @@ from odc_mlir.transforms.instruction_ir import Site, sites, write_program
 from odc_mlir.transforms.layer_ir import Layers, read_layers
 from odc_mlir.transforms.npu_choose_tiles import tiling_of
 from odc_mlir.transforms.schedule.constants import ConstantPool
-from odc_mlir.transforms.schedule.layers import ConvLayer, ElementwiseLayer, Layer, PoolLayer, ReduceLayer
+from odc_mlir.transforms.schedule.layers import ConvLayer, ElementwiseLayer, Layer, MoveLayer, PoolLayer, ReduceLayer
 from odc_mlir.transforms.schedule.local import LocalMemories
+from odc_mlir.transforms.schedule.move_stream import move_commands
 from odc_mlir.transforms.schedule.order import hoist_transfers
 from odc_mlir.transforms.schedule.program import Command, command
 from odc_mlir.transforms.schedule.vector_stream import elementwise_commands, reduce_commands, softmax_commands
@@ -106,6 +107,8 @@ def _layer_commands(
         return pool_commands(layer, tiling_of(op), memories)
     if isinstance(layer, ElementwiseLayer):
         return elementwise_commands(layer, target, memories, pool)
+    if isinstance(layer, MoveLayer):
+        return move_commands(layer, memories)
     if isinstance(layer, ReduceLayer):
         return reduce_commands(layer, target, memories)
     return softmax_commands(layer, target, memories)

@@ -141,6 +141,31 @@ _ARITHMETIC = (
 _SELECTION = (_SAME_QUANT, _BROADCAST)
 _VIEW = (_SAME_TYPE, _SAME_QUANT)
 
+_MOVES = Rule("moves", "results are codes of the operands in a few loops of moves", check.moves)
+
+# Rules of operators that only move codes.
+MOVING: tuple[Rule, ...] = (_SAME_QUANT, _MOVES)
+MOVERS = (
+    "BATCH_TO_SPACE_ND",
+    "BROADCAST_TO",
+    "CONCATENATION",
+    "DEPTH_TO_SPACE",
+    "GATHER",
+    "MIRROR_PAD",
+    "PACK",
+    "PADV2",
+    "RESIZE_NEAREST_NEIGHBOR",
+    "REVERSE_V2",
+    "SLICE",
+    "SPACE_TO_BATCH_ND",
+    "SPACE_TO_DEPTH",
+    "SPLIT",
+    "SPLIT_V",
+    "STRIDED_SLICE",
+    "TILE",
+    "UNPACK",
+)
+
 # Rules of every element-wise operator without an entry of its own: a table of 256 codes says what it does.
 BY_TABLE: tuple[Rule, ...] = (
     Rule("one-input", "one operand is computed at run time, the others are constants of one element", check.one_input),
@@ -198,12 +223,16 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "TRANSPOSE": (
         *_VIEW,
         Rule("constant-permutation", "the permutation is constant", check.constant(1)),
-        Rule("permutation", "only dimensions of size 1 change place", check.moves_no_element),
+        Rule("permutation", _MOVES.text, check.either(check.moves_no_element, check.moves)),
     ),
     "PAD": (
-        _RANK4,
         _SAME_QUANT,
         Rule("constant-paddings", "paddings are constant", check.constant(1)),
-        Rule("paddings", "height and width are padded, by what an instruction can add", check.padding),
+        Rule(
+            "paddings",
+            "height and width are padded, by what an instruction can add; or by a few loops of moves",
+            check.either(check.image_padding, check.moves),
+        ),
     ),
+    **dict.fromkeys(MOVERS, MOVING),
 }

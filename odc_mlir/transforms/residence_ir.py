@@ -15,6 +15,8 @@ from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.schedule.accesses import FULL_RECORD_BYTES
+from odc_mlir.transforms.schedule.move_stream import move_cycles
+from odc_mlir.transforms.schedule.moves import Piece
 from odc_mlir.transforms.schedule.residence import Border, Layout, Resident
 from odc_mlir.transforms.schedule.residence_plan import Node
 from odc_mlir.transforms.schedule.vector_cost import vector_choice
@@ -116,6 +118,9 @@ def layer_choices(
             window = window_of(op, source_resident=sources[0], result_resident=result)
             place = Room(room, sources[0], result)
             return window_choices(window, target, place, weighted=isinstance(op, npu.ConvOp))
+        if isinstance(op, npu.MoveOp):
+            filled = math.prod(npu.shape_of(op.output)) if op.fill is not None else 0
+            return (Choice(None, *move_cycles([Piece(*nest) for nest in op.nests()], filled, room, target)),)
         return _vector_choices(op, target, room, sources, result)
     except CompileError as error:
         raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError
-from odc_mlir.support.locations import name_loc, op_name
+from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.convert_circle_to_npu import lower
 from odc_mlir.transforms.npu_fuse_padding import NpuFusePaddingPass
@@ -73,7 +73,7 @@ def npu_works(module: ModuleOp, target: Target, memory: MemoryMode) -> list[Work
 
 def _lower(op: CircleOp, index: int) -> Work | str:
     """Replace ``op`` by its layers, which are called ``index``; no work yet, or why that is impossible."""
-    op.location = name_loc(str(index))
+    op.location = names_loc([str(index)] * max(1, len(op.results)))
     try:
         lower(op)
     except OdcError as error:

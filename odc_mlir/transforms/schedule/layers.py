@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from odc_mlir.transforms.schedule.geometry import Window
+from odc_mlir.transforms.schedule.moves import Piece
 from odc_mlir.transforms.schedule.program import Buffer
 from odc_mlir.transforms.schedule.residence import Layout
 
@@ -125,4 +126,15 @@ class SoftmaxLayer:
     diff_min: int
 
 
-Layer = ConvLayer | PoolLayer | ElementwiseLayer | ReduceLayer | SoftmaxLayer
+@dataclass(eq=False, frozen=True, slots=True)
+class MoveLayer:
+    """Codes of ``sources`` go where ``pieces`` say; ``fill``: code of all other results, None where there are none."""
+
+    index: int
+    sources: tuple[Tensor, ...]
+    result: Tensor
+    pieces: tuple[Piece, ...]
+    fill: int | None
+
+
+Layer = MoveLayer | ConvLayer | PoolLayer | ElementwiseLayer | ReduceLayer | SoftmaxLayer

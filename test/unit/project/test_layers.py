@@ -43,7 +43,7 @@ RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
-    | {"quantizer"}
+    | {"quantizer", "retries"}
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
 

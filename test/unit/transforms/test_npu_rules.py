@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,52 @@ def pad(rows: Any = ((0, 0), (1, 1), (2, 0), (0, 0))) -> Node:
     return Node(ops.get("PAD"), operands, (tensor("y", *result),), {}, "y")
 
 
+def i32(values: Any, name: str = "details") -> TensorInfo:
+    return const(name, values, "int32")
+
+
+def moving(name: str) -> Node:
+    """An operator that moves the codes of ``x [1, 4, 4, 4]``."""
+    x, flags = tensor("x", 1, 4, 4, 4), dict.fromkeys(("align_corners", "half_pixel_centers", "offset"), False)
+    masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
+    block = {"block_size": 2}
+    no_crops = i32([[0, 0], [0, 0]])
+    cases: dict[str, tuple[list[Any], list[tuple[int, ...]], dict[str, Any]]] = {
+        "BATCH_TO_SPACE_ND": ([tensor("x", 4, 4, 4, 4), i32([2, 2]), no_crops], [(1, 8, 8, 4)], {}),
+        "BROADCAST_TO": ([x, i32([2, 4, 4, 4])], [(2, 4, 4, 4)], {}),
+        "CONCATENATION": ([x, x], [(1, 4, 4, 8)], {"axis": -1, "fused_activation_function": "none"}),
+        "DEPTH_TO_SPACE": ([x], [(1, 8, 8, 1)], block),
+        "GATHER": ([x, i32([3, 1])], [(1, 4, 4, 2)], {"axis": 3, "batch_dims": 0}),
+        "MIRROR_PAD": ([x, i32([[0, 0], [1, 1], [0, 2], [0, 0]])], [(1, 6, 6, 4)], {"mode": "reflect"}),
+        "PACK": ([x, x], [(2, 1, 4, 4, 4)], {"axis": 0, "values_count": 2}),
+        "PADV2": ([x, i32([[0, 0], [1, 1], [0, 2], [0, 0]]), const("v", 3, quant=Q)], [(1, 6, 6, 4)], {}),
+        "RESIZE_NEAREST_NEIGHBOR": ([x, i32([8, 12])], [(1, 8, 12, 4)], flags),
+        "REVERSE_V2": ([x, i32([1])], [(1, 4, 4, 4)], {}),
+        "SLICE": ([x, i32([0, 1, 2, 0]), i32([1, 2, 2, 4])], [(1, 2, 2, 4)], {}),
+        "SPACE_TO_BATCH_ND": ([x, i32([2, 2]), no_crops], [(4, 2, 2, 4)], {}),
+        "SPACE_TO_DEPTH": ([x], [(1, 2, 2, 16)], block),
+        "SPLIT": ([i32(3), x], [(1, 4, 4, 2)] * 2, {"num_splits": 2}),
+        "SPLIT_V": ([x, i32([1, 3]), i32(3)], [(1, 4, 4, 1), (1, 4, 4, 3)], {"num_splits": 2}),
+        "STRIDED_SLICE": ([x, *(i32([v] * 4) for v in (0, 4, 2))], [(1, 2, 2, 2)], masks | flags),
+        "TILE": ([x, i32([1, 2, 1, 1])], [(1, 8, 4, 4)], {}),
+        "UNPACK": ([x], [(1, 4, 4)] * 4, {"num": 4, "axis": 3}),
+    }
+    operands, shapes, options = cases[name]
+    results = tuple(tensor(f"y{index}", *shape) for index, shape in enumerate(shapes))
+    return Node(ops.get(name), tuple(operands), results, options, "y0")
+
+
+def scattered() -> Node:
+    """Elements in no order at all."""
+    order = np.random.default_rng(0).permutation(256)
+    return replace(
+        moving("GATHER"),
+        operands=(tensor("x", 256), i32(order)),
+        results=(tensor("y", 256),),
+        options={"axis": 0, "batch_dims": 0},
+    )
+
+
 def unary(name: str) -> Node:
     return Node(ops.get(name), (tensor("x", 2, 3),), (tensor("y", 2, 3),), {}, "y")
 
@@ -140,6 +187,7 @@ SUPPORTED: dict[str, Callable[[], Node]] = {
     "EXPAND_DIMS": lambda: unary("EXPAND_DIMS"),
     "TRANSPOSE": transpose,
     "PAD": pad,
+    **{name: partial(moving, name) for name in npu_rules.MOVERS},
 }
 
 PER_AXIS_1 = QuantParams((0.25,) * 3, (0,) * 3, 1)
@@ -210,10 +258,16 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: with_operand(transpose(), 1, data=None, quant=Q, dtype="int8"),
         "'permutation' is",
     ),
-    ("permutation", lambda: transpose((0, 1, 3, 2)), "permutation [0, 1, 3, 2]"),
+    (
+        "permutation",
+        lambda: with_result(transpose((0, 1, 3, 2)), shape=(1, 1)),
+        "holds more than codes of the operands",
+    ),
     ("constant-paddings", lambda: with_operand(pad(), 1, data=None, dtype="int8", quant=Q), "'paddings' is computed"),
-    ("paddings", lambda: pad(((0, 0), (256, 0), (0, 0), (0, 0))), "each at most 255"),
-    ("paddings", lambda: pad(((0, 0), (0, 0), (0, 0), (0, 1))), "[0, 1]] of batch or channels"),
+    ("paddings", lambda: pad(((0, 0), (-1, 0), (0, 0), (0, 0))), "negative"),
+    ("element-type", lambda: with_operand(moving("SLICE"), 1, data=None), "'details' is int32"),
+    ("moves", scattered, "'y' takes more than 64 loops of moves"),
+    ("moves", lambda: with_result(moving("REVERSE_V2"), shape=(4, 4, 4)), "'y0' holds more than codes of the operands"),
 ]
 
 
@@ -267,7 +321,7 @@ def test_limits_themselves_are_allowed(node: Node) -> None:
     assert npu_rules.verdict(node, unlimited) == npu_rules.Verdict(True)
 
 
-@pytest.mark.parametrize("name", ["DEQUANTIZE", "CONCATENATION"])
+@pytest.mark.parametrize("name", ["DEQUANTIZE", "L2_NORMALIZATION"])
 def test_an_operator_without_rules_stays_on_the_host(name: str) -> None:
     """DEQUANTIZE works element by element, but what it gives is no code."""
     assert npu_rules.verdict(unary(name), LIMITS).reason == f"operator: {name} has no NPU form"

@@ -1,0 +1,101 @@
+"""The ``npu`` operation that moves codes: concatenation, slices, transpositions, repetition and the like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, i32
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, result_def, traits_def, var_operand_def
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from odc_mlir.dialects.npu_base import INT, INTS, TENSOR, NpuTensorOp, code_range, dtype_of, int_attr, shape_of
+
+HEAD = 3  # integers of a piece before its loops
+
+
+class Nest(NamedTuple):
+    """One piece: which operand, first element read and written, and for each loop size, read and write distance."""
+
+    source: int
+    start: int
+    to: int
+    sizes: tuple[int, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@irdl_op_definition
+class MoveOp(NpuTensorOp):
+    """Codes of the operands at other places; nothing is computed.
+
+    Each array in ``pieces`` is a loop nest: operand, first element read, first element written, then for each loop,
+    outermost first, ``size, read distance, write distance``: ``output[to + sum(i*w)] = operand[start + sum(i*r)]``,
+    counting elements in row-major order. No element is written twice; those that no piece writes get the code ``fill``.
+    """
+
+    name = "npu.move"
+
+    inputs = var_operand_def(TENSOR)
+    pieces = prop_def(ArrayAttr.constr(INTS))
+    fill = opt_prop_def(INT)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = "$inputs `pieces` $pieces (`fill` $fill^)? attr-dict `:` type($inputs) `->` type($output)"
+
+    def __init__(
+        self, sources: Sequence[SSAValue], result_type: Attribute, *, pieces: Sequence[Nest], fill: int | None = None
+    ) -> None:
+        arrays = []
+        for piece in pieces:
+            loops = zip(piece.sizes, piece.reads, piece.writes, strict=True)
+            flat = [piece.source, piece.start, piece.to, *(value for loop in loops for value in loop)]
+            arrays.append(DenseArrayBase.from_list(i32, flat))
+        properties: dict[str, Attribute | None] = {
+            "pieces": ArrayAttr(arrays),
+            "fill": None if fill is None else int_attr(fill),
+        }
+        super().__init__(operands=[list(sources)], properties=properties, result_types=[result_type])
+
+    def nests(self) -> Iterator[Nest]:
+        """The pieces as records."""
+        for array in self.pieces:
+            assert isinstance(array, DenseArrayBase)
+            source, start, to, *loops = array.get_values()
+            yield Nest(source, start, to, tuple(loops[0::3]), tuple(loops[1::3]), tuple(loops[2::3]))
+
+    def verify_operation(self) -> None:
+        total, covered = math.prod(shape_of(self.output)), 0
+        for value in self.inputs:
+            if dtype_of(value) != dtype_of(self.output):
+                raise VerifyException(f"{self.name} keeps the element type, {value.type} became {self.output.type}")
+        for array in self.pieces:
+            assert isinstance(array, DenseArrayBase)
+            if len(array) <= HEAD or len(array) % 3:
+                raise VerifyException(f"{self.name}: a piece has {len(array)} integers, expected 3 and 3 for each loop")
+        for nest in self.nests():
+            if not 0 <= nest.source < len(self.inputs) or min(nest.sizes) < 1:
+                raise VerifyException(
+                    f"{self.name}: a piece reads operand {nest.source} in loops of {list(nest.sizes)}"
+                )
+            sizes = (math.prod(shape_of(self.inputs[nest.source])), total)
+            for what, first, steps, size in (
+                ("reads", nest.start, nest.reads, sizes[0]),
+                ("writes", nest.to, nest.writes, sizes[1]),
+            ):
+                ends = [(count - 1) * step for count, step in zip(nest.sizes, steps, strict=True)]
+                low, high = first + sum(min(0, e) for e in ends), first + sum(max(0, e) for e in ends)
+                if not 0 <= low <= high < size:
+                    raise VerifyException(f"{self.name} {what} elements {low} to {high} of {size}")
+            covered += math.prod(nest.sizes)
+        if covered > total or (covered < total) != (self.fill is not None):
+            given = "no fill code" if self.fill is None else "a fill code"
+            raise VerifyException(f"{self.name} moves {covered} of {total} elements and has {given}")
+        if self.fill is not None:
+            low, high = code_range(dtype_of(self.output))
+            if not low <= self.fill.value.data <= high:
+                raise VerifyException(f"{self.name}: the fill code is {self.fill.value.data}, allowed {low} to {high}")
