@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,22 +18,28 @@ def to_integers(x: Array, dtype: np.dtype[Any], low: int | None = None, high: in
 
     The limits are those of ``dtype`` unless given.
     """
+    with np.errstate(invalid="ignore"):
+        return integer_converter(x.dtype, dtype, low, high)(x)
+
+
+def integer_converter(
+    source: np.dtype[Any], dtype: np.dtype[Any], low: int | None = None, high: int | None = None
+) -> Callable[[Array], Array]:
+    """:func:`to_integers` for reals of the dtype ``source``, which numpy may warn about."""
     limits = np.iinfo(dtype)
-    least, most = limits.min if low is None else low, limits.max if high is None else high
-    wide = x.astype(np.float32) if x.dtype == np.float16 else x
+    smallest, largest = limits.min if low is None else low, limits.max if high is None else high
+    real = np.dtype(np.float32) if source == np.float16 else source
     # the largest number of the real type that is not above: large integers have none of their own
-    top = wide.dtype.type(most)
-    inner = top if int(top) <= most else np.nextafter(top, wide.dtype.type(0))
+    top = real.type(largest)
+    inner = np.asarray(top if int(top) <= largest else np.nextafter(top, real.type(0)))
+    least, most = np.array(smallest, real), np.array(largest, dtype)
 
     def compute(values: Array) -> Array:
-        whole = limit(values, wide.dtype.type(least), inner).astype(dtype)
-        beyond = np.logical_not(values <= inner)  # true for NaN
-        if beyond.any():
-            np.copyto(whole, dtype.type(most), where=beyond)
+        whole = limit(values, least, inner).astype(dtype)
+        np.putmask(whole, np.logical_not(values <= inner), most)  # also for NaN
         return whole
 
-    with np.errstate(invalid="ignore"):
-        return in_pieces(compute, wide, dtype)
+    return lambda x: in_pieces(compute, x.astype(real, copy=False), dtype)
 
 
 def round_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.numerics.matmul import Matrix, integer_matrix
+from odc_mlir.numerics.pieces import has_nan, limit
+from odc_mlir.numerics.quantize import signed_half
 
 _LOW, _HIGH = -128, 127
+_LIMIT = np.array(_HIGH, np.float32)
 _LARGEST = 1 << 8  # of a code without its zero point
 
 
@@ -32,17 +35,20 @@ def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows
     x = np.asarray(x, np.float32)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         codes, zeros, scales = _asymmetric(x) if asymmetric else _symmetric(x)
-    centred = np.nan_to_num(codes).astype(np.int32) - zeros[:, None]
+    centred = codes if zeros is None else np.nan_to_num(codes).astype(np.int32) - zeros[:, None]
     return QuantizedRows(centred, scales)
 
 
-def _symmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.float32]]:
-    """Codes from -127 to 127 by the largest magnitude."""
+def _symmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], None, NDArray[np.float32]]:
+    """Codes from -127 to 127 by the largest magnitude; NaN becomes 0."""
     largest = np.abs(x).max(axis=1, initial=0)
     scales = np.where(largest == 0, np.float32(1), largest / np.float32(_HIGH))
     inverse = np.where(largest == 0, np.float32(0), np.float32(_HIGH) / largest)
-    codes = np.clip(round_half_away(x * inverse[:, None]), -_HIGH, _HIGH)
-    return codes, np.zeros(len(x), np.int32), scales.astype(np.float32)
+    codes = x * inverse[:, None]
+    if has_nan(codes):
+        codes = np.nan_to_num(codes)
+    codes += signed_half(codes)  # truncated, that rounds halves away from zero
+    return limit(codes, -_LIMIT, _LIMIT, codes).astype(np.int32), None, scales.astype(np.float32)
 
 
 def _asymmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.float32]]:

@@ -48,7 +48,7 @@ def real_quantizer(
 
     def compute(values: NDArray[Any]) -> NDArray[Any]:
         ratio: Any = np.asarray(values / scales).astype(real, copy=False)
-        ratio += _signed_half(ratio) if narrow else np.copysign(0.5, ratio)
+        ratio += signed_half(ratio) if narrow else np.copysign(0.5, ratio)
         np.fmax(ratio, least, ratio)  # which NaN never is
         np.fmin(ratio, most, ratio)
         codes: NDArray[Any] = ratio.astype(whole)
@@ -60,7 +60,7 @@ def real_quantizer(
     return lambda x: in_pieces(compute, x, dtype)
 
 
-def _signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
+def signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The largest float32 below 1/2, with the sign of ``x``.
 
     Adding it and truncating rounds float32 numbers half away from zero, also those next to a half.

@@ -128,9 +128,18 @@ def tile_depthwise(
     taps = values.reshape(-1, channels)
     zero = _Zero(source, taps, in_zero)
     image = _Image(size, tile.target if tile.padded else _whole(size), tile.source)
-    place = image.place(shape, values.dtype, zero)[1]
     finish = _finish(channels, weights.sums, zero, bias, rescale, pixels, dtype)
     matrix, result = (pixels, channels), (*outputs, channels)
+    if pixels * values.size <= FEW_ELEMENTS:  # one sum over all taps, without the steps that make runs long
+        whole, place = image.place(shape, values.dtype, zero, channels // shape[3])
+        view = tap_view(whole, window, outputs)
+
+        def few(x: Array) -> Array:
+            place(x)
+            return finish(np.einsum("nhwklc,klc->nhwc", view, values).reshape(matrix)).reshape(result)
+
+        return few
+    place = image.place(shape, values.dtype, zero)[1]
     return lambda x: finish(depthwise_tile(place(x), weights, window, outputs).reshape(matrix)).reshape(result)
 
 
@@ -151,11 +160,14 @@ class _Image:
     target: Slices
     source: Slices
 
-    def place(self, shape: Shape4, dtype: np.dtype[Any], zero: _Zero) -> tuple[Array, Compute]:
-        """The image ``[n, h, w, C]``, and what lays an input into it and returns it."""
-        image = np.full((*self.size, shape[3]), zero.outside, dtype)
-        inside = image[self.target]
-        part = None if inside.shape == shape else self.source
+    def place(self, shape: Shape4, dtype: np.dtype[Any], zero: _Zero, times: int = 1) -> tuple[Array, Compute]:
+        """The image ``[n, h, w, C]``, each channel ``times`` over, and what lays an input into it and returns it."""
+        image = np.full((*self.size, shape[3] * times), zero.outside, dtype)
+        inside: Array = image[self.target]
+        part: Any = None if inside.shape == shape else self.source
+        if times > 1:
+            inside = image.reshape(*self.size, shape[3], times)[self.target]
+            part = (*self.source, slice(None), None)
         offset = np.array(zero.offset, dtype) if zero.offset else None
 
         def place(x: Array) -> Array:

@@ -96,7 +96,11 @@ def prelu(node: Node) -> Execute:
     out, dtype = node.results[0], node.results[0].info.numpy
     require_dtype(node, out, *FLOATS, *CODES)
     compute: Callable[[Array, Array], Array]
+    few: Callable[[Array, Array], Array] | None = None
     if out.dtype in FLOATS:
+
+        def few(x: Array, alpha: Array) -> Array:
+            return np.where(x >= 0, x, x * alpha)
 
         def compute(x: Array, alpha: Array) -> Array:
             return in_pairs(lambda x, alpha: choose(x >= 0, x, x * alpha), x, alpha, dtype)
@@ -106,12 +110,11 @@ def prelu(node: Node) -> Execute:
         params = prelu_params(x, alpha, scale_of(node, out), dtype.name)
         compute = coded_pairs(node, lambda x, alpha: prelu_codes(x, alpha, params))
 
-    def checked(x: Array, alpha: Array) -> Array:
-        if x.shape != alpha.shape and np.broadcast_shapes(x.shape, alpha.shape) != x.shape:
-            raise input_error(node, f"alpha {list(alpha.shape)} must broadcast to the input {list(x.shape)}")
-        return compute(x, alpha)
+    def check(x: tuple[int, ...], alpha: tuple[int, ...]) -> None:
+        if x != alpha and np.broadcast_shapes(x, alpha) != x:
+            raise input_error(node, f"alpha {list(alpha)} must broadcast to the input {list(x)}")
 
-    return broadcasting(node, checked)
+    return broadcasting(node, compute, few, check)
 
 
 def elu(node: Node) -> Execute:

@@ -32,6 +32,10 @@ def cast(node: Node) -> Execute:
         return unary(node, lambda values: casts.to_integers(values, dtype, low, high))
     if out.dtype == "bfloat16":
         return unary(node, lambda values: casts.round_bfloat16(casts.cast(values, dtype)))
+    if x.info.kind == "float" and dtype.kind in "iu":
+        return unary(node, casts.integer_converter(x.info.numpy, dtype))
+    if x.info.kind in ("int", "uint", "bool") and dtype.kind in "iu":
+        return unary(node, lambda values: values.astype(dtype))
     return unary(node, lambda values: casts.cast(values, dtype))
 
 

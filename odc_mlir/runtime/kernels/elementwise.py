@@ -48,10 +48,16 @@ _WHOLE = ("int32", "int64")
 _PLAIN = (*FLOATS, "int16", *_WHOLE)
 
 
-def broadcasting(node: Node, compute: Compute, few: Compute | None = None) -> Execute:
+def broadcasting(
+    node: Node,
+    compute: Compute,
+    few: Compute | None = None,
+    check: Callable[[tuple[int, ...], tuple[int, ...]], None] | None = None,
+) -> Execute:
     """The kernel of a two-operand function; operands that cannot be broadcast, or only to too much, are refused.
 
     ``few`` computes the same where it has few results: no more than fit into the caches with all temporaries.
+    ``check`` refuses other shapes.
     """
     a_of, b_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].dtype
     a_shape: tuple[int, ...] | None = None
@@ -67,6 +73,8 @@ def broadcasting(node: Node, compute: Compute, few: Compute | None = None) -> Ex
             except ValueError:
                 raise input_error(node, f"shapes {list(a.shape)} and {list(b.shape)} cannot be broadcast") from None
             check_elements(node, shape, dtype)
+            if check is not None:
+                check(a.shape, b.shape)
             chosen = few if few is not None and math.prod(shape) <= CHUNK_ELEMENTS else compute
             a_shape, b_shape = a.shape, b.shape
         return [chosen(a, b) if spread is None else chosen(*spread(a, b))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,7 +11,17 @@ from odc_mlir.numerics.blocks import decode_blocks
 from odc_mlir.ops.infer.common import check_elements, normal_axis, option, shape_text
 from odc_mlir.ops.infer.indexing import check_fits, check_updates, coordinate_count, gather_axes
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import by_dtype, check_index, fetch, input_error, ints, single, unsupported
+from odc_mlir.runtime.kernels.common import (
+    Plan,
+    by_dtype,
+    check_index,
+    fetch,
+    input_error,
+    ints,
+    planned,
+    single,
+    unsupported,
+)
 
 
 def gather(node: Node) -> Execute:
@@ -75,19 +85,17 @@ def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Arra
 
 def gather_nd(node: Node) -> Execute:
     """Slices of operand 0 at the coordinates in operand 1."""
-    x_of, indices_of = fetch(node, 0), fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, indices = x_of(operands), indices_of(operands)
-        depth = coordinate_count(node, x.shape, indices.shape) or 0
-        sizes = (*indices.shape[:-1], *x.shape[depth:])
+    def make(shape: tuple[int, ...], indices: Array) -> Plan:
+        depth = coordinate_count(node, shape, indices.shape) or 0
+        sizes = (*indices.shape[:-1], *shape[depth:])
         check_elements(node, sizes, node.operand(0).dtype)
         if depth == 0:
-            return [np.broadcast_to(x, sizes).copy()]
-        rows = indices.reshape(-1, depth)
-        return [x[_coordinates(node, rows, x.shape)].reshape(sizes)]
+            return lambda x: np.broadcast_to(x, sizes).copy()
+        coordinates = _coordinates(node, indices.reshape(-1, depth), shape)
+        return lambda x: x[coordinates].reshape(sizes)
 
-    return execute
+    return planned(node, 0, (1,), make)
 
 
 _ADDED = ("float32", "uint8", "bool", "int8", "int32", "int64")
@@ -137,18 +145,25 @@ def sparse_to_dense(node: Node) -> Execute:
 
 def one_hot(node: Node) -> Execute:
     """``on_value`` where the index equals the place along the new axis, else ``off_value``."""
-    indices_of, depth_of, on_of, off_of = (fetch(node, i) for i in range(4))
+    on_of, off_of = fetch(node, 2), fetch(node, 3)
     place, dtype = int(option(node, "axis")), node.results[0].info.numpy
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        indices, depth = indices_of(operands), int(single(node, depth_of(operands), "the depth"))
+    def make(shape: tuple[int, ...], wanted: Array) -> Callable[[Array], Array]:
+        """What says where the value is on."""
+        depth = int(single(node, wanted, "the depth"))
         if depth < 0:
             raise input_error(node, f"the depth is {depth}; it must not be negative")
-        axis = normal_axis(node, place, indices.ndim + 1)
-        check_elements(node, (*indices.shape, depth), node.results[0].dtype)
-        steps = np.arange(depth).reshape(-1, *(1,) * (indices.ndim - axis))
+        axis = normal_axis(node, place, len(shape) + 1)
+        check_elements(node, (*shape, depth), node.results[0].dtype)
+        steps = np.arange(depth, dtype=node.operand(0).info.numpy).reshape(-1, *(1,) * (len(shape) - axis))
+        apart = (*shape[:axis], 1, *shape[axis:])
+        return lambda indices: indices.reshape(apart) == steps
+
+    where_of = planned(node, 0, (1,), make)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
         on, off = (single(node, value(operands), "a value") for value in (on_of, off_of))
-        return [np.where(np.expand_dims(indices, axis) == steps, on, off).astype(dtype, copy=False)]
+        return [np.where(where_of(operands)[0], on, off).astype(dtype, copy=False)]
 
     return execute
 
