@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, SSAValue
 
 from helpers.float_nets import Array, FloatNet, assign, operator, quantised_results, run_pass
+from helpers.quant_nets import attention, lstm, pyramid, squeeze_and_excite
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.support.text import parse_module
@@ -30,20 +31,6 @@ from odc_mlir.transforms.quant_ir import (
 from odc_mlir.universe import make_context
 
 I32 = "int32"
-
-
-def conv(net: FloatNet, x: SSAValue, channels: int, kernel: int = 1, **options: Any) -> SSAValue:
-    """A convolution with random weights and bias."""
-    depth = net.array(x).shape[-1]
-    options = {"padding": "same", "stride_h": 1, "stride_w": 1, **options}
-    made: SSAValue = net.add(
-        "CONV_2D",
-        x,
-        net.weights(channels, kernel, kernel, depth, spread=1 / (kernel * depth**0.5)),
-        net.weights(channels, spread=0.1),
-        **options,
-    )
-    return made
 
 
 def gives(module: ModuleOp, name: str) -> Attribute:
@@ -69,43 +56,6 @@ def quality(net: FloatNet, module: ModuleOp, names: list[str]) -> float:
     signal = sum(float((net.values[name].astype(np.float64) ** 2).sum()) for name in names)
     noise = sum(float(((net.values[n].astype(np.float64) - f) ** 2).sum()) for n, f in zip(names, found, strict=True))
     return 10 * float(np.log10(signal / noise)) if noise else float("inf")
-
-
-def squeeze_and_excite(net: FloatNet) -> SSAValue:
-    x = conv(net, net.real(1, 8, 8, 3), 16, 3, name="stem", fused_activation_function="relu")
-    pooled = net.add("MEAN", x, net.const([1, 2], I32), keep_dims=True, name="pooled")
-    inner = net.add("HARD_SWISH", conv(net, pooled, 4, name="reduce"), name="inner")
-    gate = net.add("LOGISTIC", conv(net, inner, 16, name="expand"), name="gate")
-    found: SSAValue = net.add("MUL", x, gate, name="out")
-    return found
-
-
-def attention(net: FloatNet) -> SSAValue:
-    x = net.real(1, 6, 8)
-    parts = []
-    for name in ("q", "k", "v"):
-        flat = net.add("FULLY_CONNECTED", x, net.weights(8, 8, spread=0.4), None, keep_num_dims=True, name=name)
-        heads = net.add("RESHAPE", flat, net.const([1, 6, 2, 4], I32), name=f"{name}-heads")
-        parts.append(net.add("TRANSPOSE", heads, net.const([0, 2, 1, 3], I32), name=f"{name}-turned"))
-    scores = net.add("BATCH_MATMUL", parts[0], parts[1], adjoint_rhs=True, name="scores")
-    weights = net.add("SOFTMAX", scores, beta=0.5, name="weights")
-    mixed = net.add("BATCH_MATMUL", weights, parts[2], name="mixed")
-    back = net.add("TRANSPOSE", mixed, net.const([0, 2, 1, 3], I32), name="turned-back")
-    found: SSAValue = net.add("ADD", x, net.add("RESHAPE", back, net.const([1, 6, 8], I32), name="flat"), name="out")
-    return found
-
-
-def pyramid(net: FloatNet) -> SSAValue:
-    x = net.real(1, 8, 8, 4)
-    fine = net.add("LEAKY_RELU", conv(net, x, 6, 3, name="fine"), alpha=0.1, name="leaky")
-    coarse = net.add(
-        "MAX_POOL_2D", fine, stride_h=2, stride_w=2, filter_height=2, filter_width=2, padding="valid", name="pool"
-    )
-    up = net.add("RESIZE_BILINEAR", conv(net, coarse, 6, 3, name="coarse"), net.const([8, 8], I32), name="up")
-    joined = net.add("CONCATENATION", fine, up, axis=3, name="joined")
-    residual = net.add("ADD", conv(net, joined, 4, name="project"), x, fused_activation_function="relu6", name="out")
-    found: SSAValue = residual
-    return found
 
 
 @pytest.mark.parametrize("build", [squeeze_and_excite, attention, pyramid])
@@ -275,18 +225,6 @@ def test_granularity(granularity: str, scales: int) -> None:
     assert (found[0], found[1].zero_points) == ("uint8", (128,) * scales)
     assert needs(module, "y")[2] == LEFT_ALONE
     assert quality(net, module, ["y"]) > 30
-
-
-def lstm(net: FloatNet, *, peephole: bool = False) -> SSAValue:
-    x = net.real(1, 12, 5)
-    inputs, recurrent = ([net.weights(6, width, spread=0.5) for _ in range(4)] for width in (5, 6))
-    biases = [net.weights(6, spread=0.3) for _ in range(4)]
-    peepholes = [net.weights(6, spread=0.1) if peephole else None] * 3
-    states = net.variable(1, 6, name="h"), net.variable(1, 6, name="c")
-    operands = (x, *inputs, *recurrent, *peepholes, *biases, None, None, *states, *[None] * 4)
-    made = net.add("UNIDIRECTIONAL_SEQUENCE_LSTM", *operands, fused_activation_function="tanh", name="lstm")
-    found: SSAValue = net.add("RESHAPE", made, net.const([12, 6], I32), name="flat")
-    return found
 
 
 def test_a_recurrent_cell_keeps_codes() -> None:
