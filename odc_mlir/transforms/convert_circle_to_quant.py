@@ -25,7 +25,8 @@ After, with ``io=float``::
 the assignment says; one that does not fit its type is limited, with a warning. Constants are converted once for each
 type that they are wanted in. With ``io=quantized``, arguments and results of the function are codes where values are.
 
-Functions without an assignment are left alone. Refused: a bias that is computed, a variable that would become codes.
+Functions without an assignment are left alone. Refused: a bias that is computed, and a
+variable that an operator wants in other codes than it is assigned.
 """
 
 from __future__ import annotations

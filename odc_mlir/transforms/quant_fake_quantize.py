@@ -17,7 +17,7 @@ After::
 
 Constants, biases included, are replaced by the real numbers that their codes would stand for. All operators run on real
 numbers, so what differs from the original is what rounding alone does. A rounded tensor keeps the name of the original
-one. Functions without an assignment are left alone.
+one. Variables are not rounded. Functions without an assignment are left alone.
 
 Refused: what ``convert-circle-to-quant`` refuses, for the same reasons.
 """
@@ -33,7 +33,7 @@ from xdsl.ir import BlockArgument, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, tensor_facts, tensor_type
+from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.quantization.parameters import dequantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant_conversion import (
@@ -127,8 +127,8 @@ class _Rounding:
         value, codes = demand.value, demand.codes
         if codes is None or demand.bias is not None or real_constant(value) is not None:
             return
-        if self.codes.get(value) == codes:
-            return
+        if self.codes.get(value) == codes or isinstance(value.owner, VariableOp):
+            return  # a variable is written in place: what stands for it would be lost
         if (value, codes) not in self.rounded:
             dequantize = self._pair(value, codes)[1]
             named(dequantize, self.names.fresh(f"{value_name(value)}_dequantized"))

@@ -1,4 +1,4 @@
-"""``quant-flip-sign``: int8 instead of uint8 or the other way round, without loss.
+"""``quant-flip-sign``: codes of int8 instead of uint8 or the other way round, without loss.
 
 Before::
 

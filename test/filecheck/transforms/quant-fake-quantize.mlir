@@ -59,6 +59,19 @@ builtin.module attributes {quant.io = "quantized"} {
 
 // -----
 
+// A variable is written where it is.
+func.func @main(%x: tensor<1x4xf32>) -> tensor<1x4xf32> {
+  %v = circle.variable {quant.results = [!quant.uniform<i8:f32, 0.5>]} : tensor<1x4xf32>
+  %0 = circle.add(%x, %v) attributes {
+    quant.operands = [f32, !quant.uniform<i8:f32, 0.5>], quant.results = [f32]
+  } : (tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<1x4xf32>
+  func.return %0 : tensor<1x4xf32>
+}
+// CHECK: %[[V:.*]] = circle.variable
+// CHECK-NEXT: circle.add(%{{.*}}, %[[V]])
+
+// -----
+
 // Functions without an assignment are left alone.
 func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   %0 = circle.relu(%x) : (tensor<2xf32>) -> tensor<2xf32>
