@@ -47,10 +47,10 @@ class TensorStatistics:
     """Statistics of one tensor, which start empty.
 
     ``minima`` and ``maxima`` hold one float32 for each run in which the tensor had a value that counts; ``runs_seen``
-    also counts runs that gave none. ``count``, ``total``, ``mean``, ``variance`` and ``histogram`` describe elements of
-    the runs that were looked at in detail. ``channels`` is None where the last axis changed its length from run to run,
-    or is longer than ``MOST_CHANNELS``; its extremes are of all runs. Statistics read from a file of nothing but
-    extremes have runs, and a ``count`` of 0.
+    also counts runs that gave none. ``count``, ``total``, ``mean``, ``variance``, ``histogram`` and ``channels``
+    describe elements of the runs that were looked at in detail. ``channels`` is None where the last axis changed its
+    length from run to run, or is longer than ``MOST_CHANNELS``. Statistics read from a file of nothing but extremes
+    have runs, and a ``count`` of 0.
 
     Of a tensor with more than ``SAMPLED_ELEMENTS``, ``variance`` and ``histogram`` take all channels at some positions
     only. They are spread over the tensor, and the same in every run of that size.
@@ -114,27 +114,25 @@ class TensorStatistics:
             empty = np.full((2, len(rows)), [[np.inf], [-np.inf]], np.float32)
             self._add_extremes(empty[0], empty[1], begins)
             return
-        values = rows.reshape(len(rows), -1, channels)
-        low, high = extremes_by_channel(values)
-        least, most = across(np.minimum, low), across(np.maximum, high)
+        least, most = across(np.minimum, rows), across(np.maximum, rows)
         mask: NDArray[np.bool_] | None = None
         # A NaN makes its row's minimum NaN, for which every comparison is false.
         if not (bool((least > LOWEST).all()) and bool((most < np.inf).all())):
-            mask = np.isfinite(values) & (values != LOWEST)
-            nothing = np.float32(np.inf)
-            low, _ = extremes_by_channel(np.where(mask, values, nothing))
-            _, high = extremes_by_channel(np.where(mask, values, -nothing))
-            least, most = across(np.minimum, low), across(np.maximum, high)
-            self.nan_count += int(np.isnan(values).sum())
-            self.infinite_count += int(np.isinf(values).sum())
-            self.lowest_count += int((values == LOWEST).sum())
+            mask = np.isfinite(rows) & (rows != LOWEST)
+            least = across(np.minimum, np.where(mask, rows, np.float32(np.inf)))
+            most = across(np.maximum, np.where(mask, rows, np.float32(-np.inf)))
+            self.nan_count += int(np.isnan(rows).sum())
+            self.infinite_count += int(np.isinf(rows).sum())
+            self.lowest_count += int((rows == LOWEST).sum())
         self._add_extremes(least, most, begins)
-        self._merge_extremes(low.min(axis=0), high.max(axis=0))
-        if detail is None:
-            self._add_detail(values, mask, max(-float(least.min()), float(most.max()), 0.0))
-        elif detail.any():
-            largest = max(-float(least[detail].min()), float(most[detail].max()), 0.0)
-            self._add_detail(values[detail], None if mask is None else mask[detail], largest)
+        if detail is not None:
+            if not detail.any():
+                return
+            rows, mask = rows[detail], None if mask is None else mask[detail]
+            least, most = least[detail], most[detail]
+        largest = max(-float(least.min()), float(most.max()), 0.0)
+        shape = (len(rows), -1, channels)
+        self._add_detail(rows.reshape(shape), None if mask is None else mask.reshape(shape), largest)
 
     def _add_extremes(
         self, low: NDArray[np.float32], high: NDArray[np.float32], begins: NDArray[np.bool_] | None
@@ -158,6 +156,7 @@ class TensorStatistics:
     def _add_detail(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None, largest: float) -> None:
         """Take in the elements of ``values`` [N, positions, channels] that are in ``mask``, at most ``largest``."""
         channels = values.shape[2]
+        self._add_channel_extremes(values, mask)
         if mask is None:
             flat, counts = values.reshape(-1, channels), np.full(channels, values.size // channels, np.int64)
         else:
@@ -176,6 +175,14 @@ class TensorStatistics:
         kept = values.ravel() if mask is None else values[mask]
         if kept.size:
             self._add_sample(kept if _single(largest) else kept.astype(np.float64))
+
+    def _add_channel_extremes(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> None:
+        if mask is None:
+            low, high = extremes_by_channel(values)
+        else:
+            low, _ = extremes_by_channel(np.where(mask, values, np.float32(np.inf)))
+            _, high = extremes_by_channel(np.where(mask, values, np.float32(-np.inf)))
+        self._merge_extremes(low.min(axis=0), high.max(axis=0))
 
     def _add_sample(self, values: NDArray[np.float32] | NDArray[np.float64]) -> None:
         """Take in how finite ``values`` [N] are distributed."""

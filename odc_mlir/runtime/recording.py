@@ -42,8 +42,8 @@ _ALL_BUFFERS_ELEMENTS = 1 << 23
 _RUNS_PER_APPEND = 128
 # The first values of a tensor are looked at in all detail, later ones in turn: by then there are enough, and it takes
 # long. The extremes of all are taken.
-_DETAILED = 32
-_DETAILED_EACH = 8
+_DETAILED = 24
+_DETAILED_EACH = 16
 _NO = np.zeros(1, np.bool_)
 _OTHER_MODEL = "RUN_MODEL"
 
