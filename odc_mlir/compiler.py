@@ -92,13 +92,15 @@ def lower(
     memory: str = "flash",
     prefer: str = "performance",
     sram_limit: int | None = None,
+    placement: Mapping[str, Any] | None = None,
 ) -> ModuleOp:
     """A copy of ``module`` taken to the end of ``stage``; raises OdcError."""
     options = OdcSetTargetPass(target, memory, prefer, sram_limit)
     pipelines.stages_until(stage)
     options.choice()
+    placing = placement_passes(placement or {})
     lowered = module.clone()
-    pipelines.run(make_context(), lowered, stage, options=[options])
+    pipelines.run(make_context(), lowered, stage, options=[options, *placing])
     return lowered
 
 

@@ -233,11 +233,17 @@ def lower(
     memory: str = "flash",
     prefer: str = "performance",
     sram_limit: int | None = None,
+    placement: Mapping[str, Any] | None = None,
 ) -> Module:
-    """A copy of ``module`` taken to the end of ``stage`` (a name of ``odc-opt --list-stages``); raises OdcError."""
+    """A copy of ``module`` taken to the end of ``stage`` (a name of ``odc-opt --list-stages``); raises OdcError.
+
+    ``placement``: as in :func:`compile`.
+    """
     from odc_mlir import compiler
 
-    return compiler.lower(module, stage, target=target, memory=memory, prefer=prefer, sram_limit=sram_limit)
+    return compiler.lower(
+        module, stage, target=target, memory=memory, prefer=prefer, sram_limit=sram_limit, placement=placement
+    )
 
 
 def compile(

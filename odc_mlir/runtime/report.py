@@ -19,6 +19,7 @@ from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.ops.work import node_macs
 from odc_mlir.runtime.devices.base import DeviceProgram, MemoryModel, Port
 from odc_mlir.runtime.plan import PlanExecutor
+from odc_mlir.runtime.report_partition import host_costs, partition_report
 from odc_mlir.runtime.shaping import ShapedGraph
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
         "compile_seconds": package.measured.get("compile_seconds"),
         "compile_peak_rss_bytes": package.measured.get("compile_peak_rss_bytes"),
         "fallbacks": executor.fallbacks,
+        "partition": partition_report(plan, shaped, macs),
         "layers": layers,
         "engines": _engines(segments),
     }
@@ -184,6 +186,7 @@ def _layers(
 ) -> list[dict[str, Any]]:
     """One record per operator of the model, in its order."""
     layers: dict[int, dict[str, Any]] = {}
+    modelled = host_costs(plan)
     for step in plan.steps:
         segment = measured[step.file] if isinstance(step, SegmentStep) else None
         times = segment.operator_times() if segment is not None else {}
@@ -198,6 +201,7 @@ def _layers(
                 "segment": None,
                 "macs": macs[index],
                 "cycles": 0,
+                "host_modelled_ns": modelled.get(index),
             }
             if segment is not None and segment.parity:
                 found = times.get(node.name)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from odc_mlir.runtime.report_partition import plan_text
+
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222; }
 h1 { font-size: 1.4em; } h2 { font-size: 1.1em; margin-top: 2em; }
@@ -50,6 +52,8 @@ def render(report: Mapping[str, Any]) -> str:
         _table(("", ""), ((label, _value(report.get(key), unit)) for label, key, unit in _SUMMARY)),
         "<h2>Why operators are on the host</h2>",
         _reasons(layers),
+        "<h2>Why the plan is as it is</h2>",
+        _partition(report["partition"]),
         "<h2>Where the cycles go</h2>",
         _engines(report["engines"]),
         "<h2>Operators</h2>",
@@ -80,6 +84,37 @@ def _reasons(layers: Iterable[Mapping[str, Any]]) -> str:
         return "<p>None is: the whole model runs on the NPU.</p>"
     rows = ((str(count), op, reason or "") for (op, reason), count in counts.most_common())
     return _table(("count", "operator", "reason"), rows)
+
+
+def _partition(partition: Mapping[str, Any]) -> str:
+    """The plans that were weighed, and what each segment takes and gives."""
+    if partition["chosen"] is None:
+        return "<p>There was nothing to choose.</p>"
+    plans = [plan for plan in partition["plans"] if plan != partition["chosen"]]
+    rows = [("chosen", partition["chosen"]), *(("", plan) for plan in plans)]
+    weighed = _table(("", "plan"), ((mark, plan_text(plan)) for mark, plan in rows))
+
+    def tensors(items: Iterable[Mapping[str, Any]]) -> str:
+        return ", ".join(f"{item['name']} ({item['bytes']:,})" for item in items)
+
+    head = ("segment", "operators", "MACs", "takes (bytes)", "gives (bytes)", "modelled us")
+    segments = (
+        (
+            item["name"],
+            str(len(item["operators"])),
+            f"{item['macs']:,}",
+            tensors(item["inputs"]),
+            tensors(item["outputs"]),
+            "–" if item["npu_ns"] is None else _parts(item),
+        )
+        for item in partition["segments"]
+    )
+    return weighed + _table(head, segments)
+
+
+def _parts(segment: Mapping[str, Any]) -> str:
+    npu, moved, switch = (segment[key] / 1000 for key in ("npu_ns", "transfer_ns", "switch_ns"))
+    return f"{npu:,.1f} NPU + {moved:,.1f} tensors + {switch:,.1f} switch"
 
 
 def _engines(engines: Mapping[str, Mapping[str, float]]) -> str:

@@ -38,6 +38,16 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--emit", metavar="STAGE", help="print the IR after this stage and stop")
     parser.add_argument("--report-json", metavar="FILE", help="write the report as JSON")
     parser.add_argument("--report-html", metavar="FILE", help="write the report as an HTML page")
+    place = parser.add_argument_group("placing operators; NAME is an opcode or the name of a result")
+    place.add_argument("--partition", metavar="FILE.ini", help="partition file: a backend for opcodes or names")
+    place.add_argument("--host", metavar="NAME,…", action="append", default=[], help="run these on the host")
+    place.add_argument("--npu", metavar="NAME,…", action="append", default=[], help="run these on the NPU, if it can")
+    place.add_argument(
+        "--all-supported", action="store_true", help="run all that the NPU can run there, whatever it costs"
+    )
+    place.add_argument("--min-operators", type=int, metavar="N", help="no segment with fewer computing operators")
+    place.add_argument("--min-macs", type=int, metavar="N", help="no segment with fewer multiply-accumulates")
+    place.add_argument("--max-segments", type=int, metavar="N", help="at most this many segments")
     quantise = parser.add_argument_group("quantising a float model first (odc-quantize has more options)")
     quantise.add_argument(
         "--quantize", default="none", choices=("none", *quantizing.SCHEMES), help="element types (%(default)s)"
@@ -87,7 +97,22 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "memory": arguments.memory,
         "prefer": arguments.prefer,
         "sram_limit": arguments.sram_limit,
+        "placement": _placement(arguments),
     }
+
+
+def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for of where operators run."""
+    given: dict[str, Any] = {
+        "file": arguments.partition,
+        "host": [name for text in arguments.host for name in text.split(",")],
+        "npu": [name for text in arguments.npu for name in text.split(",")],
+        "strategy": "supported" if arguments.all_supported else None,
+        "min_operators": arguments.min_operators,
+        "min_macs": arguments.min_macs,
+        "max_segments": arguments.max_segments,
+    }
+    return {key: value for key, value in given.items() if value not in (None, [])}
 
 
 def _emit(arguments: argparse.Namespace) -> None:
@@ -143,9 +168,12 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
     """What a user wants to know at once: where operators went and why, and how long an inference takes."""
     from collections import Counter
 
+    from odc_mlir.runtime.report_partition import plan_lines
+
     total = report["npu_op_count"] + report["host_op_count"]
     placed = f"{report['npu_op_count']} of {counted(total, 'operator')}"
-    yield f"{report['model']}: {placed} on {report['target']} ({report['memory']})"
+    where = f" in {counted(report['segment_count'], 'segment')}" if report["segment_count"] else ""
+    yield f"{report['model']}: {placed} on {report['target']} ({report['memory']}){where}"
     # Reasons start with the rule that said no; the rest of the text differs from operator to operator.
     examples: dict[tuple[str, str], str] = {}
     counts: Counter[tuple[str, str]] = Counter()
@@ -158,10 +186,12 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  host: {count} x {key[0]}: {examples[key]}"
     if len(counts) > _REASONS_SHOWN:
         yield f"  host: {len(counts) - _REASONS_SHOWN} more reasons, see --report-json"
+    for line in plan_lines(report):
+        yield f"  {line}"
     if report["segment_count"]:
         yield (
-            f"  {report['cycles_total']} cycles in {counted(report['segment_count'], 'segment')} "
-            f"(bound {report['ideal_cycles']}), {100 * report['mac_utilization']:.1f} % of the multipliers, "
+            f"  {report['cycles_total']} cycles (bound {report['ideal_cycles']}), "
+            f"{100 * report['mac_utilization']:.1f} % of the multipliers, "
             f"{report['sram_peak_bytes']} bytes of SRAM"
         )
     if report["host_seconds"] is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,34 @@ def test_placement(report: dict[str, Any]) -> None:
     assert (report["npu_op_count"], report["host_op_count"], report["segment_count"]) == (1, 2, 1)
     assert report["layers"][0]["reason"] is None
     assert all(layer["reason"] for layer in report["layers"][1:])
+
+
+def test_what_was_weighed(package: Package, report: dict[str, Any]) -> None:
+    found = report["partition"]
+    assert found["chosen"]["name"] == "all-supported"
+    assert found["difference_ns"] == found["runner_up"]["modelled_ns"] - found["chosen"]["modelled_ns"] > 0
+    assert found["plans"][0] == found["chosen"]
+    (segment,) = found["segments"]
+    assert (segment["name"], segment["operators"], segment["macs"]) == ("segment-0", [0], 16 * 16 * 8)
+    assert segment["inputs"] == [{"name": "x", "bytes": 128}]
+    assert segment["outputs"] == [{"name": "y", "bytes": 256}]
+    assert segment["boundary_bytes"] == 384
+    host_ns = [layer["host_modelled_ns"] for layer in report["layers"]]
+    assert all(isinstance(value, int) and value > 0 for value in host_ns)
+    parts = segment["npu_ns"] + segment["transfer_ns"] + segment["switch_ns"]
+    assert found["chosen"]["modelled_ns"] == pytest.approx(parts + sum(host_ns[1:]), abs=4)
+    page = render(report)
+    assert "all that the NPU can run there, 1 segment, modelled" in page
+    assert "<td>x (128)</td>" in page
+
+
+def test_a_plan_that_was_not_weighed(package: Package) -> None:
+    """Packages of other makers have no such record."""
+    plan = replace(package.files.plan, partition={})  # type: ignore[type-var]
+    found = build_report(Package(replace(package.files, plan=plan)), quick=True)
+    assert found["partition"]["chosen"] is found["partition"]["difference_ns"] is None
+    assert found["partition"]["segments"][0]["npu_ns"] is None
+    assert "There was nothing to choose." in render(found)
 
 
 def test_numbers_add_up(package: Package, report: dict[str, Any]) -> None:

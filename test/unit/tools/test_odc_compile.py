@@ -45,10 +45,49 @@ def test_package_and_summary(model: Path, tmp_path: Path, capsys: pytest.Capture
     assert plan is not None
     assert [step.kind for step in plan.steps] == ["segment", "host"]
     text = capsys.readouterr().out
-    assert "1 of 3 operators on npu-256 (flash)" in text
+    assert "1 of 3 operators on npu-256 (flash) in 1 segment\n" in text
     assert "host: 1 x DEQUANTIZE: " in text
-    assert "cycles in 1 segment" in text
+    assert "  plan: all that the NPU can run there, 1 segment, modelled " in text
+    assert "  next best: everything on the host, modelled " in text
+    assert "cycles (bound " in text
     assert "without the operators on the host" in text
+
+
+def test_users_place_operators(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = tmp_path / "net.part"
+    part.write_text("[partition]\nbackends=cpu,npu\ndefault=cpu\n")
+    assert _run(model, "-o", tmp_path / "p", "--partition", part) == 0
+    assert "0 of 3 operators on npu-256 (flash)\n  host: 1 x ADD: annotation: placed by" in capsys.readouterr().out
+    assert _run(model, "-o", tmp_path / "q", "--partition", part, "--npu", "ADD,DEQUANTIZE") == 0
+    text = capsys.readouterr().out
+    assert "1 of 3 operators" in text
+    assert "DEQUANTIZE: operator: DEQUANTIZE has no NPU form; wanted on the NPU" in text
+    assert _run(model, "-o", tmp_path / "r", "--host", "no such thing") == 1
+    assert "'no such thing' is neither an opcode nor the name of a result" in _error(capsys)
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--min-operators", "2"], "segment-size: 1 of at least 2 operators"),
+        (["--min-macs", "1"], "segment-size: 0 of at least 1 multiply-accumulates"),
+        (["--max-segments", "0"], "segment-count: at most 0 segments"),
+    ],
+)
+def test_bounds_of_segments(
+    flags: list[str], reason: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(model, "-o", tmp_path / "p", *flags) == 0
+    assert reason in capsys.readouterr().out
+    assert _run(model, "--emit", "partition", *flags) == 0
+    assert reason in capsys.readouterr().out
+
+
+def test_all_that_is_supported(model: Path, tmp_path: Path) -> None:
+    assert _run(model, "-q", "-o", tmp_path / "p", "--all-supported") == 0
+    plan = read_package(tmp_path / "p").plan
+    assert plan is not None
+    assert plan.partition["chosen"]["name"] == "all-supported"
 
 
 def test_an_old_package_is_replaced_and_nothing_else(
