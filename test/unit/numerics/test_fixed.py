@@ -74,6 +74,16 @@ def test_multiply(x: int, q: int, e: int) -> None:
     assert fixed.multiply(x, q, e) == scalar.multiply(x, q, e)
 
 
+@given(st.lists(INT32 | EDGES | SMALL, min_size=1, max_size=5), Q | st.just(0) | st.just(-(2**31)), EXPONENT)
+def test_multiply_of_arrays(x: list[int], q: int, e: int) -> None:
+    """One multiplier for all has a way of its own; wider elements wrap to 32 bits first."""
+    expected = [scalar.multiply(value, q, e) for value in x]
+    values = np.array(x, np.int32)
+    assert fixed.multiply(values, q, e).tolist() == expected
+    assert fixed.multiply(values.astype(np.int64) + (1 << 32), q, e).tolist() == expected
+    assert values.tolist() == x
+
+
 @given(SMALL, Q, st.integers(-31, 8))
 def test_multiply_rounds_the_exact_product(x: int, q: int, e: int) -> None:
     """Two roundings: at most half a unit of each away from the rational product."""

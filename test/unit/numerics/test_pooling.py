@@ -33,6 +33,12 @@ def test_pool(size: pooling.Pair, window: pooling.Pair, stride: pooling.Pair, da
     low, high = limits.min + 20, limits.max - 20
     maxima = pooling.max_pool(x, window, stride, pads, output, low, high)
     means = pooling.average_pool(x, window, stride, pads, output, low, high)
+    for kind, expected in (("max", maxima), ("average", means)):
+        small = pooling.small_pool(x.shape, x.dtype, kind, window, stride, pads, output, (low, high))
+        assert small is not None
+        first = small(x)
+        small(x[::-1, ::-1, ::-1])
+        np.testing.assert_array_equal(first, expected)
     for n, y, column, c in np.ndindex(maxima.shape):
         taps = [int(x[n, i, j, c]) for i, j in windows(size, window, stride, pads, y, column)]
         if taps:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
+from helpers import kernels
 from helpers.kernels import chain, spec, zeros
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import AllocationError, InputError, ModelError, OptionError
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime import executor as executor_module
 from odc_mlir.runtime.executor import MAX_BYTES_VARIABLE, HostExecutor
 from odc_mlir.runtime.graph import Graph, GraphNode, build_graph
@@ -149,6 +152,29 @@ def test_variables_start_at_zero_and_last_until_reset() -> None:
     assert [float(out[0]) for out in outputs] == [1, 2, 3]
     executor.reset()
     assert executor.run([one])[0][0] == 1
+
+
+def test_constants_that_an_operator_may_write_are_not_copied_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators have weights where another form of theirs has state; a kernel that writes them makes its own copy."""
+    seen: list[bool] = []
+
+    def looking(node: Node) -> Execute:
+        def execute(operands: Sequence[Array | None]) -> list[Array]:
+            seen.append(operands[1] is None)
+            return [node.const(1)]
+
+        return execute
+
+    monkeypatch.setattr(kernels, "identity", looking)
+    tensors = (
+        TensorInfo("x", "float32", (1,)),
+        TensorInfo("w", "float32", (1,), data=memoryview(np.ones(1, np.float32)).cast("B")),
+        TensorInfo("y", "float32", (1,)),
+    )
+    node = Node(spec("identity", operands=2, mutated=(1,)), tensors[:2], tensors[2:], name="y")
+    graph = Graph("weights", 0, tensors, (GraphNode(0, node, (0, 1), (2,)),), (0,), (2,))
+    assert HostExecutor(graph).run([zeros(1)])[0].tolist() == [1]
+    assert seen == [True]
 
 
 def test_variables_count_towards_the_memory_limit() -> None:
