@@ -131,11 +131,15 @@ def read_package(path: str | os.PathLike[str]) -> PackageFiles:
 
     Raises PackageError when there is none, its metadata is malformed, or a member is unsafe or missing.
     """
-    file, location = Path(path), str(path)
+    return parse_package(open_members(path), str(path))
+
+
+def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
+    """The files in the directory or zip at ``path``, none of them looked at; raises PackageError."""
+    file = Path(path)
     if not file.exists():
-        raise PackageError("there is no such package", location=location)
-    members: Mapping[str, bytes] = DirectoryMembers(file) if file.is_dir() else ZipMembers(file)
-    return parse_package(members, location)
+        raise PackageError("there is no such package", location=str(path))
+    return DirectoryMembers(file) if file.is_dir() else ZipMembers(file)
 
 
 def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from odc_mlir.errors import PackageError
 from odc_mlir.formats.atomic import sync_folder, write_file
 from odc_mlir.formats.manifest import MANIFEST_PATH, Manifest
-from odc_mlir.formats.package import MODEL_NAME, PackageFiles, parse_package, read_package, zip_bytes
+from odc_mlir.formats.package import MODEL_NAME, PackageFiles, open_members, parse_package, read_package, zip_bytes
 
 ORIGINAL_PATH = "metadata/MANIFEST.orig"
 _COMPILED_FOLDER = "odc"
@@ -85,6 +85,14 @@ def original_of(package: PackageFiles) -> PackageFiles | None:
     if ORIGINAL_PATH not in package.members:
         return None
     return parse_package(_WithManifest(package.members, package.members[ORIGINAL_PATH]), package.location)
+
+
+def read_original(path: str | os.PathLike[str]) -> PackageFiles | None:
+    """The same of the package at ``path``, whatever has become of what was installed; raises PackageError."""
+    members = open_members(path)
+    if ORIGINAL_PATH not in members:
+        return None
+    return parse_package(_WithManifest(members, members[ORIGINAL_PATH]), os.fspath(path))
 
 
 class _WithManifest(Mapping[str, bytes]):

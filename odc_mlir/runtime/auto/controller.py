@@ -60,7 +60,7 @@ class AutoCompiler:
     """Compiling on the device for one session. All of it may be called from several threads.
 
     ``forbidden``: why it must not be done at all; ``save_to``: where the quantised model and the compiled one are to be
-    copied, if anywhere.
+    copied, if anywhere; ``problem``: why what was made before cannot be used.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class AutoCompiler:
         *,
         forbidden: str | None = None,
         save_to: Sequence[Path | None] = (None, None),
+        problem: str | None = None,
     ) -> None:
         self.original = original
         self.settings = settings
@@ -79,6 +80,7 @@ class AutoCompiler:
         self._artefacts = Artefacts(settings.folder)
         self._context = context
         self._save_to = save_to
+        self._problem = problem
         self._forbidden = forbidden or why_not(original.graph)
         self._lock = RLock()
         self._lanes: OrderedDict[Shapes, Lane] = OrderedDict()
@@ -195,6 +197,8 @@ class AutoCompiler:
             lane = self._lanes.get(shapes)
             if lane is None:
                 lane = self._lanes[shapes] = Lane(shapes)
+                if self._problem is not None:
+                    lane.fallbacks.append(Fallback("package", "load", self._problem))
                 self._current = self._current or lane
                 self._begin(lane)
                 self._forget_lanes()

@@ -281,7 +281,7 @@ class LoadingCalls(SessionCore):
         by_index = parse_assignments(self._settings.get("OP_BACKEND_MAP")) | self._by_index
         return Choice(self._order(), by_index, self._settings.op_backends(), self._strict, self._max_bytes)
 
-    def workspace_file(self, name: str) -> Path:
+    def _workspace_file(self, name: str) -> Path:
         """The path of a file that the session writes; raises SessionError when there is no folder for it."""
         if not self.workspace:
             raise SessionError("the workspace is empty", hint="name a folder with set_workspace")

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from odc_mlir.errors import ModelError, SessionError
+from odc_mlir.errors import ModelError, OdcError, SessionError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.formats.package import is_package
+from odc_mlir.formats.package import PackageFiles, is_package
+from odc_mlir.formats.package_update import read_original
 from odc_mlir.ops.registry import CustomOps
 from odc_mlir.runtime.graph import Graph, build_graph
 from odc_mlir.runtime.package import Package
+
+_log = logging.getLogger(__name__)
 
 _MAX_PATH_BYTES = 1023
 
@@ -31,6 +35,7 @@ class Source:
     data: bytes | None = None
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     stamp: tuple[int, ...] = ()  # of the file when it was read
+    problem: str | None = None  # why what was installed in the package is not used
 
     def graph(self, signature: str | None, custom_ops: CustomOps) -> Graph:
         """The graph of ``signature``, or the first one; raises OdcError."""
@@ -54,10 +59,35 @@ def source_from_path(path: str | os.PathLike[str]) -> Source:
     if len(os.fsencode(text)) > _MAX_PATH_BYTES:
         raise SessionError(f"the path is longer than {_MAX_PATH_BYTES} bytes")
     if is_package(text):
-        package = Package.from_path(text)
-        return Source(package.model, Path(text), package, config=package.files.config)
+        return _source_from_folder_or_zip(Path(text))
     stamp = _stamp(Path(text))
     return Source(read_model(text), Path(text), stamp=stamp)
+
+
+def _source_from_folder_or_zip(path: Path) -> Source:
+    """The nnpackage at ``path``; if what was installed in it cannot be used, as it was before."""
+    try:
+        package = Package.from_path(path)
+        return Source(package.model, path, package, config=package.files.config)
+    except OdcError as error:
+        files = read_original(path)
+        if files is None:
+            raise
+        return _restored(path, files, error)
+
+
+def without_installed(source: Source, error: OdcError) -> Source | None:
+    """``source`` as it was before anything was installed in it, because of ``error``; None where nothing was."""
+    if source.package is None or source.package.plan is None or source.path is None:
+        return None
+    files = read_original(source.path)
+    return None if files is None or files.plan is not None else _restored(source.path, files, error)
+
+
+def _restored(path: Path, files: PackageFiles, error: OdcError) -> Source:
+    _log.warning("what was compiled into the package cannot be used: %s", error)
+    package = Package(files)
+    return Source(package.model, path, package, config=files.config, problem=str(error))
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -14,12 +14,13 @@ from odc_mlir.runtime.auto.controller import AutoCompiler, Original
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.auto.serving import Serving
 from odc_mlir.runtime.auto.settings import DEFAULTS, ENABLE, AutoSettings, read_settings
-from odc_mlir.runtime.auto.status import AutoStatus, Phase
+from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.plan import PlanExecutor
 from odc_mlir.runtime.session.backends import NAMES, NPU
 from odc_mlir.runtime.session.core import call
 from odc_mlir.runtime.session.exchanging import ExchangingCalls
-from odc_mlir.runtime.session.source import model_bytes
+from odc_mlir.runtime.session.source import model_bytes, without_installed
 from odc_mlir.runtime.units import Observer
 
 
@@ -48,14 +49,31 @@ class SwitchingCalls(ExchangingCalls):
         self._auto = self._auto_problem = None
 
     def _prepare(self) -> None:
-        super()._prepare()
+        try:
+            super()._prepare()
+        except OdcError as error:
+            before = None if self._strict else without_installed(self._model, error)
+            if before is None:
+                raise
+            self._source = before
+            super()._prepare()
         self._stop_compiling()
         self._original = self._executor
-        if self._settings.flag(ENABLE, DEFAULTS[ENABLE]):
+        if self._enabled and not self._is_compiled:
             self._compile_automatically(None, None)
         shapes = self._known_shapes()
         if self._auto is not None and shapes is not None:
             self._auto.open(shapes)
+
+    @property
+    def _enabled(self) -> bool:
+        return self._settings.flag(ENABLE, DEFAULTS[ENABLE])
+
+    @property
+    def _is_compiled(self) -> bool:
+        """Whether a compiled package is the model itself, and all of it works."""
+        executor = self._original
+        return isinstance(executor, PlanExecutor) and bool(executor.segments) and not executor.fallbacks
 
     def _compile_automatically(self, target: str | None, preference: Preference | None) -> None:
         """Begin to compile on the device, unless there is a reason not to."""
@@ -80,6 +98,7 @@ class SwitchingCalls(ExchangingCalls):
                 lambda: Context(custom_ops=self._custom_ops),
                 forbidden=self._why_not(executor),
                 save_to=(self._quantized_path, self._codegen_path),
+                problem=self._model.problem,
             )
         except OdcError as error:
             self._auto_problem = str(error)
@@ -94,9 +113,6 @@ class SwitchingCalls(ExchangingCalls):
 
     def _why_not(self, executor: Executor) -> str | None:
         """Why nothing may take this model's place, None where it may."""
-        package = self._model.package
-        if package is not None and package.plan is not None and not executor.fallbacks:
-            return "the package is compiled already"
         if executor.graph.subgraph != 0:
             return "only the first subgraph can be compiled"
         order = self._order()
@@ -109,9 +125,17 @@ class SwitchingCalls(ExchangingCalls):
         """How far compiling on the device is, what computes the answers, and why."""
         if self._auto is not None:
             return self._auto.status()
+        status = AutoStatus(enabled=self._enabled)
         if self._auto_problem is not None:
-            return AutoStatus(enabled=True, phase=Phase.REJECTED, reason=self._auto_problem)
-        return AutoStatus()
+            status.enabled, status.phase, status.reason = True, Phase.REJECTED, self._auto_problem
+        elif isinstance(self._original, PlanExecutor) and self._source is not None and self._source.package is not None:
+            plan = self._source.package.plan
+            status.target = None if plan is None else plan.target
+            status.fallbacks = [Fallback(f"segment {n}", "run", text) for n, text in self._original.fallbacks.items()]
+            if self._is_compiled:
+                status.phase, status.serving, status.progress = Phase.ACTIVE, Level.COMPILED, 1.0
+                status.reason = "the package is compiled already"
+        return status
 
     @call
     def run_with_auto_compilation(self, target: str, pref: str | int = Preference.DEFAULT) -> None:
@@ -123,7 +147,7 @@ class SwitchingCalls(ExchangingCalls):
         if not isinstance(target, str) or not target.endswith(SUFFIX) or len(target) <= len(SUFFIX):
             raise InvalidStateError(f"the target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}")
         preference = Preference.of(pref)
-        if self._auto is None and self._auto_problem is None:
+        if self._auto is None and self._auto_problem is None and not self._is_compiled:
             self._compile_automatically(target, preference)
         self._deliver(self._compute())
 

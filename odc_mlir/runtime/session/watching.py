@@ -64,7 +64,7 @@ class WatchingCalls(RunningCalls):
         return self._save(self._measurement.profile(), path, PROFILE_FILE)
 
     def _save(self, document: object, path: str | os.PathLike[str] | None, name: str) -> Path:
-        place = self.workspace_file(name) if path is None else Path(path)
+        place = self._workspace_file(name) if path is None else Path(path)
         write_file(place, (json.dumps(document, indent=1) + "\n").encode())
         return place
 

@@ -158,7 +158,7 @@ def test_deprecated_calls_say_what_to_use(name: str, state: State) -> None:
 
 def test_every_public_call_is_in_the_table() -> None:
     methods = {name for name in dir(Session) if not name.startswith("_") and callable(getattr(Session, name))}
-    assert methods - {"workspace_file", "odc_delete_minmax_file"} == set(CALLS)
+    assert methods - {"odc_delete_minmax_file"} == set(CALLS)
 
 
 REQUIRED = [(name, parameter) for name, rule in CALLS.items() for parameter in rule.required]
