@@ -41,7 +41,7 @@ Samples = Sequence[Sequence[Array]]
 _MOST_INPUTS = 4608
 # Rows of all runs together that second moments are taken of: at least, and for each input.
 _LEAST_ROWS, _ROWS_PER_INPUT = 4096, 16
-_ROWS_PER_RUN = int(__import__("os").environ.get("RPR", "16"))
+_ROWS_PER_RUN = 64  # that count as independent: neighbours in one image are much alike
 _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # types whose smallest code constants do not use
 
 
@@ -65,12 +65,14 @@ def refine(
     *,
     rounding: bool = True,
     correction: bool = True,
+    fitting: bool = False,
     damping: float = DAMPING,
 ) -> Refinement:
     """What makes ``quantised`` compute more like ``reference``, the float model whose tensors have the same names.
 
     ``samples`` are inputs of the float model. ``rounding`` chooses codes of weights, ``correction`` biases that make up
-    for the difference between the inputs of the two models as well.
+    for the difference between the inputs of the two models as well. ``fitting`` first moves the weights to what suits
+    the quantised model's inputs: it can gain much from many samples, and lose as much with few.
     """
     found = Refinement()
     if not samples or not (rounding or correction):
@@ -82,7 +84,7 @@ def refine(
         ideal.go_to(layer.reference)
         real.go_to(layer.quantised)
         layer.observe(ideal, real, len(samples))
-        layer.refine_into(found, real, rounding=rounding, correction=correction, damping=damping)
+        layer.refine_into(found, real, rounding=rounding, correction=correction, fitting=fitting, damping=damping)
     return found
 
 
@@ -123,7 +125,7 @@ class _Layer:
             self.runs += 1
 
     def refine_into(
-        self, found: Refinement, real: Stepper, *, rounding: bool, correction: bool, damping: float
+        self, found: Refinement, real: Stepper, *, rounding: bool, correction: bool, fitting: bool, damping: float
     ) -> None:
         """Choose codes, and let the quantised model go on with them."""
         product, info = self.product, self.weights.info
@@ -136,7 +138,7 @@ class _Layer:
         if rounding:
             moments = shrunk(plain, plain, self._known())
             wanted = weights
-            if correction:
+            if fitting:
                 wanted = fitted_weights(weights, moments, shrunk(cross, plain, self._known()), damping=damping)
             codes = round_weights(wanted, grid, moments, damping=damping).astype(np.float64)
             array = product.weights(codes.astype(info.array().dtype))
@@ -158,7 +160,7 @@ class _Layer:
             self.bias.replace(real, corrected(old.array(), deltas)[0])
 
     def _known(self) -> int:
-        """How many rows count as independent: neighbours in one image are much alike."""
+        """How many rows count as independent."""
         return min(self.ideal.count, self.runs * _ROWS_PER_RUN)
 
     def _moments(self, of: Moments) -> Floats:
