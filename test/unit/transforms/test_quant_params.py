@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -255,6 +257,24 @@ def test_state_without_a_range_keeps_its_operator_real() -> None:
     out = lstm(net)
     del net.values["c"]
     assert reason(assign(net.module(out), "int8"), "lstm") == "no range is known for 'c'"
+
+
+def test_a_configuration_says_what_options_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    layers = [{"name": "a", "dtype": "uint8", "granularity": "tensor"}, {"name": "b", "dtype": "int16"}]
+    path.write_text(json.dumps({"default_quantization_dtype": "uint8", "layers": layers}))
+    net = FloatNet()
+    x = net.real(3, 4)
+    for name in ("a", "b", "c"):
+        x = net.add("FULLY_CONNECTED", x, net.weights(4, 4), net.weights(4), name=name)
+    module = net.module(x)
+    run_pass(module, "quant-assign-params", config=str(path), overrides="b:int8", weights="symmetric")
+    found = [params_of(needs(module, name)[1]) for name in ("a", "b", "c")]
+    assert [(item[0], len(item[1].scales), item[1].zero_points[0]) for item in found if item is not None] == [
+        ("uint8", 1, 128),
+        ("int8", 4, 0),
+        ("uint8", 4, 128),
+    ]
 
 
 def test_a_computed_bias_keeps_the_operator_real() -> None:
