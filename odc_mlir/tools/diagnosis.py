@@ -12,11 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, OptionError
-from odc_mlir.formats.cache import cache_folder
-from odc_mlir.plugins import codegen, registry
 from odc_mlir.tools.common import counted
 
 _DISTRIBUTION = "odc-mlir"
@@ -79,6 +76,8 @@ def _name_of(requirement: str) -> str:
 
 
 def _targets() -> Iterator[Finding]:
+    from odc_mlir import targets
+
     for name in targets.names():
         try:
             target = targets.load(name)
@@ -90,6 +89,8 @@ def _targets() -> Iterator[Finding]:
 
 def _plugins() -> Iterator[Finding]:
     """Every codegen plugin that can be found, and whether it answers."""
+    from odc_mlir.plugins import codegen, registry
+
     for source in registry.available():
         try:
             described = codegen.describe(source.target)
@@ -101,6 +102,8 @@ def _plugins() -> Iterator[Finding]:
 
 
 def _cache() -> Iterator[Finding]:
+    from odc_mlir.formats.cache import cache_folder
+
     try:
         folder = cache_folder()
     except OptionError as error:
@@ -128,11 +131,15 @@ class CacheUsage:
 
 def cache_usage() -> list[CacheUsage]:
     """What the cache holds, by kind; raises OptionError when there is no folder for one."""
+    from odc_mlir.formats.cache import cache_folder
+
     return [_usage(folder) for folder in _kinds(cache_folder())]
 
 
 def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
     """Remove everything, or what is of these ``kinds``; what was removed. Raises OptionError for an unknown kind."""
+    from odc_mlir.formats.cache import cache_folder
+
     folders = {folder.name: folder for folder in _kinds(cache_folder())}
     unknown = sorted((kinds or frozenset()) - folders.keys())
     if unknown:

@@ -105,7 +105,7 @@ def test_xdsl_stays_in_the_compiler() -> None:
 
 
 def test_entrances_import_nothing_heavy_at_the_top() -> None:
-    light = {"odc_mlir._version", "odc_mlir.errors", "odc_mlir.tools", "odc_mlir.tools.common"}
+    light = {"odc_mlir._version", "odc_mlir.errors"}  # and the entrances' own parts, of which the same is asked
     wrong = [
         found
         for found in _all_imports()
@@ -113,7 +113,7 @@ def test_entrances_import_nothing_heavy_at_the_top() -> None:
         and not found.lazy
         and (
             found.target.partition(".")[0] in HEAVY
-            or (found.target.startswith("odc_mlir") and found.target not in light)
+            or (found.target.startswith("odc_mlir") and found.target not in light and room_of(found.target) != "tools")
         )
     ]
     assert not wrong, "\n".join(map(str, wrong))
