@@ -237,6 +237,18 @@ def test_equal_bytes_are_stored_once_whoever_made_them() -> None:
     assert _again(model) == model
 
 
+def test_equal_numbers_are_stored_once() -> None:
+    """Zero points of many channels, in particular; what only looks alike has its own vector."""
+    scales = [np.linspace(1, 2, 64, dtype=np.float32) + part for part in range(3)]
+    model = _model(Operator("ADD", inputs=(0, 1), outputs=(2,)))
+    for tensor, scale in zip(model.subgraphs[0].tensors, scales, strict=True):
+        tensor.shape, tensor.quantization = (64,), Quantization(scale, np.full(64, 77, np.int64))
+    data = write_model(model)
+    assert data.count(np.full(64, 77, np.int64).tobytes()) == 1
+    assert all(data.count(scale.tobytes()) == 1 for scale in scales)
+    assert _again(model) == model
+
+
 def test_operator_codes_are_stored_once() -> None:
     data = write_model(_model(*(Operator("ADD", inputs=(0, 1), outputs=(index,)) for index in range(2, 40))))
     fewer = write_model(_model(*(Operator("ADD", inputs=(0, 1), outputs=(index,)) for index in range(2, 39))))

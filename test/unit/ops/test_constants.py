@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odc_mlir.errors import ModelError, UnsupportedError
-from odc_mlir.ops.constants import decode_constant
+from odc_mlir.ops.constants import decode_constant, encode_constant
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import TensorInfo
 
 
@@ -35,6 +38,16 @@ def test_four_bit() -> None:
     data = bytes([0x10, 0x7F, 0x08])
     assert decode_constant(constant("int4", (5,), data)).tolist() == [0, 1, -1, 7, -8]
     assert decode_constant(constant("uint4", (5,), data)).tolist() == [0, 1, 15, 7, 8]
+
+
+@given(st.sampled_from(["int4", "uint4", "int8", "uint8", "int16", "int32", "int64", "float32"]), st.data())
+def test_what_is_encoded_is_decoded(dtype: str, data: st.DataObject) -> None:
+    info = DTYPES[dtype]
+    numbers = st.integers(*info.range) if info.is_integer else st.floats(width=32, allow_nan=False)
+    values = np.array(data.draw(st.lists(numbers, max_size=9)), info.numpy)
+    encoded = encode_constant(values, dtype)
+    assert len(encoded) == (values.size * info.bits + 7) // 8
+    np.testing.assert_array_equal(decode_constant(constant(dtype, values.shape, encoded)), values)
 
 
 def test_bfloat16() -> None:
