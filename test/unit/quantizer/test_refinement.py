@@ -1,0 +1,169 @@
+"""Refining a quantised model: results come closer to the float model's, and only codes change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp
+
+from helpers.models import ModelBuilder
+from odc_mlir.errors import UnsupportedError
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.frontend.import_circle import import_model
+from odc_mlir.quantizer.refinement import refine
+from odc_mlir.quantizer.stepping import Stepper
+from odc_mlir.runtime.binding import to_codes, to_reals
+from odc_mlir.runtime.executor import HostExecutor
+from odc_mlir.runtime.graph import Graph, build_graph
+
+INPUTS, HIDDEN, OUTPUTS = 24, 16, 8
+
+
+def models(*, bias: bool = True) -> tuple[Graph, ModuleOp]:
+    """Two dense layers in float32, and the same with coarse int8 codes rounded to the nearest."""
+    random = np.random.default_rng(0)
+    weights = [random.standard_normal((HIDDEN, INPUTS)), random.standard_normal((OUTPUTS, HIDDEN))]
+    biases = [random.standard_normal(HIDDEN), random.standard_normal(OUTPUTS)]
+    reals = ModelBuilder()
+    x = reals.tensor("x", (1, INPUTS))
+    codes = ModelBuilder()
+    q = codes.tensor("x", (1, INPUTS), "int8", quant=(1 / 16, 0))
+    scales = [1 / 16, 1 / 4, 1 / 2]
+    for layer, (matrix, vector) in enumerate(zip(weights, biases, strict=True)):
+        size = len(matrix)
+        step = 1 / 4  # coarse: what rounding loses is what shows
+        operands = [x, reals.tensor(f"w{layer}", matrix.shape, data=matrix.astype(np.float32))]
+        coded = [q, codes.tensor(f"w{layer}", matrix.shape, "int8", quant=(step, 0), data=_codes(matrix, step, "int8"))]
+        if bias:
+            operands.append(reals.tensor(f"b{layer}", (size,), data=vector.astype(np.float32)))
+            fine = step * scales[layer]
+            data = _codes(vector, fine, "int32")
+            coded.append(codes.tensor(f"b{layer}", (size,), "int32", quant=(fine, 0), data=data))
+        x = reals.tensor(f"y{layer}", (1, size))
+        q = codes.tensor(f"y{layer}", (1, size), "int8", quant=(scales[layer + 1], 0))
+        reals.operator("FULLY_CONNECTED", operands, [x])
+        codes.operator("FULLY_CONNECTED", coded, [q])
+    return build_graph(reals.finish([0], [x])), import_model(codes.finish([0], [q]))
+
+
+def _codes(array: NDArray[Any], step: float, dtype: str) -> NDArray[Any]:
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(array / step), limits.min + 1, limits.max).astype(dtype)
+
+
+def samples(count: int, seed: int) -> list[list[NDArray[Any]]]:
+    """Inputs that depend on each other and are not zero on average."""
+    mixing = np.random.default_rng(9).standard_normal((4, INPUTS))
+    random = np.random.default_rng(seed)
+    return [[(0.7 + random.standard_normal((1, 4)) @ mixing / 2).astype(np.float32)] for _ in range(count)]
+
+
+def error(reference: Graph, module: ModuleOp, seed: int = 77) -> float:
+    """Mean square of the difference of the outputs on samples that nothing was fitted to."""
+    quantised = build_graph(export_model(module))
+    float_run, code_run = HostExecutor(reference), HostExecutor(quantised)
+    total = 0.0
+    for sample in samples(100, seed):
+        expected = float_run.run(sample)[0]
+        given = code_run.run([to_codes(quantised.input_infos()[0], sample[0])])[0]
+        total += float(np.mean((expected - to_reals(quantised.output_infos()[0], given)) ** 2))
+    return total / 100
+
+
+@pytest.mark.parametrize(
+    ("rounding", "correction", "least_gain"), [(True, False, 2.0), (False, True, 1.2), (True, True, 2.0)]
+)
+def test_results_come_closer(rounding: bool, correction: bool, least_gain: float) -> None:
+    reference, module = models()
+    before = error(reference, module)
+    quantised = build_graph(export_model(module))
+    refine(reference, quantised, samples(200, 1), rounding=rounding, correction=correction).apply(module)
+    module.verify()
+    assert error(reference, module) * least_gain < before
+
+
+def test_what_is_not_asked_for_stays() -> None:
+    reference, module = models()
+    quantised = build_graph(export_model(module))
+    assert not refine(reference, quantised, samples(20, 1), rounding=False).codes
+    nothing = refine(reference, quantised, samples(20, 1), rounding=False, correction=False)
+    assert not nothing.codes
+    assert not nothing.deltas
+    assert not refine(reference, quantised, []).deltas
+
+
+def test_a_second_time_changes_no_bias() -> None:
+    reference, module = models()
+    for expected in (True, False):
+        found = refine(reference, build_graph(export_model(module)), samples(50, 1), rounding=False, correction=True)
+        assert any(np.abs(deltas).max() > 1 for deltas in found.deltas.values()) == expected
+        found.apply(module)
+
+
+def test_layers_without_bias_are_rounded_by_plain_moments() -> None:
+    reference, module = models(bias=False)
+    before = error(reference, module)
+    found = refine(reference, build_graph(export_model(module)), samples(200, 1))
+    assert not found.deltas
+    found.apply(module)
+    assert error(reference, module) < before
+
+
+def test_fitting_keeps_types_and_improves_with_many_samples() -> None:
+    reference, module = models()
+    before = error(reference, module)
+    found = refine(reference, build_graph(export_model(module)), samples(400, 1), fitting=True)
+    found.apply(module)
+    module.verify()
+    assert error(reference, module) < before
+
+
+def test_stepping_is_running() -> None:
+    """Operator by operator, many samples at once: the same values."""
+    reference, _ = models()
+    given = samples(3, 5)
+    stepper = Stepper(reference, given)
+    last = reference.nodes[-1]
+    stepper.go_to(last)
+    assert stepper.has_passed == last.index
+    seen: dict[int, NDArray[Any]] = {}
+    executor = HostExecutor(reference)
+    for sample, value in zip(given, stepper.reals(last.inputs[0]), strict=True):
+        executor.run(sample, watch=lambda index, found: seen.update({index: found.copy()}))
+        np.testing.assert_array_equal(value, seen[last.inputs[0]])
+
+
+def test_stepping_goes_on_with_replaced_constants() -> None:
+    reference, _ = models()
+    stepper = Stepper(reference, samples(2, 5))
+    first, second = reference.nodes
+    weights = reference.tensors[first.inputs[1]]
+    stepper.replace_constant(first.inputs[1], np.zeros_like(weights.array()))
+    stepper.go_to(second)
+    bias = reference.tensors[first.inputs[2]].array()
+    for value in stepper.reals(second.inputs[0]):
+        np.testing.assert_array_equal(value, bias[None])
+
+
+def test_state_cannot_be_stepped() -> None:
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 4))
+    handle = builder.tensor("handle", (), "resource")
+    builder.operator("VAR_HANDLE", [], [handle], options={"container": "", "shared_name": "total"})
+    builder.operator("ASSIGN_VARIABLE", [handle, x], [])
+    with pytest.raises(UnsupportedError, match="state"):
+        Stepper(build_graph(builder.finish([x], [x])), samples(1, 0))
+
+
+def test_shapes_that_depend_on_values_cannot_be_stepped() -> None:
+    builder = ModelBuilder()
+    x, shape = builder.tensor("x", (1, 4)), builder.tensor("shape", (2,), "int32")
+    view, y = builder.tensor("view", None), builder.tensor("y", None)
+    builder.operator("RESHAPE", [x, shape], [view])
+    builder.operator("RELU", [view], [y])
+    given = [[np.zeros((1, 4), np.float32), np.array([2, 2], np.int32)]]
+    with pytest.raises(UnsupportedError, match="depend on values"):
+        Stepper(build_graph(builder.finish([x, shape], [y])), given)
