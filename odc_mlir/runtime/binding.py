@@ -14,19 +14,26 @@ from odc_mlir.ops.spec import Array, QuantParams, ResultType, Shape, TensorInfo
 
 
 class InputBinder:
-    """Takes the arrays of one run after another for the graph inputs ``infos``.
+    """Takes the arrays of one run after another for the graph inputs ``infos``, whose tensor indices are ``indices``.
 
     Element types must be the model's own and static dimensions must agree; unknown dimensions take any size, and with
-    ``resize`` static ones too.
+    ``resize`` static ones too. ``shapes`` are those last bound: the same object for as long as they stay the same.
     """
 
-    def __init__(self, infos: Sequence[TensorInfo], *, resize: bool = False) -> None:
+    def __init__(self, infos: Sequence[TensorInfo], *, indices: Sequence[int] = (), resize: bool = False) -> None:
         self._infos = tuple(infos)
         self._resize = resize
-        self._plain = [(i, _plain_dtype(info), info.shape) for i, info in enumerate(self._infos)]
+        self.shapes: tuple[tuple[int, ...], ...] | None = None
+        self._expected = [
+            (index, _plain_dtype(info), info.shape)
+            for index, info in zip(indices or range(len(self._infos)), self._infos, strict=True)
+        ]
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Array]:
-        """``inputs`` as read-only C-contiguous arrays; raises InputError that names the input and what is expected."""
+    def __call__(self, inputs: Sequence[Any]) -> dict[int, Array]:
+        """``inputs`` as read-only C-contiguous arrays by tensor index.
+
+        Raises InputError that names the input and what is expected.
+        """
         if not isinstance(inputs, (list, tuple)) and not _is_sequence(inputs):
             raise InputError(
                 f"inputs must be a list of arrays, not {type(inputs).__name__}", hint="pass [array] for a single input"
@@ -34,17 +41,29 @@ class InputBinder:
         if len(inputs) != len(self._infos):
             names = ", ".join(repr(info.name) for info in self._infos)
             raise InputError(f"the model has {len(self._infos)} inputs ({names}), {len(inputs)} arrays were given")
-        arrays = []
-        for value, (position, dtype, shape) in zip(inputs, self._plain, strict=False):
+        arrays: dict[int, Array] = {}
+        changed = self.shapes is None
+        for position, (index, dtype, shape) in enumerate(self._expected):
+            value = inputs[position]
             if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
-                if value.shape != shape and not fits(shape, value.shape, resize=self._resize):
-                    raise _misfit(position, self._infos[position], value)
+                if value.shape != shape:
+                    changed = True
+                    if not fits(self._infos[position].shape, value.shape, resize=self._resize):
+                        raise _misfit(position, self._infos[position], value)
                 array = value.view()
-                array.setflags(write=False)
+                array.setflags(False)  # type: ignore[call-arg]  # by name it takes twice the time
             else:
                 array = _bind(position, self._infos[position], value, self._resize)
-            arrays.append(array)
+                changed = changed or array.shape != shape
+            arrays[index] = array
+        if changed:
+            self._remember(arrays)
         return arrays
+
+    def _remember(self, arrays: dict[int, Array]) -> None:
+        """Let the shapes of ``arrays``, which fit, be those that are expected."""
+        self.shapes = tuple(array.shape for array in arrays.values())
+        self._expected = [(index, dtype, arrays[index].shape) for index, dtype, _ in self._expected]
 
 
 def _plain_dtype(info: TensorInfo) -> np.dtype[Any] | None:
@@ -59,7 +78,7 @@ def _is_sequence(inputs: Any) -> bool:
 
 def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: bool = False) -> list[Array]:
     """``inputs`` as read-only C-contiguous arrays, one per graph input; see :class:`InputBinder`."""
-    return InputBinder(infos, resize=resize)(inputs)
+    return list(InputBinder(infos, resize=resize)(inputs).values())
 
 
 def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:

@@ -69,10 +69,10 @@ class Executor:
         self.max_bytes = calls.max_bytes
         self._lock = RLock()
         self._input_infos = graph.input_infos()
-        self._bind = InputBinder(self._input_infos, resize=resize)
+        self._bind = InputBinder(self._input_infos, indices=graph.inputs, resize=resize)
         self._variants = Variants(graph, calls.context, lambda item: calls.callables(item.calls))
         self._prepared: OrderedDict[Shapes, _Prepared] = OrderedDict()
-        self._recent: tuple[Shapes | None, Any] = None, None
+        self._recent: tuple[Shapes | None, _Prepared | None] = None, None
         self._variable_infos = {
             index: info for index, info in enumerate(graph.tensors) if info.is_variable and index not in graph.inputs
         }
@@ -140,17 +140,16 @@ class Executor:
         Raises InputError for arrays that do not fit, and other OdcErrors that name the operator that failed.
         """
         with self._lock:
-            arrays = self._bind(inputs)
-            shapes = tuple([array.shape for array in arrays])
-            if shapes != self._recent[0]:
-                self._recent = shapes, self._prepare(shapes)
-            prepared = self._recent[1]
+            values = self._bind(inputs)
+            shapes, prepared = self._recent
+            if self._bind.shapes is not shapes or prepared is None:
+                prepared = self._prepare(self._bind.shapes or ())
+                self._recent = self._bind.shapes, prepared
             if observe is None and watch is None and prepared.quietly is not None:  # nothing calls subgraphs
-                values = dict(zip(self.graph.inputs, arrays, strict=False))  # as many, or they would not be bound
                 prepared.quietly(values)
             else:
                 with np.errstate(all="ignore"), self._calls.watched(watch_calls):
-                    values = self._execute(prepared, arrays, observe, watch).values
+                    self._execute(prepared, values, observe, watch)
             results = []
             for index in self.graph.outputs:
                 value = values.get(index)
@@ -167,16 +166,13 @@ class Executor:
             found = dict(zip(self.graph.inputs, arrays, strict=False))
             prepared.straight(found)
             return [found[index] if index in found else self._stored(index) for index in self.graph.outputs]
-        frame = self._execute(prepared, arrays, None, watch)
+        frame = self._execute(prepared, dict(zip(self.graph.inputs, arrays, strict=True)), None, watch)
         return [
             frame.value(index).copy() if index in self._variables else frame.value(index)
             for index in self.graph.outputs
         ]
 
-    def _execute(
-        self, prepared: _Prepared, arrays: Sequence[Array], observe: Observer | None, watch: Watcher | None
-    ) -> Frame:
-        values = dict(zip(self.graph.inputs, arrays, strict=True))
+    def _execute(self, prepared: _Prepared, values: Values, observe: Observer | None, watch: Watcher | None) -> Frame:
         frame = Frame(prepared.shaped, values, self._variables, self._calls, observe)
         if watch is not None:
             _show(watch, frame, self.graph.inputs)
