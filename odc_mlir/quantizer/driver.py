@@ -247,7 +247,7 @@ class Driver:
                 self._fake_quantized(candidate),
                 self._scores(measured),
                 layers,
-                {layer.name: layer.precision for layer in layers},
+                {layer.name: self._scheme_of(layer) for layer in layers},
                 float_reasons(candidate.module),
                 {
                     "chosen_by": len(self.data.fit) + (0 if self.data.separate else len(self.data.held)),
@@ -260,6 +260,12 @@ class Driver:
                 self._choices(candidate),
             )
         )
+
+    def _scheme_of(self, layer: LayerError) -> str:
+        """The scheme of a layer; without weights, int16 is the same in the schemes that have it."""
+        if layer.precision == "int16" and "int16x8" in (self.options.scheme, *ladder_of(self.options.scheme)):
+            layer.precision = "int16x8"
+        return layer.precision
 
     def _examination(self, model: FloatModel) -> Examination:
         if id(model) not in self._examinations:

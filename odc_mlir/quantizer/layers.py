@@ -233,19 +233,22 @@ class _Layer:
 
 
 def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:
-    """The scheme that an operator is in, by the types of what it reads and writes; ``float`` where there are no codes.
+    """The scheme that an operator is in, by the types of its values; ``float`` where there are no codes.
 
-    Weights tell int16 from int16x8; ``int8_wo`` and the like are float operators with coded weights.
+    Results tell, or where they are no codes, operands: state of recurrent layers has other types. Weights tell int16x8
+    from int16; ``int8_wo`` and the like are float operators with coded weights.
     """
-    infos = [coded.get(index, graph.tensors[index]) for index in (*item.outputs, *item.inputs) if index >= 0]
-    codes = [info for info in infos if info.quant is not None and info.info.is_integer]
-    moving = [info.dtype for info in codes if not info.is_const]
-    weights = [info.dtype for info in codes if info.is_const and info.info.bits <= 16]
+    given = [graph.tensors[index] for index in item.outputs]
+    taken = [coded.get(index, graph.tensors[index]) for index in item.inputs if index >= 0]
+    moving = [info.dtype for info in (*given, *taken) if not info.is_const and _is_coded(info)]
+    weights = [info.dtype for info in taken if info.is_const and _is_coded(info) and info.info.bits <= 16]
     if not moving:
         return f"{weights[0]}_wo" if weights else "float"
-    if "int16" in moving:
-        return "int16x8" if "int8" in weights else "int16"
-    return moving[0]
+    return "int16x8" if moving[0] == "int16" and "int8" in weights else moving[0]
+
+
+def _is_coded(info: TensorInfo) -> bool:
+    return info.quant is not None and info.info.is_integer
 
 
 def coded_constants(graph: Graph) -> dict[int, TensorInfo]:

@@ -238,6 +238,7 @@ class Builder:
             if (rounding or correction) and self._samples:
                 found = refine(model.graph, candidate.graph, self._samples, rounding=rounding, correction=correction)
                 found.apply(candidate.module)
+                run_passes(self._context, candidate.module, [pipelines.build_pass(ArgSpec("dce", {}))])
                 candidate = Candidate(recipe, candidate.module)
         return candidate
 
