@@ -117,7 +117,9 @@ def lower_fully_connected(site: Site) -> None:
     rows = math.prod(site.info(0).static_shape) // inputs
     quant = quant_of(filters)
     line = site.reshape(site.operand(0), (1, 1, rows, inputs))
-    integers = requantisation(site, quant.zero_point if quant.per_tensor else 0, single_product=quant.per_tensor)
+    # int8 weights are symmetric where they have several scales, whatever the file says
+    weight_zero = quant.zero_point if quant.per_tensor or filters.dtype == "uint8" else 0
+    integers = requantisation(site, weight_zero, single_product=quant.per_tensor)
     site.finish(pointwise(line, site.result_of_shape(1, 1, rows, outputs), site.blob(1), **integers))
 
 

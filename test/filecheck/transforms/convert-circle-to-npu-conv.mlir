@@ -77,3 +77,14 @@ func.func @fully_connected(%x: tensor<3x4x!quant.uniform<i8:f32, 0.5:1>>) -> ten
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
 // CHECK-NEXT: %[[V1:.*]] = npu.conv %[[V0]] kernel [1, 1] weights <"0x0102030405060708"> i8 zeros(1, 3, 2) clamp(-128, 127) bias [7, 8] multiplier [1073741824, 1073741824] exponent [0, 0]
 // CHECK-NEXT: %[[V2:.*]] = npu.reshape %[[V1]]
+
+// -----
+
+// Unsigned weights have a zero point also where each row has a scale of its own.
+func.func @fully_connected_rows(%x: tensor<1x4x!quant.uniform<u8:f32, 0.5:1>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.5:2>> {
+  %w = circle.const #circle.blob<"0x0102030405060708"> : tensor<2x4x!quant.uniform<u8:f32:0, {0.5:128, 0.25:128}>>
+  %y = circle.fully_connected(%x, %w) : (tensor<1x4x!quant.uniform<u8:f32, 0.5:1>>, tensor<2x4x!quant.uniform<u8:f32:0, {0.5:128, 0.25:128}>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.5:2>>
+  func.return %y : tensor<1x2x!quant.uniform<u8:f32, 0.5:2>>
+}
+// CHECK-LABEL: func.func @fully_connected_rows(
+// CHECK: npu.conv {{.*}} u8 zeros(1, 128, 2)
