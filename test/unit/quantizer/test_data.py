@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.models import add_model
+from odc_mlir.errors import InputError, OptionError
+from odc_mlir.quantizer.data import LoadOptions, make_data, split
+from odc_mlir.runtime.graph import build_graph
+
+GRAPH = build_graph(add_model())  # two inputs [1, 4]
+
+
+def _samples(count: int) -> list[list[np.ndarray]]:
+    return [[np.full((1, 4), i, np.float32), np.zeros((1, 4), np.float32)] for i in range(count)]
+
+
+@pytest.mark.parametrize(("count", "held"), [(8, 2), (40, 10), (200, 50), (1000, 64)])
+def test_a_quarter_is_held_back(count: int, held: int) -> None:
+    data = split(_samples(count), np.arange(count))
+    assert (len(data.fit), len(data.held), data.separate) == (count - held, held, False)
+    kept = [int(sample[0][0, 0]) for sample in data.held]
+    assert data.labels is not None
+    assert data.labels.tolist() == kept
+    assert not {int(sample[0][0, 0]) for sample in data.fit} & set(kept)
+    assert max(kept) - min(kept) >= count // 2, "from all over the data"
+
+
+def test_few_samples_do_both() -> None:
+    data = split(_samples(7))
+    assert (len(data.fit), len(data.held), data.separate) == (7, 7, True)
+    assert data.findings == ["all 7 samples were used both to choose ranges and to check the model"]
+
+
+def test_samples_may_be_of_other_number_types_and_without_a_batch() -> None:
+    data = make_data(GRAPH, [[np.arange(4), np.arange(4.0)[np.newaxis]]] * 8)
+    assert {array.dtype.name for sample in data.fit for array in sample} == {"float32"}
+    assert {array.shape for sample in data.fit for array in sample} == {(1, 4)}
+
+
+def test_evaluation_samples_are_checked_on_with_their_labels() -> None:
+    data = make_data(GRAPH, _samples(20), _samples(3), [4, 5, 6])
+    assert (len(data.fit), len(data.held), data.separate) == (20, 3, True)
+    assert data.labels is not None
+    assert data.labels.tolist() == [4, 5, 6]
+
+
+def test_labels_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    inputs = {f"in_{i}": np.zeros((16, 4), np.float32) for i in range(2)}
+    np.savez(path, **inputs, y=np.arange(16))  # type: ignore[arg-type]
+    data = make_data(GRAPH, path, labels=True, options=LoadOptions(most=12))
+    assert data.labels is not None
+    assert len(data.labels) == len(data.held) == 3
+    assert make_data(GRAPH, path).labels is None
+    np.savez(path, **inputs)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="the samples come without labels; put them into the file as array y"):
+        make_data(GRAPH, path, labels=True)
+
+
+def test_recorded_inputs_and_made_up_ones() -> None:
+    recorded = make_data(GRAPH, None, recorded=_samples(3))
+    assert (recorded.fit, len(recorded.held), recorded.findings) == ([], 3, [])
+    made_up = make_data(GRAPH, None, ranges={"a": (2.0, 3.0)})
+    assert not made_up.fit
+    assert all(2.0 <= sample[0].min() <= sample[0].max() <= 3.0 for sample in made_up.held)
+    assert made_up.findings == ["there are no samples to check the model on; made-up inputs stand in for them"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "labels", "text"),
+    [
+        ([[np.zeros((1, 4))]], None, "sample 0 has 1 arrays, the model has 2 inputs"),
+        ([[np.zeros((1, 4)), np.array(["x"])]], None, "sample 0 has str.* data, expected float32"),
+        (_samples(3), [1, 2], "there are 2 labels for 3 samples"),
+        ([], None, "there is no sample"),
+    ],
+)
+def test_refusals(samples: list[list[np.ndarray]], labels: list[int] | None, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        make_data(GRAPH, samples, labels=labels)
+
+
+def test_labels_need_samples() -> None:
+    with pytest.raises(OptionError, match="labels need the samples that they belong to"):
+        make_data(GRAPH, None, labels=[1])

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odc_mlir.errors import OptionError
+from odc_mlir.quantization.ranges import MODES
+from odc_mlir.quantizer.options import make_options
+
+
+def test_help_tries_what_is_left_open() -> None:
+    options = make_options()
+    assert (options.scheme, options.range_modes) == ("int8", tuple(MODES))
+    assert options.equalizations == ("none", "weights", "activations")
+    assert options.switched(options.rounding) == (False, True)
+    assert options.searches_precisions
+
+
+def test_without_help_nothing_is_tried() -> None:
+    options = make_options(help=False)
+    assert (options.range_modes, options.equalizations, options.headrooms) == (("minmax",), ("none",), (0.0,))
+    assert options.switched(options.correction) == (False,)
+    assert not options.searches_precisions
+
+
+def test_what_is_asked_for_is_done_with_and_without_help() -> None:
+    for help in (True, False):
+        options = make_options(
+            help=help, ranges="mse", equalize="weights", rounding="on", correction="off", mixed="on", headroom=0.5
+        )
+        assert (options.range_modes, options.equalizations) == (("mse",), ("weights",))
+        assert (options.switched(options.rounding), options.switched(options.correction)) == ((True,), (False,))
+        assert options.searches_precisions
+        assert options.headrooms == (0.5,)
+
+
+def test_sixteen_bits_are_never_clipped() -> None:
+    options = make_options(scheme="int16")
+    assert options.range_modes == ("minmax",)
+    assert options.headrooms == (1.0,)
+
+
+def test_overrides_as_text_and_as_a_mapping() -> None:
+    text = make_options(overrides="a:int16x8,b:float").plan.resolve(["a", "b"])
+    mapping = make_options(overrides={"a": "int16x8", "b": "float"}).plan.resolve(["a", "b"])
+    assert text == mapping
+    assert {name: choice.precision for name, choice in text.items()} == {"a": "int16x8", "b": "float"}
+
+
+def test_a_configuration_names_scheme_and_layers(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"default_quantization_dtype": "uint8", "layers": [{"name": "a", "dtype": "int16"}]}))
+    for options in (make_options(config=path), make_options(mixed=str(path))):
+        assert options.scheme == "uint8"
+        assert options.plan.resolve(["a"])["a"].precision == "int16"
+    assert make_options(mixed=path).mixed == "off"
+    assert make_options(config=path, scheme="int8").scheme == "int8"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"scheme": "int3"}, "unknown quantisation scheme 'int3'"),
+        ({"io": "int8"}, "unknown io 'int8'; use one of float, quantized"),
+        ({"ranges": "most"}, "unknown ranges 'most'; use one of auto, minmax"),
+        ({"equalize": "yes"}, "unknown equalize 'yes'"),
+        ({"rounding": "yes"}, "unknown rounding 'yes'; use one of auto, on, off"),
+        ({"range_options": {"high": 99.0}}, "options of ranges need a mode"),
+        ({"scheme": "int8_wo", "overrides": "a:float"}, "touches weights only"),
+        ({"max_drop": -1.0}, "max_drop is -1.0, expected a number of at least 0"),
+        ({"max_seconds": float("nan")}, "max_seconds is nan"),
+        ({"mixed": {"layers": []}, "config": {"layers": []}}, "given twice"),
+        ({"overrides": 3}, "overrides are 3"),
+        ({"scheme": "int16", "granularity": "tensor"}, "granularity 'tensor' is not possible"),
+    ],
+)
+def test_refusals(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        make_options(**given)
