@@ -94,3 +94,16 @@ def test_litert_runs_weights_only(test_data: Path) -> None:
     for x in samples(folder, "digits_cnn", "evaluation"):
         (ours,) = odc_mlir.run(data, [x], backend="host")
         np.testing.assert_allclose(ours, litert_outputs(made, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ad01_fp32", "pretrainedResnet", "vww_96_float"])
+def test_weights_only_models_are_small(test_data: Path, name: str) -> None:
+    """A byte for four of weights; beside that a scale and a zero point for each channel, and little else."""
+    module = import_model(read_model(test_data / "models" / "zoo" / f"{name}.circle"))
+    before = len(write_model(export_model(module)))
+    transforms.load("quant-weights-only")().apply(make_context(), module)
+    model = export_model(module)
+    coded = [item for item in model.subgraphs[0].tensors if item.quantization is not None and item.buffer]
+    codes = sum(len(model.buffers[item.buffer]) for item in coded)
+    channels = sum(item.quantization.scale.size for item in coded if item.quantization is not None)
+    assert len(write_model(model)) <= before - 3 * codes + 12 * channels + 1024
