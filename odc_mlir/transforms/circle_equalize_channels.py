@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -96,8 +96,8 @@ class CircleEqualizeChannelsPass(ModulePass):
         found = (find_pair(state, layers, self.crossing, self.relu6) for state in layers.values())
         pairs = [pair for pair in found if pair is not None]
         for _ in range(self.iterations):
-            moved = max((pair.equalize(self.powers_of_two) for pair in pairs), default=0.0)
-            if moved <= self.tolerance:
+            moved = [pair.equalize(self.tolerance, self.powers_of_two) for pair in pairs]  # all of them, every time
+            if not any(moved):
                 break
         for pair in pairs:
             pair.settle()
@@ -171,12 +171,15 @@ class State:
         if not self.is_changed:
             return
         op, layer = self.layer.op, self.layer
-        weights = real(self.weights, constant_name(op.operands[layer.weights], layer.name, "weights"))
-        made = [weights]
+        old = [op.operands[layer.weights], *([layer.bias_value] if layer.bias_value is not None else [])]
+        made = [real(self.weights, constant_name(old[0], layer.name, "weights"))]
         if layer.bias_value is not None:
             made.append(real(self.bias, constant_name(layer.bias_value, layer.name, "bias")))
         Rewriter.insert_op(made, InsertPoint.before(op))
-        op.operands = layer.operands_with(weights.result, made[1].result if len(made) > 1 else None)
+        op.operands = layer.operands_with(made[0].result, made[1].result if len(made) > 1 else None)
+        for value in dict.fromkeys(old):
+            if isinstance(value, OpResult) and value.first_use is None:
+                Rewriter.erase_op(value.op)
 
 
 @dataclass
@@ -189,19 +192,19 @@ class Pair:
     places: NDArray[np.int64]
     is_moved: bool = False
 
-    def equalize(self, powers_of_two: bool) -> float:
-        """Move factors once; returns how far the largest is from 1."""
+    def equalize(self, tolerance: float, powers_of_two: bool) -> bool:
+        """Move factors once, unless all are as good as 1; returns whether it did."""
         factors = channel_factors(self.front.output_ranges(), self.input_ranges())
         if self.front.record is None:
             factors = np.maximum(factors, least_factors(self.front.bias))
         if powers_of_two:
             factors = np.exp2(np.rint(np.log2(factors)))
-        far = float(np.max(np.abs(factors - 1), initial=0.0))
-        if far:
-            self.front.scale_outputs(factors)
-            self.back.weights *= factors[self.places]
-            self.back.is_changed = self.is_moved = True
-        return far
+        if np.max(np.abs(factors - 1), initial=0.0) <= tolerance:
+            return False
+        self.front.scale_outputs(factors)
+        self.back.weights *= factors[self.places]
+        self.back.is_changed = self.is_moved = True
+        return True
 
     def input_ranges(self) -> Floats:
         """Largest weight of the second layer by channel between the two."""
