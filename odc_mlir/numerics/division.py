@@ -70,7 +70,8 @@ def sign_bits(x: Array) -> NDArray[np.int64]:
 def truncated_quotient(a: Array, b: Array) -> Array:
     """``a / b`` of integers, rounded toward zero; the smallest integer by -1 wraps. ``b`` has no zero."""
     if a.dtype.itemsize <= _FLOAT64_BYTES:
-        return np.divide(a, b, dtype=np.float64).astype(np.int64).astype(a.dtype)
+        ratio = np.asarray(a.astype(np.float64) / b.astype(np.float64))
+        return ratio.astype(np.int64).astype(a.dtype)
     quotient = np.floor_divide(a, b)
     inexact = (quotient * b != a) & ((a < 0) != (b < 0))
     return np.asarray(quotient + inexact, quotient.dtype)
@@ -81,13 +82,11 @@ def floor_quotient(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return np.asarray(np.floor(np.divide(a, b)))
     if a.dtype.itemsize <= _FLOAT64_BYTES:
-        quotient = np.divide(a, b, dtype=np.float64)
+        quotient = np.asarray(a.astype(np.float64) / b.astype(np.float64))
         return np.floor(quotient, out=quotient).astype(np.int64).astype(a.dtype)
     return np.asarray(np.floor_divide(a, b))
 
 
 def floor_remainder(a: Array, b: Array) -> Array:
     """``a - b * floor(a / b)`` of integers: has the sign of ``b``, which has no zero."""
-    if a.dtype.itemsize <= _FLOAT64_BYTES:
-        return np.asarray(a - floor_quotient(a, b) * b)
     return np.asarray(np.remainder(a, b))

@@ -161,7 +161,13 @@ class Executor:
         arrays = [value for value in values if value is not None]
         if len(arrays) != len(self._input_infos):
             raise ModelError(f"{self.graph.name!r} takes {len(self._input_infos)} arguments, {len(arrays)} are given")
-        prepared = self._prepare(tuple([array.shape for array in arrays]))
+        shapes = tuple([array.shape for array in arrays])
+        recent = self._recent[1] if self._recent[0] == shapes else None
+        prepared = self._prepare(shapes) if recent is None else recent
+        if recent is None:
+            self._recent = shapes, prepared
+        else:
+            self._calls.check_memory(recent.shaped.peak_bytes, recent.shaped.peak_name)
         if prepared.straight is not None and watch is None and not self._variables:
             found = dict(zip(self.graph.inputs, arrays, strict=False))
             prepared.straight(found)
