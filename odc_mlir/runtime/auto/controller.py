@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 # Programs for this many sets of input shapes are kept in memory; another one replaces the longest unused.
 SHAPES_KEPT = 4
+_TIMES_ENOUGH = 4  # recording ends at so many times the runs that are needed
 _IDLE_POLL_SECONDS = 0.1
 
 
@@ -109,8 +110,10 @@ class AutoCompiler:
         yield None
 
     def wants_records(self, shapes: Shapes) -> bool:
-        """Whether runs of the model itself are to be recorded."""
-        return self._lane(shapes).phase is Phase.COLLECTING
+        """Whether runs of the model itself are to be recorded: not for ever, where nothing starts."""
+        if self._lane(shapes).phase is not Phase.COLLECTING or self.quantized:
+            return False
+        return self.recorder.runs(shapes) < _TIMES_ENOUGH * self.settings.records
 
     def answered(self, shapes: Shapes, serving: Serving | None, failed: Sequence[tuple[Serving, OdcError]]) -> None:
         """An answer was given by ``serving`` (None: the model itself), after others had failed."""
@@ -230,7 +233,8 @@ class AutoCompiler:
             return
         self._borrow(lane)
         lane.enter(Phase.COLLECTING)
-        if self._needs_no_records(lane) and self.settings.trigger is Trigger.AFTER_RECORDS:
+        starts = self.settings.trigger is Trigger.AFTER_RECORDS and self._needs_no_records(lane)
+        if starts and self._may_start(lane):
             self._start(lane)
         if self.settings.trigger is Trigger.IDLE:
             Thread(target=self._watch_for_idleness, args=(lane,), name="odc-idle", daemon=True).start()

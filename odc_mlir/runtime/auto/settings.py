@@ -17,8 +17,6 @@ from odc_mlir.plugins.request import Preference
 from odc_mlir.quantization.schemes import scheme as scheme_of
 from odc_mlir.quantization.verdict import metric_name
 
-ENABLE = "OnDeviceCompilation"
-
 # Ten runs are what upstream's documents use, and the fewest of which two can be held back for checking.
 DEFAULT_RECORDS = 10
 # A background job that takes longer is no help to anyone who waits for it.
@@ -29,7 +27,6 @@ IDLE_SECONDS = 1.0
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
-        ENABLE: "0",
         "ODC_TARGET": "npu-256",
         "ODC_QUANT_TYPE": "",  # the target's choice
         "ODC_RECORDS": str(DEFAULT_RECORDS),
@@ -43,7 +40,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "ODC_UPDATE_PACKAGE": "0",
     }
 )
-"""Every key with its default."""
+"""Every key with its default, beside the switch that turns all of it on."""
 
 
 class Trigger(StrEnum):

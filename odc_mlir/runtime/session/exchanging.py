@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InvalidStateError, SessionError
 from odc_mlir.formats.atomic import write_file
@@ -16,15 +16,14 @@ from odc_mlir.formats.cache import records_path
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
-from odc_mlir.quantization.records import RecordStore
-from odc_mlir.quantization.verdict import describe
-from odc_mlir.runtime.auto import build
-from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.session.core import call
 from odc_mlir.runtime.session.source import model_bytes, model_digest, source_from_path
 from odc_mlir.runtime.session.watching import MINMAX, WatchingCalls
 from odc_mlir.runtime.units import Observer
+
+if TYPE_CHECKING:  # what records and quantises is loaded where it is needed
+    from odc_mlir.runtime.auto.recording import RunRecorder
 
 # By the names and numbers of the C API, and by our own.
 QUANTIZATION_TYPES: Mapping[str | int, str] = MappingProxyType(
@@ -102,6 +101,9 @@ class ExchangingCalls(WatchingCalls):
         model when the type or path is not set, nothing was recorded, the model cannot be quantised, or, with ``check``,
         the result is not accurate enough; :attr:`verdict` says how accurate it is.
         """
+        from odc_mlir.quantization.verdict import describe
+        from odc_mlir.runtime.auto import build
+
         if self._quantized_path is None:
             raise InvalidStateError("there is no path for the quantised model", hint="call set_quantized_model_path")
         if self._scheme is None:
@@ -140,6 +142,8 @@ class ExchangingCalls(WatchingCalls):
     @call
     def delete_odc_minmax_file(self) -> None:
         """Delete what has been recorded of this model; raises SessionError when there is nothing."""
+        from odc_mlir.quantization.records import RecordStore
+
         self._recorder = None
         path = records_path(self.digest)
         if not path.exists():
@@ -171,6 +175,8 @@ class ExchangingCalls(WatchingCalls):
         return self._recorder.run(executor, arrays, observe)
 
     def _new_recorder(self, executor: Executor) -> RunRecorder:
+        from odc_mlir.runtime.auto.recording import RunRecorder
+
         return RunRecorder(executor.graph, self.digest, records_path(self.digest))
 
 

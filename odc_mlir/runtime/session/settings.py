@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from odc_mlir.errors import OptionError, SessionError
 
+ENABLE = "OnDeviceCompilation"
+
 # What a package's config.cfg may hold beside the settings of compiling on the device. Values that are not here are
 # kept out: they have no meaning for us, and never stop a model from being loaded.
 DEFAULTS: Mapping[str, str] = MappingProxyType(
@@ -24,6 +26,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "USE_SCHEDULER": "0",
         "GRAPH_DOT_DUMP": "0",
         "WORKSPACE_DIR": ".",
+        ENABLE: "0",
     }
 )
 OP_BACKEND = "OP_BACKEND_"

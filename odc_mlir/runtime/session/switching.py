@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from odc_mlir.errors import InputError, InvalidStateError, OdcError, SessionError
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
-from odc_mlir.quantization.recorded import Shapes
-from odc_mlir.runtime.auto.controller import AutoCompiler, Original
-from odc_mlir.runtime.auto.recording import RunRecorder
-from odc_mlir.runtime.auto.serving import Serving
-from odc_mlir.runtime.auto.settings import DEFAULTS, ENABLE, AutoSettings, read_settings
 from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.plan import PlanExecutor
 from odc_mlir.runtime.session.backends import NAMES, NPU
 from odc_mlir.runtime.session.core import call
 from odc_mlir.runtime.session.exchanging import ExchangingCalls
+from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.source import model_bytes, without_installed
 from odc_mlir.runtime.units import Observer
+
+if TYPE_CHECKING:  # what compiles is loaded where something is to be compiled
+    from odc_mlir.quantization.recorded import Shapes
+    from odc_mlir.runtime.auto.controller import AutoCompiler
+    from odc_mlir.runtime.auto.recording import RunRecorder
+    from odc_mlir.runtime.auto.serving import Serving
+    from odc_mlir.runtime.auto.settings import AutoSettings
 
 
 class SwitchingCalls(ExchangingCalls):
@@ -67,7 +71,7 @@ class SwitchingCalls(ExchangingCalls):
 
     @property
     def _enabled(self) -> bool:
-        return self._settings.flag(ENABLE, DEFAULTS[ENABLE])
+        return self._settings.flag(ENABLE)
 
     @property
     def _is_compiled(self) -> bool:
@@ -77,6 +81,9 @@ class SwitchingCalls(ExchangingCalls):
 
     def _compile_automatically(self, target: str | None, preference: Preference | None) -> None:
         """Begin to compile on the device, unless there is a reason not to."""
+        from odc_mlir.runtime.auto.controller import AutoCompiler, Original
+        from odc_mlir.runtime.auto.settings import read_settings
+
         executor = self._original
         if executor is None:
             return

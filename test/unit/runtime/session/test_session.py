@@ -211,11 +211,11 @@ def test_switches_that_are_off(text: str, tmp_path: Path) -> None:
 def test_set_and_get_config() -> None:
     session = add_session()
     session.set_config("NUM_THREADS", "1")
-    with pytest.raises(OptionError, match="NUM_THREADS cannot be '8' here.*; use -1 or 1"):
+    with pytest.raises(OptionError, match=r"NUM_THREADS cannot be '8' here.*; use -1 or 1"):
         session.set_config("NUM_THREADS", "8")
-    with pytest.raises(SessionError, match="'BACKENDS' cannot be set.*; it must be one of GRAPH_DOT_DUMP"):
+    with pytest.raises(SessionError, match=r"'BACKENDS' cannot be set.*; it must be one of GRAPH_DOT_DUMP"):
         session.set_config("BACKENDS", "cpu")
-    with pytest.raises(SessionError, match="'NUM_THREADS' cannot be read.*; it must be one of BACKENDS, EXECUTOR"):
+    with pytest.raises(SessionError, match=r"'NUM_THREADS' cannot be read.*; it must be one of BACKENDS, EXECUTOR"):
         session.get_config("NUM_THREADS")
     with pytest.raises(OptionError, match="must be text, not int"):
         session.set_config("ENABLE_LOG", 1)  # type: ignore[arg-type]
@@ -259,7 +259,7 @@ def test_names() -> None:
     session = Session(model_bytes(model))
     assert session.input_tensorindex("a") == 0
     assert session.output_tensorindex("out") == 0
-    with pytest.raises(SessionError, match="no input called 'c'.*; the model has 'a', 'a'"):
+    with pytest.raises(SessionError, match=r"no input called 'c'.*; the model has 'a', 'a'"):
         session.input_tensorindex("c")
 
 
@@ -277,7 +277,7 @@ def test_buffers() -> None:
     session.run()
     np.testing.assert_array_equal(out, B)
     session.set_input(1, None)
-    with pytest.raises(InputError, match="input 1 has no buffer.*; set one with set_input") as caught:
+    with pytest.raises(InputError, match=r"input 1 has no buffer.*; set one with set_input") as caught:
         session.run()
     assert caught.value.tensor is None or caught.value.tensor == "b"
     assert session.state is State.FINISHED_RUN
@@ -439,7 +439,7 @@ def test_layouts() -> None:
     session.set_input_layout(0, 2)
     session.set_output_layout(0, "NCHW")
     np.testing.assert_array_equal(session.infer([x])[0], x)
-    with pytest.raises(SessionError, match="unknown layout 'NCWH'.*; use one of NONE, NHWC, NCHW"):
+    with pytest.raises(SessionError, match=r"unknown layout 'NCWH'.*; use one of NONE, NHWC, NCHW"):
         Session(model).set_input_layout(0, "NCWH")
 
 
@@ -471,7 +471,7 @@ def test_backends() -> None:
     np.testing.assert_array_equal(session.infer([A, B])[0], SUM)
     session = add_session(backends="gpu_cl;trix")
     with pytest.raises(
-        SessionError, match="none of the backends 'gpu_cl', 'trix' is known here.*; use one of cpu, host"
+        SessionError, match=r"none of the backends 'gpu_cl', 'trix' is known here.*; use one of cpu, host"
     ):
         session.prepare()
     session.set_available_backends("npu")
@@ -519,7 +519,7 @@ def test_signatures() -> None:
     model.subgraphs.append(other)
     model.signatures.append(Signature("negate", 1, {"x": 0}, {"y": 1}))
     session = Session(model_bytes(model))
-    with pytest.raises(SessionError, match="no signature 'train'.*; it has 'serve', 'negate'"):
+    with pytest.raises(SessionError, match=r"no signature 'train'.*; it has 'serve', 'negate'"):
         session.configure_signature("train")
     session.configure_signature("negate")
     assert session.input_size() == 1

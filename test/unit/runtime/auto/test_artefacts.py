@@ -1,0 +1,168 @@
+"""Results kept for the next process: whole or not there, and only as many as there is room for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odc_mlir.errors import CompileError, OdcError
+from odc_mlir.runtime.auto.artefacts import Artefacts, Result, is_still_true, make_key
+from odc_mlir.runtime.auto.locks import file_lock
+
+
+@pytest.fixture
+def artefacts(tmp_path: Path) -> Artefacts:
+    return Artefacts(tmp_path)
+
+
+def commit(artefacts: Artefacts, key: str, size: int = 10, **fields: str) -> Path:
+    work = artefacts.new_folder(key)
+    (work / "compiled.npu").write_bytes(bytes(size))
+    (work / "model.circle").write_bytes(b"model")
+    return artefacts.commit(key, work, Result("compiled", compiled="compiled.npu", **fields)).folder
+
+
+def test_keys_follow_from_all_facts() -> None:
+    facts = {"model": "a", "shapes": [[1, 2]]}
+    assert make_key(facts) == make_key(dict(reversed(facts.items())))
+    assert len({make_key(facts), make_key({**facts, "model": "b"}), make_key({**facts, "shapes": [[2, 1]]})}) == 3
+
+
+def test_a_result_is_found_again(artefacts: Artefacts) -> None:
+    assert artefacts.find("key") == (None, None)
+    commit(artefacts, "key", reason="slow", kind="time")
+    found, problem = artefacts.find("key")
+    assert problem is None
+    assert found is not None
+    assert found.compiled is not None
+    assert found.compiled.read_bytes() == bytes(10)
+    assert found.model.read_bytes() == b"model"
+    assert (found.result.level, found.result.reason, found.result.kind) == ("compiled", "slow", "time")
+    commit(artefacts, "key", size=20)  # another one takes its place
+    assert artefacts.find("key")[0].compiled.stat().st_size == 20  # type: ignore[union-attr]
+    assert sorted(os.listdir(artefacts.folder)) == ["key"]
+
+
+@pytest.mark.parametrize("name", ["compiled.npu", "model.circle"])
+def test_files_that_changed(artefacts: Artefacts, name: str) -> None:
+    (commit(artefacts, "key") / name).write_bytes(b"changed")
+    found, problem = artefacts.find("key")
+    assert found is None
+    assert problem == f"the cached result is damaged: {name!r} has other contents than when it was made"
+    assert os.listdir(artefacts.folder) == []
+    assert artefacts.find("key") == (None, None)
+
+
+def test_a_record_cannot_name_files_elsewhere(artefacts: Artefacts) -> None:
+    place = commit(artefacts, "key")
+    record = json.loads((place / "result.json").read_text())
+    for name in ("../other", "/etc/passwd"):
+        record["files"] = {name: "0"}
+        commit(artefacts, "key")
+        (place / "result.json").write_text(json.dumps(record))
+        assert "is missing" in (artefacts.find("key")[1] or "")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"schema_version": 1}', "[" * 100_000])
+def test_records_that_cannot_be_read(artefacts: Artefacts, text: str) -> None:
+    (commit(artefacts, "key") / "result.json").write_text(text)
+    found, problem = artefacts.find("key")
+    assert found is None
+    assert "the cached result is damaged" in (problem or "")
+
+
+def test_what_is_unfinished_is_swept(artefacts: Artefacts) -> None:
+    first = artefacts.new_folder("key")
+    (first / "half").write_bytes(b"")
+    other = artefacts.new_folder("other")
+    second = artefacts.new_folder("key")
+    assert not first.exists()
+    assert other.exists()
+    artefacts.sweep("key")
+    assert not second.exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "compiled").write_text("in the way")
+    artefacts = Artefacts(tmp_path)
+    with pytest.raises(CompileError, match="the cache cannot be written"):
+        artefacts.new_folder("key")
+    assert artefacts.find("key") == (None, None)
+    assert list(artefacts.entries()) == []
+    artefacts.keep_refusal("key", Result(None, "no"))  # has no effect, and does no harm
+
+
+def test_a_full_disk_leaves_nothing(artefacts: Artefacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = artefacts.new_folder("key")
+    (work / "model.circle").write_bytes(b"model")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OdcError, match="No space left on device"):
+        artefacts.commit("key", work, Result("quantized"))
+    assert artefacts.find("key") == (None, None)
+
+
+def test_pruning_takes_what_was_not_used_for_longest(artefacts: Artefacts) -> None:
+    for age, key in enumerate(("new", "middle", "old")):
+        record = commit(artefacts, key, size=10_000) / "result.json"
+        os.utime(record, (1e9 - age, 1e9 - age))
+    sizes = {key: size for key, size, _ in artefacts.entries()}
+    assert set(sizes) == {"new", "middle", "old"}
+    assert artefacts.prune(sum(sizes.values())) == []
+    artefacts.touch("old")
+    assert artefacts.prune(sum(sizes.values()) - 1) == ["middle"]
+    assert artefacts.prune(0, keep="old") == ["new"]
+    assert [key for key, _, _ in artefacts.entries()] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "budget", "holds"),
+    [
+        ("time", {"seconds": 10.0}, True),
+        ("time", {"seconds": 10.5}, False),
+        ("time", {"seconds": 9.0}, True),
+        ("memory", {"bytes": 100.0}, True),
+        ("memory", {"bytes": 101.0}, False),
+        ("accuracy", {"seconds": 1e9, "bytes": 1e9}, True),
+        ("failed", {"seconds": 1e9, "bytes": 1e9}, True),
+    ],
+)
+def test_refusals_hold_under_the_same_limits(kind: str, budget: dict[str, float], holds: bool) -> None:
+    assert is_still_true(Result(None, "no", kind, budget={"seconds": 10.0, "bytes": 100.0}), budget) is holds
+
+
+def test_a_lock_has_one_holder(tmp_path: Path) -> None:
+    path = tmp_path / "locks" / "key"
+    with file_lock(path, seconds=0):
+        message = "another process has been working on this model for too long"
+        with pytest.raises(CompileError, match=message), file_lock(path, seconds=0.1):
+            pass
+        with file_lock(tmp_path / "locks" / "other", seconds=0):
+            pass
+    with file_lock(path, seconds=0):
+        pass
+
+
+def test_a_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    code = (
+        "import os, signal, sys; from pathlib import Path; from odc_mlir.runtime.auto.locks import file_lock\n"
+        "with file_lock(Path(sys.argv[1]), seconds=0): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -9
+    with file_lock(path, seconds=0):
+        pass
+
+
+def test_a_lock_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CompileError, match="the lock cannot be made"), file_lock(tmp_path / "file" / "key", seconds=0):
+        pass

@@ -1,0 +1,406 @@
+"""What serves when: triggers, input shapes, preferences, models that must not be exchanged. Workers are pretended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder, add_model, model_bytes
+from odc_mlir.errors import SessionError
+from odc_mlir.formats.circle.model import Model, Signature
+from odc_mlir.runtime import Session
+from odc_mlir.runtime.auto import controller
+from odc_mlir.runtime.auto.artefacts import Artefacts, Result
+from odc_mlir.runtime.auto.controller import AutoCompiler
+from odc_mlir.runtime.auto.job import Job, Step, progress_line, read_progress
+from odc_mlir.runtime.auto.lane import Lane
+from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Level, Phase
+from odc_mlir.runtime.auto.supervisor import Ending
+
+Array = np.ndarray[Any, Any]
+SETTINGS = {"OnDeviceCompilation": "1", "ODC_RECORDS": "2"}
+SHAPE = (1, 4)
+
+
+def subtract_model(signature: tuple[int, ...] | None = None) -> Model:
+    """What stands for the quantised form of ``a + b + a``: another function, so that answers tell who gave them."""
+    builder = ModelBuilder()
+    a, b, out = (builder.tensor(name, SHAPE, signature=signature) for name in ("a", "b", "out"))
+    builder.operator("SUB", [a, b], [out])
+    return builder.finish([a, b], [out])
+
+
+class Pretended:
+    """A supervisor whose process is done at once, or when it is told so; ``jobs`` are those it was given."""
+
+    jobs: list[Job] = []
+    waiting: list[Pretended] = []
+    hold = False
+    result = Result("quantized", scheme="int8")
+    model = model_bytes(subtract_model((-1, 4)))
+
+    def __init__(self, job: Job, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
+        self.job, self._tell, self._ended = job, tell, ended
+        self.done = False
+        Pretended.jobs.append(job)
+        if Pretended.hold:
+            Pretended.waiting.append(self)
+        else:
+            self.finish()
+
+    def finish(self) -> None:
+        for step in (Step.STARTED, Step.QUANTIZING, Step.QUANTIZED, Step.COMPILING, Step.DONE):
+            if not self.job.quantized or step not in (Step.QUANTIZING, Step.QUANTIZED):
+                self._tell({"step": step})
+        artefacts = Artefacts(Path(self.job.folder))
+        work = artefacts.new_folder(self.job.key)
+        if Pretended.result.level is not None:
+            (work / "model.circle").write_bytes(Pretended.model)
+        artefacts.commit(self.job.key, work, Pretended.result)
+        self._ended(Ending(None))
+        self.done = True
+
+    def join(self, seconds: float | None = None) -> bool:
+        return self.done
+
+
+@pytest.fixture(autouse=True)
+def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Pretended]]:
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(controller, "Supervisor", Pretended)
+    kept = (Pretended.hold, Pretended.result, Pretended.model)
+    Pretended.jobs, Pretended.waiting = [], []
+    yield Pretended
+    Pretended.hold, Pretended.result, Pretended.model = kept
+
+
+def session_of(model: Model | None = None, **settings: str) -> Session:
+    found = add_model(SHAPE, signature=(-1, 4)) if model is None else model
+    return Session(model_bytes(found), settings={**SETTINGS, **settings})
+
+
+def served(session: Session, rows: int = 1) -> Level:
+    """By what one inference is answered, as its answer tells."""
+    a, b = np.full((rows, 4), 5, np.float32), np.full((rows, 4), 3, np.float32)
+    (out,) = session.infer([a, b])
+    assert out.shape == (rows, 4)
+    levels = {13.0: Level.ORIGINAL, 2.0: Level.QUANTIZED}
+    assert session.odc_status.serving is not None
+    return levels[float(out[0, 0])]
+
+
+def phases(session: Session) -> Phase:
+    return session.odc_status.phase
+
+
+# Phases.
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("following", Phase)
+def test_phases_follow_the_table(phase: Phase, following: Phase) -> None:
+    lane = Lane((), phase=phase)
+    if following is phase:
+        lane.enter(following)
+    elif following in NEXT[phase]:
+        lane.enter(following, "because")
+        assert (lane.phase, lane.reason) == (following, "because")
+    else:
+        with pytest.raises(RuntimeError, match=f"the phase {following} cannot follow {phase}"):
+            lane.enter(following)
+
+
+def test_every_phase_can_be_reached() -> None:
+    reached = {Phase.FLOAT}
+    while more := {item for phase in reached for item in NEXT[phase]} - reached:
+        reached |= more
+    assert reached == set(Phase)
+
+
+def test_the_status_as_json() -> None:
+    import json
+
+    assert json.loads(AutoStatus().to_json())["phase"] == "float"
+    session = session_of()
+    served(session)
+    status = json.loads(session.odc_status.to_json())
+    assert status["schema_version"] == 1
+    assert (status["phase"], status["serving"], status["records"], status["records_needed"]) == (
+        "collecting",
+        "original",
+        1,
+        2,
+    )
+    assert status["progress"] == pytest.approx(0.2)
+    assert status["shapes"] == [[1, 4], [1, 4]]
+
+
+# When it starts.
+
+
+def test_after_so_many_records() -> None:
+    session = session_of()
+    assert [served(session) for _ in range(4)] == [Level.ORIGINAL] * 2 + [Level.QUANTIZED] * 2
+    (job,) = Pretended.jobs
+    assert (job.plugin, job.machine, job.quantized) == ("npu-gen", "npu-256", False)
+    assert job.fixed_shapes == [[1, 4], [1, 4]]  # the model's own are not known
+    assert Path(job.model).read_bytes() == model_bytes(add_model(SHAPE, signature=(-1, 4)))
+
+
+def test_the_number_of_records_by_call() -> None:
+    session = session_of()
+    session.set_odc_param_minmax_records_count(1)
+    assert [served(session) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
+    for count in (0, -1, 1.5, True):
+        with pytest.raises(SessionError, match="allowed are integers from 1"):
+            session.set_odc_param_minmax_records_count(count)  # type: ignore[arg-type]
+
+
+def test_records_of_an_earlier_session_count() -> None:
+    session = session_of(ODC_TRIGGER="explicit")
+    served(session)
+    session.close()
+    again = session_of()
+    assert [served(again) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
+
+
+def test_when_the_application_asks() -> None:
+    session = session_of(ODC_TRIGGER="explicit")
+    served(session)
+    session.start_auto_compilation()  # not enough yet
+    assert not Pretended.jobs
+    assert [served(session) for _ in range(12)] == [Level.ORIGINAL] * 12
+    assert session.odc_status.records == 8  # recording does not go on for ever
+    session.start_auto_compilation()
+    assert served(session) is Level.QUANTIZED
+
+
+def test_when_nothing_runs_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "IDLE_SECONDS", 0.3)
+    session = session_of(ODC_TRIGGER="idle")
+    assert [served(session) for _ in range(5)] == [Level.ORIGINAL] * 5
+    deadline = time.monotonic() + 10
+    while not Pretended.jobs and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.05)
+    assert served(session) is Level.QUANTIZED
+
+
+def quantised_model() -> Model:
+    builder = ModelBuilder()
+    x, y = (builder.tensor(name, (1, 4), "int8", quant=(0.5, 0)) for name in "xy")
+    builder.operator("RELU", [x], [y])
+    return builder.finish([x], [y])
+
+
+@pytest.mark.parametrize("trigger", ["first-run", "after-records"])
+def test_a_quantised_model_needs_no_records(trigger: str) -> None:
+    Pretended.model = model_bytes(quantised_model())
+    session = session_of(quantised_model(), ODC_TRIGGER=trigger)
+    session.prepare()
+    (job,) = Pretended.jobs
+    assert job.quantized
+    assert phases(session) is Phase.ACTIVE
+    assert session.odc_status.records_needed == 0
+
+
+def test_run_with_auto_compilation(tmp_path: Path) -> None:
+    session = Session(model_bytes(add_model()), settings={"ODC_RECORDS": "2"})
+    session.set_quantization_type("U8_ASYM")
+    session.set_quantized_model_path(tmp_path / "quantized.circle")
+    session.prepare()
+    session.set_inputs(2)
+    for _ in range(3):
+        session.run_with_auto_compilation("npu-gen", "MEMORY_FIRST")
+    (job,) = Pretended.jobs
+    assert (job.scheme, job.preference, job.fixed_shapes) == ("uint8", 2, None)
+    assert phases(session) is Phase.ACTIVE
+    assert (tmp_path / "quantized.circle").read_bytes() == Pretended.model
+    for target in ("npu", "-gen", 7):
+        with pytest.raises(SessionError, match="expected <extension>-gen"):
+            session.run_with_auto_compilation(target)  # type: ignore[arg-type]
+
+
+# Several shapes.
+
+
+def test_each_set_of_shapes_is_compiled_for(pretended: type[Pretended]) -> None:
+    session = session_of()
+    for _ in range(3):
+        served(session)
+    pretended.hold = True
+    assert served(session, 2) is Level.QUANTIZED  # at once, by the model that was quantised for the first shapes
+    assert phases(session) is Phase.COMPILING
+    (waiting,) = pretended.waiting
+    assert waiting.job.quantized
+    assert waiting.job.fixed_shapes == [[2, 4], [2, 4]]
+    assert Path(waiting.job.model).read_bytes() == Pretended.model
+    assert served(session, 3) is Level.QUANTIZED
+    assert len(pretended.jobs) == 2  # one process at a time
+    waiting.finish()
+    assert served(session, 3) is Level.QUANTIZED
+    assert len(pretended.jobs) == 3
+    assert len({job.key for job in pretended.jobs}) == 3
+
+
+def test_programs_for_few_shapes_are_kept_in_memory(pretended: type[Pretended]) -> None:
+    session = session_of()
+    for rows in (1, 1, *range(1, 9)):
+        served(session, rows)
+    jobs = len(pretended.jobs)
+    assert len(session._auto._lanes) == controller.SHAPES_KEPT  # type: ignore[union-attr]
+    assert served(session, 1) is Level.QUANTIZED  # from the disk
+    assert len(pretended.jobs) == jobs
+
+
+def test_who_prefers_short_compiling_has_other_shapes_run_on_the_host(pretended: type[Pretended]) -> None:
+    session = session_of(ODC_PREF="compile-time")
+    for _ in range(3):
+        served(session)
+    assert [served(session, 2) for _ in range(3)] == [Level.QUANTIZED] * 3
+    assert len(pretended.jobs) == 1
+
+
+# What is refused.
+
+
+def test_a_refusal_is_remembered_until_another_try_is_asked_for(pretended: type[Pretended]) -> None:
+    pretended.result = Result(None, "too inaccurate", "accuracy", "check")
+    session = session_of()
+    assert [served(session) for _ in range(4)] == [Level.ORIGINAL] * 4
+    assert (phases(session), session.odc_status.reason) == (Phase.REJECTED, "too inaccurate")
+    later = session_of()
+    assert served(later) is Level.ORIGINAL
+    assert (phases(later), later.odc_status.reason) == (Phase.REJECTED, "too inaccurate")
+    assert len(pretended.jobs) == 1
+    pretended.result = Result("quantized")
+    later.retry_auto_compilation()
+    assert [served(later) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
+
+
+def stateful_model() -> Model:
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 4)), builder.tensor("y", (1, 4))
+    builder.tensor("state", (1, 4), variable=True)
+    builder.operator("ABS", [x], [y])
+    return builder.finish([x], [y])
+
+
+def random_model() -> Model:
+    builder = ModelBuilder()
+    x = builder.tensor("shape", (2,), "int32")
+    y = builder.tensor("y", None)
+    builder.operator("RANDOM_UNIFORM", [x], [y])
+    return builder.finish([x], [y])
+
+
+@pytest.mark.parametrize(("model", "name"), [(stateful_model(), "the model"), (random_model(), "RANDOM_UNIFORM 'y'")])
+def test_models_that_keep_state_are_left_alone(model: Model, name: str) -> None:
+    session = session_of(model)
+    session.prepare()
+    session.infer([np.ones((1, 4), np.float32)] if name == "the model" else [np.ones(2, np.int32)])
+    status = session.odc_status
+    assert status.phase is Phase.REJECTED
+    assert status.reason == f"{name} keeps state from run to run, which an exchange would lose"
+
+
+def test_backends_without_the_npu() -> None:
+    session = session_of(BACKENDS="cpu")
+    served(session)
+    assert (phases(session), session.odc_status.reason) == (Phase.REJECTED, "the backends cpu leave out npu")
+    session = session_of(BACKENDS="npu;cpu")
+    served(session)
+    assert phases(session) is Phase.COLLECTING
+
+
+def test_another_signature() -> None:
+    model = add_model()
+    model.subgraphs.append(subtract_model().subgraphs[0])
+    model.signatures.append(Signature("other", 1, {}, {}))
+    session = session_of(model)
+    session.configure_signature("other")
+    session.infer([np.ones((1, 4), np.float32)] * 2)
+    assert session.odc_status.reason == "only the first subgraph can be compiled"
+
+
+def test_settings_that_cannot_be_read_stop_nothing() -> None:
+    session = session_of(ODC_RECORDS="many")
+    assert [served(session) for _ in range(3)] == [Level.ORIGINAL] * 3
+    status = session.odc_status
+    assert (status.enabled, status.phase) == (True, Phase.REJECTED)
+    assert "ODC_RECORDS is 'many'" in (status.reason or "")
+    with pytest.raises(SessionError, match="ODC_RECORDS is 'many'"):
+        session.start_auto_compilation()
+
+
+def test_without_the_switch_nothing_happens() -> None:
+    session = Session(model_bytes(add_model()))
+    for _ in range(3):
+        session.infer([np.ones(SHAPE, np.float32)] * 2)
+    assert session.odc_status == AutoStatus()
+    with pytest.raises(SessionError, match="set OnDeviceCompilation to 1"):
+        session.retry_auto_compilation()
+
+
+# What was made does not fit.
+
+
+def with_integers() -> Model:
+    """As the model, but its inputs and outputs are quantised: real values become codes and codes real values."""
+    builder = ModelBuilder()
+    a, b, out = (builder.tensor(name, SHAPE, "int8", quant=(0.5, 0)) for name in ("a", "b", "out"))
+    builder.operator("SUB", [a, b], [out])
+    return builder.finish([a, b], [out])
+
+
+def test_integers_are_converted(pretended: type[Pretended]) -> None:
+    pretended.model = model_bytes(with_integers())
+    session = session_of(add_model())
+    assert [served(session) for _ in range(4)] == [Level.ORIGINAL] * 2 + [Level.QUANTIZED] * 2
+    assert session.input_tensorinfo(0).dtype == session.output_tensorinfo(0).dtype == "float32"
+
+
+@pytest.mark.parametrize("what", ["inputs", "types", "garbage"])
+def test_another_interface_is_not_used(what: str, pretended: type[Pretended]) -> None:
+    builder = ModelBuilder()
+    x, y, z = (builder.tensor(name, SHAPE, "int32") for name in "xyz")
+    builder.operator("ABS", [x], [z])
+    models = {
+        "inputs": model_bytes(builder.finish([x], [z])),
+        "types": model_bytes(builder.finish([x, y], [z])),
+        "garbage": b"this is no model at all",
+    }
+    pretended.model = models[what]
+    session = session_of()
+    assert [served(session) for _ in range(4)] == [Level.ORIGINAL] * 4
+    status = session.odc_status
+    assert status.phase is Phase.REJECTED
+    expected = {
+        "inputs": "1 inputs, the model has 2",
+        "types": "int32 inputs, the model float32",
+        "garbage": "no Circle",
+    }
+    assert expected[what] in (status.reason or "")
+
+
+def test_jobs_and_progress_as_text() -> None:
+    job = Job("k", "f", "m", "d", "r", False, "npu-gen", None, None, None, 0.5, 1, 2.0, 3, [[1]], None)
+    assert Job.from_json(job.to_json()) == job
+    assert read_progress(progress_line(Step.QUANTIZED, samples=3)) == {"step": "quantized", "samples": 3}
+    for line in (b"", b"warning: something", b"[1]", b'{"other": 1}', b"\xff\xfe"):
+        assert read_progress(line) is None
+
+
+def test_the_controller_is_closed_with_its_session() -> None:
+    session = session_of()
+    served(session)
+    auto = session._auto
+    assert isinstance(auto, AutoCompiler)
+    session.close()
+    auto.answered(((1, 4), (1, 4)), None, [])
+    assert not Pretended.jobs

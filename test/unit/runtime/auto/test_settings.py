@@ -1,0 +1,129 @@
+"""What can be chosen about compiling on the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odc_mlir.errors import OptionError, TargetError
+from odc_mlir.plugins.request import Preference
+from odc_mlir.runtime.auto.settings import DEFAULTS, AutoSettings, Trigger, read_settings
+from odc_mlir.runtime.session.settings import Settings
+
+
+def read(**values: str) -> AutoSettings:
+    settings = Settings(values)
+    return read_settings(settings.get, settings.flag)
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for key in DEFAULTS:
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
+
+
+def test_defaults(tmp_path: Path) -> None:
+    assert read() == AutoSettings(
+        target="npu-256",
+        scheme=None,
+        records=10,
+        metric=None,
+        limit=None,
+        trigger=Trigger.AFTER_RECORDS,
+        preference=Preference.DEFAULT,
+        timeout_seconds=600.0,
+        memory_bytes=4096 << 20,
+        folder=tmp_path,
+        update_package=False,
+    )
+
+
+def test_everything_can_be_chosen(tmp_path: Path) -> None:
+    found = read(
+        ODC_TARGET="npu-512",
+        ODC_QUANT_TYPE="uint8",
+        ODC_RECORDS="7",
+        ODC_ACC_METRIC="SQNR",
+        ODC_ACC_LIMIT="-3.5",
+        ODC_TRIGGER="Explicit",
+        ODC_PREF="memory",
+        ODC_TIMEOUT_S="1.5",
+        ODC_MEM_LIMIT_MB="512",
+        ODC_UPDATE_PACKAGE="yes",
+    )
+    assert (found.target, found.machine, found.plugin) == ("npu-512", "npu-512", "npu-gen")
+    assert (found.scheme, found.records, found.metric, found.limit) == ("uint8", 7, "sqnr_db", -3.5)
+    assert (found.trigger, found.preference) == (Trigger.EXPLICIT, Preference.MEMORY_FIRST)
+    assert (found.timeout_seconds, found.memory_bytes, found.update_package) == (1.5, 512 << 20, True)
+
+
+def test_the_environment_counts_more_than_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODC_RECORDS", "3")
+    assert read(ODC_RECORDS="7").records == 3
+    chosen = Settings({"ODC_RECORDS": "7"}, {"ODC_RECORDS": "5"})
+    assert read_settings(chosen.get, chosen.flag).records == 5
+
+
+def test_a_plugin_as_target() -> None:
+    found = read(ODC_TARGET="tvn-gen")
+    assert (found.plugin, found.machine) == ("tvn-gen", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "preference"),
+    [
+        ("0", Preference.DEFAULT),
+        ("2", Preference.MEMORY_FIRST),
+        ("PERFORMANCE_FIRST", Preference.PERFORMANCE_FIRST),
+        ("compile-time", Preference.COMPILE_TIME_FIRST),
+        ("compile_time_first", Preference.COMPILE_TIME_FIRST),
+    ],
+)
+def test_spellings_of_preferences(text: str, preference: Preference) -> None:
+    assert read(ODC_PREF=text).preference is preference
+
+
+@pytest.mark.parametrize(
+    ("text", "trigger"),
+    [
+        ("first_prepare", Trigger.FIRST_RUN),
+        ("records", Trigger.AFTER_RECORDS),
+        ("manual", Trigger.EXPLICIT),
+        ("background", Trigger.IDLE),
+    ],
+)
+def test_other_names_of_triggers(text: str, trigger: Trigger) -> None:
+    assert read(ODC_TRIGGER=text).trigger is trigger
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("ODC_RECORDS", "0", "ODC_RECORDS is '0', expected a whole number above 0"),
+        ("ODC_RECORDS", "2.5", "expected a whole number above 0"),
+        ("ODC_TIMEOUT_S", "inf", "ODC_TIMEOUT_S is 'inf', expected a number above 0"),
+        ("ODC_MEM_LIMIT_MB", "-1", "expected a whole number above 0"),
+        ("ODC_ACC_LIMIT", "much", "ODC_ACC_LIMIT is 'much', expected a number"),
+        ("ODC_ACC_METRIC", "luck", "unknown metric 'luck'"),
+        ("ODC_QUANT_TYPE", "int9", "unknown quantisation scheme 'int9'"),
+        ("ODC_TRIGGER", "never", "ODC_TRIGGER is 'never', expected one of first-run, after-records, idle, explicit"),
+        ("ODC_PREF", "quality", "unknown preference 'quality-first'"),
+    ],
+)
+def test_values_that_cannot_be(key: str, text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        read(**{key: text})
+
+
+def test_targets_that_cannot_be() -> None:
+    with pytest.raises((OptionError, TargetError), match="npu-7"):
+        read(ODC_TARGET="npu-7")
+
+
+def test_the_cache_is_an_absolute_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ODC_CACHE_DIR")
+    with pytest.raises(OptionError, match="ODC_CACHE_DIR is 'here', expected an absolute path"):
+        read(ODC_CACHE_DIR="here")
+    assert read(ODC_CACHE_DIR="/there").records_file("abc") == Path("/there/records/abc/ranges.sqlite")
