@@ -124,8 +124,8 @@ def _split_axis(shape: tuple[int, ...]) -> tuple[int, int]:
 def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Array:
     """``compute(rows)`` as ``dtype`` for a function of rows ``[n, C]``, the last axis of ``x [..., C]``."""
     columns = x.shape[-1]
-    if x.ndim == 2 and 0 < x.size <= CHUNK_ELEMENTS:
-        return compute(x).astype(dtype, copy=False)
+    if 0 < x.size <= CHUNK_ELEMENTS:
+        return compute(x.reshape(-1, columns)).astype(dtype, copy=False).reshape(x.shape)
     result = np.empty(x.shape, dtype)
     if x.size == 0:
         return result
