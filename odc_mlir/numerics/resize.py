@@ -15,7 +15,7 @@ from odc_mlir.numerics.fixed import round_half_away
 Pair = tuple[int, int]
 
 _BLOCK_ELEMENTS = 1 << 18
-_ONE = 1 << 10  # 1.0 in the fixed-point positions
+ONE = 1 << 10  # 1.0 in the fixed-point positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,31 @@ def _float_line(size: int, output: int, align_corners: bool, half_pixel: bool) -
 @lru_cache(maxsize=64)
 def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Line:
     if align_corners and output > 1:
-        scale = (_ONE * (size - 1) + (output - 1) // 2) // (output - 1)
+        scale = (ONE * (size - 1) + (output - 1) // 2) // (output - 1)
     else:
-        scale = (_ONE * size + output // 2) // output
+        scale = (ONE * size + output // 2) // output
     position = np.arange(output, dtype=np.int64) * scale
     if half_pixel:
-        position += scale // 2 - _ONE // 2
+        position += scale // 2 - ONE // 2
     low = np.minimum(np.maximum(_truncated(position), 0), size - 1)
-    high = np.maximum(np.minimum(_truncated(position + _ONE - 1), size - 1), 0)
-    return _Line(low, high, position - _ONE * low)
+    high = np.maximum(np.minimum(_truncated(position + ONE - 1), size - 1), 0)
+    return _Line(low, high, position - ONE * low)
+
+
+def axis_line(
+    size: int, output: int, align_corners: bool, half_pixel: bool, *, fixed: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Both source positions of every result along an axis, and the weight of the second in units of 1 / ONE.
+
+    ``fixed``: as signed codes are interpolated, else as real numbers and uint8 are.
+    """
+    line = (_fixed_line if fixed else _float_line)(size, output, align_corners, half_pixel)
+    return line.low, line.high, line.fraction.astype(np.float64) * (1 if fixed else ONE)
 
 
 def _truncated(position: NDArray[np.int64]) -> NDArray[np.int64]:
     """``position / 1024``, truncated toward zero."""
-    return np.asarray(np.sign(position) * (np.abs(position) // _ONE))
+    return np.asarray(np.sign(position) * (np.abs(position) // ONE))
 
 
 def _weighted(x: NDArray[Any], row: _Line, column: _Line, one: Any, dtype: type) -> NDArray[Any]:
@@ -119,7 +130,7 @@ def resize_bilinear(x: NDArray[Any], output: Pair, align_corners: bool, half_pix
     for y in range(0, output[0], step):
         part = _Line(rows.low[y : y + step], rows.high[y : y + step], rows.fraction[y : y + step])
         if fixed:
-            total = _weighted(x, part, columns, _ONE, np.int64)
+            total = _weighted(x, part, columns, ONE, np.int64)
             half = np.where(total > 0, 1 << 19, -(1 << 19))
             total = np.sign(total + half) * (np.abs(total + half) >> 20)
         else:

@@ -29,13 +29,16 @@ from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.lower_elementwise import lower_binary, lower_by_table, lower_scale
 from odc_mlir.transforms.lower_moves import lower_move, lower_padding, lower_transpose
-from odc_mlir.transforms.lower_products import lower_conv_2d, lower_depthwise_conv_2d, lower_fully_connected
+from odc_mlir.transforms.lower_phases import lower_any_conv_2d, lower_resize_bilinear, lower_transpose_conv
+from odc_mlir.transforms.lower_products import lower_depthwise_conv_2d, lower_fully_connected
 from odc_mlir.transforms.lower_windows import lower_mean, lower_pool, lower_softmax, lower_view
 from odc_mlir.transforms.lowering_site import Site
 from odc_mlir.transforms.npu_rules import MOVERS, works_by_table
 
 LOWERINGS: Mapping[str, Callable[[Site], None]] = {
-    "CONV_2D": lower_conv_2d,
+    "CONV_2D": lower_any_conv_2d,
+    "TRANSPOSE_CONV": lower_transpose_conv,
+    "RESIZE_BILINEAR": lower_resize_bilinear,
     "DEPTHWISE_CONV_2D": lower_depthwise_conv_2d,
     "FULLY_CONNECTED": lower_fully_connected,
     "ADD": lower_binary,

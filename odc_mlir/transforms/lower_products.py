@@ -17,6 +17,7 @@ from odc_mlir.numerics.elementwise import mul_params
 from odc_mlir.numerics.fixed import quantize_multipliers
 from odc_mlir.ops.infer.geometry import axis_window, window_options
 from odc_mlir.transforms.lowering_site import CODE_TYPES, Site, blob_of, pair_of, quant_of
+from odc_mlir.transforms.npu_checks import centred, centred_range
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
@@ -39,15 +40,20 @@ def window_of(site: Site, kernel: Pair) -> tuple[Pair, Pair, Pads]:
     return options.stride, options.dilation, (rows.before, columns.before, rows.after, columns.after)
 
 
-def requantisation(site: Site, weight_zero: int, *, single_product: bool) -> dict[str, Any]:
-    """The integers of a product with constant weights: zero points, clamp, bias and multipliers per channel."""
-    source, filters, result = site.info(0), site.info(1), site.result
+def requantisation(
+    site: Site, weight_zero: int, *, single_product: bool, operands: tuple[int, int] = (0, 2)
+) -> dict[str, Any]:
+    """The integers of a product with constant weights: zero points, clamp, bias and multipliers per channel.
+
+    ``operands``: input and bias among the operator's operands.
+    """
+    source, filters, result = site.info(operands[0]), site.info(1), site.result
     channels = result.static_shape[-1]
     real = real_multipliers(
         quant_of(source).scale, quant_of(filters).scales, quant_of(result).scale, single_product=single_product
     )
     multiplier, exponent = quantize_multipliers(real)
-    bias = site.node.optional(2)
+    bias = site.node.optional(operands[1])
     return {
         "in_zero": quant_of(source).zero_point,
         "weight_zero": weight_zero,
@@ -60,13 +66,32 @@ def requantisation(site: Site, weight_zero: int, *, single_product: bool) -> dic
     }
 
 
+def weight_codes(site: Site) -> tuple[NDArray[Any] | None, int]:
+    """Codes of the constant weights and their zero point; no codes where the constant's own serve.
+
+    Convolutions' int8 weights are symmetric whatever the file says. Several zero points become one by moving codes.
+    """
+    filters = site.info(1)
+    quant = quant_of(filters)
+    connected = site.node.spec.name == "FULLY_CONNECTED"
+    if filters.dtype == "int8":
+        return None, quant.zero_point if connected and quant.per_tensor else 0
+    if len(set(quant.zero_points)) == 1:
+        return None, quant.zero_point
+    zero = min(max(-centred_range(filters)[0], 0), 255)
+    return (centred(filters) + zero).astype(np.uint8), zero
+
+
 def lower_conv_2d(site: Site) -> None:
     """CONV_2D; with one input channel per group it is a depthwise convolution with transposed weights."""
     filters = site.info(1)
     _, height, width, taken = filters.static_shape
     stride, dilation, pads = window_of(site, (height, width))
     depthwise = taken == 1 and site.info(0).static_shape[3] > 1
-    weights = blob_of(filters.array()[..., 0].transpose(1, 2, 0)) if depthwise else site.blob(1)
+    codes, _ = weight_codes(site)
+    weights = site.blob(1) if codes is None else blob_of(codes)
+    if depthwise:
+        weights = blob_of((filters.array() if codes is None else codes)[..., 0].transpose(1, 2, 0))
     site.finish(
         npu.ConvOp(
             site.operand(0),
@@ -88,6 +113,10 @@ def lower_depthwise_conv_2d(site: Site) -> None:
     _, height, width, _ = filters.static_shape
     stride, dilation, pads = window_of(site, (height, width))
     depthwise = site.info(0).static_shape[3] > 1
+    codes, _ = weight_codes(site)
+    weights = site.blob(1) if codes is None else blob_of(codes)
+    if not depthwise:
+        weights = blob_of((filters.array() if codes is None else codes)[0].transpose(2, 0, 1))
     site.finish(
         npu.ConvOp(
             site.operand(0),
@@ -97,17 +126,15 @@ def lower_depthwise_conv_2d(site: Site) -> None:
             stride=stride,
             dilation=dilation,
             pads=pads,
-            weights=site.blob(1) if depthwise else blob_of(filters.array()[0].transpose(2, 0, 1)),
+            weights=weights,
             **convolution_integers(site),
         )
     )
 
 
 def convolution_integers(site: Site) -> dict[str, Any]:
-    """As :func:`requantisation`: int8 weights are symmetric whatever the file says, uint8 products are rounded once."""
-    filters = site.info(1)
-    weight_zero = 0 if filters.dtype == "int8" else quant_of(filters).zero_point
-    return requantisation(site, weight_zero, single_product=filters.dtype == "uint8")
+    """As :func:`requantisation`: uint8 products are rounded once."""
+    return requantisation(site, weight_codes(site)[1], single_product=site.info(1).dtype == "uint8")
 
 
 def lower_fully_connected(site: Site) -> None:

@@ -9,14 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.targets import Target
 from odc_mlir.transforms.move_maps import result_pieces
+from odc_mlir.transforms.phases import interpolated_phases, transposed_phases
 
 CODES = ("int8", "uint8")
+MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
 
@@ -119,8 +125,8 @@ def activation(node: Node, _: Limits) -> str | None:
 
 
 def rank4(node: Node, _: Limits) -> str | None:
-    """First operand and results are images."""
-    for tensor in (node.operand(0), *node.results):
+    """What comes in first and the results are images."""
+    for tensor in (next(activations(node)), *node.results):
         if len(tensor.static_shape) != 4:
             return f"{tensor.name!r} has {shape_text(tensor)}"
     return None
@@ -180,8 +186,8 @@ def option_in_field(instruction: str, **fields: str) -> Check:
 
 
 def weights(node: Node, _: Limits) -> str | None:
-    """Weight codes have the input's type and one zero point."""
-    source, filters = node.operand(0), node.operand(1)
+    """Weight codes have the input's type, and zero points that one can stand for."""
+    source, filters = next(activations(node)), node.operand(1)
     if filters.dtype != source.dtype:
         return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
     if filters.quant is None:
@@ -189,11 +195,29 @@ def weights(node: Node, _: Limits) -> str | None:
     if filters.data is not None and filters.data.nbytes != math.prod(filters.static_shape):
         return f"{filters.name!r} is stored sparse"
     zero_points = set(filters.quant.zero_points)
-    if len(zero_points) > 1:
-        return f"{filters.name!r} has {len(zero_points)} different zero points"
+    if len(zero_points) > 1 and filters.dtype != "int8":  # signed weights are symmetric whatever is said
+        low, high = centred_range(filters)
+        if high - low > 255:
+            return f"{filters.name!r} has {len(zero_points)} different zero points and values from {low} to {high}"
     if not all(0 <= scale < math.inf for scale in filters.quant.scales):
         return f"{filters.name!r} has a scale that is negative or not finite"
     return None
+
+
+def centred(filters: TensorInfo) -> NDArray[Any]:
+    """Constant weight codes without their zero points."""
+    assert filters.quant is not None, "asked of quantised weights"
+    zeros = np.asarray(filters.quant.zero_points)
+    if zeros.size > 1:
+        axis = filters.quant.axis
+        zeros = zeros.reshape([-1 if i == axis else 1 for i in range(len(filters.static_shape))])
+    return np.asarray(filters.array().astype(np.int32) - zeros)
+
+
+def centred_range(filters: TensorInfo) -> tuple[int, int]:
+    """Least and largest of :func:`centred`."""
+    values = centred(filters)
+    return int(values.min()), int(values.max())
 
 
 def weight_axis(axis: int) -> Check:
@@ -211,9 +235,14 @@ def weight_axis(axis: int) -> Check:
     return check
 
 
+def bias_operand(node: Node) -> int:
+    """Which operand is the bias."""
+    return 3 if node.spec.name == "TRANSPOSE_CONV" else 2
+
+
 def bias(node: Node, _: Limits) -> str | None:
     """The bias is int32, one value per result channel, or left out."""
-    values, channels = node.optional(2), node.operand(1).static_shape
+    values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
     if values is None:
         return None
     if values.dtype != "int32":
@@ -238,9 +267,24 @@ def channels(node: Node, _: Limits) -> str | None:
 
 
 def groups(node: Node, _: Limits) -> str | None:
-    """One group, or as many as input channels (a depthwise convolution)."""
+    """Few groups, which become convolutions of their own, or as many as input channels (a depthwise convolution)."""
     total, taken = node.operand(0).static_shape[3], node.operand(1).static_shape[3]
-    return None if taken in (total, 1) else f"{total // taken} groups of {taken} input channels"
+    count = total // taken
+    if taken in (total, 1) or count <= MOST_GROUPS:
+        return None
+    return f"{count} groups of {taken} input channels, at most {MOST_GROUPS}"
+
+
+def transposed(node: Node, _: Limits) -> str | None:
+    """The result divides into phases that windows of the source give."""
+    found = transposed_phases(node)
+    return found if isinstance(found, str) else None
+
+
+def interpolated(node: Node, _: Limits) -> str | None:
+    """The image grows by a whole factor, with weights that repeat and fit 8 bits."""
+    found = interpolated_phases(node)
+    return found if isinstance(found, str) else None
 
 
 def depth_multiplier(node: Node, _: Limits) -> str | None:

@@ -95,14 +95,22 @@ _SAME_TYPE = Rule("same-type", "all codes have one element type", check.same_typ
 _SAME_QUANT = Rule("same-quantisation", "codes are moved as they are: scales and zero points agree", check.same_quant)
 _BROADCAST = Rule("broadcast", "operands have at most four dimensions", check.broadcastable)
 
-_PRODUCT = (
-    Rule("constant-weights", "weights are constant", check.constant(1)),
-    Rule("constant-bias", "the bias is constant or left out", check.constant(2)),
+_WEIGHTS = Rule("constant-weights", "weights are constant", check.constant(1))
+_SUMS = (
     _SAME_TYPE,
-    Rule("weights", "weights have the input's type, scales that are not negative and one zero point", check.weights),
+    Rule(
+        "weights",
+        "weights have the input's type, scales that are not negative and one zero point, or nearly",
+        check.weights,
+    ),
     Rule("bias", "the bias is int32, one value per result channel", check.bias),
     Rule("channels", "channels fit the instruction", check.channels),
     _ACTIVATION,
+)
+_PRODUCT = (
+    _WEIGHTS,
+    Rule("constant-bias", "the bias is constant or left out", check.constant(2)),
+    *_SUMS,
 )
 
 _WINDOW = Rule(
@@ -180,7 +188,21 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         _KERNEL,
         _WINDOW,
         Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
-        Rule("groups", "one group, or one per input channel", check.groups),
+        Rule("groups", f"at most {check.MOST_GROUPS} groups, or one per input channel", check.groups),
+    ),
+    "TRANSPOSE_CONV": (
+        _RANK4,
+        _WEIGHTS,
+        Rule("constant-bias", "the bias is constant or left out", check.constant(3)),
+        *_SUMS,
+        _KERNEL,
+        Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
+        Rule("phases", "the result divides into phases that the kernel's taps reach", check.transposed),
+    ),
+    "RESIZE_BILINEAR": (
+        _RANK4,
+        _SAME_QUANT,
+        Rule("interpolation", "the image grows by a whole factor with weights of 8 bits", check.interpolated),
     ),
     "DEPTHWISE_CONV_2D": (
         _RANK4,

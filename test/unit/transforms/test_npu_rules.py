@@ -48,6 +48,27 @@ def conv(x: int = 8, kernel: tuple[int, int] = (3, 3), taken: int = 4, out: int 
     )
 
 
+def transpose_conv(kernel: int = 3, stride: int = 2) -> Node:
+    options = {"padding": "same", "stride_h": stride, "stride_w": stride, "fused_activation_function": "none"}
+    operands = (i32([1, 8, 8, 6]), zeros("w", 6, kernel, kernel, 4), tensor("x", 1, 4, 4, 4))
+    return Node(ops.get("TRANSPOSE_CONV"), operands, (tensor("y", 1, 8, 8, 6),), options, "y")
+
+
+def bilinear(size: int = 8, *, align_corners: bool = False) -> Node:
+    options = {"align_corners": align_corners, "half_pixel_centers": not align_corners}
+    operands = (tensor("x", 1, 4, 4, 4), i32([size, size]))
+    return Node(ops.get("RESIZE_BILINEAR"), operands, (tensor("y", 1, size, size, 4),), options, "y")
+
+
+def several_zero_points(values: tuple[int, ...], zero_points: tuple[int, ...]) -> Node:
+    """A product with uint8 weights of one value and one zero point per result channel."""
+    node = fully_connected()
+    rows = np.repeat(np.asarray(values, np.uint8)[:, None], 12, axis=1)
+    filters = const("w", rows, "uint8", QuantParams((0.25,) * len(values), zero_points))
+    x, y = (replace(info, dtype="uint8") for info in (node.operand(0), node.results[0]))
+    return replace(node, operands=(x, filters, None), results=(replace(y, shape=(2, len(values))),))
+
+
 def depthwise(out: int = 8) -> Node:
     node = conv(out=out)
     filters = zeros("w", 1, 3, 3, out, quant=QuantParams((0.25,) * out, (0,) * out, 3))
@@ -169,6 +190,8 @@ SUPPORTED: dict[str, Callable[[], Node]] = {
     "CONV_2D": conv,
     "DEPTHWISE_CONV_2D": depthwise,
     "FULLY_CONNECTED": fully_connected,
+    "TRANSPOSE_CONV": transpose_conv,
+    "RESIZE_BILINEAR": bilinear,
     "ADD": lambda: binary("ADD"),
     "SUB": lambda: binary("SUB"),
     "MUL": lambda: binary("MUL"),
@@ -215,8 +238,8 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("weights", lambda: with_operand(conv(), 1, quant=None), "'w' has no scale"),
     (
         "weights",
-        lambda: with_operand(conv(), 1, quant=QuantParams((0.5, 0.5), (0, 1))),
-        "'w' has 2 different zero points",
+        lambda: several_zero_points((255, 0), (0, 1)),
+        "'w' has 2 different zero points and values from -1 to 255",
     ),
     ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((math.inf,), (0,))), "scale that is negative or not"),
     ("bias", lambda: replace_bias(dtype="int64"), "'b' is int64"),
@@ -227,7 +250,15 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("stride-dilation", lambda: conv(stride_w=256), "stride_w is 256, allowed 1 to 255"),
     ("stride-dilation", lambda: conv(dilation_h_factor=256), "dilation_h_factor is 256, allowed 1 to 255"),
     ("weight-scales", lambda: with_operand(conv(), 1, quant=PER_AXIS_1), "'w' has 3 scales along axis 1"),
-    ("groups", lambda: conv(taken=2), "2 groups of 2 input channels"),
+    ("groups", lambda: grouped(33), "33 groups of 2 input channels, at most 32"),
+    ("phases", lambda: transpose_conv(1), "height 4 to 8 with a kernel of 1 and stride 2"),
+    (
+        "interpolation",
+        lambda: bilinear(align_corners=True),
+        "height 4 to 8 with these options has no repeating weights",
+    ),
+    ("interpolation", lambda: bilinear(10), "height 4 to 10"),
+    ("interpolation", lambda: bilinear(32), "weights of 4x4 to 32x32 do not fit 8 bits"),
     ("depth-multiplier", lambda: depthwise(4 * 256), "1024 result channels of 4 input channels, at most 255 of each"),
     ("weights-format", lambda: fully_connected(weights_format="shuffled4x16int8"), "weights format shuffled4x16int8"),
     ("numerics", fully_connected, "numerics litert"),
@@ -269,6 +300,11 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("moves", scattered, "'y' takes more than 64 loops of moves"),
     ("moves", lambda: with_result(moving("REVERSE_V2"), shape=(4, 4, 4)), "'y0' holds more than codes of the operands"),
 ]
+
+
+def grouped(groups: int) -> Node:
+    node = conv(taken=2)
+    return with_operand(node, 0, shape=(1, 8, 8, 2 * groups))
 
 
 def replace_bias(**changes: Any) -> Node:
@@ -313,6 +349,9 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         softmax(TARGET.local.tile_bytes // 2),
         pad(((0, 0), (255, 255), (255, 255), (0, 0))),
         with_two_operands(1),
+        grouped(32),
+        several_zero_points((255, 1), (0, 1)),
+        with_operand(conv(), 1, quant=QuantParams((0.5,) * 6, (0, 1, 2, 3, 4, 5))),
     ],
     ids=lambda node: node.spec.name,
 )
