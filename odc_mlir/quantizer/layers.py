@@ -289,5 +289,8 @@ def _run_operator(shaped: ShapedGraph, item: GraphNode, operands: list[Array | N
             for value, info in zip(operands, item.node.operands, strict=True)
         )
         variant = shaped.variants.get(item.index, shapes)
+    for position in item.node.mutated:  # state that the operator writes is the run's own
+        value = operands[position]
+        operands[position] = None if value is None else value.copy()
     with np.errstate(all="ignore"):
         return variant.kernel(operands)
