@@ -20,6 +20,7 @@ from odc_mlir.runtime.calls import MAX_BYTES_VARIABLE, Calls
 from odc_mlir.runtime.decoding import decode_constants, units_to_run
 from odc_mlir.runtime.graph import Graph
 from odc_mlir.runtime.shaping import ShapedGraph, Variants
+from odc_mlir.runtime.stretches import Stretches, WatchTogether
 from odc_mlir.runtime.units import (
     Frame,
     Observer,
@@ -117,7 +118,9 @@ class Executor:
             straight = _straight(program)
             # as a decorator this costs half of what the statement costs
             quietly = None if straight is None else np.errstate(all="ignore")(straight)
-            prepared = self._prepared[shapes] = _Prepared(shaped, program, straight, quietly)
+            prepared = self._prepared[shapes] = _Prepared(
+                shaped, program, straight, quietly, Stretches(program, shaped, self.graph.inputs)
+            )
             if len(self._prepared) > _SHAPES_KEPT:
                 self._prepared.popitem(last=False)
         else:
@@ -132,11 +135,13 @@ class Executor:
         observe: Observer | None = None,
         watch: Watcher | None = None,
         watch_calls: WatchCalls | None = None,
+        watch_together: WatchTogether | None = None,
     ) -> list[Array]:
         """The graph's outputs for ``inputs`` (arrays in graph input order, which are not changed).
 
         ``watch`` sees the inputs and what every unit computes; segments give it no tensor that stays inside them.
-        ``watch_calls`` gives the watchers of subgraphs that control flow runs, one for each call.
+        ``watch_calls`` gives the watchers of subgraphs that control flow runs, one for each call. ``watch_together``
+        sees what ``watch`` sees, in its place, in runs that can show many tensors at a time, which takes less.
         Raises InputError for arrays that do not fit, and other OdcErrors that name the operator that failed.
         """
         with self._lock:
@@ -145,8 +150,11 @@ class Executor:
             if self._bind.shapes is not shapes or prepared is None:
                 prepared = self._prepare(self._bind.shapes or ())
                 self._recent = self._bind.shapes, prepared
-            if observe is None and watch is None and prepared.quietly is not None:  # nothing calls subgraphs
-                prepared.quietly(values)
+            quietly = prepared.quietly if observe is None else None  # then nothing calls subgraphs
+            if quietly is not None and watch_together is not None:
+                prepared.stretches.run(values, watch_together)
+            elif quietly is not None and watch is None:
+                quietly(values)
             else:
                 with np.errstate(all="ignore"), self._calls.watched(watch_calls):
                     self._execute(prepared, values, observe, watch)
@@ -244,13 +252,15 @@ class Executor:
 class _Prepared(NamedTuple):
     """A graph for some input shapes, and for each unit how it runs and which values nothing reads afterwards.
 
-    Where no unit needs a frame ``straight`` runs all of it, and ``quietly`` does so without a word from numpy.
+    Where no unit needs a frame ``straight`` runs all of it, ``quietly`` does so without a word from numpy, and
+    ``stretches`` shows what is computed on the way.
     """
 
     shaped: ShapedGraph
     program: tuple[tuple[Unit, Step | None, tuple[int, ...]], ...]
     straight: Step | None
     quietly: Step | None
+    stretches: Stretches
 
 
 def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> Step | None:
