@@ -59,7 +59,7 @@ def quantize(
     options = make_options(**chosen)
     module = model if isinstance(model, ModuleOp) else compiler.load(model)
     stored = export_model(module)
-    original, base = build_graph(stored), prepare(module)
+    original, base = build_graph(stored), prepare(module, options.definition.weights)
     known, inputs = _known(records, module, stored)
     data = make_data(
         original, calibration, evaluation, labels, inputs, _input_ranges(known), LoadOptions(max_samples, pictures)

@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.arg_spec import ArgSpec
 
 from odc_mlir import pipelines, transforms
-from odc_mlir.dialects.circle import ConstOp
+from odc_mlir.dialects.circle import ConstOp, info_of
 from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.dtypes import DTYPES
@@ -32,6 +34,7 @@ from odc_mlir.quantization.schemes import Scheme
 from odc_mlir.quantization.statistics import TensorStatistics
 from odc_mlir.quantizer.options import Options
 from odc_mlir.quantizer.refinement import refine
+from odc_mlir.runtime.binding import to_reals
 from odc_mlir.runtime.graph import Graph, build_graph
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
@@ -39,6 +42,7 @@ from odc_mlir.transforms import quant_ir
 from odc_mlir.transforms.quant_assign_params import Assignment
 from odc_mlir.transforms.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.transforms.quant_conversion import retype, set_function_type
+from odc_mlir.transforms.rewriting import real
 from odc_mlir.universe import make_context
 
 STAGE = "quant"
@@ -132,13 +136,22 @@ def make_pass(name: str, **options: Any) -> ModulePass:
     return transforms.load(name)(**{key: value for key, value in options.items() if value is not None})
 
 
-def prepare(module: ModuleOp) -> FloatModel:
-    """The optimised and folded copy of an imported module; raises ModelError for one that is quantised already."""
+def dead_code_pass() -> ModulePass:
+    """What takes away constants that have been replaced."""
+    return pipelines.build_pass(ArgSpec("dce", {}))
+
+
+def prepare(module: ModuleOp, weights: str | None = None) -> FloatModel:
+    """The optimised and folded copy of an imported module; raises ModelError for one that is quantised already.
+
+    Weights that are codes of another type than ``weights`` become real, to be quantised anew.
+    """
     context, ready = make_context(), module.clone()
     function = quant_ir.main_function(ready)
     if function is None:
         raise ModelError("the model has no main function to quantise")
     _refuse_quantised(module)
+    _decode_weights(function, weights)
     pipelines.run(context, ready, OPTIMISED, options=[make_pass("circle-fold-constants", decode=True)])
     run_passes(context, ready, [pipelines.build_pass(ArgSpec(name, {})) for name in pipelines.QUANTIZE_PREPARE])
     return FloatModel(ready)
@@ -157,6 +170,21 @@ def _refuse_quantised(module: ModuleOp) -> None:
                     tensor=value_name(result),
                     hint="quantise the float model, or use this one as it is",
                 )
+
+
+def _decode_weights(function: FuncOp, kept: str | None) -> None:
+    """Make constants of codes real where operators on real values read them, but those of type ``kept``."""
+    for op in quant_ir.operators(function):
+        for index, operand in enumerate(op.operands):
+            constant = quant_ir.constant_of(operand)
+            if constant is None or op.SPEC.name == "DEQUANTIZE":
+                continue
+            info = info_of(operand)
+            if info.quant is None or not info.info.is_integer or info.dtype == kept:
+                continue
+            made = real(to_reals(info, info.array()), value_name(operand))
+            Rewriter.insert_op(made, InsertPoint.before(op))
+            op.operands[index] = made.result
 
 
 def recorded_ranges(module: ModuleOp) -> dict[str, tuple[float, float]]:
@@ -191,7 +219,7 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
             file = str(Path(folder) / "ranges.npz")
             np.savez(file, **_channel_magnitudes(statistics))
         equalize = make_pass("circle-equalize-channels", ranges=file, relu6="recorded")
-        run_passes(context, module, [equalize])
+        run_passes(context, module, [equalize, dead_code_pass()])
     if _constants(module) == before:
         return None
     _drop_ranges(module)
@@ -238,7 +266,7 @@ class Builder:
             if (rounding or correction) and self._samples:
                 found = refine(model.graph, candidate.graph, self._samples, rounding=rounding, correction=correction)
                 found.apply(candidate.module)
-                run_passes(self._context, candidate.module, [pipelines.build_pass(ArgSpec("dce", {}))])
+                run_passes(self._context, candidate.module, [dead_code_pass()])
                 candidate = Candidate(recipe, candidate.module)
         return candidate
 
@@ -257,6 +285,7 @@ class Builder:
                 make_pass("convert-circle-to-quant", io=self.options.io),
                 make_pass("quant-insert-requantize"),
                 make_pass("quant-verify-params"),
+                dead_code_pass(),
             ],
         )
         return Candidate(recipe, module)
