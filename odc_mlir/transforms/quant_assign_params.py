@@ -30,6 +30,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError, OptionError
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, State
 from odc_mlir.quantization.parameters import activation_params, cell_state_params, weight_params
 from odc_mlir.quantization.precision import Choice, PrecisionPlan, parse_overrides, read_config
@@ -164,7 +165,9 @@ class Assignment:
             return LEFT_ALONE
         if role is Role.STATE:
             return self._state(op, index, used)
-        return self._weights(op, index, used) if role is Role.WEIGHTS else self._by_range(operand, used)
+        if role is Role.WEIGHTS:
+            return self._weights(op, index, used)
+        return self._by_range(operand, used, as_weights=index in op.SPEC.quant.weights)
 
     def _weights(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
         operand = op.operands[index]
@@ -198,10 +201,12 @@ class Assignment:
             raise _StaysReal(f"the range of {value_name(value)!r} is not finite")
         return found
 
-    def _by_range(self, value: SSAValue, used: Scheme) -> Attribute:
+    def _by_range(self, value: SSAValue, used: Scheme, *, as_weights: bool = False) -> Attribute:
+        """The type of a value by its range; computed weights of a signed type are symmetric, as all weights are."""
         assert used.activations is not None
+        symmetric = used.symmetric_activations or (as_weights and DTYPES[used.activations].kind == "int")
         params = activation_params(
-            *self._range(value), used.activations, symmetric=used.symmetric_activations, smallest=used.smallest_scale
+            *self._range(value), used.activations, symmetric=symmetric, smallest=used.smallest_scale
         )
         return quantised(used.activations, params)
 

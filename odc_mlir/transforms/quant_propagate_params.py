@@ -42,6 +42,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp, TensorAttr, VariableOp
 from odc_mlir.dialects.circle_attributes import NO_CONTENTS
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, State
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantization.parameters import least_weight_scales, represented_range, weight_params
@@ -203,6 +204,8 @@ class Propagation:
         if index == op.SPEC.quant.source or _is_joined(op, index):
             return self._groups.type_of(next(filter(is_real, op.results)), by_range)
         group, wanted = self._groups.of(op.operands[index]), params_of(by_range)
+        if index in op.SPEC.quant.weights and group is not None and not _may_be_weights(group.type):
+            return by_range
         return group.type if group is not None and wanted is not None and group.dtype == wanted[0] else by_range
 
     def _ask_kernel(self, op: CircleOp) -> None:
@@ -266,6 +269,12 @@ def _needs(op: CircleOp) -> list[Attribute]:
     found = operand_types(op)
     assert found is not None
     return found
+
+
+def _may_be_weights(type: Attribute) -> bool:
+    """Whether kernels take codes of ``type`` as weights: signed ones are symmetric."""
+    found = params_of(type)
+    return found is None or DTYPES[found[0]].kind != "int" or not found[1].zero_point
 
 
 def _is_joined(op: CircleOp, index: int) -> bool:

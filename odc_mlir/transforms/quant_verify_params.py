@@ -2,7 +2,8 @@
 
 Of every operator that works on codes:
 
-* an activation has one scale, one of 16 bits the zero point 0, and weights have theirs along their channel axis;
+* an activation has one scale, one of 16 bits the zero point 0; weights have theirs along their channel axis,
+  and signed ones of convolutions the zero point 0;
 * a bias has the scale of input times weights, zero point 0, and 64 bits where activations have 16, else 32;
 * a result whose parameters the operator fixes (softmax, logistic …) has those of the module's scheme;
 * an operator that moves codes gives its result the parameters of what it moves;
@@ -82,9 +83,12 @@ def _check_activations(op: CircleOp, node: Node, used: Scheme) -> None:
 def _check_weights(op: CircleOp, node: Node, used: Scheme) -> None:
     for index, axis in op.SPEC.quant.weights.items():
         weights = node.optional(index)
-        if weights is None or weights.quant is None or weights.quant.per_tensor:
+        if weights is None or weights.quant is None:
             continue
-        if weights.quant.axis != axis:
+        if weights.info.kind == "int" and any(weights.quant.zero_points) and node.spec.name != "FULLY_CONNECTED":
+            zero = next(filter(None, weights.quant.zero_points))
+            raise _error(node, f"signed weights have the zero point 0, not {zero}", weights)
+        if not weights.quant.per_tensor and weights.quant.axis != axis:
             raise _error(node, f"weights have their scales along axis {weights.quant.axis}, not {axis}", weights)
 
 

@@ -95,3 +95,19 @@ func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
   func.return %0 : tensor<1x2xf32>
 }
 // CHECK: circle.neg(%x) : (tensor<1x2xf32>) -> tensor<1x2xf32>
+
+// -----
+
+// Computed weights are symmetric for the operator that multiplies by them, whatever they are elsewhere.
+builtin.module attributes {quant.scheme = "int8"} {
+  func.func @main(%x: tensor<1x2x2x1xf32>, %w: tensor<1x1x1x1xf32>) -> tensor<1x2x2x1xf32> attributes {
+    quant.arguments = [!quant.uniform<i8:f32, 0.5:3>, !quant.uniform<i8:f32, 0.25:-2>]
+  } {
+    %0 = circle.conv_2d(%x, %w) {padding = same, stride = [1, 1]} attributes {
+      quant.operands = [!quant.uniform<i8:f32, 0.5:3>, !quant.uniform<i8:f32, 0.26>], quant.results = [!quant.uniform<i8:f32, 0.5:3>]
+    } : (tensor<1x2x2x1xf32>, tensor<1x1x1x1xf32>) -> tensor<1x2x2x1xf32>
+    func.return %0 : tensor<1x2x2x1xf32>
+  }
+}
+// CHECK: circle.conv_2d
+// CHECK-SAME: quant.operands = [!quant.uniform<i8:f32, 0.5:3>, !quant.uniform<i8:f32, 0.26>]

@@ -99,3 +99,11 @@ func.func @main(%x: tensor<1x2x!quant.uniform<u8:f32, 0.5:3>>) -> tensor<1x2x!qu
   func.return %0 : tensor<1x2x!quant.uniform<u8:f32, 0.5:3>>
 }
 // CHECK: weights of int8 do not go with an input of uint8; supported are uint8 (stage quant-verify-params, op FULLY_CONNECTED, tensor 'y')
+
+// -----
+
+func.func @main(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>, %w: tensor<1x1x1x1x!quant.uniform<i8:f32, 0.25:-2>> loc("w")) -> tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>> {
+  %0 = circle.conv_2d(%x, %w) {padding = same, stride = [1, 1]} : (tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>, tensor<1x1x1x1x!quant.uniform<i8:f32, 0.25:-2>>) -> tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>
+  func.return %0 : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>
+}
+// CHECK: signed weights have the zero point 0, not -2 (stage quant-verify-params, op CONV_2D, tensor 'w')
