@@ -93,11 +93,13 @@ class AutoCompiler:
 
     def open(self, shapes: Shapes) -> None:
         """Look for what is there for inputs of ``shapes``; with the trigger first-run also make it, and wait."""
-        lane = self._lane(shapes)
-        if self.settings.trigger is Trigger.FIRST_RUN and self._may_start(lane):
-            self._start(lane)
-        if self.settings.trigger is Trigger.FIRST_RUN and lane.supervisor is not None:
-            lane.supervisor.join()
+        with self._lock:
+            lane = self._lane(shapes)
+            if self.settings.trigger is Trigger.FIRST_RUN and self._may_start(lane):
+                self._start(lane)
+            supervisor = lane.supervisor if self.settings.trigger is Trigger.FIRST_RUN else None
+        if supervisor is not None:
+            supervisor.join()
 
     def candidates(self, shapes: Shapes) -> Iterator[Serving | None]:
         """What may compute the next answer, best first; None, which is last, stands for the model itself."""
@@ -182,7 +184,7 @@ class AutoCompiler:
                 status.reason = self._forbidden
                 return status
             status.phase, status.reason, status.key = lane.phase, lane.reason, lane.key
-            status.serving = lane.best
+            status.serving = lane.served or lane.best
             status.records = self.recorder.runs(lane.shapes)
             status.progress = lane.progress(status.records, settings.records)
             status.shapes = [list(shape) for shape in lane.shapes]

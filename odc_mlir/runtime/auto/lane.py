@@ -37,7 +37,7 @@ class Lane:
     result: Result | None = None
     supervisor: Supervisor | None = None
     scheme: str | None = None
-    served: Level = Level.ORIGINAL
+    served: Level | None = None  # what computed the last answer
 
     def enter(self, phase: Phase, reason: str | None = None) -> None:
         """Go on to ``phase``, as the table of phases allows."""

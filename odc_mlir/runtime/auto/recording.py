@@ -53,8 +53,7 @@ class RunRecorder:
             if shapes != self._shapes:
                 self.flush()
                 self._shapes = shapes
-            self._recorder.begin(inputs)
-            outputs = executor.run(inputs, observe=observe, watch=self._recorder, watch_calls=self._recorder.watch_call)
+            outputs = self._recorder.run(executor, inputs, observe)
             self._pending += 1
             self._inputs.append([array.copy() for array in inputs])
             if self._pending >= _RUNS_PER_APPEND or time.monotonic() - self._appended > _SECONDS_PER_APPEND:

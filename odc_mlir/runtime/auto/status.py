@@ -62,8 +62,8 @@ class Fallback:
 class AutoStatus:
     """Everything that can be known from outside; :meth:`to_json` has stable keys.
 
-    ``serving`` computed the last answer, or will compute the next; ``progress`` is 0 to 1; ``reason``: why the phase is
-    what it is, where that needs one. ``shapes`` are the input shapes that all this is about.
+    ``serving`` computed the last answer, or before there is one will compute the first; ``progress`` is 0 to 1.
+    ``reason``: why the phase is what it is, where that needs one. ``shapes`` are the input shapes that this is about.
     """
 
     enabled: bool = False

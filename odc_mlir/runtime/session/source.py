@@ -111,6 +111,14 @@ def model_bytes(source: Source) -> bytes:
     return source.path.read_bytes()
 
 
+def model_path(source: Source) -> Path | None:
+    """A file of exactly those bytes, None where there is none."""
+    if source.package is None or source.path is None:
+        return source.path
+    manifest = source.package.files.manifest
+    return source.path / manifest.models[0] if source.path.is_dir() and not manifest.is_connected else None
+
+
 def model_digest(source: Source) -> str:
     """The SHA-256 of the model file that ``source`` stands for, in hexadecimal; raises ModelError as above."""
     if source.path is not None and source.package is None and _stamp(source.path) == source.stamp:

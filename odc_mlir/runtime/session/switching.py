@@ -17,7 +17,7 @@ from odc_mlir.runtime.session.backends import NAMES, NPU
 from odc_mlir.runtime.session.core import call
 from odc_mlir.runtime.session.exchanging import ExchangingCalls
 from odc_mlir.runtime.session.settings import ENABLE
-from odc_mlir.runtime.session.source import model_bytes, without_installed
+from odc_mlir.runtime.session.source import model_bytes, model_path, without_installed
 from odc_mlir.runtime.units import Observer
 
 if TYPE_CHECKING:  # what compiles is loaded where something is to be compiled
@@ -90,15 +90,15 @@ class SwitchingCalls(ExchangingCalls):
         try:
             settings = read_settings(self._settings.get, self._settings.flag)
             settings = self._adjusted(settings, target, preference)
-            package = self._model.path if self._model.package is not None and settings.update_package else None
+            source = self._model
+            package = source.path if source.package is not None and settings.update_package else None
             original = Original(
                 executor,
                 self.digest,
-                self._model.path if self._model.package is None and self._model.data is None else None,
+                model_path(source),
                 lambda: model_bytes(source),
                 package,
             )
-            source = self._model
             self._auto = AutoCompiler(
                 original,
                 settings,
