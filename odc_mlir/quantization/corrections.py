@@ -1,4 +1,4 @@
-"""Corrections of integer biases: what quantising shifts on average is taken back.
+"""Corrections of biases: what quantising shifts on average is taken back.
 
 Rounded weights and clipped activations move the mean of a layer's results. A bias is added to each result of a channel,
 so the difference of the means, in units of the bias's scale, is what it lacks (Nagel et al., "Data-free quantization
@@ -52,11 +52,13 @@ def bias_deltas(expected: NDArray[Any], found: NDArray[Any], scales: NDArray[Any
 def corrected(codes: NDArray[Any], deltas: NDArray[Any]) -> tuple[NDArray[Any], tuple[int, ...]]:
     """``codes + deltas`` within the element type of ``codes``, and the channels that its limits stopped.
 
-    Raises ModelError for shapes that do not fit.
+    Real biases take real corrections. Raises ModelError for shapes that do not fit.
     """
     flat, moves = codes.reshape(-1), np.asarray(deltas).reshape(-1)
     if len(flat) != len(moves):
         raise ModelError(f"{len(moves)} corrections for a bias of {len(flat)} channels")
+    if codes.dtype.kind == "f":
+        return np.asarray(codes + moves.reshape(codes.shape), codes.dtype), ()
     limits = np.iinfo(codes.dtype)
     # sums of Python integers: int64 itself may be too narrow
     sums = [int(code) + int(move) for code, move in zip(flat, moves, strict=True)]

@@ -150,33 +150,6 @@ def difference_variance(ideal: Floats, real: Floats, inputs: Floats, seen: Float
     return np.asarray(np.maximum(loss(ideal, inputs) + loss(real, seen) - 2 * both, 0.0))
 
 
-def best_scales(weights: Floats, grid: Grid, covariance: Floats, *, steps: int = 20, smallest: float = 0.5) -> Floats:
-    """Scales ``[G, O]``, each between ``smallest`` and 1 times the grid's, with the least loss of nearest codes.
-
-    Few codes (4 bits) are better spent on the many small weights than on the largest.
-    """
-    best = grid.scales.copy()
-    least = np.full(best.shape, np.inf)
-    for part in np.linspace(1.0, smallest, steps + 1):
-        tried = Grid(grid.scales * part, grid.zero_points, grid.least, grid.most)
-        lost = loss(weights - tried.real(tried.nearest(weights)), covariance)
-        better = lost < least
-        least, best = np.where(better, lost, least), np.where(better, tried.scales, best)
-    return best
-
-
-def fitted_weights(weights: Floats, seen: Floats, cross: Floats, *, damping: float = DAMPING) -> Floats:
-    """Weights ``[G, O, K]`` that make of the inputs that are really there what ``weights`` make of the ideal ones.
-
-    ``seen [G, K, K]``: covariance of the real inputs (those of the quantised model), ``cross [G, K, K]``: covariance of
-    ideal (rows) with real inputs (columns). Ridge regression towards ``weights``: directions that the data does not
-    show stay as they are.
-    """
-    lift = _lift(seen, damping)
-    moved = np.linalg.solve(seen + lift, (cross + lift).transpose(0, 2, 1)).transpose(0, 2, 1)
-    return np.asarray(weights @ moved)
-
-
 def _lift(covariance: Floats, damping: float) -> Floats:
     """What damping adds to each group: the part ``damping`` of the mean variance, 1 where nothing varies."""
     size = covariance.shape[1]

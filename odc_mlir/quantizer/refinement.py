@@ -24,7 +24,6 @@ from odc_mlir.quantization.rounding import (
     Grid,
     Moments,
     difference_variance,
-    fitted_weights,
     loss,
     round_weights,
     shrunk,
@@ -65,14 +64,12 @@ def refine(
     *,
     rounding: bool = True,
     correction: bool = True,
-    fitting: bool = False,
     damping: float = DAMPING,
 ) -> Refinement:
     """What makes ``quantised`` compute more like ``reference``, the float model whose tensors have the same names.
 
     ``samples`` are inputs of the float model. ``rounding`` chooses codes of weights, ``correction`` biases that make up
-    for the difference between the inputs of the two models as well. ``fitting`` first moves the weights to what suits
-    the quantised model's inputs: it can gain much from many samples, and lose as much with few.
+    for the difference between the inputs of the two models as well.
     """
     found = Refinement()
     if not samples or not (rounding or correction):
@@ -84,7 +81,7 @@ def refine(
         ideal.go_to(layer.reference)
         real.go_to(layer.quantised)
         layer.observe(ideal, real, len(samples))
-        layer.refine_into(found, real, rounding=rounding, correction=correction, fitting=fitting, damping=damping)
+        layer.refine_into(found, real, rounding=rounding, correction=correction, damping=damping)
     return found
 
 
@@ -125,7 +122,7 @@ class _Layer:
             self.runs += 1
 
     def refine_into(
-        self, found: Refinement, real: Stepper, *, rounding: bool, correction: bool, fitting: bool, damping: float
+        self, found: Refinement, real: Stepper, *, rounding: bool, correction: bool, damping: float
     ) -> None:
         """Choose codes, and let the quantised model go on with them."""
         product, info = self.product, self.weights.info
@@ -133,31 +130,37 @@ class _Layer:
         weights = product.matrix(self.reference.node.operand(1).array()).astype(np.float64)
         grid = _grid(product, info.quant, info.dtype)
         codes = product.matrix(info.array()).astype(np.float64)
-        inputs, mean = (self.seen, self.seen_mean) if correction else (self.ideal, self.ideal_mean)
-        plain, cross = self._moments(inputs), self._cross()
+        covariance = self._moments(self.ideal)
         if rounding:
-            moments = shrunk(plain, plain, self._known())
-            wanted = weights
-            if fitting:
-                wanted = fitted_weights(weights, moments, shrunk(cross, plain, self._known()), damping=damping)
-            codes = round_weights(wanted, grid, moments, damping=damping).astype(np.float64)
+            moments = shrunk(covariance, covariance, self._known())
+            codes = round_weights(weights, grid, moments, damping=damping).astype(np.float64)
             array = product.weights(codes.astype(info.array().dtype))
             found.codes[self.name] = array
             self.weights.replace(real, array)
-        if self.bias is not None and self.bias.info.quant is not None:
-            old = self.bias.info
+        if self.bias is not None:
             rounded = grid.real(codes)
-            expected = np.einsum("gok,gk->go", weights, self.ideal_mean)
-            given = np.einsum("gok,gk->go", rounded, mean)
+            shift = self._mean_of(weights - rounded, self.ideal_mean, loss(weights - rounded, covariance))
             if correction:
-                variance = difference_variance(weights, rounded, self.ideal.covariance, plain, cross)
-            else:
-                variance = loss(weights - rounded, plain)
-            shift = believable((expected - given).reshape(-1), variance.reshape(-1), self.runs)
+                noise = difference_variance(rounded, rounded, covariance, self.seen.covariance, self._cross())
+                shift += self._mean_of(rounded, self.ideal_mean - self.seen_mean, noise)
+            old = self.bias.info
             shift += self._real_bias() - to_reals(old, old.array()).reshape(-1)
-            deltas = bias_deltas(shift, np.zeros_like(shift), np.asarray(self.bias.info.quant.scales))
-            found.deltas[self.name] = deltas
-            self.bias.replace(real, corrected(old.array(), deltas)[0])
+            found.deltas[self.name] = self._shift_bias(real, shift)
+
+    def _mean_of(self, weights: Floats, mean: Floats, variances: Floats) -> Floats:
+        """What ``weights`` make of inputs with this mean, for each result, as far as it is no chance."""
+        found = np.einsum("gok,gk->go", weights, mean)
+        return believable(found.reshape(-1), variances.reshape(-1), self.runs)
+
+    def _shift_bias(self, real: Stepper, shift: Floats) -> Array:
+        """What ``shift`` is in the bias's own numbers, which the quantised model goes on with."""
+        assert self.bias is not None
+        info = self.bias.info
+        deltas: Array = shift.astype(np.float32)
+        if info.quant is not None:
+            deltas = bias_deltas(shift, np.zeros_like(shift), np.asarray(info.quant.scales))
+        self.bias.replace(real, corrected(info.array(), deltas)[0])
+        return deltas
 
     def _known(self) -> int:
         """How many rows count as independent."""
@@ -168,9 +171,8 @@ class _Layer:
         return of.second / max(1, of.count) if self.bias is None else of.covariance
 
     def _cross(self) -> Floats:
+        """Covariance of ideal with seen inputs."""
         plain = self.cross / max(1, self.ideal.count)
-        if self.bias is None:
-            return plain
         return plain - self.ideal.mean[:, :, np.newaxis] * self.seen.mean[:, np.newaxis, :]
 
     def _real_bias(self) -> Floats:
@@ -202,7 +204,7 @@ def _layers(reference: Graph, quantised: Graph) -> list[_Layer]:
             continue
         if original.node.operand(1).quant is not None:
             continue  # codes already in the float model: nothing is rounded here
-        bias = _codes(quantised, item, 2, makers)
+        bias = _codes(quantised, item, 2, makers) or _real(quantised, item, 2)
         empty = [Moments.empty(product.groups, product.inputs) for _ in range(2)]
         cross = np.zeros_like(empty[0].second)
         found.append(_Layer(product, original, item, weights, bias, empty[0], empty[1], cross))
@@ -219,9 +221,18 @@ class _Codes:
 
     def replace(self, model: Stepper, array: Array) -> None:
         """Let ``model`` go on with other codes."""
-        model.replace_constant(self.place, array)
+        model.replace(self.place, array)
         if self.read != self.place:
-            model.replace_value(self.read, to_reals(self.info, array))
+            model.replace(self.read, to_reals(self.info, array))
+
+
+def _real(graph: Graph, item: GraphNode, index: int) -> _Codes | None:
+    """Operand ``index`` if it is a float32 constant, which is its own code."""
+    if index >= len(item.inputs) or item.inputs[index] < 0:
+        return None
+    info = graph.tensors[item.inputs[index]]
+    is_plain = info.is_const and info.dtype == "float32" and info.sparsity is None and info.blockwise is None
+    return _Codes(info, item.inputs[index], item.inputs[index]) if is_plain else None
 
 
 def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode]) -> _Codes | None:

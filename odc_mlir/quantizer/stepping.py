@@ -64,15 +64,14 @@ class Stepper:
             return (to_reals(info, info.array()) for _ in range(self._count))
         return (to_reals(info, value) for value in self._values[index])
 
-    def replace_constant(self, index: int, array: Array) -> None:
-        """Let operators to come find ``array`` as constant ``index``, in the same type."""
+    def replace(self, index: int, array: Array) -> None:
+        """Let operators to come find ``array`` as tensor ``index``: a constant, or computed from constants alone."""
         info = self.graph.tensors[index]
+        if not info.is_const:
+            self._values[index] = [array] * self._count
+            return
         data = memoryview(encode_constant(array, info.dtype))
         self._constants[index] = dataclasses.replace(info, data=data, _array=None)
-
-    def replace_value(self, index: int, array: Array) -> None:
-        """Let operators to come find ``array`` as tensor ``index``, which has been computed."""
-        self._values[index] = [array] * self._count
 
     def _step(self, item: GraphNode) -> None:
         kernel, node = self._kernel(item)

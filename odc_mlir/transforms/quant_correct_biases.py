@@ -1,4 +1,4 @@
-"""``quant-correct-biases``: add corrections to the integer biases of a quantised model.
+"""``quant-correct-biases``: add corrections to the biases of a quantised model.
 
 Before, with a file that says ``{"conv": [3, -2]}``::
 
@@ -7,9 +7,9 @@ Before, with a file that says ``{"conv": [3, -2]}``::
 
 After: ``%b`` is ``[103, 198]``.
 
-Layers are named by their results, corrections are whole numbers in the bias's own codes; a bias that its type cannot
-hold is limited, with a warning. Does nothing without ``corrections``. Refused: names that no layer has, layers without
-an integer bias, and corrections of another length.
+Layers are named by their results. Corrections are whole numbers in the bias's own codes, real ones for a real bias;
+what its type cannot hold is limited, with a warning. Does nothing without ``corrections``. Refused: names that no
+layer has, layers without a constant bias, corrections of another length or kind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class QuantCorrectBiasesPass(ModulePass):
     name = "quant-correct-biases"
 
     corrections: str = ""
-    """An .npz file with one array of whole numbers for each layer, by the name of its result."""
+    """An .npz file with one array for each layer, by the name of its result."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.corrections:
@@ -50,8 +50,8 @@ def correct_biases(module: ModuleOp, deltas: Mapping[str, Array]) -> None:
     """Add ``deltas``, by result name, to the biases of ``module`` in place; raises ModelError where they do not fit."""
     for bias, moves in layer_constants(module, deltas, "biases"):
         info, label = bias.info, op_name(bias.op)
-        if not info.info.is_integer or moves.dtype.kind not in "iu":
-            kinds = f"the bias is {info.dtype}, the correction {moves.dtype}; both must be whole numbers"
+        if moves.dtype.kind not in ("iu" if info.info.is_integer else "f"):
+            kinds = f"the bias is {info.dtype}, the correction {moves.dtype}; both must be of one kind"
             raise ModelError(kinds, op=bias.op.SPEC.name, tensor=label)
         try:
             codes, stopped = corrected(np.array(info.array()), moves)

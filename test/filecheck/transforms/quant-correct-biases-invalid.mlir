@@ -13,5 +13,5 @@ func.func @main(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x2x!quan
 // FILE: error: cannot read corrections from '/no/such/file.npz'
 // OTHER: error: no operator has a result of this name
 // THREE: error: 3 corrections for a bias of 2 channels
-// REAL: error: the bias is int32, the correction float64; both must be whole numbers
+// REAL: error: the bias is int32, the correction float64; both must be of one kind
 // SHAPE: error: codes of the shape [2] for weights [2, 2]

@@ -66,3 +66,10 @@ def test_another_length_is_refused() -> None:
 def test_what_chance_alone_would_show_is_not_believed() -> None:
     means, variances = np.array([1.0, 1.0, -1.0, 0.0]), np.array([0.0, 8.0, 32.0, 1.0])
     assert believable(means, variances, 16).tolist() == [1.0, 0.5, 0.0, 0.0]
+
+
+def test_real_biases_take_real_corrections() -> None:
+    found, stopped = corrected(np.array([1.0, -2.0], np.float32), np.array([0.25, 0.5]))
+    assert found.dtype == np.float32
+    assert found.tolist() == [1.25, -1.5]
+    assert not stopped

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from odc_mlir.quantization.rounding import (
     Grid,
     Moments,
-    best_scales,
     difference_variance,
-    fitted_weights,
     inverse_factors,
     loss,
     round_weights,
@@ -126,27 +124,6 @@ def test_few_rows_say_little_of_products() -> None:
     np.testing.assert_allclose(shrunk(covariance, covariance, 10**9), covariance, rtol=1e-6)
 
 
-def test_inputs_that_are_what_they_should_be_need_no_other_weights() -> None:
-    weights, _, moments = problem(11)
-    fitted = fitted_weights(weights, moments.covariance, moments.covariance)
-    np.testing.assert_allclose(fitted, weights, atol=1e-9)
-
-
-def test_weights_make_up_for_inputs_that_are_too_small() -> None:
-    """Inputs that arrive at half their size need twice the weights, as far as damping lets them."""
-    weights, _, moments = problem(13)
-    covariance = moments.covariance
-    fitted = fitted_weights(weights, covariance / 4, covariance / 2, damping=1e-9)
-    kept = loss(2 * weights - fitted, covariance) / loss(weights, covariance)
-    assert np.all(kept < 1e-3)
-
-
-def test_dead_groups_can_be_fitted() -> None:
-    weights = np.ones((2, 1, 3))
-    moments = np.stack([np.zeros((3, 3)), np.eye(3)])
-    np.testing.assert_allclose(fitted_weights(weights, moments, moments), weights)
-
-
 def test_variance_of_the_difference() -> None:
     random = np.random.default_rng(0)
     x = random.standard_normal((500, 3))
@@ -157,22 +134,6 @@ def test_variance_of_the_difference() -> None:
     cross = (centred[0].T @ centred[1] / 500)[None]
     expected = (x @ ideal[0].T - y @ real[0].T).var(axis=0)
     np.testing.assert_allclose(difference_variance(ideal, real, inputs, seen, cross)[0], expected, rtol=1e-6)
-
-
-def test_few_codes_are_spent_on_many_small_weights() -> None:
-    random = np.random.default_rng(2)
-    weights = random.standard_normal((1, 4, 256))
-    weights[:, :, 0] = 12.0  # one large weight makes the steps of all others wide
-    covariance = np.eye(256)[None]
-    grid = Grid(np.full((1, 4), 12.0 / 7), np.zeros((1, 4)), -7, 7)
-    scales = best_scales(weights, grid, covariance)
-    assert np.all(scales < grid.scales)
-    better = Grid(scales, grid.zero_points, -7, 7)
-
-    def lost(on: Grid) -> NDArray[Any]:
-        return loss(weights - on.real(on.nearest(weights)), covariance)
-
-    assert np.all(lost(better) < lost(grid))
 
 
 @pytest.mark.parametrize("size", [1, 64, 65, 130])

@@ -112,15 +112,6 @@ def test_layers_without_bias_are_rounded_by_plain_moments() -> None:
     assert error(reference, module) < before
 
 
-def test_fitting_keeps_types_and_improves_with_many_samples() -> None:
-    reference, module = models()
-    before = error(reference, module)
-    found = refine(reference, build_graph(export_model(module)), samples(400, 1), fitting=True)
-    found.apply(module)
-    module.verify()
-    assert error(reference, module) < before
-
-
 def test_stepping_is_running() -> None:
     """Operator by operator, many samples at once: the same values."""
     reference, _ = models()
@@ -141,7 +132,7 @@ def test_stepping_goes_on_with_replaced_constants() -> None:
     stepper = Stepper(reference, samples(2, 5))
     first, second = reference.nodes
     weights = reference.tensors[first.inputs[1]]
-    stepper.replace_constant(first.inputs[1], np.zeros_like(weights.array()))
+    stepper.replace(first.inputs[1], np.zeros_like(weights.array()))
     stepper.go_to(second)
     bias = reference.tensors[first.inputs[2]].array()
     for value in stepper.reals(second.inputs[0]):
@@ -167,3 +158,31 @@ def test_shapes_that_depend_on_values_cannot_be_stepped() -> None:
     given = [[np.zeros((1, 4), np.float32), np.array([2, 2], np.int32)]]
     with pytest.raises(UnsupportedError, match="depend on values"):
         Stepper(build_graph(builder.finish([x, shape], [y])), given)
+
+
+def test_weights_alone_are_refined_through_dequantize() -> None:
+    """Four bits, real activations and biases: both weights and the means of results gain, and biases stay real."""
+    reference, _ = models()
+    records = ModelBuilder()
+    x = records.tensor("x", (1, INPUTS))
+    random = np.random.default_rng(0)
+    matrices = [random.standard_normal((HIDDEN, INPUTS)), random.standard_normal((OUTPUTS, HIDDEN))]
+    vectors = [random.standard_normal(HIDDEN), random.standard_normal(OUTPUTS)]
+    for layer, (matrix, vector) in enumerate(zip(matrices, vectors, strict=True)):
+        codes = np.clip(np.rint(matrix / 0.5), -7, 7).astype(np.int8)
+        coded = records.tensor(f"w{layer}", matrix.shape, "int8", quant=(0.5, 0), data=codes)
+        weights = records.tensor(f"w{layer}_real", matrix.shape)
+        bias = records.tensor(f"b{layer}", vector.shape, data=vector.astype(np.float32))
+        y = records.tensor(f"y{layer}", (1, len(matrix)))
+        records.operator("DEQUANTIZE", [coded], [weights])
+        records.operator("FULLY_CONNECTED", [x, weights, bias], [y])
+        x = y
+    module = import_model(records.finish([0], [x]))
+    before = error(reference, module)
+    for correction in (False, True):
+        refined = module.clone()
+        found = refine(reference, build_graph(export_model(module)), samples(200, 1), correction=correction)
+        assert all(deltas.dtype == np.float32 for deltas in found.deltas.values())
+        found.apply(refined)
+        refined.verify()
+        assert error(reference, refined) * 5 < before
