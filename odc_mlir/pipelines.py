@@ -61,6 +61,7 @@ STAGES = (
             "npu-choose-segments",
             "npu-form-segments",
             "npu-outline-segments",
+            "odc-verify-boundaries",
         ),
         "divided into host operators and segments for the target",
     ),

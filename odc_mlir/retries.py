@@ -28,7 +28,13 @@ from odc_mlir.transforms.placement import main_function, place_on_host
 LOG = logging.getLogger(__name__)
 
 PARTITIONED, SCHEDULED = "partition", "npu-alloc"  # stages between which segments become instructions
-FORMING = ("npu-form-groups", "npu-choose-segments", "npu-form-segments", "npu-outline-segments")
+FORMING = (
+    "npu-form-groups",
+    "npu-choose-segments",
+    "npu-form-segments",
+    "npu-outline-segments",
+    "odc-verify-boundaries",
+)
 SINGLE_EVICTIONS = 12  # attempts that evict one operator; each compiles everything again
 
 

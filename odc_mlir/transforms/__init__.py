@@ -42,6 +42,7 @@ NAMES = (
     "npu-choose-segments",
     "npu-form-segments",
     "npu-outline-segments",
+    "odc-verify-boundaries",
     "convert-circle-to-npu",
     "npu-fuse-padding",
     "npu-elide-reshapes",
