@@ -8,12 +8,14 @@ Scales, zero points and element types stay as they are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
+from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
 from odc_mlir.quantization.corrections import believable, bias_deltas, corrected
@@ -34,10 +36,12 @@ from odc_mlir.runtime.binding import to_reals
 from odc_mlir.runtime.graph import Graph, GraphNode
 from odc_mlir.transforms import quant_correct_biases, quant_round_weights
 
+LOG = logging.getLogger(__name__)
+
 Samples = Sequence[Sequence[Array]]
 
 # Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
-_MOST_INPUTS = 4608
+_MOST_INPUTS = 2560
 # Rows of all runs together that second moments are taken of: at least, and for each input.
 _LEAST_ROWS, _ROWS_PER_INPUT = 4096, 16
 _ROWS_PER_RUN = 64  # that count as independent: neighbours in one image are much alike
@@ -69,18 +73,23 @@ def refine(
     """What makes ``quantised`` compute more like ``reference``, the float model whose tensors have the same names.
 
     ``samples`` are inputs of the float model. ``rounding`` chooses codes of weights, ``correction`` biases that make up
-    for the difference between the inputs of the two models as well.
+    for the difference between the inputs of the two models as well. Nothing is found for models that cannot be run
+    operator by operator: with state, control flow, or shapes that depend on values.
     """
     found = Refinement()
     if not samples or not (rounding or correction):
         return found
-    ideal, real = Stepper(reference, samples), Stepper(quantised, samples)
+    try:
+        ideal, real = Stepper(reference, samples), Stepper(quantised, samples)
+    except UnsupportedError as error:
+        LOG.info("codes are not refined: %s", error)
+        return found
     for layer in _layers(reference, quantised):
         if layer.reference.index < ideal.has_passed:
             continue  # the models' orders differ: its inputs are gone
         ideal.go_to(layer.reference)
         real.go_to(layer.quantised)
-        layer.observe(ideal, real, len(samples))
+        layer.observe(ideal, real, len(samples), both=correction)
         layer.refine_into(found, real, rounding=rounding, correction=correction, damping=damping)
     return found
 
@@ -106,20 +115,22 @@ class _Layer:
         """The name of the layer in the quantised model."""
         return self.quantised.node.results[0].name
 
-    def observe(self, ideal: Stepper, real: Stepper, runs: int) -> None:
-        """Take in the inputs of the runs of both models."""
-        pairs = zip(ideal.reals(self.reference.inputs[0]), real.reals(self.quantised.inputs[0]), strict=True)
-        for truth, value in pairs:
-            rows, others = self.product.rows(truth), self.product.rows(value)
-            self.ideal_mean = self.ideal_mean + rows.mean(axis=1, dtype=np.float64) / runs
-            self.seen_mean = self.seen_mean + others.mean(axis=1, dtype=np.float64) / runs
-            every = max(1, rows.shape[1] * runs // max(_LEAST_ROWS, _ROWS_PER_INPUT * self.product.inputs))
+    def observe(self, ideal: Stepper, real: Stepper, runs: int, *, both: bool) -> None:
+        """Take in the inputs of the runs, of the quantised model too where ``both`` are asked for."""
+        product = self.product
+        truths, values = ideal.reals(self.reference.inputs[0]), real.reals(self.quantised.inputs[0])
+        for truth, value in zip(truths, values, strict=True):
+            rows = product.rows(truth)
+            every = max(1, rows.shape[1] * runs // max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs))
             chosen = slice(self.runs % every, None, every)  # other places in every run
-            some, same = rows[:, chosen], others[:, chosen]
-            self.ideal.add(some)
-            self.seen.add(same)
-            self.cross += np.matmul(some.transpose(0, 2, 1), same)
             self.runs += 1
+            self.ideal_mean = self.ideal_mean + rows.mean(axis=1, dtype=np.float64) / runs
+            self.ideal.add(rows[:, chosen])
+            if both:
+                others = product.rows(value)
+                self.seen_mean = self.seen_mean + others.mean(axis=1, dtype=np.float64) / runs
+                self.seen.add(others[:, chosen])
+                self.cross += np.matmul(rows[:, chosen].transpose(0, 2, 1), others[:, chosen])
 
     def refine_into(
         self, found: Refinement, real: Stepper, *, rounding: bool, correction: bool, damping: float

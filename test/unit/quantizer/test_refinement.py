@@ -145,8 +145,10 @@ def test_state_cannot_be_stepped() -> None:
     handle = builder.tensor("handle", (), "resource")
     builder.operator("VAR_HANDLE", [], [handle], options={"container": "", "shared_name": "total"})
     builder.operator("ASSIGN_VARIABLE", [handle, x], [])
+    graph = build_graph(builder.finish([x], [x]))
     with pytest.raises(UnsupportedError, match="state"):
-        Stepper(build_graph(builder.finish([x], [x])), samples(1, 0))
+        Stepper(graph, samples(1, 0))
+    assert not refine(graph, graph, samples(1, 0)).codes
 
 
 def test_shapes_that_depend_on_values_cannot_be_stepped() -> None:
