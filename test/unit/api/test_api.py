@@ -143,11 +143,24 @@ def test_options_of_run(model: Path, options: dict[str, Any], error: type[Except
         odc_mlir.run(model, [A, B], **options)
 
 
-def test_quantising_comes_later(model: Path) -> None:
-    with pytest.raises(UnsupportedError, match="quantising is not available yet"):
-        odc_mlir.quantize(model, scheme="int8", calibration="cal.npz", help=True)
-    with pytest.raises(UnsupportedError, match="quantising is not available yet"):
-        odc_mlir.compile(model, quantize="int8")
+def test_quantising(model: Path) -> None:
+    rng = np.random.default_rng(0)
+    samples = [[rng.normal(size=(1, 4)).astype(np.float32) for _ in range(2)] for _ in range(16)]
+    made = odc_mlir.quantize(model, scheme="uint8", calibration=samples)
+    assert made.verdict["passed"]
+    assert set(made.verdict["scheme"].values()) == {"uint8"}
+    package = odc_mlir.compile(model, quantize="uint8", calibration=samples, help=False)
+    assert package.verdict is not None
+    assert package.report["quantize"] == "uint8"
+    assert package.report["quantization"] == package.verdict
+    assert odc_mlir.run(package, [A, B])[0].dtype == np.float32
+
+
+def test_quantising_needs_data_and_to_be_asked_for(model: Path) -> None:
+    with pytest.raises(InputError, match="quantising activations needs samples of the model's inputs"):
+        odc_mlir.quantize(model)
+    with pytest.raises(OptionError, match="calibration is for quantising, which is not asked for"):
+        odc_mlir.compile(model, calibration=[[A, B]])
 
 
 def test_bad_inputs_and_files(model: Path, tmp_path: Path) -> None:

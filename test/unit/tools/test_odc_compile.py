@@ -151,11 +151,12 @@ def test_strict(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--quantize", "int8"], "--quantize is not supported yet"),
-        (["--calibration", "c.npz"], "--calibration is not supported yet"),
-        (["--labels"], "--labels is not supported yet"),
-        (["--max-drop", "1"], "--max-drop is not supported yet"),
-        (["--io", "float"], "--io is not supported yet"),
+        (["--quantize", "int8"], "the model is quantised already"),
+        (["--calibration", "c.npz"], "--calibration is for quantising, which is not asked for; add --quantize int8"),
+        (["--labels"], "--labels is for quantising"),
+        (["--max-drop", "1"], "--max-drop is for quantising"),
+        (["--io", "float"], "--io is for quantising"),
+        (["--allow-accuracy-loss"], "--allow-accuracy-loss is for quantising"),
         (["--target", "npu-9000"], "unknown target 'npu-9000'; use one of"),
         (["--sram-limit", "0"], "--sram-limit is 0, expected a positive number of bytes"),
         (["--emit", "no-such-stage"], "unknown stage 'no-such-stage'; use one of circle,"),
