@@ -1,0 +1,124 @@
+"""odc-quantize: what it writes, says and refuses; how good models get is tested elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.float_models import rescaled_mobilenet, squeeze_excite
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.tools import odc_quantize
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A model, a model that needs help, and samples with labels for the first."""
+    folder = tmp_path_factory.mktemp("models")
+    (module, samples), (hard, hard_samples) = squeeze_excite(), rescaled_mobilenet()
+    (folder / "se.circle").write_bytes(write_model(export_model(module)))
+    (folder / "hard.circle").write_bytes(write_model(export_model(hard)))
+    data = np.concatenate([sample[0] for sample in samples])
+    np.savez(folder / "data.npz", in_0=data, y=np.zeros(len(data), np.int32))
+    np.savez(folder / "hard.npz", in_0=np.concatenate([sample[0] for sample in hard_samples]))
+    return folder / "se.circle", folder / "hard.circle", folder / "data.npz"
+
+
+def _run(*arguments: object) -> int:
+    return odc_quantize.main([str(argument) for argument in arguments])
+
+
+def test_model_reports_and_records(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, _, data = files
+    out, report, page, store = (tmp_path / name for name in ("q.circle", "v.json", "v.html", "r.sqlite"))
+    common = (model, "--no-help", "--scheme", "int8")
+    reports = ("--report-json", report, "--report-html", page, "--save-records", store)
+    assert _run(*common, "--calibration", data, "--labels", "-o", out, *reports) == 0
+    text = capsys.readouterr().out
+    assert "int8, passed" in text
+    assert "top1_percent" in text
+    verdict = json.loads(report.read_text())
+    assert verdict["passed"]
+    assert set(verdict["scheme"].values()) == {"int8"}
+    html = page.read_text()
+    assert "<svg" in html
+    assert "http" not in html, "the page stands alone"
+    assert "stem" in html
+    first = out.read_bytes()
+    again = tmp_path / "again.circle"
+    assert _run(*common, "--records", store, "-o", again, "--allow-accuracy-loss", "-q") == 0
+    assert again.read_bytes() == first
+    assert capsys.readouterr().out == ""
+
+
+def test_a_missed_limit_is_an_error_and_nothing_is_written(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, model, data = files
+    out = tmp_path / "q.tflite"
+    arguments = (model, "--calibration", data.with_name("hard.npz"), "--no-help", "-o", out)
+    assert _run(*arguments) == 1
+    caught = capsys.readouterr()
+    assert caught.err.startswith("odc-quantize: error: the quantised model failed: mpeir ")
+    assert "worst layers: 'block" in caught.err
+    assert "<- not kept" in caught.out
+    assert not out.exists()
+    assert _run(*arguments, "--allow-accuracy-loss") == 0
+    assert read_model(out).schema == "tflite"
+
+
+def test_ranges_only(files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, _, data = files
+    out, records = tmp_path / "ranges.circle", tmp_path / "minmax.bin"
+    assert _run(model, "--min-max-only", "--calibration", data, "-o", out, "--save-records", records) == 0
+    assert "ranges of 40 samples" in capsys.readouterr().out
+    tensors = {tensor.name: tensor for tensor in read_model(out).subgraphs[0].tensors}
+    quantization = tensors["stem"].quantization
+    assert quantization is not None
+    assert quantization.min[0] == 0
+    assert 0 < quantization.max[0] <= 6
+    assert records.read_bytes()[:4] == b"DMMO"
+    assert _run(out, "--no-help", "-o", tmp_path / "q.circle", "--allow-accuracy-loss") == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "text"),
+    [
+        ([], 2, "give -o, a report to write or --save-records"),
+        (["-o", "q.circle", "--min-max-only"], 2, "--min-max-only needs --calibration and -o"),
+        (["-o", "q.circle"], 1, "quantising activations needs samples of the model's inputs, or recorded ranges"),
+        (["-o", "q.circle", "--calibration", "{data}", "--limit", "1", "--metric", "far"], 1, "unknown metric 'far'"),
+        (["-o", "q.circle", "--range-option", "high"], 1, "--range-option 'high' cannot be read; write NAME=NUMBER"),
+        (["-o", "q.circle", "--mean", "x"], 1, "--mean is 'x', expected one number, or one per channel"),
+        (["-o", "q.circle", "--max-drop", "1", "--calibration", "{data}"], 1, "max_drop needs known answers"),
+        (["-o", "q.circle", "--records", "nothing"], 1, "cannot read the records: No such file"),
+        (["-o", "q.onnx", "--scheme", "int8_wo"], 1, "cannot tell the format of 'q.onnx' by its name"),
+        (["-o", "q.circle", "--scheme", "int5"], 2, "invalid choice: 'int5'"),
+        (["-o", "q.circle", "--mixed", "none.json"], 1, "cannot read the configuration"),
+    ],
+)
+def test_refusals(
+    files: tuple[Path, Path, Path],
+    flags: list[str],
+    code: int,
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, _, data = files
+    monkeypatch.chdir(tmp_path)
+    plain = tmp_path / "plain.circle"
+    stored = read_model(model)
+    for tensor in stored.subgraphs[0].tensors:
+        tensor.quantization = None  # ranges that the model brings along
+    plain.write_bytes(write_model(stored))
+    assert _run(plain, *(flag.format(data=data) for flag in flags)) == code
+    assert text in capsys.readouterr().err
+    assert not (tmp_path / "q.circle").exists()
