@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread, Timer
 from typing import Any
 
-from odc_mlir.runtime.auto.job import Job, read_progress
+from odc_mlir.runtime.auto.job import Job, Step, read_progress
 
 # The process ends itself when its time is over, unless it is stuck where it cannot.
 _GRACE_SECONDS = 5.0
@@ -39,6 +39,7 @@ class Supervisor:
         self._tell, self._ended = tell, ended
         self._process: subprocess.Popen[bytes] | None = None
         self._timed_out = False
+        self._timer = Timer(0, self._time_out)  # not started
         self._last_step = "start"
         self._reason: str | None = None
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -76,9 +77,7 @@ class Supervisor:
             env=_environment(),
             start_new_session=True,
         )
-        timer = Timer(self.job.seconds + _GRACE_SECONDS, self._time_out)
-        timer.daemon = True
-        timer.start()
+        self._start_timer()
         try:
             with process:
                 if process.stdin is not None and process.stdout is not None:
@@ -88,7 +87,7 @@ class Supervisor:
                     for line in process.stdout:
                         self._hear(line)
         finally:
-            timer.cancel()
+            self._timer.cancel()
         return self._ending(process.returncode)
 
     def _hear(self, line: bytes) -> None:
@@ -101,7 +100,15 @@ class Supervisor:
             self._reason = str(found.get("reason"))
             return
         self._last_step = found["step"]
+        if self._last_step == Step.STARTED:
+            self._start_timer()  # it counts from here as well
         self._tell(found)
+
+    def _start_timer(self) -> None:
+        self._timer.cancel()
+        self._timer = Timer(self.job.seconds + _GRACE_SECONDS, self._time_out)
+        self._timer.daemon = True
+        self._timer.start()
 
     def _time_out(self) -> None:
         self._timed_out = True
