@@ -22,6 +22,7 @@ class Case:
     data: Path  # absent for models that can only be imported
     rtol: float
     atol: float
+    kind: str = ""  # element types that it computes with, as the corpus says: float, int8, uint8, int, mixed ...
 
 
 def cases(wanted: Callable[[Case], bool]) -> list[Any]:
@@ -37,6 +38,7 @@ def cases(wanted: Callable[[Case], bool]) -> list[Any]:
                 corpus / "data" / f"{row['name']}.npz",
                 float(row["rtol"] or 1e-4),
                 float(row["atol"] or 1e-5),
+                row["kind"],
             )
             for row in csv.DictReader(stream)
         ]
