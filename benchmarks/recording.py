@@ -1,4 +1,4 @@
-"""Times recording beside plain inference in turn, and prints both lists of CPU seconds per inference as JSON.
+"""Times recording, without and with a store, beside plain inference: CPU seconds per inference as JSON.
 
 python benchmarks/recording.py MODEL SAMPLES ROUNDS
 """
@@ -9,6 +9,8 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -35,15 +37,20 @@ def main() -> None:
     def recorded() -> None:
         record(executor, inputs)
 
+    def stored() -> None:
+        with TemporaryDirectory() as folder:
+            record(executor, inputs, store=Path(folder) / "ranges.sqlite")
+
     def seconds(call: Callable[[], None]) -> float:
         begun = time.process_time()
         call()
         return (time.process_time() - begun) / len(inputs)
 
     plain()
-    # In turn, so that a machine that gets slower meanwhile slows both.
-    pairs = [(seconds(plain), seconds(recorded)) for _ in range(rounds)]
-    print(json.dumps({"plain": [pair[0] for pair in pairs], "recorded": [pair[1] for pair in pairs]}))
+    calls = {"plain": plain, "recorded": recorded, "stored": stored}
+    # In turn, so that a machine that gets slower meanwhile slows all.
+    rows = [{name: seconds(call) for name, call in calls.items()} for _ in range(rounds)]
+    print(json.dumps({name: [row[name] for row in rows] for name in calls}))
 
 
 if __name__ == "__main__":

@@ -33,9 +33,11 @@ RECORDED = {
     "zoo/ad01_fp32": "zoo/calibration/ad",
     "zoo/pretrainedResnet": "zoo/calibration/ic",
     "zoo/vww_96_float": "zoo/calibration/vww",
+    "zoo/kws_ref_model_float32": "zoo/calibration/kws",
     "digits/digits_cnn": "digits/calibration",
     "digits/digits_mobile": "digits/calibration",
     "digits/digits_unet": "digits/calibration_denoise",
+    "digits/digits_dynbatch": "digits/calibration",
 }
 
 
@@ -135,9 +137,9 @@ def time_record(setting: Setting) -> Iterator[Measurement]:
             check=True, capture_output=True, text=True,
         )  # fmt: skip
         found = json.loads(done.stdout)
-        times = median(b / a for a, b in zip(found["plain"], found["recorded"], strict=True))
-        for what, note in (("plain", ""), ("recorded", f"{times:.2f} times plain inference")):
-            seconds = found[what]
+        for what, seconds in found.items():
+            times = median(b / a for a, b in zip(found["plain"], seconds, strict=True))
+            note = "" if what == "plain" else f"{times:.2f} times plain inference"
             yield Measurement(f"{name}, {what}", min(seconds), median(seconds), setting.runs, note=note)
 
 

@@ -129,10 +129,19 @@ class TensorStatistics:
             if not detail.any():
                 return
             rows, mask = rows[detail], None if mask is None else mask[detail]
-            least, most = least[detail], most[detail]
-        largest = max(-float(least.min()), float(most.max()), 0.0)
         shape = (len(rows), -1, channels)
-        self._add_detail(rows.reshape(shape), None if mask is None else mask.reshape(shape), largest)
+        self._add_detail(rows.reshape(shape), None if mask is None else mask.reshape(shape))
+
+    def add_extremes(self, extremes: NDArray[np.float32]) -> None:
+        """Take in runs of which nothing else is known: their minima and maxima, [2, N], which stay as they are."""
+        self.runs_seen += extremes.shape[1]
+        self._extremes.append(extremes)
+
+    def add_detail(self, rows: NDArray[np.float32], channels: int = 1) -> None:
+        """Look closer at ``rows`` [N, elements] of runs whose extremes have been taken in; all elements count."""
+        if rows.size:
+            with np.errstate(all="ignore"):
+                self._add_detail(rows.reshape(len(rows), -1, channels), None)
 
     def _add_extremes(
         self, low: NDArray[np.float32], high: NDArray[np.float32], begins: NDArray[np.bool_] | None
@@ -150,13 +159,12 @@ class TensorStatistics:
             if not starts.size or starts[0]:
                 starts = np.concatenate([[0], starts])
             low, high = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
-        self.runs_seen += len(low)
-        self._extremes.append(np.array((low, high), np.float32))
+        self.add_extremes(np.array((low, high), np.float32))
 
-    def _add_detail(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None, largest: float) -> None:
-        """Take in the elements of ``values`` [N, positions, channels] that are in ``mask``, at most ``largest``."""
+    def _add_detail(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> None:
+        """Take in the elements of ``values`` [N, positions, channels] that are in ``mask``."""
         channels = values.shape[2]
-        self._add_channel_extremes(values, mask)
+        largest = self._add_channel_extremes(values, mask)
         if mask is None:
             flat, counts = values.reshape(-1, channels), np.full(channels, values.size // channels, np.int64)
         else:
@@ -176,13 +184,16 @@ class TensorStatistics:
         if kept.size:
             self._add_sample(kept if _single(largest) else kept.astype(np.float64))
 
-    def _add_channel_extremes(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> None:
+    def _add_channel_extremes(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> float:
+        """Take in minima and maxima by channel; the largest magnitude of all."""
         if mask is None:
             low, high = extremes_by_channel(values)
         else:
             low, _ = extremes_by_channel(np.where(mask, values, np.float32(np.inf)))
             _, high = extremes_by_channel(np.where(mask, values, np.float32(-np.inf)))
-        self._merge_extremes(low.min(axis=0), high.max(axis=0))
+        least, most = low.min(axis=0), high.max(axis=0)
+        self._merge_extremes(least, most)
+        return max(-float(least.min()), float(most.max()), 0.0)
 
     def _add_sample(self, values: NDArray[np.float32] | NDArray[np.float64]) -> None:
         """Take in how finite ``values`` [N] are distributed."""

@@ -1,23 +1,22 @@
 """Records the ranges of a model's float tensors while it runs.
 
-Small tensors are copied aside and looked at together, many runs at a time: one by one, numpy's overhead would take
-longer than the model. Tensors of subgraphs that control flow calls are recorded as well; however often a run computes
-one, it counts as one run.
+Small tensors are copied aside and looked at together, many tensors and runs at a time: one by one, numpy's overhead
+would take longer than the model. Tensors of subgraphs that control flow calls are recorded as well; however often a run
+computes one, it counts as one run.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from odc_mlir.errors import InputError
+from odc_mlir.errors import InputError, OdcError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
@@ -25,12 +24,13 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package, read_package
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantization.coverage import coverage
+from odc_mlir.quantization.gathering import Block, Slot, detailed
 from odc_mlir.quantization.recorded import InputFacts, Records, Shapes, TensorKey, shapes_of
 from odc_mlir.quantization.records import RecordStore
 from odc_mlir.quantization.statistics import TensorStatistics
 from odc_mlir.runtime.executor import Executor, HostExecutor
 from odc_mlir.runtime.graph import Graph, build_graph
-from odc_mlir.runtime.units import Watcher
+from odc_mlir.runtime.units import Observer, Values, Watcher
 
 Progress = Callable[[int, int | None], None]
 """Is told how many samples are done, and of how many, where that is known."""
@@ -38,21 +38,19 @@ Progress = Callable[[int, int | None], None]
 # A tensor's values are looked at when this many elements have come together, or fewer where there are many tensors.
 _BUFFER_ELEMENTS = 1 << 15
 _ALL_BUFFERS_ELEMENTS = 1 << 23
+# Elements of all tensors that wait for a look in detail.
+_DETAIL_ELEMENTS = 1 << 22
 # Runs after which what was found goes to the store: what is lost at most when the process dies.
 _RUNS_PER_APPEND = 128
-# The first values of a tensor are looked at in all detail, later ones in turn: by then there are enough, and it takes
-# long. The extremes of all are taken.
-_DETAILED = 24
-_DETAILED_EACH = 16
-_NO = np.zeros(1, np.bool_)
 _OTHER_MODEL = "RUN_MODEL"
 
 
 class Recorder:
     """Records what executors of ``graph`` compute: give each run to :meth:`run`, and ask for :meth:`take` at the end.
 
-    It can also be given to ``executor.run`` itself, as ``watch`` with :meth:`watch_call` as ``watch_calls``, after
-    :meth:`begin`. Of tensors that a segment keeps to itself nothing is seen. Not for several threads at a time.
+    It can also be given to ``executor.run`` itself, as ``watch`` with :meth:`watch_call` as ``watch_calls`` and
+    :meth:`watch_together`, after :meth:`begin`. Of tensors that a segment keeps to itself nothing is seen. Not for
+    several threads at a time.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -60,8 +58,11 @@ class Recorder:
         self.inputs, self.expected = float_tensors(graph)
         room = max(1, min(_BUFFER_ELEMENTS, _ALL_BUFFERS_ELEMENTS // max(1, len(self.expected))))
         # Subgraphs of other model files have indices and names of their own, and nobody here quantises them.
-        self._slots = {id(found): _slots(found, room) for found in _own_graphs(graph)}
+        self._graphs = _own_graphs(graph)
+        self._slots = {id(found): _slots(found, room) for found in self._graphs}
         self._main = self._slots[id(graph)]
+        self._groups: dict[tuple[int, ...], _Group] = {}
+        self._grouped = self._single = False  # what came since values were looked at last
         self._float_inputs = [
             (place, graph.tensors[index].name)
             for place, index in enumerate(graph.inputs)
@@ -69,25 +70,67 @@ class Recorder:
         ]
         self._facts = {name: InputFacts() for _, name in self._float_inputs}
         self._run = 0
+        self._seen = 0  # the last run that gave anything
         self._taken = 0
 
-    def run(self, executor: Executor, inputs: Sequence[Any]) -> list[Array]:
-        """``executor.run(inputs)``, recorded; raises what that raises."""
-        self.begin(inputs)
-        return executor.run(inputs, watch=self, watch_calls=self.watch_call)
+    def run(self, executor: Executor, inputs: Sequence[Any], observe: Observer | None = None) -> list[Array]:
+        """``executor.run(inputs, observe=observe)``, recorded; raises what that raises.
+
+        A run that fails counts only if it has computed something.
+        """
+        self._run += 1
+        try:
+            outputs = executor.run(
+                inputs,
+                observe=observe,
+                watch=self,
+                watch_calls=self.watch_call,
+                watch_together=self.watch_together,
+            )
+        except BaseException:
+            if self._seen == self._run:
+                self._note(inputs)
+            else:
+                self._run -= 1
+            raise
+        self._note(inputs)
+        return outputs
 
     def begin(self, inputs: Sequence[Any]) -> None:
         """A new run begins, on ``inputs``."""
         self._run += 1
+        self._note(inputs)
+
+    def _note(self, inputs: Sequence[Any]) -> None:
         for place, name in self._float_inputs:
             if place < len(inputs):
                 self._facts[name].add(np.asarray(inputs[place]))
 
     def __call__(self, index: int, value: Array) -> None:
         """Take in tensor ``index`` of the graph."""
+        self._seen = self._run
+        if self._grouped:
+            self._flush_groups()
         slot = self._main[index]
         if slot is not None:
+            self._single = True
             slot.add(value, self._run)
+
+    def watch_together(self, indices: tuple[int, ...], values: Values) -> None:
+        """Take in the tensors ``indices`` of the graph, whose values are among ``values``."""
+        self._seen = self._run
+        if self._single:
+            self._single = False
+            for slot in self._main:
+                if slot is not None:
+                    slot.flush()
+        group = self._groups.get(indices)
+        if group is None:
+            slots = {i: slot for i in indices if (slot := self._main[i]) is not None}
+            room = _DETAIL_ELEMENTS * len(slots) // max(1, len(self.expected))
+            group = self._groups[indices] = _Group(slots, room)
+        self._grouped = True
+        group.add(values, detail=detailed(self._run - 1))
 
     def watch_call(self, graph: Graph) -> Watcher | None:
         """What takes in the tensors of one call of a subgraph; None for the subgraph of another model."""
@@ -102,107 +145,72 @@ class Recorder:
 
         return watch
 
+    def _flush_groups(self) -> None:
+        self._grouped = False
+        for group in self._groups.values():
+            group.flush()
+
     def take(self, digest: str = "") -> Records:
         """What the runs since the last call gave; ``digest`` is the model's, where it is known."""
+        self._flush_groups()
         records = Records(digest, self._run - self._taken)
-        for slots in self._slots.values():
-            for slot in slots:
-                if slot is not None and slot.take_into(records):
-                    slot.statistics = TensorStatistics()
+        for graph in self._graphs:
+            for index, slot in enumerate(self._slots[id(graph)]):
+                if slot is not None:
+                    _enter(records, (graph.subgraph, graph.tensors[index].name), slot.take())
         records.inputs, self._facts = self._facts, {name: InputFacts() for name in self._facts}
         self._taken = self._run
         return records
 
 
-class _Slot:
-    """Statistics of one tensor, and values that wait to be looked at: row i of ``_rows`` is of run ``_runs[i]``."""
+class _Group:
+    """The tensors of ``slots``, by index, which runs show together. ``room`` is what a block of them gets."""
 
-    __slots__ = (
-        "_capacity",
-        "_direct",
-        "_fill",
-        "_last_run",
-        "_looked",
-        "_room",
-        "_rows",
-        "_runs",
-        "_shape",
-        "key",
-        "statistics",
-    )
-
-    def __init__(self, key: TensorKey, room: int) -> None:
-        self.key = key
-        self.statistics = TensorStatistics()
+    def __init__(self, slots: Mapping[int, Slot], room: int) -> None:
+        self._slots = slots
         self._room = room
-        self._shape: tuple[int, ...] | None = None
-        self._rows: NDArray[np.float32] = np.empty(0, np.float32)
-        self._runs: NDArray[np.int64] = np.empty(0, np.int64)
-        self._fill = self._capacity = 0
-        self._direct = False
-        self._looked = 0  # so many values
-        self._last_run = -1  # of the last of them
+        self._shapes: list[tuple[int, ...]] = []
+        self._empty = False  # whether some tensors have no elements
+        self._block: Block | None = None
 
-    def add(self, value: Array, run: int) -> None:
-        """Take in a value, which may change afterwards."""
-        if value.shape != self._shape:
-            self._fit(value)
-        if self._direct:
-            self._look(value[np.newaxis], _NO if run == self._last_run else None)
-            self._last_run = run
-            return
-        fill = self._fill
-        self._rows[fill] = value
-        self._runs[fill] = run
-        self._fill = fill + 1
-        if self._fill == self._capacity:
-            self.flush()
+    def add(self, values: Values, *, detail: bool) -> None:
+        """Take in one run's values."""
+        found = [values[index] for index in self._slots]
+        shapes = [value.shape for value in found]
+        if shapes != self._shapes:
+            self._fit(shapes)
+        if self._empty:
+            for slot, value in zip(self._slots.values(), found, strict=True):
+                if not value.size:
+                    slot.statistics.add(value)
+            found = [value for value in found if value.size]
+        if self._block is not None:
+            self._block.add(found, detail=detail)
 
-    def _fit(self, value: Array) -> None:
-        """Make room for values like this one."""
+    def _fit(self, shapes: list[tuple[int, ...]]) -> None:
+        """Make room for values of these shapes."""
         self.flush()
-        self._shape = value.shape
-        self._capacity = self._room // max(1, value.size)
-        self._direct = self._capacity <= 1
-        if not self._direct:
-            self._rows = np.empty((self._capacity, *value.shape), np.float32)
-            self._runs = np.empty(self._capacity, np.int64)
+        self._shapes = shapes
+        filled = [(slot, shape) for slot, shape in zip(self._slots.values(), shapes, strict=True) if 0 not in shape]
+        self._empty = len(filled) < len(shapes)
+        slots = [slot for slot, _ in filled]
+        self._block = Block(slots, [shape for _, shape in filled], self._room) if filled else None
 
     def flush(self) -> None:
-        """Look at all values that wait."""
-        if self._fill:
-            runs = self._runs[: self._fill]
-            first, last = int(runs[0]), int(runs[-1])
-            begins = None
-            if first == self._last_run or last - first != self._fill - 1:
-                begins = runs != np.concatenate([[self._last_run], runs[:-1]])
-            self._look(self._rows[: self._fill], begins)
-            self._last_run = last
-            self._fill = 0
+        """Hand all to the statistics of the slots."""
+        if self._block is not None:
+            self._block.flush()
 
-    def _look(self, values: Array, begins: NDArray[np.bool_] | None) -> None:
-        rows = values.reshape(len(values), math.prod(values.shape[1:]))
-        channels = max(1, values.shape[-1]) if values.ndim > 1 else 1
-        detail = None
-        if self._looked + len(rows) > _DETAILED:
-            numbers = np.arange(self._looked, self._looked + len(rows))
-            detail = (numbers < _DETAILED) | (numbers % _DETAILED_EACH == 0)
-        self._looked += len(rows)
-        self.statistics.update(rows, channels=channels, begins=begins, detail=detail)
 
-    def take_into(self, records: Records) -> bool:
-        """Look at all values and hand the statistics over; false when there are none."""
-        self.flush()
-        self._last_run = -1
-        if not self.statistics.runs_seen:
-            return False
+def _enter(records: Records, key: TensorKey, statistics: TensorStatistics) -> None:
+    """Put a tensor's statistics into ``records``, if there are any."""
+    if statistics.runs_seen:
         # Tensors may share a name: then each must find its values within the range.
-        known = records.tensors.get(self.key)
+        known = records.tensors.get(key)
         if known is None:
-            records.tensors[self.key] = self.statistics
+            records.tensors[key] = statistics
         else:
-            known.merge(self.statistics)
-        return True
+            known.merge(statistics)
 
 
 def record(
@@ -230,15 +238,21 @@ def record(
     total = _known_length(samples, max_runs)
     executor.reset()
     batch = _Batch(recorder, store, found)
-    for done, sample in enumerate(_first(samples, max_runs), 1):
-        inputs = list(sample)
-        if not keep_state:
-            executor.reset()
-        batch.prepare(shapes_of(inputs))
-        recorder.run(executor, inputs)
-        batch.keep(inputs)
-        if progress is not None:
-            progress(done, total)
+    try:
+        for done, sample in enumerate(_first(samples, max_runs), 1):
+            inputs = list(sample)
+            if not keep_state:
+                executor.reset()
+            batch.prepare(shapes_of(inputs))
+            recorder.run(executor, inputs)
+            batch.keep(inputs)
+            if progress is not None:
+                progress(done, total)
+    except BaseException:
+        # What went well before stays in the store, as when the process dies.
+        with suppress(OdcError):
+            batch.finish()
+        raise
     batch.finish()
     if not found.runs:
         raise InputError("there is no sample to record", hint="give at least one, better a hundred")
@@ -257,7 +271,7 @@ class _Batch:
 
     def prepare(self, shapes: Shapes) -> None:
         """The next run is on inputs of these shapes."""
-        if shapes != self._shapes or self._runs >= _RUNS_PER_APPEND:
+        if shapes != self._shapes or (self._store is not None and self._runs >= _RUNS_PER_APPEND):
             self.finish()
             self._shapes = shapes
 
@@ -305,11 +319,11 @@ def _shown(graph: Graph) -> list[int]:
     return [index for index in dict.fromkeys(every) if graph.tensors[index].info.kind == "float"]
 
 
-def _slots(graph: Graph, room: int) -> list[_Slot | None]:
+def _slots(graph: Graph, room: int) -> list[Slot | None]:
     """A slot for each tensor that is recorded, by index."""
-    result: list[_Slot | None] = [None] * len(graph.tensors)
+    result: list[Slot | None] = [None] * len(graph.tensors)
     for index in _shown(graph):
-        result[index] = _Slot((graph.subgraph, graph.tensors[index].name), room)
+        result[index] = Slot(room)
     return result
 
 

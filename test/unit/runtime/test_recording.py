@@ -12,6 +12,7 @@ from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.errors import InputError, RecordsError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model, SubGraph
+from odc_mlir.quantization import gathering
 from odc_mlir.quantization.recorded import Records
 from odc_mlir.quantization.records import RecordStore
 from odc_mlir.runtime import recording
@@ -167,7 +168,7 @@ def test_of_many_runs_all_extremes_and_some_detail() -> None:
     samples = [[np.full((1, 4), k, np.float32), np.zeros((1, 4), np.float32)] for k in range(100)]
     stats = record(add_model(), samples).statistics()["sum"]
     assert stats.maxima.tolist() == list(range(100))
-    detailed = recording._DETAILED + sum(k % recording._DETAILED_EACH == 0 for k in range(recording._DETAILED, 100))
+    detailed = gathering.DETAILED + sum(k % gathering.DETAILED_EACH == 0 for k in range(gathering.DETAILED, 100))
     assert stats.count == stats.histogram.total == 4 * detailed
 
 
