@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.status import Level, Phase
 
@@ -88,3 +89,16 @@ def test_other_input_shapes(digits: Path, evaluation: tuple[Array, Array]) -> No
         assert session.odc_status.serving is Level.COMPILED
         np.testing.assert_array_equal(again, three)
         assert session.odc_status.shapes == [[3, 8, 8, 1]]
+
+
+def test_a_model_of_which_the_target_runs_nothing() -> None:
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 8))
+    axis = builder.tensor("axis", (), "int32", data=np.array(1, np.int32))
+    builder.operator("CUMSUM", [x, axis], [y])
+    samples = np.random.default_rng(3).random((11, 8), np.float32)
+    with Session(model_bytes(builder.finish([x], [y])), settings=SETTINGS) as session:
+        settle(session, samples)
+        status = session.odc_status
+        assert status.serving is Level.QUANTIZED
+        assert "nothing in it is for the device" in (status.reason or "")
