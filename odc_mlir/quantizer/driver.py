@@ -276,7 +276,7 @@ class Driver:
         """Measures with float arithmetic between quantised values; None where there is no such thing."""
         if self._builder.scheme.weights_only:
             return None
-        graph = self._builder.fake_quantized(self.model, candidate.recipe, self.statistics)
+        graph = self._builder.fake_quantized(self.model, candidate, self.statistics)
         return self.reference.metrics(self.reference.measure(graph))
 
     def _scores(self, measured: Measurement) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.arg_spec import ArgSpec
 
 from odc_mlir import pipelines, transforms
-from odc_mlir.dialects.circle import ConstOp, info_of
+from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.dtypes import DTYPES
@@ -32,6 +32,7 @@ from odc_mlir.quantization.precision import Choice
 from odc_mlir.quantization.recorded import Records, joined
 from odc_mlir.quantization.schemes import Scheme
 from odc_mlir.quantization.statistics import TensorStatistics
+from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.options import Options
 from odc_mlir.quantizer.refinement import refine
 from odc_mlir.runtime.binding import to_reals
@@ -313,12 +314,36 @@ class Builder:
         wider = 1.0 + recipe.headroom
         return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
 
-    def fake_quantized(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Graph:
+    def fake_quantized(self, model: FloatModel, candidate: Candidate, statistics: Statistics) -> Graph:
         """The float model with every quantised value rounded to its codes: shows what integer arithmetic adds."""
         module = model.module.clone()
-        self.assign(module, recipe, statistics)
+        self.assign(module, candidate.recipe, statistics)
         run_passes(self._context, module, [make_pass("quant-fake-quantize")])
+        _take_constants(module, candidate.module)
         return graph_of(module)
+
+
+def _take_constants(fake: ModuleOp, quantised: ModuleOp) -> None:
+    """Give the operators of ``fake`` the constants that those of ``quantised`` really have: codes may be refined."""
+    ours, theirs = _computing(fake), _computing(quantised)
+    assert [op.SPEC.name for op in ours] == [op.SPEC.name for op in theirs], "both are made of one float model"
+    for op, other in zip(ours, theirs, strict=True):
+        for index, operand in enumerate(other.operands):
+            constant = quant_ir.constant_of(operand)
+            if constant is None or quant_ir.constant_of(op.operands[index]) is None:
+                continue
+            info = info_of(operand)
+            if info.quant is not None and info.info.is_integer and quant_ir.is_real(op.operands[index]):
+                made = real(to_reals(info, info.array()), value_name(op.operands[index]))
+                Rewriter.insert_op(made, InsertPoint.before(op))
+                op.operands[index] = made.result
+
+
+def _computing(module: ModuleOp) -> list[CircleOp]:
+    """The operators of the main function that do not convert types, in order."""
+    function = quant_ir.main_function(module)
+    assert function is not None
+    return [op for op in quant_ir.operators(function) if op.SPEC.name not in CASTS]
 
 
 def float_reasons(module: ModuleOp) -> dict[str, str]:

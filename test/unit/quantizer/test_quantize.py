@@ -1,0 +1,145 @@
+"""What the driver does with its options, on small models made on the spot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.float_models import attention, rescaled_mobilenet, squeeze_excite
+from helpers.models import ModelBuilder
+from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.quantize import embed_ranges, quantize
+from odc_mlir.runtime.graph import build_graph
+
+
+def _plain(make: Any) -> tuple[bytes, list[list[np.ndarray]]]:
+    """A model's file without recorded ranges, and samples."""
+    module, samples = make()
+    model = export_model(module)
+    for tensor in model.subgraphs[0].tensors:
+        tensor.quantization = None
+    return bytes(write_model(model)), samples
+
+
+def test_help_finds_equalisation() -> None:
+    file, samples = _plain(rescaled_mobilenet)
+    plain = quantize(file, calibration=samples, help=False)
+    helped = quantize(file, calibration=samples)
+    assert not plain.passed
+    assert helped.passed
+    assert helped.verdict["choices"]["equalize"] in ("weights", "activations")
+    kept = [step for step in helped.verdict["steps"] if step["kept"]]
+    values = [step["sqnr_db"] for step in kept if "sqnr_db" in step]
+    assert values[0] == pytest.approx(plain.verdict["steps"][0]["sqnr_db"])
+    assert values[-1] > values[0] + 20
+
+
+def test_a_failed_verdict_is_an_error_when_asked_for() -> None:
+    file, samples = _plain(rescaled_mobilenet)
+    made = quantize(file, calibration=samples, help=False)
+    with pytest.raises(AccuracyError, match=r"the quantised model failed: mpeir .*worst layers: 'block"):
+        made.require_passed()
+    assert "failed" in repr(made)
+    quantize(file, calibration=samples, help=False, limit=0.9).require_passed()
+
+
+def test_overrides_keep_layers_as_asked() -> None:
+    file, samples = _plain(squeeze_excite)
+    made = quantize(file, calibration=samples, overrides={"stem": "int16x8", "conv1": "float"})
+    scheme = made.verdict["scheme"]
+    assert (scheme["stem"], scheme["conv0"], scheme["conv1"]) == ("int16x8", "int8", "float")
+    assert made.verdict["float_reasons"] == {"conv1": "its precision is float"}
+    with pytest.raises(OptionError, match="no operator has a result 'conv9'"):
+        quantize(file, calibration=samples, overrides="conv9:float")
+
+
+def test_inputs_and_outputs_are_float_or_codes() -> None:
+    file, samples = _plain(squeeze_excite)
+    types = {}
+    for io in ("float", "quantized"):
+        graph = build_graph(read_model(quantize(file, calibration=samples, io=io, help=False).to_circle()))
+        types[io] = [info.dtype for info in (*graph.input_infos(), *graph.output_infos())]
+    assert types == {"float": ["float32", "float32"], "quantized": ["int8", "int8"]}
+
+
+def test_ranges_of_the_model_itself_stand_in_for_samples() -> None:
+    file, samples = _plain(squeeze_excite)
+    module, records = embed_ranges(file, samples, ranges="minmax")
+    assert records.runs == len(samples)
+    direct = quantize(file, calibration=samples, help=False)
+    assert quantize(module, help=False).to_circle() == direct.to_circle()
+
+
+def test_records_are_written_and_read(tmp_path: Path) -> None:
+    file, samples = _plain(squeeze_excite)
+    direct = quantize(file, calibration=samples, help=False)
+    for name in ("r.sqlite", "minmax.bin"):
+        direct.save_records(tmp_path / name)
+        assert quantize(file, records=tmp_path / name, help=False).to_circle() == direct.to_circle()
+    assert quantize(file, records=direct.records, help=False).to_circle() == direct.to_circle()
+
+
+def test_weights_only_needs_no_data() -> None:
+    file, _ = _plain(squeeze_excite)
+    made = quantize(file, scheme="int8_wo")
+    assert made.passed
+    assert made.verdict["findings"] == ["there are no samples to check the model on; made-up inputs stand in for them"]
+    assert len(made.to_circle()) < len(file)
+
+
+def test_files_by_name(tmp_path: Path) -> None:
+    file, samples = _plain(squeeze_excite)
+    made = quantize(file, calibration=samples, help=False)
+    for suffix, schema in ((".circle", "circle"), (".tflite", "tflite")):
+        made.save(tmp_path / f"m{suffix}")
+        assert read_model(tmp_path / f"m{suffix}").schema == schema
+    with pytest.raises(OptionError, match=r"cannot tell the format of .*; use \.circle or \.tflite"):
+        made.save(tmp_path / "m.bin")
+
+
+def test_progress_tells_what_is_done() -> None:
+    file, samples = _plain(rescaled_mobilenet)
+    told: list[str] = []
+    quantize(file, calibration=samples, progress=lambda text, done, total: told.append(text))
+    assert told[0] == "recording ranges"
+    assert any(text.startswith("equalize weights: ") for text in told)
+
+
+def test_time_that_is_over_ends_the_search() -> None:
+    file, samples = _plain(squeeze_excite)
+    made = quantize(file, calibration=samples, max_seconds=0.0)
+    assert len(made.verdict["steps"]) == 1
+
+
+def test_fake_quantised_and_integer_models_are_close() -> None:
+    file, samples = _plain(attention)
+    verdict = quantize(file, calibration=samples).verdict
+    integer, fake = verdict["metrics"]["sqnr_db"], verdict["fake_quantized"]["sqnr_db"]
+    assert abs(integer - fake) < 3
+
+
+def test_what_is_refused() -> None:
+    file, samples = _plain(squeeze_excite)
+    made = quantize(file, calibration=samples, help=False)
+    with pytest.raises(ModelError, match="the model is quantised already"):
+        quantize(made.to_circle(), calibration=samples)
+    with pytest.raises(InputError, match="needs samples of the model's inputs, or recorded ranges"):
+        quantize(file)
+    with pytest.raises(OptionError, match="unknown quantisation scheme 'int7'"):
+        quantize(file, scheme="int7", calibration=samples)
+
+
+def test_models_without_real_values_have_nothing_to_lose() -> None:
+    builder = ModelBuilder()
+    a, b = builder.tensor("a", (1, 4), "int32"), builder.tensor("b", (1, 4), "int32")
+    builder.operator("ABS", [a], [b])
+    file = bytes(write_model(builder.finish([a], [b])))
+    made = quantize(file, calibration=[[np.arange(4, dtype=np.int32)]] * 8)
+    assert made.passed
+    assert made.verdict["scheme"] == {"b": "float"}
