@@ -9,19 +9,26 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
+import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.plugins.registry import FACTORY
 from odc_mlir.plugins.request import CodegenPlugin, CodegenRequest
 
+_PARENT_POLL_SECONDS = 0.5
+
 
 def main() -> int:
     """Do the job; the exit code is 0 whenever there is an answer."""
     job = json.load(sys.stdin)
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     _limit_memory(job["memory_bytes"])
     try:
         answer = {"error": None, **_do(job)}
@@ -34,6 +41,13 @@ def main() -> int:
         answer = _failure("raised", f"it raised {type(error).__name__}: {text}" if text else type(error).__name__)
     Path(job["answer"]).write_text(json.dumps(answer))
     return 0
+
+
+def _end_with(parent: int) -> None:
+    """End this process and its group when the one that started it is gone, since then nobody else would."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_SECONDS)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _failure(kind: str, text: str) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
+import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,35 @@ def test_plugins(
         session.infer(made.sample(0))
         assert session.odc_status.serving is level
         assert reason is None or reason in (session.odc_status.reason or "")
+
+
+@pytest.mark.slow
+def test_a_plugin_that_hangs_ends_with_the_process_that_runs_it(made: Made, plugins: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "plugin.pid"
+    body = f"import os; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    (plugins / "circle-gen.py").write_text(PLUGIN.format(extension="circle", body=body))
+    with open_session(made.model, ODC_TARGET="circle-gen") as session:
+        for index in range(RECORDS):
+            session.infer(made.sample(index))
+        assert wait_for(lambda: mark.exists() and mark.read_text() != "")
+        auto = session._auto
+        assert auto is not None
+        auto.stop()  # kills the background process
+        assert wait_for(lambda: not is_running(int(mark.read_text())))
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
 
 
 def test_the_plugin_that_is_asked_for_must_be_there(made: Made) -> None:
