@@ -65,6 +65,8 @@ def result_pieces(node: Node) -> list[list[Piece]] | str:
         maps = element_maps(node)
     except OdcError as error:
         return error.message
+    except (ValueError, IndexError, TypeError) as error:  # numbers of elements are not what the kernel computes with
+        return f"the host kernel moves codes only: {error}"
     found = []
     for result, index in zip(node.results, maps, strict=True):
         if index.shape != result.static_shape or index.min(initial=0) < FILLED or index.max(initial=0) >= sum(sizes):

@@ -7,6 +7,7 @@ can be lowered at all) is not described twice.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 
@@ -27,6 +28,8 @@ from odc_mlir.transforms.schedule.accesses import FULL_RECORD_BYTES
 from odc_mlir.transforms.schedule.balance import EXPOSED
 from odc_mlir.transforms.schedule.cost import ports
 from odc_mlir.transforms.tensor_ir import NOTHING_COMPUTED
+
+LOG = logging.getLogger(__name__)
 
 START_BURSTS = 2  # of program, before the first instruction can be issued
 
@@ -78,6 +81,9 @@ def _lower(op: CircleOp, index: int) -> Work | str:
         lower(op)
     except OdcError as error:
         return error.message
+    except Exception as error:  # a defect of ours is no reason to fail: the operator has a host kernel
+        LOG.debug("lowering %s failed by a defect of the compiler", op.SPEC.name, exc_info=True)
+        return f"internal error: {type(error).__name__}: {error}"
     return Work()
 
 

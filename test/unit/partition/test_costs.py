@@ -1,0 +1,103 @@
+"""Costs of operators follow their work, come near the simulator's cycles, and a lowering that fails is a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import odc_mlir
+from odc_mlir import ops, targets
+from odc_mlir.errors import CompileError
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.work import host_ns
+from odc_mlir.transforms.partition import costs
+from odc_mlir.transforms.partition.costs import npu_works, segment_cycles
+from odc_mlir.transforms.partition.plans import Work
+from odc_mlir.transforms.placement import operators, place_on_host, place_on_npu
+
+TARGET = targets.load("npu-256")
+T = "tensor<1x16x16x16x!quant.uniform<i8:f32, 0.05:3>>"
+P = "tensor<1x18x18x16x!quant.uniform<i8:f32, 0.05:3>>"
+W = "tensor<16x3x3x16x!quant.uniform<i8:f32, 0.02>>"
+TEXT = f"""
+func.func @main(%x: {T}) -> {T} {{
+  %p = circle.const [0, 0, 1, 1, 1, 1, 0, 0] : tensor<4x2xi32>
+  %w = circle.const {[i % 127 for i in range(16 * 9 * 16)]} : {W}
+  %n = circle.none
+  %a = circle.tanh(%x) : ({T}) -> {T} loc("a")
+  %b = circle.pad(%a, %p) : ({T}, tensor<4x2xi32>) -> {P} loc("b")
+  %c = circle.conv_2d(%b, %w, %n) {{padding = valid, stride = [1, 1]}} : ({P}, {W}, none) -> {T} loc("c")
+  func.return %c : {T}
+}}"""
+
+
+def module() -> Any:
+    made = odc_mlir.load(TEXT.encode())
+    for op in operators(made):
+        place_on_npu(op)
+    return made
+
+
+def test_works_of_operators() -> None:
+    table, padding, convolution = npu_works(module(), TARGET, "flash")
+    assert isinstance(table, Work)
+    assert table.constant_bytes == 0
+    assert padding == Work()  # the convolution pads
+    assert isinstance(convolution, Work)
+    assert convolution.constant_bytes == 16 * 9 * 16 + 16 * 9
+    assert convolution.cycles > 16 * 16 * 16 * 9 * 16 / 256 > table.cycles
+
+
+def test_host_operators_have_no_work_and_padding_alone_has() -> None:
+    made = module()
+    place_on_host(list(operators(made))[2], "test")
+    _, padding, convolution = npu_works(made, TARGET, "flash")
+    assert convolution is None
+    assert isinstance(padding, Work)
+    assert padding.cycles > 0
+
+
+def test_estimates_are_near_the_simulator() -> None:
+    works = [work for work in npu_works(module(), TARGET, "flash") if isinstance(work, Work)]
+    estimate = segment_cycles(TARGET, "flash")(works)
+    measured = odc_mlir.compile(TEXT.encode()).report["cycles_total"]
+    assert 0.7 * measured < estimate < 1.4 * measured
+
+
+@pytest.mark.parametrize("memory", ["flash", "sram"])
+def test_more_work_takes_longer(memory: Any) -> None:
+    cycles = segment_cycles(TARGET, memory)
+    assert cycles([]) < cycles([Work(10, 10, 10)]) < cycles([Work(10, 10, 10)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(CompileError("no way", op="X"), "no way"), (KeyError("oops"), "internal error: KeyError: 'oops'")],
+)
+def test_a_lowering_that_fails_is_a_reason(error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lower = costs.lower
+
+    def lower_or_fail(op: Any) -> None:
+        if op.SPEC.name == "TANH":
+            raise error
+        lower(op)
+
+    monkeypatch.setattr(costs, "lower", lower_or_fail)
+    assert npu_works(module(), TARGET, "flash")[0] == reason
+    plan = odc_mlir.compile(TEXT.encode()).plan
+    assert plan is not None
+    assert plan.host_reasons[0] == f"lowering: {reason}"
+
+
+def test_host_times() -> None:
+    def info(*shape: int) -> TensorInfo:
+        return TensorInfo("t", "int8", shape)
+
+    small, large = (Node(ops.get("RELU"), (info(1, size),), (info(1, size),), {}) for size in (10, 1000))
+    view = Node(ops.get("RESHAPE"), (info(1, 1000),), (info(1000),), {})
+    rates = TARGET.host
+    assert rates.operator_ns < host_ns(small, rates) < host_ns(large, rates)
+    assert host_ns(view, rates) == rates.view_ns
+    product = Node(ops.get("FULLY_CONNECTED"), (info(1, 1000), info(10, 1000)), (info(1, 10),), {})
+    assert host_ns(product, rates) >= rates.operator_ns + 10_000 * rates.of_mac("FULLY_CONNECTED")
