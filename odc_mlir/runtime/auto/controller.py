@@ -22,7 +22,7 @@ from odc_mlir.runtime.auto.job import PHASES, Job, Step, key_of, model_file
 from odc_mlir.runtime.auto.lane import Lane
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.recording import RunRecorder
-from odc_mlir.runtime.auto.serving import MakeContext, Serving, open_artefact
+from odc_mlir.runtime.auto.serving import Serving, Surroundings, open_artefact
 from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, Trigger
 from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
@@ -68,7 +68,7 @@ class AutoCompiler:
         self,
         original: Original,
         settings: AutoSettings,
-        context: MakeContext,
+        around: Surroundings,
         *,
         forbidden: str | None = None,
         save_to: Sequence[Path | None] = (None, None),
@@ -79,7 +79,7 @@ class AutoCompiler:
         self.quantized = is_quantized(original.graph)
         self.recorder = RunRecorder(original.graph, original.digest, settings.records_file(original.digest))
         self._artefacts = Artefacts(settings.folder)
-        self._context = context
+        self._around = around
         self._save_to = save_to
         self._problem = problem
         self._forbidden = forbidden or why_not(original.graph)
@@ -251,7 +251,7 @@ class AutoCompiler:
             model = other.artefact.model if other.artefact is not None else None
             if other is not lane and other.servings and other.artefact is not None and model and model.is_file():
                 borrowed = Artefact(other.artefact.folder, Result(str(Level.QUANTIZED)))
-                lane.servings = open_artefact(borrowed, self.original.graph, lane.shapes, self._context).servings
+                lane.servings = open_artefact(borrowed, self.original.graph, lane.shapes, self._around).servings
                 return
 
     def _base(self, lane: Lane) -> Artefact | None:
@@ -389,7 +389,7 @@ class AutoCompiler:
                 lane.enter(Phase.REJECTED, result.reason)
             return
         self._artefacts.touch(lane.key or "")
-        opened = open_artefact(found, self.original.graph, lane.shapes, self._context)
+        opened = open_artefact(found, self.original.graph, lane.shapes, self._around)
         fallbacks = list(opened.fallbacks)
         if result.level != Level.COMPILED and result.reason is not None:
             fallbacks.append(Fallback(str(Level.COMPILED), result.stage or "compile", result.reason))

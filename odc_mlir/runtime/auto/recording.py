@@ -12,7 +12,7 @@ from threading import RLock
 from odc_mlir.errors import OdcError, RecordsError
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantization.recorded import Shapes, shapes_of
-from odc_mlir.quantization.records import RecordStore
+from odc_mlir.quantization.records import DEFAULT_INPUT_BYTES, RecordStore
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph
 from odc_mlir.runtime.recording import Recorder
@@ -55,10 +55,17 @@ class RunRecorder:
                 self._shapes = shapes
             outputs = self._recorder.run(executor, inputs, observe)
             self._pending += 1
-            self._inputs.append([array.copy() for array in inputs])
+            self._keep(inputs)
             if self._pending >= _RUNS_PER_APPEND or time.monotonic() - self._appended > _SECONDS_PER_APPEND:
                 self.flush()
             return outputs
+
+    def _keep(self, inputs: Sequence[Array]) -> None:
+        """Keep a copy of raw inputs until they are stored, within bounds; of large ones only the last."""
+        self._inputs.append([array.copy() for array in inputs])
+        size = sum(array.nbytes for array in inputs)
+        while len(self._inputs) > 1 and len(self._inputs) * size > DEFAULT_INPUT_BYTES:
+            self._inputs.popleft()
 
     @property
     def last_inputs(self) -> list[Array] | None:

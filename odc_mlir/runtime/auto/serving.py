@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,13 @@ from odc_mlir.runtime.graph import Graph, build_graph
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.plan import PlanExecutor
 
-MakeContext = Callable[[], Context]
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a session gives to whatever runs in it: a context of its own for each executor, and a limit of memory."""
+
+    context: Callable[[], Context]
+    max_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -61,7 +68,7 @@ class Opened:
     fallbacks: list[Fallback] = field(default_factory=list)
 
 
-def open_artefact(artefact: Artefact, original: Graph, shapes: Shapes, context: MakeContext) -> Opened:
+def open_artefact(artefact: Artefact, original: Graph, shapes: Shapes, around: Surroundings) -> Opened:
     """Executors for what is in ``artefact``, ready for inputs of ``shapes``; nothing is raised for what is broken.
 
     ``original`` is the graph that they stand in for: as many inputs and outputs.
@@ -74,7 +81,7 @@ def open_artefact(artefact: Artefact, original: Graph, shapes: Shapes, context: 
         makers.append((Level.QUANTIZED, artefact.model, _on_host))
     for level, path, make in makers:
         try:
-            serving = make(level, path, context)
+            serving = make(level, path, around)
             _check_interface(serving.executor.graph, original)
             serving.executor.prepare(shapes)
             if serving.twin is not None:
@@ -85,25 +92,26 @@ def open_artefact(artefact: Artefact, original: Graph, shapes: Shapes, context: 
     return opened
 
 
-def _compiled(level: Level, path: Path, context: MakeContext) -> Serving:
+def _compiled(level: Level, path: Path, around: Surroundings) -> Serving:
     """What a plugin made, if it is something that runs here; raises OdcError."""
     if not is_package(path):
-        return _on_host(level, path, context)
+        return _on_host(level, path, around)
     package = Package.from_path(path)
     if package.plan is None:
         raise UnsupportedError("the package has no plan", location=str(path))
-    executor = package.executor("npu", context=context(), resize=True)
+    options: dict[str, Any] = {"resize": True, "max_bytes": around.max_bytes}
+    executor = package.executor("npu", context=around.context(), **options)
     if isinstance(executor, PlanExecutor) and not any(unit.failure is None for unit in executor.segments):
         reasons = "; ".join(dict.fromkeys(executor.fallbacks.values())) or "nothing in it is for the device"
         raise UnsupportedError(reasons, location=str(path))
-    twin = HostExecutor(executor.graph, resize=True, context=context())
+    twin = HostExecutor(executor.graph, context=around.context(), **options)
     return Serving(level, executor, twin, proven=False)
 
 
-def _on_host(level: Level, path: Path, context: MakeContext) -> Serving:
-    made = context()
-    graph = build_graph(read_model(path), custom_ops=made.custom_ops)
-    return Serving(level, HostExecutor(graph, resize=True, context=made))
+def _on_host(level: Level, path: Path, around: Surroundings) -> Serving:
+    context = around.context()
+    graph = build_graph(read_model(path), custom_ops=context.custom_ops)
+    return Serving(level, HostExecutor(graph, resize=True, max_bytes=around.max_bytes, context=context))
 
 
 def _check_interface(graph: Graph, original: Graph) -> None:

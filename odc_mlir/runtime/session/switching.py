@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,7 @@ class SwitchingCalls(ExchangingCalls):
     def _compile_automatically(self, target: str | None, preference: Preference | None) -> None:
         """Begin to compile on the device, unless there is a reason not to."""
         from odc_mlir.runtime.auto.controller import AutoCompiler, Original
+        from odc_mlir.runtime.auto.serving import Surroundings
         from odc_mlir.runtime.auto.settings import read_settings
 
         executor = self._original
@@ -102,11 +104,13 @@ class SwitchingCalls(ExchangingCalls):
             self._auto = AutoCompiler(
                 original,
                 settings,
-                lambda: Context(custom_ops=self._custom_ops),
+                Surroundings(lambda: Context(custom_ops=self._custom_ops), self._max_bytes),
                 forbidden=self._why_not(executor),
                 save_to=(self._quantized_path, self._codegen_path),
                 problem=self._model.problem,
             )
+            # What was recorded is kept too when nobody closes the session.
+            weakref.finalize(self, self._auto.recorder.flush)
         except OdcError as error:
             self._auto_problem = str(error)
 
@@ -122,7 +126,10 @@ class SwitchingCalls(ExchangingCalls):
         """Why nothing may take this model's place, None where it may."""
         if executor.graph.subgraph != 0:
             return "only the first subgraph can be compiled"
-        order = self._order()
+        choice = self._choice()
+        if choice.by_index or choice.by_kind:
+            return "backends were chosen for single operators"
+        order = choice.backends
         if order and NPU not in map(NAMES.get, order):
             return f"the backends {', '.join(order)} leave out {NPU}"
         return None

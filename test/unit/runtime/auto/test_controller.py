@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,6 +170,15 @@ def test_records_of_an_earlier_session_count() -> None:
     assert [served(again) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
 
 
+def test_records_of_a_session_that_nobody_closes_count() -> None:
+    session = session_of(ODC_TRIGGER="explicit")
+    served(session)
+    del session
+    gc.collect()
+    again = session_of()
+    assert [served(again) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
+
+
 def test_when_the_application_asks() -> None:
     session = session_of(ODC_TRIGGER="explicit")
     served(session)
@@ -316,6 +326,13 @@ def test_backends_without_the_npu() -> None:
     session = session_of(BACKENDS="npu;cpu")
     served(session)
     assert phases(session) is Phase.COLLECTING
+
+
+def test_backends_of_single_operators() -> None:
+    session = session_of()
+    session.set_backends_per_operation("0=cpu")
+    served(session)
+    assert session.odc_status.reason == "backends were chosen for single operators"
 
 
 def test_another_signature() -> None:

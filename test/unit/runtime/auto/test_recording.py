@@ -100,3 +100,14 @@ def test_a_store_that_is_damaged_or_of_another_model_begins_anew(tmp_path: Path,
     fresh.flush()
     assert fresh.failure is None
     assert RecordStore(path, DIGEST, create=False).runs() == 1
+
+
+def test_of_large_inputs_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "DEFAULT_INPUT_BYTES", 100)  # three samples of 32 bytes
+    kept = recorder(tmp_path / "ranges.sqlite")
+    for value in range(5):
+        kept.run(EXECUTOR, inputs(value))
+    kept.flush()
+    store = RecordStore(tmp_path / "ranges.sqlite", DIGEST, create=False)
+    assert store.runs() == 5
+    assert [sample[0].flat[0] for sample in store.inputs()] == [2, 3, 4]
