@@ -234,6 +234,18 @@ def test_npu_gen_makes_a_package(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result, np.maximum(codes, 3))
 
 
+def test_npu_gen_fixes_shapes(tmp_path: Path) -> None:
+    open_type = T.replace("1x4", "?x4")
+    model = tmp_path / "relu.circle"
+    model.write_bytes(odc_mlir.compile(RELU.replace(T, open_type).encode()).files.model)
+    package = odc_mlir.load_package(generate(model, "npu-gen", shapes=[(3, 4)]))
+    assert package.inputs[0].shape == (3, 4)
+    assert package.plan is not None
+    assert package.plan.segments
+    with pytest.raises(CompileError, match="2 input shapes are given, the model has 1 inputs"):
+        generate(model, "npu-gen", shapes=[(3, 4), None])
+
+
 def test_npu_gen_names_what_is_wrong_with_a_model(model: Path) -> None:
     with pytest.raises(CompileError, match="failed: "):
         generate(model, "npu-gen")

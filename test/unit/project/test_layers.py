@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "simulator": frozenset({"errors", "isa", "targets", "numerics"}),
     "runtime": FACTS | {"simulator", "plugins", "quantization"},
     # Only the plugin of our own compiler imports it, in the process that the plugin runs in.
-    "plugins": FACTS | {"compiler"},
+    "plugins": FACTS | {"compiler", "runtime.auto.build"},
     "support": FACTS,
     "dialects": FACTS | {"support"},
     "frontend": IR,

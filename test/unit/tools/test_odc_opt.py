@@ -79,6 +79,10 @@ def test_errors_of_standard_input_name_it(capsys: pytest.CaptureFixture[str]) ->
         ("--list-passes", ["circle-infer-shapes", "canonicalize"]),
         ("--list-stages", ["circle-opt", "partition", "(circle-infer-shapes)"]),
         ("--list-targets", ["mlir", "circle", "npu-listing"]),
+        (
+            "--list-rules",
+            ["CONV_2D\n  rank-4: input and result are [N, H, W, C]\n", "PAD -> CONV_2D"],
+        ),
     ],
 )
 def test_lists(flag: str, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
