@@ -99,7 +99,9 @@ def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iter
         return
     if not statistics.count:
         return
-    for end, share in ((least, _share(statistics, 0)), (most, _share(statistics, -1))):
+    _, counts = statistics.histogram.occupied()
+    for end, count in ((least, counts[0]), (most, counts[-1])):
+        share = float(count / counts.sum())
         if end and share > _MOSTLY:
             yield _about(key, "note", "saturated", f"{share:.0%} of its values are at the end {end:g} of its range")
     deviation = math.sqrt(statistics.variance)
@@ -110,12 +112,6 @@ def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iter
             "a range that clips them is likely to be better"
         )
         yield _about(key, "note", "outliers", text)
-
-
-def _share(statistics: TensorStatistics, place: int) -> float:
-    """The share of elements in the first or last bin that holds any."""
-    _, counts = statistics.histogram.occupied()
-    return int(counts[place]) / int(counts.sum())
 
 
 def _about(key: TensorKey, severity: Severity, kind: str, text: str) -> Finding:

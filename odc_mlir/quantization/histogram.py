@@ -47,7 +47,11 @@ class Histogram:
     @property
     def edges(self) -> NDArray[np.float64]:
         """The ``BINS + 1`` edges, ascending."""
-        return np.arange(-_HALF, _HALF + 1, dtype=np.float64) * self.width
+        return self._edges(0, BINS)
+
+    def _edges(self, first: int, last: int) -> NDArray[np.float64]:
+        """The edges from that of bin ``first`` to that behind bin ``last - 1``."""
+        return np.arange(first - _HALF, last - _HALF + 1, dtype=np.float64) * self.width
 
     def add(self, values: NDArray[np.float32] | NDArray[np.float64], largest: float) -> None:
         """Count finite ``values`` of float32's range, of any shape; none is larger in magnitude than ``largest``."""
@@ -82,13 +86,18 @@ class Histogram:
             other.widen(self.exponent)
         self.counts = self.counts + other.counts
 
+    def span(self) -> tuple[int, int]:
+        """The first bin that holds anything, and the one behind the last; twice the same where none does."""
+        used = self.counts != 0
+        first = int(used.argmax())
+        return (first, BINS - int(used[::-1].argmax())) if used[first] else (0, 0)
+
     def occupied(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The edges (one more than counts) and counts of the bins from the first to the last that holds anything."""
-        (used,) = np.nonzero(self.counts)
-        if not used.size:
+        first, last = self.span()
+        if first == last:
             return np.zeros(1), np.zeros(0, np.int64)
-        first, last = int(used[0]), int(used[-1])
-        return self.edges[first : last + 2], self.counts[first : last + 1]
+        return self._edges(first, last), self.counts[first:last]
 
     def quantile(self, fraction: float) -> float:
         """The value below which ``fraction`` of all values lie, taking them as spread evenly within their bin.

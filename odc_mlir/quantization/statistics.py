@@ -186,14 +186,14 @@ class TensorStatistics:
 
     def _add_channel_extremes(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> float:
         """Take in minima and maxima by channel; the largest magnitude of all."""
+        together = (1, -1, values.shape[2])
         if mask is None:
-            low, high = extremes_by_channel(values)
+            (low,), (high,) = extremes_by_channel(values.reshape(together))
         else:
-            low, _ = extremes_by_channel(np.where(mask, values, np.float32(np.inf)))
-            _, high = extremes_by_channel(np.where(mask, values, np.float32(-np.inf)))
-        least, most = low.min(axis=0), high.max(axis=0)
-        self._merge_extremes(least, most)
-        return max(-float(least.min()), float(most.max()), 0.0)
+            (low,), _ = extremes_by_channel(np.where(mask, values, np.float32(np.inf)).reshape(together))
+            _, (high,) = extremes_by_channel(np.where(mask, values, np.float32(-np.inf)).reshape(together))
+        self._merge_extremes(low, high)
+        return max(-float(low.min()), float(high.max()), 0.0)
 
     def _add_sample(self, values: NDArray[np.float32] | NDArray[np.float64]) -> None:
         """Take in how finite ``values`` [N] are distributed."""
@@ -233,7 +233,7 @@ class TensorStatistics:
         if len(low) > MOST_CHANNELS or (self.channels is not None and len(self.channels.counts) != len(low)):
             self._mixed_channels, self.channels = True, None
         elif self.channels is None:
-            self.channels = Channels(low, high, np.zeros(len(low)), np.zeros(len(low), np.int64))
+            self.channels = Channels(low.copy(), high.copy(), np.zeros(len(low)), np.zeros(len(low), np.int64))
         else:
             self.channels.minima = np.minimum(self.channels.minima, low)
             self.channels.maxima = np.maximum(self.channels.maxima, high)
@@ -314,12 +314,13 @@ class TensorStatistics:
 
     def to_bytes(self) -> bytes:
         """All of it, for :meth:`from_bytes`."""
-        edges = np.flatnonzero(self.histogram.counts)
-        first, last = (int(edges[0]), int(edges[-1]) + 1) if edges.size else (0, 0)
+        first, last = self.histogram.span()
+        counts = self.histogram.counts[first:last]
         arrays: dict[str, NDArray[Any]] = {
             "extremes": self.run_extremes,
             "moments": np.array([self.total, self._sample_mean, self._squares]),
-            "histogram": self.histogram.counts[first:last],
+            # In as few bytes as hold them: compressing takes as long as there are bytes.
+            "histogram": counts.astype(np.min_scalar_type(int(counts.max(initial=0)))),
         }
         if self.channels is not None:
             arrays |= {name: getattr(self.channels, name) for name in Channels.__slots__}

@@ -8,6 +8,7 @@ computes one, it counts as one run.
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
@@ -40,8 +41,10 @@ _BUFFER_ELEMENTS = 1 << 15
 _ALL_BUFFERS_ELEMENTS = 1 << 23
 # Elements of all tensors that wait for a look in detail.
 _DETAIL_ELEMENTS = 1 << 22
-# Runs after which what was found goes to the store: what is lost at most when the process dies.
+# Runs and seconds after which what was found goes to the store: what is lost at most when the process dies. Small
+# models run so often that each hundred of runs would take less than writing them.
 _RUNS_PER_APPEND = 128
+_SECONDS_PER_APPEND = 1.0
 _OTHER_MODEL = "RUN_MODEL"
 
 
@@ -267,11 +270,16 @@ class _Batch:
         self._recorder, self._store, self._found = recorder, store, found
         self._shapes: Shapes = ()
         self._runs = 0
+        self._begun = time.monotonic()
         self._inputs: deque[list[Array]] = deque(maxlen=0 if store is None else store.max_inputs)
 
     def prepare(self, shapes: Shapes) -> None:
         """The next run is on inputs of these shapes."""
-        if shapes != self._shapes or (self._store is not None and self._runs >= _RUNS_PER_APPEND):
+        if shapes != self._shapes or (
+            self._store is not None
+            and self._runs >= _RUNS_PER_APPEND
+            and time.monotonic() - self._begun >= _SECONDS_PER_APPEND
+        ):
             self.finish()
             self._shapes = shapes
 
@@ -287,9 +295,17 @@ class _Batch:
             records = self._recorder.take(self._found.digest)
             if self._store is not None:
                 self._store.append(records, self._shapes, tuple(self._inputs))
-            self._found.merge(records)
+            if self._found.runs:
+                self._found.merge(records)
+            else:
+                self._found.runs, self._found.tensors, self._found.inputs = (
+                    records.runs,
+                    records.tensors,
+                    records.inputs,
+                )
             self._inputs.clear()
             self._runs = 0
+            self._begun = time.monotonic()
 
 
 def _opened(model: str | os.PathLike[str] | bytes | Model | Executor) -> tuple[Executor, str]:
