@@ -120,6 +120,14 @@ def _read_hdf5(path: Path, location: str) -> dict[int, dict[int, Array]]:
     return groups
 
 
+def read_labels(path: str | os.PathLike[str]) -> Array:
+    """The array ``y`` of an NPZ file; raises InputError where there is none."""
+    _, labels = _read_arrays(Path(path), str(path))
+    if labels is None:
+        raise InputError("the file has no labels, which are in an array y", location=str(path))
+    return labels
+
+
 def write_outputs(
     path: str | os.PathLike[str],
     outputs: Sequence[Sequence[Array]],

@@ -49,6 +49,13 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--load", "-l", metavar="FILE", help="inputs from an NPZ or HDF5 file")
     group.add_argument("--load:raw", dest="load_raw", metavar="PREFIX", help="inputs from PREFIX.0, PREFIX.1 ...")
     group.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
+    group.add_argument(
+        "--labels",
+        nargs="?",
+        const="",
+        metavar="FILE.npz",
+        help="score right answers: array y of the loaded file, or of another one; implies --samples",
+    )
     group.add_argument("--dump", "-d", metavar="FILE", help="outputs to an NPZ or HDF5 file")
     group.add_argument("--dump:raw", dest="dump_raw", metavar="PREFIX", help="outputs to PREFIX.0, PREFIX.1 ...")
     group.add_argument("--dump_input:raw", dest="dump_input_raw", metavar="PREFIX", help="inputs likewise")
@@ -232,13 +239,16 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
     from odc_mlir.runtime.binding import to_codes
 
     infos = executor.graph.input_infos()
+    if arguments.labels is not None and not arguments.load:
+        raise OptionError("--labels belong to samples, which are not loaded", hint="add --load FILE")
     if arguments.samples and not arguments.load:
         raise OptionError("--samples describes the file of --load, which is not given")
     if arguments.load_raw:
         samples = Samples([read_raw(arguments.load_raw, _wanted(infos, shapes, arguments.force_float))], "single")
     elif arguments.load:
         ranks = [None if info.shape is None else len(info.shape) for info in infos]
-        samples = read_samples(arguments.load, ranks, sample_axis=arguments.samples)
+        samples = read_samples(arguments.load, ranks, sample_axis=arguments.samples or arguments.labels is not None)
+        samples = _labelled(arguments, samples)
     else:
         return Samples([random_inputs(_wanted(infos, shapes), _SEED)], "single")
     if not samples.records:
@@ -246,6 +256,17 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
     if arguments.force_float:
         pairs = [list(map(to_codes, infos, record)) for record in samples.records]
         samples = Samples(pairs, samples.layout, samples.labels)
+    return samples
+
+
+def _labelled(arguments: argparse.Namespace, samples: Samples) -> Samples:
+    """The samples with the labels that are asked for; raises InputError where there are none."""
+    from odc_mlir.formats.samples import Samples, read_labels
+
+    if arguments.labels:
+        return Samples(samples.records, samples.layout, read_labels(arguments.labels))
+    if arguments.labels is not None and samples.labels is None:
+        raise InputError("the file has no labels, which are in an array y", location=arguments.load)
     return samples
 
 
@@ -353,6 +374,7 @@ def _tell(
     memory: Any,
 ) -> None:
     """Write the reports that were asked for and print the summary."""
+    from odc_mlir.runtime.binding import to_reals
     from odc_mlir.runtime.scoring import score
     from odc_mlir.tools import measure
 
@@ -367,7 +389,8 @@ def _tell(
         level = max(arguments.verbose_level, arguments.verbose)
         print(measure.summary(executor, shapes, measurement, memory, each_run=level > 0))
     if samples.labels is not None and outputs:
-        metric, value = score([record[0] for record in outputs], samples.labels)
+        info = executor.graph.output_infos()[0]
+        metric, value = score([to_reals(info, record[0]) for record in outputs], samples.labels)
         print(f"{metric} {value:.3f} over {len(outputs)} samples")
 
 

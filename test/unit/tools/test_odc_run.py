@@ -85,6 +85,29 @@ def test_samples(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "top1_percent 66.667 over 3 samples" in capsys.readouterr().out
 
 
+def test_labels_of_another_file(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "in.npz", in_0=np.concatenate([A] * 2), in_1=np.concatenate([B] * 2))
+    np.savez(tmp_path / "y.npz", y=np.array([3, 3]))
+    assert _run(model, "--load", tmp_path / "in.npz", "--labels", tmp_path / "y.npz") == 0
+    assert "top1_percent 100.000 over 2 samples" in capsys.readouterr().out
+    assert _run(model, "--load", tmp_path / "in.npz", "--labels") == 1
+    assert "the file has no labels, which are in an array y" in capsys.readouterr().err
+    assert _run(model, "--labels") == 1
+    assert "--labels belong to samples, which are not loaded; add --load FILE" in capsys.readouterr().err
+
+
+def test_quantised_outputs_are_scored_as_reals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    builder = ModelBuilder()
+    a, b = builder.tensor("a", (1, 2)), builder.tensor("b", (1, 2), "int8", quant=(0.25, -128))
+    builder.operator("QUANTIZE", [a], [b])
+    path = tmp_path / "q.circle"
+    path.write_bytes(model_bytes(builder.finish([a], [b])))
+    values = np.array([[0.25, 0.5], [0.75, 0.0]], np.float32)
+    np.savez(tmp_path / "in.npz", in_0=values, y=values + np.float32(0.1))
+    assert _run(path, "--load", tmp_path / "in.npz", "--labels") == 0
+    assert "psnr_db 20.000 over 2 samples" in capsys.readouterr().out
+
+
 def test_numbered_samples(model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", in_0_0=A, in_0_1=B, in_1_0=B, in_1_1=A)
     assert _run(model, "--load", tmp_path / "in.npz", "--dump", tmp_path / "out.npz") == 0
