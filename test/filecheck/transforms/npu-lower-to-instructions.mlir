@@ -46,3 +46,29 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK-NEXT: npu.isa.pool
 // CHECK-NEXT: npu.isa.store
 // CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// A move: the fill code everywhere first, then every nest through the tile buffer, transposed by the store.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @move(%x: tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%x) : (tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%a: tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>):
+      %s = circle.const [1, 8, 6] : tensor<3xi32>
+      %z = circle.const [0, 0, 0, 0, 0, 0] : tensor<1x6x!quant.uniform<i8:f32, 0.5>>
+      %b = circle.broadcast_to(%z, %s) : (tensor<1x6x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32>) -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
+      odc.yield %b : tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%a: tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>):
+      %m = npu.move %a pieces [array<i32: 0, 0, 1, 8, 1, 6, 4, 8, 1>] fill 7 : tensor<1x4x8x!quant.uniform<i8:f32, 0.5>> -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
+      odc.yield %m : tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
+    }
+    func.return %r : tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK-LABEL: func.func @move(
+// CHECK: npu.isa.fill target %{{.*}} bytes 48 value 7
+// CHECK-NEXT: npu.isa.store {{.*}} size0 48 size1 1 size2 1
+// CHECK-NEXT: npu.isa.load {{.*}} size0 8 size1 4 size2 1 memory_stride1 8 tile_stride1 8
+// CHECK-NEXT: npu.isa.store target %{{.*}} + 1 {{.*}} size0 1 size1 4 size2 8 memory_stride1 1 memory_stride2 6 tile_stride1 8 tile_stride2 1
+// CHECK-NEXT: npu.isa.halt

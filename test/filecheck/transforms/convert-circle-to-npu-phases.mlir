@@ -1,0 +1,51 @@
+// RUN: odc-opt %s --split-input-file -p 'odc-set-target,npu-mark-supported,npu-form-segments,npu-outline-segments,convert-circle-to-npu' | filecheck %s
+
+// Every second pixel of each axis comes from two taps, the others from one: four convolutions and a move.
+func.func @transposed(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> {
+  %o = circle.const [1, 4, 4, 1] : tensor<4xi32>
+  %w = circle.const [1, 2, 3, 4, 5, 6, 7, 8, 9] : tensor<1x3x3x1x!quant.uniform<i8:f32, 0.5>>
+  %n = circle.none
+  %0 = circle.transpose_conv(%o, %w, %x, %n) {padding = same, stride_h = 2, stride_w = 2} : (tensor<4xi32>, tensor<1x3x3x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>, none) -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return %0 : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @transposed(
+// CHECK: } target {
+// CHECK: npu.conv %{{.*}} kernel [2, 2] pads [1, 1, 0, 0] weights <"0x09070301"> i8 zeros(3, 0, 0)
+// CHECK-NEXT: npu.conv %{{.*}} kernel [2, 1] pads [1, 0, 0, 0] weights <"0x0802"> i8
+// CHECK-NEXT: npu.conv %{{.*}} kernel [1, 2] pads [0, 1, 0, 0] weights <"0x0604"> i8
+// CHECK-NEXT: npu.conv %{{.*}} kernel [1, 1] weights <"0x05"> i8
+// CHECK-NEXT: npu.move %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} pieces [array<i32: 0, 0, 0, 1, 4, 16, 2, 2, 8, 2, 1, 2, 1, 1, 1>, array<i32: 1, 0, 1, {{.*}}>, array<i32: 2, 0, 4, {{.*}}>, array<i32: 3, 0, 5, {{.*}}>]
+
+// -----
+
+// Neighbours weigh 9, 3, 3 and 1 of 16, doubled, on an image whose edges are repeated.
+func.func @interpolated(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:3>> {
+  %o = circle.const [4, 4] : tensor<2xi32>
+  %0 = circle.resize_bilinear(%x, %o) {align_corners = false, half_pixel_centers = true} : (tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>, tensor<2xi32>) -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:3>>
+  func.return %0 : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:3>>
+}
+// CHECK-LABEL: func.func @interpolated(
+// CHECK: } target {
+// CHECK: npu.move {{.*}} -> tensor<1x4x4x1x
+// CHECK: npu.conv depthwise %{{.*}} kernel [2, 2] weights <"0x02060612"> i8 zeros(0, 0, 0) clamp(-128, 127) bias [0] multiplier [1073741824] exponent [-4]
+// CHECK: npu.conv depthwise {{.*}} weights <"0x06021206"> i8
+// CHECK: npu.conv depthwise {{.*}} weights <"0x06120206"> i8
+// CHECK: npu.conv depthwise {{.*}} weights <"0x12060602"> i8
+// CHECK: npu.move %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} pieces
+
+// -----
+
+// Two groups of two channels: each its channels, its weights, its part of the result.
+func.func @grouped(%x: tensor<1x1x1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> {
+  %w = circle.const [1, 2, 3, 4] : tensor<2x1x1x2x!quant.uniform<i8:f32, 0.5>>
+  %n = circle.none
+  %0 = circle.conv_2d(%x, %w, %n) {padding = valid, stride = [1, 1]} : (tensor<1x1x1x4x!quant.uniform<i8:f32, 0.5>>, tensor<2x1x1x2x!quant.uniform<i8:f32, 0.5>>, none) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+  func.return %0 : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @grouped(
+// CHECK: } target {
+// CHECK: npu.move %{{.*}} pieces [array<i32: 0, 0, 0, 1, 4, 2, 2, 1, 1>]
+// CHECK-NEXT: npu.conv {{.*}} weights <"0x0102"> i8
+// CHECK-NEXT: npu.move %{{.*}} pieces [array<i32: 0, 2, 0, 1, 4, 2, 2, 1, 1>]
+// CHECK-NEXT: npu.conv {{.*}} weights <"0x0304"> i8
+// CHECK-NEXT: npu.move %{{.*}}, %{{.*}} pieces [array<i32: 0, 0, 0, 1, 1, 2, 1, 1, 1>, array<i32: 1, 0, 1, 1, 1, 2, 1, 1, 1>]
