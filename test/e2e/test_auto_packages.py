@@ -85,9 +85,8 @@ def test_what_is_made_becomes_part_of_the_package(package: Path, made: Made, tmp
     assert use(package, made, 1)[0][0] is Level.ORIGINAL
 
 
+@pytest.mark.parametrize("package", ["folder"], indirect=True)  # a zip is one file, replaced as a whole
 def test_what_was_installed_and_is_damaged_is_not_used(made: Made, package: Path, tmp_path: Path) -> None:
-    if package.is_file():
-        pytest.skip("a zip is one file")
     use(package, made)
     assert (package / ORIGINAL_PATH).exists()
     shutil.rmtree(tmp_path / "cache")
@@ -97,9 +96,8 @@ def test_what_was_installed_and_is_damaged_is_not_used(made: Made, package: Path
     assert any(item.level == "package" and "missing" in item.reason for item in status.fallbacks)
 
 
+@pytest.mark.parametrize("package", ["folder"], indirect=True)  # a zip is one file, replaced as a whole
 def test_an_installed_plan_that_does_not_fit_is_not_used(made: Made, package: Path, tmp_path: Path) -> None:
-    if package.is_file():
-        pytest.skip("a zip is one file")
     use(package, made)
     shutil.rmtree(tmp_path / "cache")
     shutil.copy(made.model, next(package.glob("odc/*/model.circle")))
@@ -110,9 +108,8 @@ def test_an_installed_plan_that_does_not_fit_is_not_used(made: Made, package: Pa
         Session(package, strict=True).prepare()
 
 
+@pytest.mark.parametrize("package", ["folder"], indirect=True)  # a zip is one file, replaced as a whole
 def test_an_installed_program_that_is_damaged_is_compiled_anew(made: Made, package: Path, tmp_path: Path) -> None:
-    if package.is_file():
-        pytest.skip("a zip is one file")
     use(package, made)
     shutil.rmtree(tmp_path / "cache")
     program = next(package.glob("odc/*/segment-0.npu"))
@@ -122,9 +119,8 @@ def test_an_installed_program_that_is_damaged_is_compiled_anew(made: Made, packa
     assert status.records_needed == 0
 
 
+@pytest.mark.parametrize("package", ["folder"], indirect=True)  # a zip is one file, replaced as a whole
 def test_a_package_that_cannot_be_written(made: Made, package: Path) -> None:
-    if package.is_file():
-        pytest.skip("a zip is replaced as a whole")
     (package / "odc").write_text("in the way")
     levels, status = use(package, made)
     assert levels[-1] is Level.COMPILED  # from the cache

@@ -121,8 +121,10 @@ def test_a_call_in_a_state(name: str, state: State) -> None:
     session, rule = session_in(state, COMPILING if name.endswith("_auto_compilation") else None), CALLS[name]
     assert session.state is state
     if name == "delete_odc_minmax_file":
-        if state is State.INITIALIZED:
-            pytest.skip("allowed, but there is no model of which there could be records")
+        if state is State.INITIALIZED:  # there is no model of which there could be records
+            with pytest.raises(OdcError):
+                session.delete_odc_minmax_file()
+            return
         if state in rule.allowed:
             session = _with_records(session)
     error = outcome(getattr(session, name), arguments_of(name))
@@ -162,6 +164,7 @@ def test_every_public_call_is_in_the_table() -> None:
 
 
 REQUIRED = [(name, parameter) for name, rule in CALLS.items() for parameter in rule.required]
+OPEN = frozenset(State) - {State.CLOSED}
 
 
 @pytest.mark.parametrize(("name", "parameter"), REQUIRED)
@@ -178,12 +181,12 @@ def test_none_where_a_value_is_required(name: str, parameter: str) -> None:
     assert session.state is before
 
 
-@pytest.mark.parametrize(("name", "parameter"), REQUIRED)
+@pytest.mark.parametrize(
+    ("name", "parameter"), [(name, parameter) for name, parameter in REQUIRED if OPEN - CALLS[name].allowed]
+)
 def test_which_is_looked_at_first(name: str, parameter: str) -> None:
     rule = CALLS[name]
-    wrong = next((state for state in State if state not in rule.allowed and state is not State.CLOSED), None)
-    if wrong is None:
-        pytest.skip("allowed in every state")
+    wrong = next(state for state in State if state not in rule.allowed and state is not State.CLOSED)
     arguments = [None] * len(arguments_of(name))
     with pytest.raises(SessionError) as caught:
         getattr(session_in(wrong), name)(*arguments)
