@@ -26,6 +26,8 @@ _ROWS_ELEMENTS = 1 << 15
 _MOST_ROWS = 32
 # Runs of which a block keeps the extremes.
 _KEPT_RUNS = 128
+# Rows that wait for a look in detail at most.
+_MOST_KEPT = 64
 _NO = np.zeros(1, np.bool_)
 
 
@@ -136,7 +138,7 @@ class Block:
         # Extremes and detailed rows of several looks: what comes afterwards takes its time for each tensor.
         self._extremes = np.empty((2, _KEPT_RUNS, len(slots)), np.float32)
         self._runs = 0
-        self._kept = np.empty((min(room // total, DETAILED), total), np.float32)
+        self._kept = np.empty((min(room // total, _MOST_KEPT), total), np.float32)
         self._kept_fill = 0
 
     def add(self, values: Sequence[Array], *, detail: bool) -> None:

@@ -16,16 +16,21 @@ BINS = 8192
 SMALLEST_EXPONENT = -100
 LARGEST_EXPONENT = 128  # of float32
 _HALF = BINS // 2
+_NOTHING: NDArray[np.int64] = np.zeros(BINS, np.int64)
+_NOTHING.flags.writeable = False
 
 
 class Histogram:
-    """``counts[i]`` values lie in ``[edges[i], edges[i + 1])``; ``exponent`` says how far the edges reach."""
+    """``counts[i]`` values lie in ``[edges[i], edges[i + 1])``; ``exponent`` says how far the edges reach.
+
+    The array of counts is replaced, never changed.
+    """
 
     __slots__ = ("counts", "exponent")
 
     def __init__(self, exponent: int = SMALLEST_EXPONENT, counts: NDArray[np.int64] | None = None) -> None:
         self.exponent = exponent
-        self.counts: NDArray[np.int64] = np.zeros(BINS, np.int64) if counts is None else counts
+        self.counts: NDArray[np.int64] = _NOTHING if counts is None else counts
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Histogram):
@@ -62,7 +67,9 @@ class Histogram:
         places = np.multiply(values, scale, dtype=np.float32 if scale >= 1 else np.float64)
         np.floor(places, out=places)
         places += _HALF
-        self.counts += np.bincount(places.astype(np.uint16).ravel(), minlength=BINS)
+        found = np.bincount(places.astype(np.uint16).ravel(), minlength=BINS)
+        found += self.counts
+        self.counts = found
 
     def widen(self, exponent: int) -> None:
         """Double the range until it reaches ``2**exponent``."""
@@ -74,8 +81,7 @@ class Histogram:
         # After BINS.bit_length() doublings all values are in the two bins beside zero, and stay there.
         for _ in range(min(exponent - self.exponent, BINS.bit_length())):
             inner = self.counts.reshape(_HALF, 2).sum(axis=1)
-            self.counts = np.zeros(BINS, np.int64)
-            self.counts[_HALF // 2 : _HALF // 2 + _HALF] = inner
+            self.counts = np.pad(inner, _HALF // 2)
         self.exponent = exponent
 
     def merge(self, other: Histogram) -> None:

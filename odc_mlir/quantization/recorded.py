@@ -104,7 +104,7 @@ def by_name(tensors: Mapping[TensorKey, TensorStatistics]) -> dict[str, TensorSt
 
 def shapes_of(inputs: Sequence[Any]) -> Shapes:
     """The shapes of one sample's arrays."""
-    return tuple(np.shape(value) for value in inputs)
+    return tuple([np.shape(value) for value in inputs])
 
 
 def joined(parts: Iterable[Records]) -> Records:

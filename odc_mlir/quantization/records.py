@@ -95,7 +95,8 @@ class RecordStore:
     def append(self, records: Records, shapes: Shapes, inputs: Sequence[Sequence[NDArray[Any]]] = ()) -> None:
         """Add runs on inputs of ``shapes``, and raw ``inputs``, newest last, all or nothing."""
         self._check_digest(records.digest)
-        tensors = [(*key, statistics.to_bytes()) for key, statistics in records.tensors.items()]
+        # Not compressed: recording must not wait for that. Batches that are joined are.
+        tensors = [(*key, statistics.to_bytes(level=0)) for key, statistics in records.tensors.items()]
         facts = json.dumps({name: asdict(found) for name, found in records.inputs.items()})
         samples = [_packed_sample(sample) for sample in inputs[-self.max_inputs :] if all(map(can_pack, sample))]
         key = _shapes_text(shapes)
@@ -273,7 +274,6 @@ def _damage(reason: str, where: str) -> RecordsError:
 
 
 def _packed_sample(sample: Sequence[NDArray[Any]]) -> bytes:
-    # Not compressed: recording must not wait for that.
     return pack({}, {str(index): array for index, array in enumerate(sample)}, level=0)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.quantization.histogram import Histogram
+from odc_mlir.quantization.histogram import BINS, Histogram
 from odc_mlir.quantization.packing import DamagedError, pack, unpack
 from odc_mlir.quantization.reductions import across, extremes_by_channel
 
@@ -312,21 +312,20 @@ class TensorStatistics:
         """The mean squared difference from the mean; 0 when there is no value."""
         return self._squares / self._sample_count if self._sample_count else 0.0
 
-    def to_bytes(self) -> bytes:
-        """All of it, for :meth:`from_bytes`."""
+    def to_bytes(self, *, level: int = 1) -> bytes:
+        """All of it, for :meth:`from_bytes`; ``level`` is zlib's, 0 to 9."""
         first, last = self.histogram.span()
         counts = self.histogram.counts[first:last]
         arrays: dict[str, NDArray[Any]] = {
             "extremes": self.run_extremes,
             "moments": np.array([self.total, self._sample_mean, self._squares]),
-            # In as few bytes as hold them: compressing takes as long as there are bytes.
             "histogram": counts.astype(np.min_scalar_type(int(counts.max(initial=0)))),
         }
         if self.channels is not None:
             arrays |= {name: getattr(self.channels, name) for name in Channels.__slots__}
         facts = {name: getattr(self, name) for name in _FACTS}
         facts |= {"exponent": self.histogram.exponent, "first": first, "mixed": self._mixed_channels}
-        return pack(facts, arrays)
+        return pack(facts, arrays, level=level)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TensorStatistics:
@@ -337,9 +336,10 @@ class TensorStatistics:
             for name in _FACTS:
                 setattr(result, name, int(facts[name]))
             result.total, result._sample_mean, result._squares = map(float, arrays["moments"])
-            counts, first = arrays["histogram"], int(facts["first"])
-            result.histogram.exponent = int(facts["exponent"])
-            result.histogram.counts[first : first + len(counts)] = counts
+            counts = np.zeros(BINS, np.int64)
+            first, found = int(facts["first"]), arrays["histogram"]
+            counts[first : first + len(found)] = found
+            result.histogram = Histogram(int(facts["exponent"]), counts)
             result._mixed_channels = bool(facts["mixed"])
             extremes = arrays["extremes"].reshape(2, result.runs_seen).astype(np.float32)
             result._extremes = [extremes] if extremes.size else []
