@@ -37,7 +37,7 @@ MOST_OVER = 1.05  # of the better extreme's modelled time
 
 @dataclass
 class Row:
-    """One model. ``status``: equal, different, fallback, slower plan, cannot run, or the stage that refused it."""
+    """One model. ``status``: equal, different, fallback, slower plan, cannot run, defect, or the stage that refused."""
 
     model: str
     status: str
@@ -48,7 +48,7 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        return self.status in ("different", "fallback", "slower plan", "compile")
+        return self.status in ("different", "fallback", "slower plan", "compile", "defect")
 
 
 def codes(specs: Iterable[TensorSpec], random: np.random.Generator) -> list[np.ndarray[Any, Any]]:
@@ -62,7 +62,8 @@ def codes(specs: Iterable[TensorSpec], random: np.random.Generator) -> list[np.n
         if dtype.numpy.kind == "f":
             inputs.append(random.standard_normal(shape).astype(dtype.numpy))
             continue
-        low, high = dtype.range if dtype.numpy.itemsize == 1 else (0, 2)
+        narrow = dtype.numpy.itemsize == 1 and dtype.numpy.kind != "b"
+        low, high = dtype.range if narrow else (0, 2 if dtype.numpy.kind != "b" else 1)
         inputs.append(random.integers(low, high + 1, shape).astype(dtype.numpy))
     return inputs
 
@@ -134,7 +135,10 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = []
     for path in models(arguments.data, arguments.patterns):
-        row = check(path, arguments.target, arguments.quantize)
+        try:
+            row = check(path, arguments.target, arguments.quantize)
+        except Exception as error:
+            row = Row(path.stem, "defect", detail=f"{type(error).__name__}: {error}")
         rows.append(row)
         if row.status != "equal":
             print(f"{row.model}: {row.status}: {row.detail}", flush=True)
