@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from odc_mlir import targets
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
@@ -276,7 +277,7 @@ def compile(
     start = time.perf_counter()
     source, verdict = _model_of(model), None
     if quantize not in (None, "none"):
-        quantized = _quantize(source, scheme=quantize, **quantizing)
+        quantized = _quantize(source, scheme=quantize, target=target, **quantizing)
         if not allow_accuracy_loss:
             quantized.require_passed()
         source, verdict = quantized.model, quantized.verdict
@@ -326,6 +327,7 @@ def quantize(
     max_seconds: float | None = None,
     max_samples: int | None = None,
     pictures: Any = None,
+    target: str | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Quantized:
     """Quantise a float model, and say how close the result is to it.
@@ -334,12 +336,14 @@ def quantize(
     a file of samples, or an iterable of lists of arrays in graph input order; some are held back to check on, unless
     ``evaluation`` gives others. ``labels``: right answers for those that are checked on, True for array ``y`` of their
     file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before, instead of samples.
-    ``help`` tries what can improve accuracy, and more bits for single layers until the limits hold. The other
-    parameters are explained in docs/quantisation.md. Raises OdcError; a model that misses its limits is no error:
-    see ``Quantized.verdict``.
+    ``help`` tries what can improve accuracy, and more bits for single layers until the limits hold. ``target``: the
+    machine that the model will be compiled for, which may prefer a form of weights. The other parameters are explained
+    in docs/quantisation.md. Raises OdcError; a model that misses its limits is no error: see ``Quantized.verdict``.
     """
     from odc_mlir.quantizer import quantize as quantizer
 
+    if target is not None and weights is None:
+        weights = targets.load(target).weight_forms.get(scheme or "")
     return quantizer.quantize(
         _model_of(model),
         scheme=scheme,

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import tomllib
+from collections.abc import Mapping
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -129,6 +130,15 @@ class Target:
     fetch: Fetch
     dma: Dma
     host: HostCosts = dataclasses.field(compare=False, repr=False)
+
+    @property
+    def weight_forms(self) -> Mapping[str, str]:
+        """By scheme, the form of weights that the machine prefers where there is a choice.
+
+        An instruction has one zero point for all its weights, so those with one for each channel mostly stay on the
+        host.
+        """
+        return {"uint8": "symmetric"}
 
     @cached_property
     def canonical(self) -> str:

@@ -125,7 +125,7 @@ def _emit(arguments: argparse.Namespace) -> None:
     chosen = _quantising(arguments)
     if chosen:
         allowed, scheme = chosen.pop("allow_accuracy_loss"), chosen.pop("quantize")
-        made = api.quantize(arguments.model, scheme=scheme, **chosen)
+        made = api.quantize(arguments.model, scheme=scheme, target=arguments.target, **chosen)
         quantizing.end_progress(arguments.quiet)
         if not allowed:
             made.require_passed()

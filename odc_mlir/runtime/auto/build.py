@@ -49,9 +49,10 @@ def quantize(
     metric: str | None = None,
     limit: float | None = None,
     max_seconds: float | None = None,
+    target: str | None = None,
     progress: Progress | None = None,
 ) -> QuantizedModel:
-    """``model`` quantised by ``samples`` of its inputs, and the verdict; raises OdcError.
+    """``model`` quantised by ``samples`` of its inputs, as ``target`` likes it, and the verdict; raises OdcError.
 
     Where ``records``, a store, is of many more runs than there are samples, its ranges are taken instead, and the
     samples only check the result. Schemes that quantise weights alone can do without any.
@@ -72,6 +73,7 @@ def quantize(
         metric=metric,
         limit=limit,
         max_seconds=max_seconds,
+        target=target,
         progress=progress,
     )
     return QuantizedModel(bytes(made.to_circle()), dict(made.verdict))

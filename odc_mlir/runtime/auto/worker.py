@@ -134,6 +134,7 @@ class Worker:
             limit=job.limit,
             # Compiling needs time as well, and the quantiser may try things for as long as it is allowed to.
             max_seconds=job.seconds / 2,
+            target=job.machine,
             progress=lambda text, done, total: self.announce("quantizer", text=text),
         )
         self.announce(Step.QUANTIZED)
