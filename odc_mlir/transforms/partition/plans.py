@@ -9,16 +9,17 @@ This module knows indices and numbers only, no IR.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odc_mlir.targets.host import HostCosts
 from odc_mlir.transforms.partition.rounds import alternate
 
+LEAST_PLANS = 20  # that are looked at, however large the graph
 ALL_HOST, ALL_SUPPORTED, SEARCH = "all-host", "all-supported", "search"
 MEMORY_SLACK = 1.05  # preferring memory, a plan may take this much of the fastest one's time
-LARGEST_SEARCH = 1000  # plans that are looked at; a large graph with many segments would try for long
+LARGEST_SEARCH = 200_000  # operators in all plans that are looked at; a large graph with many segments takes long
 
 
 class Work(NamedTuple):
@@ -139,6 +140,10 @@ class _Search:
         self.seen: dict[tuple[bool, ...], Placement] = {}
         self.reasons: dict[int, str] = {}
         items = problem.items
+        self.readers: dict[int, list[int]] = {}
+        for index, item in enumerate(items):
+            for tensor in item.reads:
+                self.readers.setdefault(tensor, []).append(index)
         self.able = [all(items[i].work is not None for i in unit) for unit in problem.units]
         self.pinned = [
             able and any(items[i].pinned for i in u) for able, u in zip(self.able, problem.units, strict=True)
@@ -184,8 +189,7 @@ class _Search:
         problem, inside = self.problem, set(members)
         written = {tensor for i in members for tensor in problem.items[i].writes}
         read = {tensor for i in members for tensor in problem.items[i].reads} - written
-        used = {t for i, item in enumerate(problem.items) if i not in inside for t in item.reads} | problem.results
-        left = written & used
+        left = {t for t in written if t in problem.results or not inside.issuperset(self.readers.get(t, ()))}
         sizes = [sum(problem.tensor_bytes[t] for t in tensors) for tensors in (read, left)]
         works = [work for i in members if (work := problem.items[i].work) is not None]
         host = problem.host
@@ -225,8 +229,9 @@ class _Search:
                 loose = [s for s in plan.segments if not any(self.pinned[u] for u in self._units_of(s))]
                 if not loose:
                     break
-                least = min(loose, key=lambda s: sum(self.problem.items[i].host_ns for i in s.members) - s.ns)
-                small = [(least, f"segment-count: at most {self.bounds.max_segments} segments")]
+                loose.sort(key=lambda s: sum(self.problem.items[i].host_ns for i in s.members) - s.ns)
+                reason = f"segment-count: at most {self.bounds.max_segments} segments"
+                small = [(s, reason) for s in loose[: len(plan.segments) - (self.bounds.max_segments or 0)]]
             for segment, reason in small:
                 for unit in self._units_of(segment):
                     units[unit] = False
@@ -234,26 +239,27 @@ class _Search:
         return units
 
     def _improve(self, units: list[bool]) -> None:
-        """Take the best of all single moves until none helps."""
+        """Make every single move that helps, pass after pass, until none does."""
         best = self.placement(units)
-        while self.prefer != "compile-time" and len(self.seen) < LARGEST_SEARCH:
-            found: tuple[float, list[bool]] | None = None
-            for moved in self._moves(units, best):
+        most = max(LARGEST_SEARCH // max(1, len(self.problem.items)), LEAST_PLANS)
+        again = self.prefer != "compile-time"
+        while again:
+            again = False
+            for numbers in self._moves(best):
+                if len(self.seen) >= most:
+                    return
+                moved = list(units)
+                for number in numbers:
+                    moved[number] = self.pinned[number] if len(numbers) > 1 else not units[number]
                 plan = self.placement(moved)
-                if plan.ns < (found[0] if found else best.ns) and self._allowed(plan):
-                    found = (plan.ns, moved)
-            if found is None:
-                return
-            units, best = found[1], self.placement(found[1])
+                if plan.ns < best.ns and self._allowed(plan):
+                    units, best, again = moved, plan, True
 
-    def _moves(self, units: list[bool], plan: Placement) -> Iterator[list[bool]]:
-        """``units`` with one segment, or one unit at the edge of a segment, on the other side."""
-        for segment in plan.segments:
-            gone = set(self._units_of(segment))
-            yield [on and (number not in gone or self.pinned[number]) for number, on in enumerate(units)]
-        for number in self._edge_units(plan):
-            if self.able[number] and not self.pinned[number]:
-                yield [on != (at == number) for at, on in enumerate(units)]
+    def _moves(self, plan: Placement) -> list[tuple[int, ...]]:
+        """What to try from ``plan``: units of a whole segment to the host, a unit at an edge to the other side."""
+        whole = [tuple(self._units_of(segment)) for segment in plan.segments]
+        edges = [(n,) for n in self._edge_units(plan) if self.able[n] and not self.pinned[n]]
+        return [numbers for numbers in whole if len(numbers) > 1] + edges
 
     def _edge_units(self, plan: Placement) -> list[int]:
         """Units that exchange a tensor with the other side, or with the outside."""
