@@ -142,7 +142,10 @@ class Block:
         self._kept_fill = 0
 
     def add(self, values: Sequence[Array], *, detail: bool) -> None:
-        """Take in one run's values, which may change afterwards; with ``detail`` not only their extremes."""
+        """Take in one run's values, which may change afterwards; with ``detail`` not only their extremes.
+
+        What float64 has beyond float32 becomes infinite; runs have told numpy not to warn of that.
+        """
         fill = self._fill
         self._marks[fill] = detail
         if self._direct:

@@ -252,3 +252,85 @@ def test_tensors_of_one_name_share_their_range() -> None:
     records = record(builder.finish([x], [y]), [[_floats(-3, 5)]])
     stats = records.tensors[0, "same"]
     assert (stats.minimum, stats.maximum) == (-6, 100)
+
+
+def _ones(size: int = 4) -> list[np.ndarray]:
+    return [np.ones((1, size), np.float32)] * 2
+
+
+def test_what_was_recorded_before_a_failure_is_kept(tmp_path: Path) -> None:
+    def failing() -> Any:
+        yield _ones()
+        yield _ones()
+        raise ValueError("no more data")
+
+    with pytest.raises(ValueError, match="no more data"):
+        record(add_model(), failing(), store=tmp_path / "r")
+    with pytest.raises(InputError):
+        record(add_model(), [_ones(), [np.ones((1, 4), np.float64)] * 2], store=tmp_path / "r")
+    store = RecordStore(tmp_path / "r")
+    assert (store.runs(), len(store.inputs())) == (3, 3)
+    assert store.statistics()["out"].runs == 3
+    assert store.records().inputs["a"].whole  # nothing of the input that did not fit
+
+
+def test_a_run_that_fails_counts_if_it_computed_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odc_mlir.runtime.stretches._STRETCH_BYTES", 1)
+    builder = ModelBuilder()
+    x, index = builder.tensor("x", (4,)), builder.tensor("index", (1,), "int32")
+    double, y = builder.tensor("double", (4,)), builder.tensor("y", (1,))
+    builder.operator("ADD", [x, x], [double])
+    builder.operator("GATHER", [double, index], [y])
+    executor = HostExecutor(build_graph(builder.finish([x, index], [y])))
+    recorder = Recorder(executor.graph)
+    recorder.run(executor, [_floats(1, 2, 3, 4), np.array([0], np.int32)])
+    with pytest.raises(InputError, match="GATHER"):
+        recorder.run(executor, [_floats(5, 6, 7, 8), np.array([9], np.int32)])
+    with pytest.raises(InputError, match="input 0"):
+        recorder.run(executor, [_floats(5, 6, 7), np.array([9], np.int32)])
+    records = recorder.take()
+    assert records.runs == 2
+    assert _extremes(records, 0, "double") == [(2, 8), (10, 16)]
+    assert _extremes(records, 0, "y") == [(2, 2)]
+
+
+def test_runs_keep_their_order_however_they_are_watched() -> None:
+    executor = HostExecutor(build_graph(add_model()))
+    recorder = Recorder(executor.graph)
+    for k in range(6):
+        observe = (lambda _: None) if k % 3 == 1 else None
+        recorder.run(executor, [np.full((1, 4), k, np.float32), np.zeros((1, 4), np.float32)], observe)
+    records = recorder.take()
+    assert records.runs == 6
+    assert records.tensors[0, "sum"].maxima.tolist() == list(range(6))
+
+
+def test_tensors_without_elements_count_as_runs_without_values() -> None:
+    builder = ModelBuilder()
+    x, y = (builder.tensor(name, (1, 2), signature=(-1, 2)) for name in "xy")
+    builder.operator("ADD", [x, x], [y])
+    model = builder.finish([x], [y])
+    records = record(model, [[np.full((n, 2), n, np.float32)] for n in (1, 0, 2)])
+    stats = records.tensors[0, "y"]
+    assert (records.runs, stats.runs_seen, stats.maxima.tolist()) == (3, 3, [2, 4])
+    assert stats.run_extremes[:, 1].tolist() == [np.inf, -np.inf]
+
+
+def test_long_recordings_go_to_the_store_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_RUNS_PER_APPEND", 2)
+    stored: list[int] = []
+    store = RecordStore(tmp_path / "r")
+
+    def samples() -> Any:
+        for _ in range(5):
+            stored.append(store.runs())
+            yield _ones()
+
+    record(add_model(), samples(), store=store)
+    assert stored == [0] * 5  # less than a second's worth
+    monkeypatch.setattr(recording, "_SECONDS_PER_APPEND", 0.0)
+    store.reset()
+    stored.clear()
+    record(add_model(), samples(), store=store)
+    assert stored == [0, 0, 0, 2, 2]
+    assert store.runs() == 5
