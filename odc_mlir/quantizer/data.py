@@ -21,9 +21,10 @@ from odc_mlir.runtime.graph import Graph
 Calibration = str | os.PathLike[str] | Samples | Iterable[Any]
 Labels = bool | Array | Sequence[Any]
 
-# A quarter of the samples is held back, at most so many; fewer samples than the last number all do both.
+# A quarter of the samples is held back, up to half of them where they are few; of fewer than the last number all do
+# both.
 HELD_BACK = 4
-MOST_HELD_BACK = 64
+LEAST_HELD_BACK, MOST_HELD_BACK = 16, 64
 FEWEST_TO_SPLIT = 8
 
 MADE_UP = 8
@@ -88,11 +89,12 @@ def make_data(
 
 
 def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
-    """Every fourth sample is held back; with few samples, all of them are used for both."""
+    """Every fourth sample is held back, or of few every second; with very few, all of them are used for both."""
     if len(samples) < FEWEST_TO_SPLIT:
         text = f"all {len(samples)} samples were used both to choose ranges and to check the model"
         return Data(samples, samples, labels, separate=True, findings=[text])
-    count = min(len(samples) // HELD_BACK, MOST_HELD_BACK)
+    count = max(len(samples) // HELD_BACK, min(len(samples) // 2, LEAST_HELD_BACK))
+    count = min(count, MOST_HELD_BACK)
     held = [(2 * i + 1) * len(samples) // (2 * count) for i in range(count)]
     chosen = set(held)
     return Data(

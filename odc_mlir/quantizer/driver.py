@@ -14,6 +14,7 @@ search short.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ from odc_mlir.runtime.recording import record
 
 LOG = logging.getLogger(__name__)
 
-# A choice must improve the outputs by this much to be kept: less may be chance.
+# A choice must improve the outputs by this much to be kept; one that often does harm, by more than what chance does.
 LEAST_GAIN_DB = 0.1
 # One that improves them by this much needs no other way beside it.
 CLEAR_GAIN_DB = 3.0
@@ -92,9 +93,10 @@ class Driver:
 
     def _weights_only(self) -> Candidate:
         """Weights as codes, rounded by what samples show where that helps."""
-        recipe = Recipe()
-        if self.data.fit and True in self.options.switched(self.options.rounding):
-            best = self._better(_Choice(self.base, recipe, float("-inf")), self.base, recipe, "rounding", False)
+        recipe = self._recipe()
+        if self.data.fit:
+            nothing = _Choice(self.base, recipe, float("-inf"))
+            best = self._better(nothing, self.base, recipe, "rounding", recipe.rounding, gain_db=0.0)
             recipe = self._refined(best).recipe
         return self._builder.build(self.base, recipe, {})
 
@@ -108,7 +110,9 @@ class Driver:
         for kind in self.options.equalizations:
             model = self._equalized(models, kind)
             if model is not None:
-                best = self._better(best, model, replace(best.recipe, equalize=kind), "equalize", kind)
+                best = self._better(
+                    best, model, replace(best.recipe, equalize=kind), "equalize", kind, gain_db=LEAST_GAIN_DB
+                )
                 plain = best if kind == "none" else plain
         branches = [best]
         if plain.quality_db < best.quality_db < plain.quality_db + CLEAR_GAIN_DB:
@@ -118,21 +122,27 @@ class Driver:
 
     def _improved(self, best: _Choice) -> _Choice:
         """The choice with better ranges and codes, where there are any."""
-        options = self.options
+        options, chance_db = self.options, self._chance_db
         for mode in options.range_modes[1:]:
-            best = self._better(best, best.model, replace(best.recipe, ranges=mode), "ranges", mode)
+            best = self._better(best, best.model, replace(best.recipe, ranges=mode), "ranges", mode, gain_db=chance_db)
         for headroom in options.headrooms[1:]:
-            best = self._better(best, best.model, replace(best.recipe, headroom=headroom), "headroom", headroom)
+            best = self._better(
+                best, best.model, replace(best.recipe, headroom=headroom), "headroom", headroom, gain_db=chance_db
+            )
         return self._refined(best)
 
     def _refined(self, best: _Choice) -> _Choice:
         """Round weights and correct biases by what samples show, where that helps."""
         if not self.data.fit:
             return best
-        if True in self.options.switched(self.options.rounding):
-            best = self._better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
-        if True in self.options.switched(self.options.correction):
-            best = self._better(best, best.model, replace(best.recipe, correction=True), "correction", True)
+        options = self.options
+        # Both help as a rule: what samples cannot tell apart is decided for them.
+        if options.switched(options.rounding) == (False, True):
+            recipe = replace(best.recipe, rounding=True)
+            best = self._better(best, best.model, recipe, "rounding", True, gain_db=0.0)
+        if options.switched(options.correction) == (False, True):
+            recipe = replace(best.recipe, correction=True)
+            best = self._better(best, best.model, recipe, "correction", True, gain_db=0.0)
         return best
 
     def _recipe(self) -> Recipe:
@@ -141,6 +151,8 @@ class Driver:
             ranges=options.range_modes[0],
             range_options=tuple(sorted(options.range_options.items())),
             headroom=options.headrooms[0],
+            rounding=options.switched(options.rounding)[0],
+            correction=options.switched(options.correction)[0],
             precisions=tuple(sorted(self._fixed.items())),
         )
 
@@ -163,8 +175,10 @@ class Driver:
         if not self.data.separate:
             model.held = record(executor, self.data.held)
 
-    def _better(self, best: _Choice, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
-        """The choice with this recipe if its outputs are clearly better than those of the best so far, else that."""
+    def _better(
+        self, best: _Choice, model: FloatModel, recipe: Recipe, what: str, value: Any, *, gain_db: float
+    ) -> _Choice:
+        """The choice with this recipe if its outputs are better by ``gain_db`` than the best so far, else that."""
         first = best.quality_db == float("-inf")
         if not first and not self._in_time():
             return best
@@ -176,10 +190,18 @@ class Driver:
                 raise
             LOG.info("%s=%s cannot be used", what, value, exc_info=True)
             return best
-        kept = first or quality > best.quality_db + LEAST_GAIN_DB
+        kept = first or quality > best.quality_db + gain_db
         self.steps.append({"step": what, "value": value, "sqnr_db": quality, "kept": kept})
         self._say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}")
         return _Choice(model, recipe, quality) if kept else best
+
+    @property
+    def _chance_db(self) -> float:
+        """One standard deviation of an SQNR that is estimated from as many values as decide the outputs here.
+
+        The power of n independent errors varies by sqrt(2 / n) of itself.
+        """
+        return max(LEAST_GAIN_DB, 10.0 / math.log(10.0) * math.sqrt(2.0 / self.reference.decisive_elements))
 
     # More bits where they are needed.
 

@@ -95,6 +95,11 @@ class Reference:
         self.score = None if labels is None else score([outputs[0] for outputs in self.outputs], labels)
 
     @property
+    def decisive_elements(self) -> int:
+        """How many values decide the outputs of all samples."""
+        return max(1, sum(value.size for found in self._expected for value in found.values()))
+
+    @property
     def metric(self) -> str | None:
         """What known answers are scored by; None without."""
         return None if self.score is None else self.score[0]

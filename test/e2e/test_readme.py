@@ -39,7 +39,7 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/quickstart.md", "docs/quantisation.md"])
 def test_commands(document: str, checkout: Path) -> None:
     scripts = blocks(document, "sh")
     assert scripts
@@ -55,6 +55,17 @@ def test_python_of_the_quickstart(checkout: Path) -> None:
     (code,) = blocks("docs/quickstart.md", "python")
     (checkout / "model.circle").symlink_to(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
     run([sys.executable, "-c", code], checkout)
+
+
+def test_python_of_quantising(checkout: Path) -> None:
+    (code,) = blocks("docs/quantisation.md", "python")
+    assert run([sys.executable, "-c", code], checkout).startswith("True")
+
+
+def test_the_quantising_demo(checkout: Path) -> None:
+    demo = [sys.executable, str(REPOSITORY / "examples" / "digits" / "quantize_demo.py")]
+    assert "to int8: passed" in run(demo, checkout)
+    assert "to int8: failed" in run([*demo, "--plain"], checkout)
 
 
 def test_the_demo(checkout: Path) -> None:

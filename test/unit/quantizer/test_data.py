@@ -17,8 +17,8 @@ def _samples(count: int) -> list[list[np.ndarray]]:
     return [[np.full((1, 4), i, np.float32), np.zeros((1, 4), np.float32)] for i in range(count)]
 
 
-@pytest.mark.parametrize(("count", "held"), [(8, 2), (40, 10), (200, 50), (1000, 64)])
-def test_a_quarter_is_held_back(count: int, held: int) -> None:
+@pytest.mark.parametrize(("count", "held"), [(8, 4), (40, 16), (200, 50), (1000, 64)])
+def test_a_quarter_is_held_back_and_more_of_few(count: int, held: int) -> None:
     data = split(_samples(count), np.arange(count))
     assert (len(data.fit), len(data.held), data.separate) == (count - held, held, False)
     kept = [int(sample[0][0, 0]) for sample in data.held]
@@ -53,7 +53,7 @@ def test_labels_of_a_file(tmp_path: Path) -> None:
     np.savez(path, **inputs, y=np.arange(16))  # type: ignore[arg-type]
     data = make_data(GRAPH, path, labels=True, options=LoadOptions(most=12))
     assert data.labels is not None
-    assert len(data.labels) == len(data.held) == 3
+    assert len(data.labels) == len(data.held) == 6
     assert make_data(GRAPH, path).labels is None
     np.savez(path, **inputs)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="the samples come without labels; put them into the file as array y"):
