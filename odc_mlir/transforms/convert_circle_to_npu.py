@@ -31,7 +31,7 @@ from odc_mlir.transforms.lower_elementwise import lower_binary, lower_by_table, 
 from odc_mlir.transforms.lower_moves import lower_move, lower_padding, lower_transpose
 from odc_mlir.transforms.lower_phases import lower_any_conv_2d, lower_resize_bilinear, lower_transpose_conv
 from odc_mlir.transforms.lower_products import lower_depthwise_conv_2d, lower_fully_connected
-from odc_mlir.transforms.lower_windows import lower_mean, lower_pool, lower_softmax, lower_view
+from odc_mlir.transforms.lower_windows import lower_pool, lower_reduction, lower_softmax, lower_view
 from odc_mlir.transforms.lowering_site import Site
 from odc_mlir.transforms.npu_rules import MOVERS, works_by_table
 
@@ -48,7 +48,9 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "MINIMUM": lower_binary,
     "AVERAGE_POOL_2D": lower_pool,
     "MAX_POOL_2D": lower_pool,
-    "MEAN": lower_mean,
+    "MEAN": lower_reduction,
+    "SUM": lower_reduction,
+    "REDUCE_MAX": lower_reduction,
     "SOFTMAX": lower_softmax,
     "QUANTIZE": lower_scale,
     "RELU": lower_scale,

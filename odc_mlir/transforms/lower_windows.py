@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from odc_mlir.dialects import npu
-from odc_mlir.numerics.reduction import mean_params
+from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.transforms.lower_products import lower_row_sums, window_of
 from odc_mlir.transforms.lowering_site import Site, pair_of, quant_of
@@ -22,21 +22,28 @@ def lower_pool(site: Site) -> None:
     )
 
 
-def lower_mean(site: Site) -> None:
-    """MEAN over neighbouring axes: over the pixels of images, or along rows."""
+def lower_reduction(site: Site) -> None:
+    """MEAN, SUM and REDUCE_MAX over neighbouring axes: over the pixels of images, or along rows."""
     run = reduced_run(site.node)
     assert run is not None, "the placement rules ask for neighbouring axes"
     outer, inner, dims = run
-    (in_scale, in_zero), (out_scale, out_zero) = pair_of(site.info(0)), pair_of(site.result)
-    scale = mean_params(in_scale, out_scale, math.prod(dims))
-    if inner == 1:
-        return lower_row_sums(site, outer, math.prod(dims), scale)
     height, width = (1, 1, *dims)[-2:]
+    image, result = (outer, height, width, inner), (outer, 1, 1, inner)
+    name = site.node.spec.name
+    if name == "REDUCE_MAX":
+        source = site.reshape(site.operand(0), image)
+        made = npu.ReduceOp(npu.ReduceKind.MAX, source, site.result_of_shape(*result), clamp=site.clamp("none"))
+        return site.finish(made)
+    (in_scale, in_zero), (out_scale, out_zero) = pair_of(site.info(0)), pair_of(site.result)
+    count = math.prod(dims)
+    scale = mean_params(in_scale, out_scale, count) if name == "MEAN" else sum_params(in_scale, out_scale)
+    if inner == 1:
+        return lower_row_sums(site, outer, count, scale)
     return site.finish(
         npu.ReduceOp(
             npu.ReduceKind.SUM,
-            site.reshape(site.operand(0), (outer, height, width, inner)),
-            site.result_of_shape(outer, 1, 1, inner),
+            site.reshape(site.operand(0), image),
+            site.result_of_shape(*result),
             zeros=(in_zero, out_zero),
             scale=npu.ScaleAttr.of(*scale),
             clamp=site.clamp(),

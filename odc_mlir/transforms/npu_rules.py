@@ -140,6 +140,12 @@ _POOL = (
     _ACTIVATION,
 )
 
+_REDUCTION = (
+    _SAME_TYPE,
+    Rule("constant-axes", "axes are constant", check.constant(1)),
+    Rule("axes", "neighbouring axes are reduced, at most two with sizes above 1", check.reduction),
+)
+
 _ARITHMETIC = (
     _SAME_TYPE,
     Rule("constant-scale", "constant operands have one scale", check.quantised_constants),
@@ -225,11 +231,9 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "MINIMUM": _SELECTION,
     "AVERAGE_POOL_2D": _POOL,
     "MAX_POOL_2D": _POOL,
-    "MEAN": (
-        _SAME_TYPE,
-        Rule("constant-axes", "axes are constant", check.constant(1)),
-        Rule("axes", "neighbouring axes are reduced, at most two with sizes above 1", check.reduction),
-    ),
+    "MEAN": _REDUCTION,
+    "SUM": _REDUCTION,
+    "REDUCE_MAX": (_SAME_QUANT, *_REDUCTION),
     "SOFTMAX": (
         _SAME_TYPE,
         Rule("softmax-result", "the result has scale 1/256 and the smallest code as zero point", check.softmax_result),

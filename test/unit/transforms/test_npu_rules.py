@@ -200,6 +200,8 @@ SUPPORTED: dict[str, Callable[[], Node]] = {
     "AVERAGE_POOL_2D": lambda: replace(pool(), spec=ops.get("AVERAGE_POOL_2D")),
     "MAX_POOL_2D": pool,
     "MEAN": mean,
+    "SUM": lambda: replace(mean(), spec=ops.get("SUM")),
+    "REDUCE_MAX": lambda: replace(mean(), spec=ops.get("REDUCE_MAX")),
     "SOFTMAX": softmax,
     "QUANTIZE": lambda: unary("QUANTIZE"),
     "RELU": lambda: unary("RELU"),
