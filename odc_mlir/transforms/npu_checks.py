@@ -22,6 +22,7 @@ from odc_mlir.transforms.move_maps import result_pieces
 from odc_mlir.transforms.phases import interpolated_phases, transposed_phases
 
 CODES = ("int8", "uint8")
+MOST_DIMENSIONS = 6  # of element-wise operands
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
@@ -312,9 +313,9 @@ def fixed_numerics(_: Node, limits: Limits) -> str | None:
 
 
 def broadcastable(node: Node, _: Limits) -> str | None:
-    """Operands have at most four dimensions."""
+    """Operands have few enough dimensions to loop over."""
     for tensor in node.results:
-        if len(tensor.static_shape) > 4:
+        if len(tensor.static_shape) > MOST_DIMENSIONS:
             return f"{tensor.name!r} has {shape_text(tensor)}"
     return None
 

@@ -93,7 +93,7 @@ _ACTIVATION = Rule("activation", f"the fused activation is one of {', '.join(che
 _RANK4 = Rule("rank-4", "input and result are [N, H, W, C]", check.rank4)
 _SAME_TYPE = Rule("same-type", "all codes have one element type", check.same_type)
 _SAME_QUANT = Rule("same-quantisation", "codes are moved as they are: scales and zero points agree", check.same_quant)
-_BROADCAST = Rule("broadcast", "operands have at most four dimensions", check.broadcastable)
+_BROADCAST = Rule("broadcast", f"operands have at most {check.MOST_DIMENSIONS} dimensions", check.broadcastable)
 
 _WEIGHTS = Rule("constant-weights", "weights are constant", check.constant(1))
 _SUMS = (

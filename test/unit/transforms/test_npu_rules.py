@@ -268,7 +268,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("one-input", lambda: replace(unary("TANH"), operands=binary().operands), "2 operands are computed at run time"),
     ("one-input", lambda: with_two_operands(3), "constant 'c' has shape [3]"),
     ("same-shape", lambda: with_result(unary("TANH"), shape=(3, 2)), "'x' has shape [2, 3], 'y' shape [3, 2]"),
-    ("broadcast", lambda: binary(shape=(1, 1, 4, 4, 2)), "'y' has shape [1, 1, 4, 4, 2]"),
+    ("broadcast", lambda: binary(shape=(1, 1, 1, 1, 4, 4, 2)), "'y' has shape [1, 1, 1, 1, 4, 4, 2]"),
     (
         "same-quantisation",
         lambda: with_result(pool(), quant=QuantParams((0.25,), (3,))),
@@ -352,6 +352,7 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         pad(((0, 0), (255, 255), (255, 255), (0, 0))),
         with_two_operands(1),
         grouped(32),
+        binary(shape=(2, 1, 3, 1, 4, 2)),
         several_zero_points((255, 1), (0, 1)),
         with_operand(conv(), 1, quant=QuantParams((0.5,) * 6, (0, 1, 2, 3, 4, 5))),
     ],
