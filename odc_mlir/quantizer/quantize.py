@@ -10,7 +10,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir import compiler
-from odc_mlir.errors import InputError, RecordsError
+from odc_mlir.errors import InputError, ModelError, RecordsError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.calibration import Pictures
 from odc_mlir.formats.circle.model import Model
@@ -60,6 +60,8 @@ def quantize(
     module = model if isinstance(model, ModuleOp) else compiler.load(model)
     stored = export_model(module)
     original, base = build_graph(stored), prepare(module, options.definition.weights)
+    if not original.outputs:
+        raise ModelError("the model has no output by which a quantised one could be judged", location=original.name)
     known, inputs = _known(records, module, stored)
     data = make_data(
         original, calibration, evaluation, labels, inputs, _input_ranges(known), LoadOptions(max_samples, pictures)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import odc_mlir
 from helpers.float_models import attention, rescaled_mobilenet, squeeze_excite
 from helpers.models import ModelBuilder
 from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError
@@ -143,3 +144,30 @@ def test_models_without_real_values_have_nothing_to_lose() -> None:
     made = quantize(file, calibration=[[np.arange(4, dtype=np.int32)]] * 8)
     assert made.passed
     assert made.verdict["scheme"] == {"b": "float"}
+
+
+def test_a_model_without_outputs_cannot_be_judged() -> None:
+    module, samples = squeeze_excite()
+    model = export_model(module)
+    model.subgraphs[0].outputs = ()
+    with pytest.raises(ModelError, match="no output by which a quantised one could be judged"):
+        quantize(bytes(write_model(model)), calibration=samples)
+
+
+def test_a_target_may_prefer_a_form_of_weights() -> None:
+    file, samples = _plain(squeeze_excite)
+    free, chosen = (
+        odc_mlir.quantize(file, scheme="uint8", calibration=samples, help=False, target=target)
+        for target in (None, "npu-256")
+    )
+    zeros = [
+        {
+            zero
+            for info in build_graph(read_model(made.to_circle())).tensors
+            if info.is_const and info.quant is not None and not info.quant.per_tensor and info.dtype == "uint8"
+            for zero in info.quant.zero_points
+        }
+        for made in (free, chosen)
+    ]
+    assert len(zeros[0]) > 1
+    assert zeros[1] == {128}
