@@ -1,9 +1,15 @@
 """Times recording, without and with a store, beside plain inference: CPU seconds per inference as JSON.
 
 python benchmarks/recording.py MODEL SAMPLES ROUNDS
+
+With one thread: others that wait for work count as CPU time, which on a busy machine is more than all the rest.
 """
 
 from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read once, when numpy loads
 
 import json
 import sys
