@@ -16,8 +16,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,9 @@ LOG = logging.getLogger(__name__)
 LEAST_GAIN_DB = 0.1
 # One that improves them by this much needs no other way beside it.
 CLEAR_GAIN_DB = 3.0
+
+
+_Measure = Callable[[Mapping[str, str]], tuple[Candidate, dict[str, float | None]]]
 
 
 @dataclass
@@ -208,30 +212,30 @@ class Driver:
     def _widened(self, model: FloatModel, candidate: Candidate, statistics: Statistics) -> Candidate:
         """``candidate``, or where limits do not hold one in which as few layers as possible have other precisions."""
         ladder = ladder_of(self.options.scheme)
-        if not ladder or self._holds(candidate, self.limits):
+        if not ladder or _all_hold(self.limits, self._metrics(candidate)):
             return candidate
         self._say("the limits do not hold; looking for layers that need more bits")
-        tried: dict[tuple[tuple[str, Choice], ...], tuple[Candidate, bool]] = {}
+        tried: dict[tuple[tuple[str, Choice], ...], tuple[Candidate, dict[str, float | None]]] = {}
 
-        spare = tuple(limit.with_margin() for limit in self.limits)
-
-        def good_enough(precisions: Mapping[str, str]) -> bool:
+        def measure(precisions: Mapping[str, str]) -> tuple[Candidate, dict[str, float | None]]:
             recipe = candidate.recipe.with_precisions(precisions, self._fixed)
             if recipe.precisions not in tried:
                 wider = self._builder.build(model, recipe, statistics)
-                # A model that needs help gets some to spare: few samples are checked on.
-                tried[recipe.precisions] = wider, self._holds(wider, spare)
+                tried[recipe.precisions] = wider, self._metrics(wider)
                 self._say(f"{len(precisions)} layers in other precisions", len(tried))
-            return tried[recipe.precisions][1]
+            return tried[recipe.precisions]
 
         moves = self._moves(model, candidate, statistics, ladder)
-        found = search(moves, good_enough, in_time=self._in_time)
-        if found is None:
-            LOG.warning("no choice of precisions keeps the limits within the time allowed")
-            return candidate
-        recipe = candidate.recipe.with_precisions(found, self._fixed)
-        self.steps.append({"step": "mixed", "value": dict(sorted(found.items())), "tried": len(tried), "kept": True})
-        return tried[recipe.precisions][0]
+        # A model that needs help gets some to spare, for few samples are checked on; or just enough.
+        for limits in (tuple(limit.with_margin() for limit in self.limits), self.limits):
+            good_enough = partial(_keeps, measure, limits)
+            found = search(moves, good_enough, in_time=self._in_time)
+            if found is not None:
+                chosen = dict(sorted(found.items()))
+                self.steps.append({"step": "mixed", "value": chosen, "tried": len(tried), "kept": True})
+                return measure(found)[0]
+        LOG.warning("no choice of precisions keeps the limits")
+        return candidate
 
     def _moves(self, model: FloatModel, candidate: Candidate, statistics: Statistics, ladder: Sequence[str]) -> Any:
         examination = self._examination(model)
@@ -250,9 +254,9 @@ class Driver:
     def _may_move(self, layer: LayerError) -> bool:
         return layer.precision != "float" and layer.name not in self._fixed
 
-    def _holds(self, candidate: Candidate, limits: Sequence[Limit]) -> bool:
-        metrics = self.reference.metrics(self.reference.measure(candidate.graph))
-        return all(limit.holds(metrics) for limit in limits)
+    def _metrics(self, candidate: Candidate) -> dict[str, float | None]:
+        """What limits are checked against."""
+        return self.reference.metrics(self.reference.measure(candidate.graph))
 
     # Judging.
 
@@ -338,6 +342,14 @@ class _Choice:
     model: FloatModel
     recipe: Recipe
     quality_db: float
+
+
+def _keeps(measure: _Measure, limits: Sequence[Limit], precisions: Mapping[str, str]) -> bool:
+    return _all_hold(limits, measure(precisions)[1])
+
+
+def _all_hold(limits: Sequence[Limit], metrics: Mapping[str, float | None]) -> bool:
+    return all(limit.holds(metrics) for limit in limits)
 
 
 def saturated_biases(graph: Graph) -> dict[str, list[int]]:

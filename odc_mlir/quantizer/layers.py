@@ -144,7 +144,10 @@ class Examination:
         if info.is_variable:
             return initial_contents(info)
         value = run.values.get(self._index.get(names.get(index, ""), -1))
-        return None if value is None else to_codes(info, value)
+        if value is None:
+            return None
+        with np.errstate(invalid="ignore"):  # a NaN has no code; any will do
+            return to_codes(info, value)
 
     def _outputs_with(self, run: _Run, changed: dict[int, Array]) -> list[Array]:
         """The float model's outputs when the tensors in ``changed`` have these values."""
@@ -207,8 +210,13 @@ class _Layer:
     def add_effect(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
         """The model's outputs without and with this operator's errors."""
         for place, (a, b) in enumerate(zip(expected, found, strict=True)):
-            if a.shape == b.shape and a.dtype.kind == "f":
-                sums = self._sums.setdefault(place, [0.0, 0.0])
+            if a.shape != b.shape:
+                continue
+            sums = self._sums.setdefault(place, [0.0, 0.0])
+            if a.dtype.kind != "f":  # an index or an answer is right or wrong
+                sums[0] += float(np.count_nonzero(a != b))
+                sums[1] += a.size
+            else:
                 wide = a.astype(np.float64)
                 sums[0] += float(np.square(wide - b).sum())
                 sums[1] += float(np.square(wide).sum())

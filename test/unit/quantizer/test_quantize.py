@@ -171,3 +171,21 @@ def test_a_target_may_prefer_a_form_of_weights() -> None:
     ]
     assert len(zeros[0]) > 1
     assert zeros[1] == {128}
+
+
+def test_answers_that_are_numbers_count_as_right_or_wrong() -> None:
+    builder = ModelBuilder()
+    a, b = builder.tensor("a", (1, 8)), builder.tensor("b", (1, 8))
+    axis = builder.tensor("axis", (1,), "int32", data=np.array([1], np.int32))
+    c, d = builder.tensor("c", (1, 8)), builder.tensor("d", (1,), "int64")
+    builder.operator("ADD", [a, b], [c])
+    builder.operator("ARG_MAX", [c, axis], [d], options={"output_type": "int64"})
+    file = bytes(write_model(builder.finish([a, b], [d])))
+    rng = np.random.default_rng(0)
+    # Sums that differ by less than a step of 8 bits.
+    samples = [[rng.uniform(1.0, 1.004, (1, 8)), rng.uniform(-1.0, 1.0, (1, 1)).repeat(8, 1)] for _ in range(32)]
+    plain = quantize(file, calibration=samples, help=False, metric="top1_match")
+    assert plain.verdict["worst_layers"]
+    helped = quantize(file, calibration=samples, metric="mae", limit=0.0)
+    assert helped.passed
+    assert "float" in helped.verdict["scheme"].values() or "int16x8" in helped.verdict["scheme"].values()
