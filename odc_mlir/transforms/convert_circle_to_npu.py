@@ -27,6 +27,7 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
 from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.lower_channel_groups import lower_in_channel_groups, needs_channel_groups
 from odc_mlir.transforms.lower_elementwise import lower_binary, lower_by_table, lower_scale
 from odc_mlir.transforms.lower_moves import lower_move, lower_padding, lower_transpose
 from odc_mlir.transforms.lower_phases import lower_any_conv_2d, lower_resize_bilinear, lower_transpose_conv
@@ -65,10 +66,15 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
 }
 
 
+PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")  # may be computed for some result channels at a time
+
+
 def lower(op: CircleOp) -> None:
     """Replace one operator; element-wise ones without a lowering of their own become a table of codes."""
     if (lowering := LOWERINGS.get(op.SPEC.name)) is not None:
-        lowering(Site(op))
+        site = Site(op)
+        grouped = op.SPEC.name in PRODUCTS and needs_channel_groups(site)
+        (lower_in_channel_groups if grouped else lowering)(site)
     elif works_by_table(op.SPEC):
         lower_by_table(Site(op))
     else:

@@ -23,6 +23,7 @@ from odc_mlir.transforms.phases import interpolated_phases, transposed_phases
 
 CODES = ("int8", "uint8")
 MOST_DIMENSIONS = 6  # of element-wise operands
+MOST_RUNS = 256  # of channels that are put together by moves
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
@@ -198,7 +199,7 @@ def weights(node: Node, _: Limits) -> str | None:
     zero_points = set(filters.quant.zero_points)
     if len(zero_points) > 1 and filters.dtype != "int8":  # signed weights are symmetric whatever is said
         low, high = centred_range(filters)
-        if high - low > 255:
+        if high - low > 255 and not _divides_by_channels(node):
             return f"{filters.name!r} has {len(zero_points)} different zero points and values from {low} to {high}"
     if not all(0 <= scale < math.inf for scale in filters.quant.scales):
         return f"{filters.name!r} has a scale that is negative or not finite"
@@ -219,6 +220,43 @@ def centred_range(filters: TensorInfo) -> tuple[int, int]:
     """Least and largest of :func:`centred`."""
     values = centred(filters)
     return int(values.min()), int(values.max())
+
+
+def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
+    """Result channels in groups in which one zero point can stand for all; each group in order."""
+    values = np.moveaxis(centred(filters), axis, 0).reshape(filters.static_shape[axis], -1)
+    low, high = values.min(1), values.max(1)
+    groups: list[list[int]] = []
+    for channel in sorted(range(len(low)), key=lambda c: (int(low[c]), c)):
+        if groups and max(high[channel], *(high[c] for c in groups[-1])) - low[groups[-1][0]] <= 255:
+            groups[-1].append(channel)
+        else:
+            groups.append([channel])
+    return [sorted(group) for group in groups]
+
+
+def _divides_by_channels(node: Node) -> bool:
+    """Whether a product can be computed for some result channels at a time, and put together in a few moves."""
+    filters, depthwise = node.operand(1), node.spec.name == "DEPTHWISE_CONV_2D"
+    if node.spec.name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
+        return False
+    channels = next(activations(node)).static_shape[-1]
+    taken = filters.static_shape[3] if node.spec.name != "FULLY_CONNECTED" else channels
+    if taken != channels:  # groups, or several results for each input channel
+        return False
+    runs = sum(len(runs_of(group)) for group in channel_groups(filters, 3 if depthwise else 0))
+    return runs <= MOST_RUNS
+
+
+def runs_of(channels: list[int]) -> list[tuple[int, int, int]]:
+    """(position in ``channels``, first channel, how many) of neighbours among sorted channels."""
+    runs: list[tuple[int, int, int]] = []
+    for position, channel in enumerate(channels):
+        if runs and runs[-1][1] + runs[-1][2] == channel:
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
+        else:
+            runs.append((position, channel, 1))
+    return runs
 
 
 def weight_axis(axis: int) -> Check:

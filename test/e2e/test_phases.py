@@ -91,6 +91,31 @@ def test_grouped_convolution(groups: int) -> None:
 
 
 @pytest.mark.parametrize("operator", ["conv_2d", "depthwise_conv_2d"])
+def test_zero_points_far_apart(operator: str) -> None:
+    text = Text("u8", "0.05:120")
+    x, y = text.tensor(2, 5, 5, 6), text.tensor(2, 5, 5, 6)
+    deep = operator == "depthwise_conv_2d"
+    scales = ", ".join(f"0.0{i + 1}:{zero}" for i, zero in enumerate((0, 255, 3, 128, 250, 2)))
+    shape = (1, 3, 3, 6) if deep else (6, 3, 3, 6)
+    w = text.const("w", f"!quant.uniform<u8:f32:{3 if deep else 0}, {{{scales}}}>", text.codes(*shape))
+    b = text.const("b", "i32", text.random.integers(-1000, 1000, 6))
+    more = ", depth_multiplier = 1" if deep else ""
+    options = f"{{padding = same, stride = [1, 1], activation = relu6{more}}}"
+    text.lines.append(f"%r = circle.{operator}(%x, %w, %b) {options} : ({x}, {w}, {b}) -> {y}")
+    text.check(x, y)
+
+
+def test_zero_points_far_apart_in_a_matrix() -> None:
+    text = Text("u8", "0.05:120")
+    x, y = text.tensor(3, 20), text.tensor(3, 6)
+    scales = ", ".join(f"0.0{i + 1}:{zero}" for i, zero in enumerate((0, 255, 3, 128, 250, 2)))
+    w = text.const("w", f"!quant.uniform<u8:f32:0, {{{scales}}}>", text.codes(6, 20))
+    b = text.const("b", "i32", text.random.integers(-1000, 1000, 6))
+    text.lines.append(f"%r = circle.fully_connected(%x, %w, %b) : ({x}, {w}, {b}) -> {y}")
+    text.check(x, y)
+
+
+@pytest.mark.parametrize("operator", ["conv_2d", "depthwise_conv_2d"])
 def test_several_zero_points(operator: str) -> None:
     text = Text("u8", "0.05:120")
     x, y = text.tensor(1, 5, 5, 6), text.tensor(1, 5, 5, 6)

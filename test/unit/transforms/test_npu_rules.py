@@ -240,7 +240,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("weights", lambda: with_operand(conv(), 1, quant=None), "'w' has no scale"),
     (
         "weights",
-        lambda: several_zero_points((255, 0), (0, 1)),
+        lambda: several_zero_points((255, 0) * 129, (0, 1) * 129),
         "'w' has 2 different zero points and values from -1 to 255",
     ),
     ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((math.inf,), (0,))), "scale that is negative or not"),
@@ -354,6 +354,7 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         grouped(32),
         binary(shape=(2, 1, 3, 1, 4, 2)),
         several_zero_points((255, 1), (0, 1)),
+        several_zero_points((255, 0) * 128, (0, 1) * 128),
         with_operand(conv(), 1, quant=QuantParams((0.5,) * 6, (0, 1, 2, 3, 4, 5))),
     ],
     ids=lambda node: node.spec.name,

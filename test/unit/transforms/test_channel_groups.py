@@ -1,0 +1,35 @@
+"""Channels whose weights one zero point can stand for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odc_mlir.ops.spec import QuantParams, TensorInfo
+from odc_mlir.transforms.npu_checks import centred, channel_groups, runs_of
+
+CHANNELS = st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255)), min_size=1, max_size=12)
+
+
+@given(CHANNELS)
+def test_groups_are_all_channels_and_fit_eight_bits(channels: list[tuple[int, int, int]]) -> None:
+    rows = np.array([[low, high] for low, high, _ in channels], np.uint8)
+    quant = QuantParams((0.5,) * len(channels), tuple(zero for *_, zero in channels))
+    filters = TensorInfo("w", "uint8", rows.shape, quant, memoryview(rows.tobytes()))
+    groups = channel_groups(filters, 0)
+    assert sorted(channel for group in groups for channel in group) == list(range(len(channels)))
+    for group in groups:
+        values = centred(filters)[group]
+        assert values.max() - values.min() <= 255
+
+
+@given(st.sets(st.integers(0, 30), min_size=1))
+def test_runs(channels: set[int]) -> None:
+    ordered = sorted(channels)
+    runs = runs_of(ordered)
+    assert [first + i for _, first, count in runs for i in range(count)] == ordered
+    assert [ordered[at] for at, _, _ in runs] == [first for _, first, _ in runs]
+    assert all(b[1] > a[1] + a[2] for a, b in pairwise(runs))
