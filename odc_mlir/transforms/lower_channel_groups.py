@@ -7,15 +7,17 @@ back in order. Depthwise, the group's input channels are picked first.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import Nest
-from odc_mlir.transforms.lower_products import requantisation, window_of
+from odc_mlir.transforms.lower_products import requantisation, weight_codes, window_of
 from odc_mlir.transforms.lowering_site import Site, blob_of, quant_of, tensor_of
 from odc_mlir.transforms.npu_checks import centred, centred_range, channel_groups, runs_of
 
@@ -61,7 +63,7 @@ def lower_in_channel_groups(site: Site) -> None:
             dilation=dilation,
             pads=pads,
             weights=blob_of(np.ascontiguousarray((chosen + zero).astype(np.uint8))),
-            **_of_channels(requantisation(site, zero, single_product=single), group),
+            **of_channels(requantisation(site, zero, single_product=single), group),
         )
         parts.append(site.emit(made))
     pixels, channels = math.prod(shape[:3]), shape[3]
@@ -81,10 +83,21 @@ def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:
     return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (*image, len(group))), pieces=nests))
 
 
-def _of_channels(integers: dict[str, Any], chosen: list[int]) -> dict[str, Any]:
+def group_codes(site: Site, group: list[int]) -> tuple[NDArray[Any], int]:
+    """Weight codes ``[group, …]`` of result channels along axis 0, and their zero point."""
+    filters = site.info(1)
+    if needs_channel_groups(site):
+        chosen = centred(filters)[group]
+        zero = min(max(-int(chosen.min()), 0), 255)
+        return (chosen + zero).astype(np.uint8), zero
+    codes, zero = weight_codes(site)
+    return (filters.array() if codes is None else codes)[group], zero
+
+
+def of_channels(integers: dict[str, Any], chosen: Iterable[int]) -> dict[str, Any]:
     """``integers`` with the values of some result channels only."""
-    rows = {}
+    wanted, rows = list(chosen), {}
     for name in PER_CHANNEL:
         values = integers[name].get_values()
-        rows[name] = npu.ints(values[channel] for channel in chosen)
+        rows[name] = npu.ints(values[channel] for channel in wanted)
     return {**integers, **rows}

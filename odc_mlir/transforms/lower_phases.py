@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import Nest
+from odc_mlir.transforms.lower_channel_groups import group_codes, needs_channel_groups, of_channels
 from odc_mlir.transforms.lower_products import (
     convolution_integers,
     i32_array,
@@ -20,35 +21,38 @@ from odc_mlir.transforms.lower_products import (
     window_of,
 )
 from odc_mlir.transforms.lowering_site import Site, blob_of, tensor_of
+from odc_mlir.transforms.npu_checks import channel_groups, runs_of
 from odc_mlir.transforms.phases import Phase, interpolated_phases, interpolation_weights, transposed_phases
-
-PER_CHANNEL = ("bias", "multiplier", "exponent")
 
 
 def lower_transpose_conv(site: Site) -> None:
-    """TRANSPOSE_CONV: for each phase of rows and columns a convolution with the taps that meet there."""
+    """TRANSPOSE_CONV: for each phase of rows and columns a convolution with the taps that meet there.
+
+    Weights with zero points too far apart are divided by result channels as well.
+    """
     phases = transposed_phases(site.node)
     assert not isinstance(phases, str), "the placement rules ask for phases"
     filters = site.info(1)
-    codes, zero = weight_codes(site)
-    weights = filters.array() if codes is None else codes
-    integers = requantisation(site, zero, single_product=filters.dtype == "uint8", operands=(2, 3))
     batch, _, _, channels = site.result.static_shape
+    groups = channel_groups(filters, 0) if needs_channel_groups(site) else [list(range(channels))]
     parts = []
-    for row in phases[0]:
-        for column in phases[1]:
-            made = npu.ConvOp(
-                site.operand(2),
-                site.result_of_shape(batch, row.results, column.results, channels),
-                depthwise=False,
-                kernel=(len(row.taps), len(column.taps)),
-                stride=(1, 1),
-                dilation=(1, 1),
-                pads=(row.before, column.before, row.after, column.after),
-                weights=blob_of(np.ascontiguousarray(weights[:, row.taps][:, :, column.taps])),
-                **integers,
-            )
-            parts.append((row, column, site.emit(made)))
+    for group in groups:
+        weights, zero = group_codes(site, group)
+        integers = requantisation(site, zero, single_product=filters.dtype == "uint8", operands=(2, 3))
+        for row in phases[0]:
+            for column in phases[1]:
+                made = npu.ConvOp(
+                    site.operand(2),
+                    site.result_of_shape(batch, row.results, column.results, len(group)),
+                    depthwise=False,
+                    kernel=(len(row.taps), len(column.taps)),
+                    stride=(1, 1),
+                    dilation=(1, 1),
+                    pads=(row.before, column.before, row.after, column.after),
+                    weights=blob_of(np.ascontiguousarray(weights[:, row.taps][:, :, column.taps])),
+                    **of_channels(integers, group),
+                )
+                parts.append(Part(row, column, group, site.emit(made)))
     interleave(site, parts, (len(phases[0]), len(phases[1])))
 
 
@@ -82,7 +86,7 @@ def lower_resize_bilinear(site: Site) -> None:
                 exponent=i32_array(np.array(-shift), channels),
             )
             places = Phase(a, height, (), 0, 0), Phase(b, width, (), 0, 0)
-            parts.append((*places, site.emit(made)))
+            parts.append(Part(*places, list(range(channels)), site.emit(made)))
     interleave(site, parts, (len(phases[0]), len(phases[1])))
 
 
@@ -125,23 +129,34 @@ def _window(site: Site, image: SSAValue, start: tuple[int, int]) -> SSAValue:
     return site.emit(npu.MoveOp([image], kind, pieces=[nest]))
 
 
-def interleave(site: Site, parts: Sequence[tuple[Phase, Phase, SSAValue]], steps: tuple[int, int]) -> None:
-    """Replace the operator by the result whose phases ``parts`` are."""
+class Part(NamedTuple):
+    """A phase of rows, one of columns, and some channels of a result."""
+
+    row: Phase
+    column: Phase
+    channels: list[int]
+    value: SSAValue
+
+
+def interleave(site: Site, parts: Sequence[Part], steps: tuple[int, int]) -> None:
+    """Replace the operator by the result that ``parts`` make; ``steps``: phases of rows and columns."""
     batch, height, width, channels = site.result.static_shape
     nests = []
-    for number, (row, column, _) in enumerate(parts):
-        pixels = column.results * channels
-        nests.append(
-            Nest(
-                number,
-                0,
-                (row.first * width + column.first) * channels,
-                (batch, row.results, column.results, channels),
-                (row.results * pixels, pixels, channels, 1),
-                (height * width * channels, steps[0] * width * channels, steps[1] * channels, 1),
+    for number, (row, column, chosen, _) in enumerate(parts):
+        line = column.results * len(chosen)
+        start = (row.first * width + column.first) * channels
+        for at, first, count in runs_of(chosen):
+            nests.append(
+                Nest(
+                    number,
+                    at,
+                    start + first,
+                    (batch, row.results, column.results, count),
+                    (row.results * line, line, len(chosen), 1),
+                    (height * width * channels, steps[0] * width * channels, steps[1] * channels, 1),
+                )
             )
-        )
-    site.finish(npu.MoveOp([value for _, _, value in parts], site.result_type, pieces=nests))
+    site.finish(npu.MoveOp([part.value for part in parts], site.result_type, pieces=nests))
 
 
 def lower_any_conv_2d(site: Site) -> None:
@@ -175,14 +190,9 @@ def lower_grouped_conv_2d(site: Site) -> None:
             dilation=dilation,
             pads=pads,
             weights=blob_of(np.ascontiguousarray(weights[chosen])),
-            **_of_channels(integers, chosen),
+            **of_channels(integers, range(channels)[chosen]),
         )
         values.append(site.emit(made))
     pixels = batch * out_rows * out_columns
     nests = [Nest(g, 0, g * each, (pixels, each), (each, 1), (channels, 1)) for g in range(groups)]
     site.finish(npu.MoveOp(values, site.result_type, pieces=nests))
-
-
-def _of_channels(integers: dict[str, Any], chosen: slice) -> dict[str, Any]:
-    """``integers`` with the values of some result channels only."""
-    return {**integers, **{name: npu.ints(integers[name].get_values()[chosen]) for name in PER_CHANNEL}}

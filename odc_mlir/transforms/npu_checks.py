@@ -238,7 +238,7 @@ def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
 def _divides_by_channels(node: Node) -> bool:
     """Whether a product can be computed for some result channels at a time, and put together in a few moves."""
     filters, depthwise = node.operand(1), node.spec.name == "DEPTHWISE_CONV_2D"
-    if node.spec.name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
+    if node.spec.name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"):
         return False
     channels = next(activations(node)).static_shape[-1]
     taken = filters.static_shape[3] if node.spec.name != "FULLY_CONNECTED" else channels

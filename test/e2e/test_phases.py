@@ -105,6 +105,18 @@ def test_zero_points_far_apart(operator: str) -> None:
     text.check(x, y)
 
 
+def test_zero_points_far_apart_in_a_transposed_convolution() -> None:
+    text = Text("u8", "0.05:120")
+    x, y = text.tensor(2, 3, 3, 4), text.tensor(2, 6, 6, 6)
+    scales = ", ".join(f"0.0{i + 1}:{zero}" for i, zero in enumerate((0, 255, 3, 128, 250, 2)))
+    w = text.const("w", f"!quant.uniform<u8:f32:0, {{{scales}}}>", text.codes(6, 3, 3, 4))
+    b = text.const("b", "i32", text.random.integers(-1000, 1000, 6))
+    o = text.const("o", "i32", [2, 6, 6, 6])
+    options = "{padding = same, stride_h = 2, stride_w = 2}"
+    text.lines.append(f"%r = circle.transpose_conv(%o, %w, %x, %b) {options} : ({o}, {w}, {x}, {b}) -> {y}")
+    text.check(x, y)
+
+
 def test_zero_points_far_apart_in_a_matrix() -> None:
     text = Text("u8", "0.05:120")
     x, y = text.tensor(3, 20), text.tensor(3, 6)
