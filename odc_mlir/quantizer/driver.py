@@ -40,8 +40,6 @@ LOG = logging.getLogger(__name__)
 
 # A choice must improve the outputs by this much to be kept; one that often does harm, by more than what chance does.
 LEAST_GAIN_DB = 0.1
-# One that improves them by this much needs no other way beside it.
-CLEAR_GAIN_DB = 3.0
 
 
 _Measure = Callable[[Mapping[str, str]], tuple[Candidate, dict[str, float | None]]]
@@ -96,67 +94,70 @@ class Driver:
         return candidate
 
     def _weights_only(self) -> Candidate:
-        """Weights as codes, rounded by what samples show where that helps."""
+        """Weights as codes, rounded by what samples show unless that does harm."""
         recipe = self._recipe()
         if self.data.fit:
             nothing = _Choice(self.base, recipe, float("-inf"))
             best = self._better(nothing, self.base, recipe, "rounding", recipe.rounding, gain_db=0.0)
-            recipe = self._refined(best).recipe
+            recipe = self._without_harm(best).recipe
         return self._builder.build(self.base, recipe, {})
 
     def _choose(self) -> tuple[FloatModel, Recipe]:
         """Try what help there is, one kind after the other, each on top of the best so far.
 
-        Equalising takes away what other help could use as well: where it gains little, both ways are followed.
+        Rounding by samples and corrected biases help as a rule: they are part of everything that is compared, and at
+        last it is tried without.
         """
         models = {"none": self.base}
-        plain = best = _Choice(self.base, self._recipe(), float("-inf"))
+        best = _Choice(self.base, self._recipe(), float("-inf"))
         for kind in self.options.equalizations:
             model = self._equalized(models, kind)
             if model is not None:
-                best = self._better(
-                    best, model, replace(best.recipe, equalize=kind), "equalize", kind, gain_db=LEAST_GAIN_DB
-                )
-                plain = best if kind == "none" else plain
-        branches = [best]
-        if plain.quality_db < best.quality_db < plain.quality_db + CLEAR_GAIN_DB:
-            branches.append(plain)
-        best = max(map(self._improved, branches), key=lambda choice: choice.quality_db)
+                recipe = replace(best.recipe, equalize=kind)
+                best = self._better(best, model, recipe, "equalize", kind, gain_db=LEAST_GAIN_DB)
+        best = self._without_harm(self._ranged(best))
         return best.model, best.recipe
 
-    def _improved(self, best: _Choice) -> _Choice:
-        """The choice with better ranges and codes, where there are any."""
+    def _ranged(self, best: _Choice) -> _Choice:
+        """The choice with other ranges, if that is better. They are compared without refining codes, which is slow."""
         options, chance_db = self.options, self._chance_db
-        for mode in options.range_modes[1:]:
-            best = self._better(best, best.model, replace(best.recipe, ranges=mode), "ranges", mode, gain_db=chance_db)
-        for headroom in options.headrooms[1:]:
-            best = self._better(
-                best, best.model, replace(best.recipe, headroom=headroom), "headroom", headroom, gain_db=chance_db
-            )
-        return self._refined(best)
-
-    def _refined(self, best: _Choice) -> _Choice:
-        """Round weights and correct biases by what samples show, where that helps."""
-        if not self.data.fit:
+        if len(options.range_modes) == len(options.headrooms) == 1 or not self._in_time():
             return best
-        options = self.options
-        # Both help as a rule: what samples cannot tell apart is decided for them.
-        if options.switched(options.rounding) == (False, True):
-            recipe = replace(best.recipe, rounding=True)
-            best = self._better(best, best.model, recipe, "rounding", True, gain_db=0.0)
-        if options.switched(options.correction) == (False, True):
-            recipe = replace(best.recipe, correction=True)
-            best = self._better(best, best.model, recipe, "correction", True, gain_db=0.0)
+        model, plain = best.model, replace(best.recipe, rounding=False, correction=False)
+        tried = self._better(_Choice(model, plain, float("-inf")), model, plain, "ranges", plain.ranges, gain_db=0.0)
+        for mode in options.range_modes[1:]:
+            tried = self._better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode, gain_db=chance_db)
+        for part in options.headrooms[1:]:
+            tried = self._better(
+                tried, model, replace(tried.recipe, headroom=part), "headroom", part, gain_db=chance_db
+            )
+        found = replace(best.recipe, ranges=tried.recipe.ranges, headroom=tried.recipe.headroom)
+        if found == best.recipe:
+            return best
+        value = f"{found.ranges}, headroom {found.headroom:g}"
+        return self._better(best, model, found, "refined ranges", value, gain_db=LEAST_GAIN_DB)
+
+    def _without_harm(self, best: _Choice) -> _Choice:
+        """The choice without refined codes where those make the outputs clearly worse."""
+        for switch in ("correction", "rounding"):
+            if len(self.options.switched(getattr(self.options, switch))) > 1 and getattr(best.recipe, switch):
+                off = (
+                    replace(best.recipe, rounding=False)
+                    if switch == "rounding"
+                    else replace(best.recipe, correction=False)
+                )
+                best = self._better(best, best.model, off, switch, False, gain_db=self._chance_db)
         return best
 
     def _recipe(self) -> Recipe:
+        """What is tried first."""
         options = self.options
         return Recipe(
             ranges=options.range_modes[0],
             range_options=tuple(sorted(options.range_options.items())),
             headroom=options.headrooms[0],
-            rounding=options.switched(options.rounding)[0],
-            correction=options.switched(options.correction)[0],
+            rounding=bool(self.data.fit) and options.switched(options.rounding)[-1],
+            correction=bool(self.data.fit) and options.switched(options.correction)[-1],
             precisions=tuple(sorted(self._fixed.items())),
         )
 
