@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import quantize_multiplier, rdbpot, srdhm
-from odc_mlir.numerics.pieces import clamp, in_pairs
+from odc_mlir.numerics.pieces import clamp, has_nan, in_pairs
 from odc_mlir.numerics.transcendental import leading_zeros, reciprocal
 
 Array = NDArray[Any]
@@ -17,6 +18,9 @@ Quant = tuple[float, int]
 
 # Of integers of this size the rounded float64 quotient is never on the other side of a whole number.
 _FLOAT64_BYTES = 4
+_FLOAT32_BYTES = 2  # and the rounded float32 quotient of these
+_SMALL = 1 << 51  # integers that float64 divides and subtracts exactly enough
+_SMALL_QUOTIENT = 1 << 28  # times a float32 it is exact in float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,5 +92,72 @@ def floor_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_remainder(a: Array, b: Array) -> Array:
-    """``a - b * floor(a / b)`` of integers: has the sign of ``b``, which has no zero."""
-    return np.asarray(np.remainder(a, b))
+    """``a - b * floor(a / b)``: has the sign of ``b``, zero as well; that of integers has no zero.
+
+    The rounded float64 quotient is on the right side of whole numbers as long as these are small enough, and what is
+    subtracted and left is exact. Everything else is divided step by step, which takes several times as long.
+    """
+    if a.dtype.kind == "f" and a.dtype.itemsize <= _FLOAT64_BYTES:
+        return _real_remainder(a, b)
+    if a.dtype.itemsize > _FLOAT64_BYTES and not (_is_small(a) and _is_small(b)):
+        return np.asarray(np.remainder(a, b))
+    real = np.float32 if a.dtype.itemsize <= _FLOAT32_BYTES else np.float64
+    top, bottom = a.astype(real), b.astype(real)
+    quotient = np.asarray(top / bottom)
+    np.floor(quotient, out=quotient)
+    quotient *= bottom
+    return np.asarray(np.subtract(top, quotient, out=quotient)).astype(a.dtype)
+
+
+def _is_small(x: Array) -> bool:
+    """Whether differences and quotients of such integers are exact enough in float64."""
+    return not x.size or (int(x.max()) < _SMALL and int(x.min()) > -_SMALL)
+
+
+def _real_remainder(a: Array, b: Array) -> Array:
+    """:func:`floor_remainder` of float32: by float64 where quotients are small, and nothing is infinite or zero."""
+    with np.errstate(all="ignore"):
+        top, bottom = a.astype(np.float64), b.astype(np.float64)
+        quotient = np.asarray(top / bottom)
+        np.floor(quotient, out=quotient)
+        if not quotient.size or not -_SMALL_QUOTIENT < quotient.min() <= quotient.max() < _SMALL_QUOTIENT:
+            return np.asarray(np.remainder(a, b))
+        quotient *= bottom
+        remainder = np.asarray(np.subtract(top, quotient, out=quotient)).astype(a.dtype)
+        if has_nan(remainder):  # by infinity
+            return np.asarray(np.remainder(a, b))
+    return np.asarray(np.copysign(remainder, b, out=remainder))
+
+
+def integer_power(a: Array, b: Array) -> Array:
+    """``a`` to the power of ``b >= 0`` of int32; what overflows gives the smallest integer.
+
+    By squaring: of integers where none overflows, else in float64, which is exact up to there.
+    """
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    if not math.prod(shape):
+        return np.empty(shape, np.int32)
+    limits = np.iinfo(np.int32)
+    # From 62 on, only -1, 0 and 1 have powers that do not overflow, and these follow from whether it is odd.
+    left = np.minimum(b, 62 | (b & 1)) if int(b.max()) > 62 else b
+    if max(int(a.max()), -int(a.min())) ** int(left.max()) <= limits.max:
+        return np.broadcast_to(_power(a, left), shape).astype(np.int32, order="C")
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = np.broadcast_to(_power(a.astype(np.float64), left), shape)
+    outside = (result < limits.min) | (result > limits.max)
+    return np.where(outside, limits.min, result).astype(np.int32) if outside.any() else result.astype(np.int32)
+
+
+def _power(base: Array, exponent: Array) -> Array:
+    """``base`` to the power of whole exponents, by squaring."""
+    one = base.dtype.type(1)
+    result: Array | None = None
+    while True:
+        odd = (exponent & 1).astype(bool)
+        if odd.any():
+            factor = base if odd.all() else np.where(odd, base, one)
+            result = factor if result is None else result * factor
+        exponent = exponent >> 1
+        if not exponent.any():
+            return np.full_like(base, one) if result is None else result
+        base = base * base

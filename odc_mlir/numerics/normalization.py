@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range
-from odc_mlir.numerics.pieces import in_rows, limit, row_slices, row_totals
+from odc_mlir.numerics.pieces import in_rows, limit, row_slices
 from odc_mlir.numerics.transcendental import inverse_sqrt
 
 Array = NDArray[Any]
 
 _LEAST_NORM = np.float32(1e-6)
 _OUT_BITS = 7  # results have the scale 1/128
+_NARROW = 16  # rows of fewer columns are worked on side by side
+_NUDGE = 2.0**-40
+_MANY = 1 << 13  # roots, from which a table of all that can be asked for is worth its time
+_TABULATED = 1 << 18
+_FLOAT32_WHOLE = 1 << 24  # up to which float32 holds all integers
 
 
 def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -29,31 +36,60 @@ def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
     """Codes (scale 1/128) of 8-bit ``x [..., C]`` divided by its norm along the last axis."""
-    low, high = code_range(x.dtype)
+    least, most, out_code = (np.array(code, np.int16) for code in (*code_range(x.dtype), out_zero))
     gain = _OUT_BITS if x.dtype.kind == "i" else 0  # unsigned codes are shifted up before they are multiplied
-    rows = x.reshape(-1, x.shape[-1])
+    columns = x.shape[-1]
+    rows, result = x.reshape(-1, columns), np.empty((math.prod(x.shape[:-1]), columns), x.dtype)
+    source, target = (rows.T, result.T) if columns < _NARROW else (rows, result)
 
-    def squares(codes: Array) -> Array:
-        values = np.subtract(codes, zero_point, dtype=np.int32)
-        return np.multiply(values, values, out=values)
-
-    q, e = inverse_sqrt(row_totals(squares, rows))
+    totals = _squares(rows, zero_point)
+    if totals.size >= _MANY and int(totals.max()) < _TABULATED:
+        q, e = (table.take(totals) for table in _inverse_roots())
+    else:
+        q, e = inverse_sqrt(totals)
     exponent = e + gain
-    factor = q.astype(np.int64) << (np.maximum(exponent, 0) + _OUT_BITS - gain)
-    shift = np.maximum(-exponent, 0).astype(np.int32)
-    half = np.where(shift > 0, np.int32(1) << np.maximum(shift - 1, 0), 0).astype(np.int32)
-    result = np.empty(rows.shape, x.dtype)
+    # What follows is fixed-point arithmetic on numbers that float64 holds exactly. The first rounding takes halves up,
+    # the second away from zero: there they are moved by less than the distance to anything else.
+    factor = np.ldexp(q.astype(np.float64), np.maximum(exponent, 0) + _OUT_BITS - gain - 31)
+    down = np.ldexp(1 + _NUDGE, np.minimum(exponent, 0))
+    if columns >= _NARROW:
+        factor, down = factor[:, None], down[:, None]
     for part in row_slices(rows):
-        wide = np.subtract(rows[part], zero_point, dtype=np.int32) * factor[part]
-        wide += 1 << 30
-        wide >>= 31
-        scaled = wide.astype(np.int32)
-        scaled += np.where(half[part] > 0, scaled >> 31, 0)  # negative halves go down
-        scaled += half[part]
-        scaled >>= shift[part]
-        scaled += out_zero
-        result[part] = limit(scaled, low, high, out=scaled)
+        place = (slice(None), part) if columns < _NARROW else part
+        scaled = np.ascontiguousarray(source[place]).astype(np.float64)
+        scaled -= zero_point
+        scaled *= factor[part]
+        scaled += 0.5
+        np.floor(scaled, out=scaled)
+        if down[part].min() < 1:
+            scaled *= down[part]
+            np.rint(scaled, out=scaled)
+        codes = scaled.astype(np.int16)
+        codes += out_code
+        target[place] = limit(codes, least, most, out=codes)
     return result.reshape(x.shape)
+
+
+@cache
+def _inverse_roots() -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """``inverse_sqrt`` of the first whole numbers."""
+    tables = inverse_sqrt(np.arange(_TABULATED))
+    for table in tables:
+        table.flags.writeable = False
+    return tables
+
+
+def _squares(rows: Array, zero_point: int) -> NDArray[np.int64]:
+    """The sum of squares of each row of 8-bit codes without zero point."""
+    low, high = code_range(rows.dtype)
+    largest = max(abs(low - zero_point), abs(high - zero_point))
+    dtype = np.float32 if rows.shape[1] * largest**2 <= _FLOAT32_WHOLE else np.float64
+    totals = np.empty(len(rows), np.int64)
+    for part in row_slices(rows):
+        values = rows[part].astype(dtype)
+        values -= zero_point
+        totals[part] = np.einsum("ij,ij->i", values, values)
+    return totals
 
 
 def local_response_normalize(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import INT32_MAX, INT32_MIN, Ints, int64, rdbpot, srdhm, wrap32
+from odc_mlir.numerics.pieces import pieces
 
 _EXP_MINUS_EIGHTH = 1895147668  # e^-1/8 in Q0
 _ONE_THIRD = 715827883  # 1/3 in Q0
@@ -106,19 +107,32 @@ def reciprocal(x: NDArray[Any], integer_bits: int) -> tuple[NDArray[np.int32], N
 
 def inverse_sqrt(n: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """``(q, e)`` with ``1 / sqrt(n) ~ q * 2^(e-31)`` for integers ``0 <= n < 2^31``; 0 counts as 1."""
-    wide = np.asarray(n, np.int64)
-    bits = 32 - leading_zeros(wide)
-    down = np.maximum(bits - 28, 0) // 2  # quarters until below 2^29
-    wide = wide >> (2 * down)
-    up = np.maximum((leading_zeros(wide) - 1) // 2 - 1, 0)
+    values = np.asarray(n, np.int64)
+    roots, exponents = np.empty(values.shape, np.int32), np.empty(values.shape, np.int64)
+    for part, root, exponent in pieces(values, roots, exponents):
+        root[...], exponent[...] = _inverse_sqrt(part)
+    return roots, exponents
+
+
+def _inverse_sqrt(n: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    bits = 32 - leading_zeros(n)
+    down = np.maximum(bits - 28, 0) >> 1  # quarters until below 2^29
+    wide = n >> (2 * down)
+    up = np.maximum(((leading_zeros(wide) - 1) >> 1) - 1, 0)
     shift = 11 + down - up
     half = ((wide << (2 * up) >> 1) + 1) >> 1
-    x = np.full(wide.shape, 1 << 28, np.int64)
-    for _ in range(5):  # nothing here is negative or saturates
-        cube = _product(_product(x, x), x) << 6
-        x = (_product(x, 3 << 27) - _product(half, cube)) << 3
-    x = wrap32(_product(x, _ROOT_HALF) << np.maximum(-shift, 0))
-    one = np.asarray(n) <= 1
+    # Newton's steps, the first one from 2^28, whose cube it is as well; nothing here is negative or saturates.
+    x = np.asarray(int64(3 << 24) - _product(half, int64(1 << 28)))
+    x <<= int64(3)
+    for _ in range(4):
+        cube = _product(_product(x, x), x)
+        cube <<= int64(6)
+        step = _product(half, cube)
+        x = _product(x, int64(3 << 27))
+        x -= step
+        x <<= int64(3)
+    x = wrap32(_product(x, int64(_ROOT_HALF)) << np.maximum(-shift, 0))
+    one = n <= 1
     return np.where(one, np.int32(INT32_MAX), x), np.where(one, 0, np.minimum(-shift, 0))
 
 

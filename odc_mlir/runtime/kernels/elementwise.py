@@ -14,6 +14,7 @@ from odc_mlir.numerics.division import (
     div_quantized,
     floor_quotient,
     floor_remainder,
+    integer_power,
     truncated_quotient,
 )
 from odc_mlir.numerics.elementwise import (
@@ -158,6 +159,8 @@ def coded_pairs(node: Node, compute: Compute) -> Compute:
 def mapped(node: Node, compute: Compute) -> Execute:
     """The kernel of a two-operand function without fused activation, in pieces that stay in the cache."""
     dtype = node.results[0].info.numpy
+    if isinstance(compute, np.ufunc):  # a single pass has no temporaries
+        return broadcasting(node, compute)
     return broadcasting(
         node, lambda a, b: in_pairs(compute, a, b, dtype), lambda a, b: np.asarray(compute(a, b), dtype)
     )
@@ -249,7 +252,7 @@ def floor_mod(node: Node) -> Execute:
     dtype = node.results[0].dtype
     require_dtype(node, node.results[0], *FLOATS, "int8", "int16", *_WHOLE)
     if dtype in FLOATS:
-        return mapped(node, np.remainder)
+        return mapped(node, floor_remainder)
     return mapped(node, lambda a, b: floor_remainder(a, _divisor(node, b, 0)))
 
 
@@ -257,15 +260,12 @@ def pow(node: Node) -> Execute:  # named after the operator
     """``a`` to the power of ``b``; integers that overflow give the smallest integer."""
     require_dtype(node, node.results[0], *FLOATS, "int32")
     if node.results[0].dtype in FLOATS:
-        return mapped(node, _real_power)
+        return broadcasting(node, _real_power)
 
     def power(a: Array, b: Array) -> Array:
         if (b < 0).any():
             raise input_error(node, "integers cannot have negative exponents")
-        reals = np.power(a.astype(np.float64), b)
-        limits = np.iinfo(np.int32)
-        inside = (reals >= limits.min) & (reals <= limits.max)
-        return np.where(inside, reals, limits.min).astype(np.int32)
+        return integer_power(a, b)
 
     return mapped(node, power)
 

@@ -41,3 +41,45 @@ def test_sign_bits() -> None:
 def test_real_floor() -> None:
     a, b = np.array([2, -3, 7, 0.3], np.float32), np.array([3, 2, -2, 0.1], np.float32)
     assert division.floor_quotient(a, b).tolist() == [0, -2, -4, 3]
+
+
+WIDE = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+@given(st.data(), st.sampled_from(sorted(WIDE)))
+def test_whole_remainders(data: st.DataObject, dtype: str) -> None:
+    top = 1 << WIDE[dtype] - 1
+    whole = st.integers(-top, top - 1) | st.integers(-5, 5)
+    count = data.draw(st.integers(1, 4))
+    a = data.draw(st.lists(whole, min_size=count, max_size=count))
+    b = data.draw(st.lists(whole.filter(bool), min_size=count, max_size=count))
+    found = division.floor_remainder(np.array(a, dtype), np.array(b, dtype))
+    assert found.dtype == dtype
+    assert found.tolist() == [x % y for x, y in zip(a, b, strict=True)]
+
+
+REAL = st.floats(width=32) | st.integers(-40, 40).map(lambda n: n / 8)
+
+
+@given(st.lists(st.tuples(REAL, REAL), min_size=1, max_size=4))
+def test_real_remainders(pairs: list[tuple[float, float]]) -> None:
+    """Those of numpy, which divides step by step; the sign of zero as well."""
+    a, b = np.array(pairs, np.float32).T.copy()
+    with np.errstate(all="ignore"):
+        expected = np.remainder(a, b)
+    found = division.floor_remainder(a, b)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(expected[expected == 0]))
+
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+
+
+@given(st.lists(st.tuples(INT32 | st.integers(-9, 9), st.integers(0, 2**31 - 1) | st.integers(0, 70)), min_size=1))
+def test_whole_powers(pairs: list[tuple[int, int]]) -> None:
+    bases, exponents = np.array(pairs, np.int32).T.copy()
+    found = division.integer_power(bases, exponents)
+    for a, b, power in zip(bases.tolist(), exponents.tolist(), found.tolist(), strict=True):
+        exact = a ** min(b, 64 + b % 2)
+        assert power == (exact if -(2**31) <= exact < 2**31 else -(2**31))

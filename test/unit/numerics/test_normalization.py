@@ -59,6 +59,39 @@ def test_l2_norm() -> None:
         assert np.abs(found - np.clip(real * 128 + shift, -128 + shift, 127 + shift)).max() <= 1
 
 
+def exact_l2_norm(codes: list[int], zero: int, gain: int) -> list[int]:
+    """The fixed-point formula on one row of 8-bit codes, one number at a time; results without zero point."""
+    squares = sum((c - zero) ** 2 for c in codes)
+    roots, exponents = transcendental.inverse_sqrt(np.array([squares]))
+    q, exponent = int(roots[0]), int(exponents[0]) + gain
+    left, right = max(exponent, 0) + 7 - gain, max(-exponent, 0)
+    results = []
+    for code in codes:
+        scaled = (((code - zero) * (q << left)) + (1 << 30)) >> 31
+        half = 1 << right >> 1
+        results.append((scaled + half - (scaled < 0 and right > 0)) >> right)
+    return results
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@given(st.integers(1, 40), st.integers(-128, 127), st.integers(1, 255), st.integers(0, 2**32 - 1))
+def test_l2_norm_of_codes(dtype: str, columns: int, zero: int, spread: int, seed: int) -> None:
+    shift = 128 if dtype == "uint8" else 0
+    source = np.clip(zero + np.random.default_rng(seed).integers(-spread, spread + 1, (3, columns)), -128, 127) + shift
+    found = normalization.l2_normalize_codes(source.astype(dtype), zero + shift, shift)
+    for row, codes in zip(found.tolist(), source.tolist(), strict=True):
+        exact = exact_l2_norm(codes, zero + shift, 0 if shift else 7)
+        assert row == [min(max(value, -128), 127) + shift for value in exact]
+
+
+def test_l2_norm_of_many_rows() -> None:
+    """Rows by the thousand, whose roots are tabulated, are normalised as one by one."""
+    codes = np.random.default_rng(2).integers(-128, 128, (1 << 14, 3)).astype(np.int8)
+    found = normalization.l2_normalize_codes(codes, 5, 0)
+    parts = [normalization.l2_normalize_codes(part, 5, 0) for part in np.array_split(codes, 8)]
+    np.testing.assert_array_equal(found, np.concatenate(parts))
+
+
 @pytest.mark.parametrize("radius", [0, 2, 50])
 def test_local_response(radius: int) -> None:
     x = np.random.default_rng(0).normal(size=(1, 1, 2, 9)).astype(np.float32)
