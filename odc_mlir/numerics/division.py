@@ -101,7 +101,7 @@ def floor_remainder(a: Array, b: Array) -> Array:
         return _real_remainder(a, b)
     if a.dtype.itemsize > _FLOAT64_BYTES and not (_is_small(a) and _is_small(b)):
         return np.asarray(np.remainder(a, b))
-    real = np.float32 if a.dtype.itemsize <= _FLOAT32_BYTES else np.float64
+    real: Any = np.float32 if a.dtype.itemsize <= _FLOAT32_BYTES else np.float64
     top, bottom = a.astype(real), b.astype(real)
     quotient = np.asarray(top / bottom)
     np.floor(quotient, out=quotient)

@@ -138,6 +138,12 @@ def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
     return wrap32((np.asarray(x, np.int64) * reduced + (np.int64(1) << (shift - 1))) >> shift)
 
 
+def multiplier_of_16_bits(q: int, e: int) -> tuple[int, int, int]:
+    """``(r, half, shift)`` of :func:`multiply64` with one multiplier: it is ``(x * r + half) >> shift``."""
+    shift = 15 - e
+    return 0x7FFF if q >= 0x7FFF0000 else (q + (1 << 15)) >> 16, 1 << shift >> 1 if shift > 0 else 0, shift
+
+
 @dataclass(frozen=True, slots=True)
 class _Scaling:
     """The arrays of a :class:`Requantizer` that works on 32 bits: one number, or one per channel."""

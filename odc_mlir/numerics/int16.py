@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import multiply, quantize_multiplier, rdbpot, round_half_away
 from odc_mlir.numerics.lut import TABLE_16_THRESHOLD
-from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces, limit, row_slices, row_totals
+from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces, limit, row_slices
 from odc_mlir.numerics.transcendental import leading_zeros
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
@@ -24,6 +24,7 @@ _LOW, _HIGH = -(1 << 15), (1 << 15) - 1
 _EXP_RANGE = 10.0  # softmax tabulates e^x on [-10, 0]
 _SIGMOID_SIZE = 256
 _POWER_TOLERANCE = 1e-3
+_KEPT_ELEMENTS = 1 << 17  # whose exponentials are kept
 
 
 def wide_table(
@@ -104,19 +105,30 @@ def softmax16_codes(x: NDArray[Any], multiplier: int, exponent: int) -> NDArray[
         exponentials = functools.partial(_exponentials, multiplier=multiplier, exponent=exponent)
 
     rows = x.reshape(-1, x.shape[-1])
-    totals = np.clip(row_totals(lambda codes: exponentials(_below_maximum(codes)), rows), 1, (1 << 31) - 1)
+    result = np.empty(rows.shape, np.int16)
+    for stretch in row_slices(rows, _KEPT_ELEMENTS):
+        _softmax16_rows(rows[stretch], exponentials, result[stretch])
+    return result.reshape(x.shape)
+
+
+def _softmax16_rows(rows: NDArray[np.int16], exponentials: Function, result: NDArray[np.int16]) -> None:
+    """Softmax of rows whose exponentials, which have 15 bits, are kept between the two passes over them."""
+    terms, totals = np.empty(rows.shape, np.int16), np.empty((len(rows), 1), np.int64)
+    for part in row_slices(rows):
+        found = exponentials(_below_maximum(rows[part]))
+        terms[part] = found
+        found.sum(axis=1, keepdims=True, dtype=np.int64, out=totals[part])
+    np.clip(totals, 1, (1 << 31) - 1, out=totals)
     zeros = leading_zeros(totals)
     normal = ((totals << (zeros - 1)) + (1 << 13)) >> 14
-    inverse = look_up(_reciprocal_table(), np.clip(normal - (1 << 15) - (1 << 16), _LOW, _HIGH))
-    half, shift = np.int64(1) << (30 - zeros), 31 - zeros
-    result = np.empty(rows.shape, np.int16)
+    inverse = look_up(_reciprocal_table(), np.clip(normal - (1 << 15) - (1 << 16), _LOW, _HIGH)).astype(np.int32)
+    half, shift = (np.int64(1) << (30 - zeros)).astype(np.int32), (31 - zeros).astype(np.int32)
     for part in row_slices(rows):
-        scaled = exponentials(_below_maximum(rows[part]))
+        scaled = terms[part].astype(np.int32)
         scaled *= inverse[part]
         scaled += half[part]
         scaled >>= shift[part]
         result[part] = limit(scaled, 0, _HIGH, out=scaled)
-    return result.reshape(x.shape)
 
 
 def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint16]:
@@ -132,9 +144,9 @@ def _exponentials(below: NDArray[np.uint16], multiplier: int, exponent: int) -> 
 
 
 @lru_cache(maxsize=16)
-def _exponentials_below(multiplier: int, exponent: int) -> NDArray[np.int64]:
+def _exponentials_below(multiplier: int, exponent: int) -> NDArray[np.int16]:
     """Exponentials of all differences, 0 to 65535."""
-    table = _exponentials(np.arange(1 << 16, dtype=np.uint16), multiplier, exponent)
+    table = _exponentials(np.arange(1 << 16, dtype=np.uint16), multiplier, exponent).astype(np.int16)
     table.flags.writeable = False
     return table
 

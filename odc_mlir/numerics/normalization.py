@@ -83,10 +83,10 @@ def _squares(rows: Array, zero_point: int) -> NDArray[np.int64]:
     """The sum of squares of each row of 8-bit codes without zero point."""
     low, high = code_range(rows.dtype)
     largest = max(abs(low - zero_point), abs(high - zero_point))
-    dtype = np.float32 if rows.shape[1] * largest**2 <= _FLOAT32_WHOLE else np.float64
+    dtype: Any = np.float32 if rows.shape[1] * largest**2 <= _FLOAT32_WHOLE else np.float64
     totals = np.empty(len(rows), np.int64)
     for part in row_slices(rows):
-        values = rows[part].astype(dtype)
+        values: Array = rows[part].astype(dtype)
         values -= zero_point
         totals[part] = np.einsum("ij,ij->i", values, values)
     return totals

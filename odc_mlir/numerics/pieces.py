@@ -143,8 +143,8 @@ def row_totals(compute: Callable[[Array], Array], rows: Array) -> NDArray[np.int
     return totals
 
 
-def row_slices(rows: Array) -> Iterator[slice]:
-    """Slices that cover the rows of a matrix, about CHUNK_ELEMENTS elements at a time."""
-    step = max(1, CHUNK_ELEMENTS // max(rows.shape[1], 1))
+def row_slices(rows: Array, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:
+    """Slices that cover the rows of a matrix, about ``elements`` elements at a time."""
+    step = max(1, elements // max(rows.shape[1], 1))
     for start in range(0, len(rows), step):
         yield slice(start, start + step)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import Requantizer, multiply64, quantize_multiplier, wrap32
+from odc_mlir.numerics.fixed import Requantizer, int64, multiplier_of_16_bits, multiply64, quantize_multiplier, wrap32
 from odc_mlir.numerics.pieces import reduce
+
+_STEPS_BETWEEN = 16  # steps of a product before those that have become zero are left out
 
 
 def sum_params(in_scale: float, out_scale: float) -> tuple[int, int]:
@@ -88,14 +90,34 @@ def product_codes(
     *,
     keep_dims: bool = True,
 ) -> NDArray[Any]:
-    """Product of codes over ``axes`` in row-major order, rounded after each step; no axis may be empty."""
+    """Product of codes over ``axes`` in row-major order, rounded after each step; no axis may be empty.
+
+    A product that has become zero stays so: when that are many, only the others are carried on.
+    """
     kept = [i for i in range(x.ndim) if i not in axes]
     outer = [x.shape[i] for i in kept]
-    rows = x.transpose(*kept, *axes).reshape(*outer, -1).astype(np.int64) - in_zero
-    total = rows[..., 0]
-    for step in range(1, rows.shape[-1]):
-        total = multiply64(total * rows[..., step], multiplier, exponent).astype(np.int64)
-    codes = np.clip(multiply64(total, multiplier, exponent).astype(np.int64) + out_zero, low, high).astype(dtype)
+    source = np.ascontiguousarray(x.transpose(*axes, *kept).reshape(-1, math.prod(outer)))
+    reduced, half, shift = (int64(value) for value in multiplier_of_16_bits(multiplier, exponent))
+    products = np.zeros(source.shape[1], np.int64)
+    alive = np.flatnonzero((source != in_zero).all(axis=0))
+    factors = np.subtract(source[:, alive] if 2 * alive.size < products.size else source, in_zero, dtype=np.int64)
+    if factors.shape[1] == products.size:
+        alive = np.arange(products.size)
+    total = factors[0]
+    factors[1:] *= reduced
+    for step in range(1, len(factors)):
+        if step % _STEPS_BETWEEN == 0 and 2 * np.count_nonzero(total) < total.size:
+            left = np.flatnonzero(total)
+            alive, total, factors = alive[left], total[left], factors[:, left]
+        if not total.size:
+            break
+        total = total * factors[step]
+        total += half
+        total >>= shift
+        total = total.astype(np.int32).astype(np.int64)
+    products[alive] = total
+    codes = np.clip(multiply64(products, multiplier, exponent).astype(np.int64) + out_zero, low, high).astype(dtype)
+    codes = codes.reshape(outer)
     return codes.reshape([1 if i in axes else d for i, d in enumerate(x.shape)]) if keep_dims else codes
 
 

@@ -15,6 +15,9 @@ from odc_mlir.numerics.transcendental import exp_negative, log_from_one, recipro
 
 _DIFF_BITS = 5  # integer bits of scaled differences
 _SUM_BITS = 12  # integer bits of the sum of exponentials
+_LOG_STEP = 2.0 ** (_DIFF_BITS + 4 - 31)  # a step of Q5 in sixteenths
+_NARROW = 32
+_KEPT_ELEMENTS = 1 << 18  # whose differences from the maximum are kept
 
 
 def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
@@ -54,7 +57,10 @@ def _scaled_differences(multiplier: int, exponent: int, diff_min: int) -> tuple[
 
 def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint8]:
     """By how much 8-bit codes ``[rows, C]`` are below the maximum of their row."""
-    largest = codes.max(axis=1, keepdims=True)
+    if codes.shape[1] < _NARROW < len(codes):  # numpy is slow at many short rows
+        largest = reduce(np.maximum, np.ascontiguousarray(codes.T), (0,), keep=False)[:, None]
+    else:
+        largest = reduce(np.maximum, codes, (1,), keep=True)
     below: NDArray[np.uint8] = np.subtract(largest.view(np.uint8), codes.view(np.uint8))
     return below  # modulo 256, where signs do not matter
 
@@ -141,34 +147,41 @@ def log_softmax_codes(
     """Log-softmax codes (scale 1/16) of 8-bit ``x [..., C]``."""
     differences, terms = _log_tables(multiplier, exponent, diff_min)
     low, high = code_range(dtype)
-    shift = 31 - _DIFF_BITS - 4  # from Q5 to sixteenths
+    bounds = np.array(low - out_zero, np.float64), np.array(high - out_zero, np.float64)
+    offset = np.array(out_zero, np.int16)
 
     rows = x.reshape(-1, x.shape[-1])
-    totals = row_totals(lambda codes: np.take(terms, _below_maximum(codes)), rows)
-    log = log_from_one(wrap32(totals), _SUM_BITS).astype(np.int64)
-    reach = multiply(log + INT32_MIN, back_multiplier, back_exponent).astype(np.int64)
-    counted = np.minimum(1 - diff_min, -reach)  # differences from here on give the lowest code
-    result = np.empty(rows.shape, dtype)
-    for part in row_slices(rows):
-        diff = _below_maximum(rows[part])
-        # rounded to nearest, halves away from zero; nothing here is positive
-        scaled = np.take(differences, diff)
-        scaled -= log[part]
-        scaled += (1 << (shift - 1)) - 1
-        scaled >>= shift
-        scaled += out_zero
-        limit(scaled, low, high, out=scaled)
-        left_out = diff >= counted[part]
-        if left_out.any():
-            np.copyto(scaled, low, where=left_out)
-        result[part] = scaled
+    result, lowest = np.empty(rows.shape, dtype), np.dtype(dtype).type(low)
+    for stretch in row_slices(rows, _KEPT_ELEMENTS):
+        below = _below_maximum(rows[stretch])
+        log = log_from_one(wrap32(row_totals(lambda diff: np.take(terms, diff), below)), _SUM_BITS).astype(np.int64)
+        reach = multiply(log + INT32_MIN, back_multiplier, back_exponent).astype(np.int64)
+        last = np.minimum(-diff_min, -1 - reach)  # greater differences give the lowest code
+        some_left_out = bool((last < 255).any())
+        last = last.clip(-1, 255).astype(np.int16)
+        scaled_log = log * _LOG_STEP
+        for part in row_slices(below):
+            scaled = np.take(differences, below[part])
+            scaled -= scaled_log[part]
+            np.floor(scaled, out=scaled)
+            codes = limit(scaled, *bounds, out=scaled).astype(np.int16)
+            codes += offset
+            target = result[stretch][part]
+            target[...] = codes
+            if some_left_out:
+                np.copyto(target, lowest, where=below[part] > last[part])
     return result.reshape(x.shape)
 
 
 @lru_cache(maxsize=256)
-def _log_tables(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Scaled differences in Q5 and their exponentials in Q12, for the differences 0, -1 ... -255."""
-    scaled = _scaled_differences(multiplier, exponent, diff_min)[0].astype(np.int64)
+def _log_tables(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Scaled differences in sixteenths and their exponentials in Q12, for the differences 0, -1 ... -255.
+
+    To the former is added what rounds them, once lessened by a logarithm, to nearest by rounding down, halves away from
+    zero: nothing here is positive. float64 holds all of this exactly.
+    """
+    scaled = _scaled_differences(multiplier, exponent, diff_min)[0].astype(np.float64) * _LOG_STEP
+    scaled += 0.5 - _LOG_STEP
     scaled.flags.writeable = False
     return scaled, exponentials(multiplier, exponent, diff_min)[1]
 

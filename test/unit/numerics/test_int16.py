@@ -36,6 +36,14 @@ def test_softmax(row: list[int], scale: float) -> None:
     assert np.abs(codes / 32768 - real).max() < (12 + 2 * len(row)) / 32768  # the table of e^x ends at -10
 
 
+def test_softmax_of_many_rows() -> None:
+    """Rows enough for a table of exponentials and for several stretches are those of a few rows."""
+    codes = np.random.default_rng(0).integers(-32768, 32768, (5000, 60)).astype(np.int16)
+    params = int16.softmax16_params(2e-4, 1.0)
+    parts = [int16.softmax16_codes(part, *params) for part in np.array_split(codes, 4)]
+    np.testing.assert_array_equal(int16.softmax16_codes(codes, *params), np.concatenate(parts))
+
+
 def test_wide_table_interpolates() -> None:
     table = int16.wide_table(lambda x: x, -1.0, 1.0, -1.0, 1.0)
     assert len(table) == 513
