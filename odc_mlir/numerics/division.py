@@ -20,6 +20,7 @@ Quant = tuple[float, int]
 _FLOAT64_BYTES = 4
 _FLOAT32_BYTES = 2  # and the rounded float32 quotient of these
 _SMALL = 1 << 51  # integers that float64 divides and subtracts exactly enough
+_FEW = 1 << 10
 _SMALL_QUOTIENT = 1 << 28  # times a float32 it is exact in float64
 
 
@@ -97,6 +98,8 @@ def floor_remainder(a: Array, b: Array) -> Array:
     The rounded float64 quotient is on the right side of whole numbers as long as these are small enough, and what is
     subtracted and left is exact. Everything else is divided step by step, which takes several times as long.
     """
+    if a.size + b.size <= _FEW:  # fewer steps count for more
+        return np.asarray(np.remainder(a, b))
     if a.dtype.kind == "f" and a.dtype.itemsize <= _FLOAT64_BYTES:
         return _real_remainder(a, b)
     if a.dtype.itemsize > _FLOAT64_BYTES and not (_is_small(a) and _is_small(b)):

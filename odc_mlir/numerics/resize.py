@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import round_half_away
+from odc_mlir.numerics.fixed import int64, round_half_away
+from odc_mlir.numerics.pieces import FEW_ELEMENTS
 
 Pair = tuple[int, int]
 
 _BLOCK_ELEMENTS = 1 << 18
+_HALF = np.float32(0.5)
 ONE = 1 << 10  # 1.0 in the fixed-point positions
 
 
@@ -131,11 +134,62 @@ def resize_bilinear(x: NDArray[Any], output: Pair, align_corners: bool, half_pix
         part = _Line(rows.low[y : y + step], rows.high[y : y + step], rows.fraction[y : y + step])
         if fixed:
             total = _weighted(x, part, columns, ONE, np.int64)
-            half = np.where(total > 0, 1 << 19, -(1 << 19))
-            total = np.sign(total + half) * (np.abs(total + half) >> 20)
+            total = _rounded(total)
         else:
             total = _weighted(x, part, columns, np.float32(1), np.float32)
             if x.dtype.kind == "u":
                 total += np.float32(0.5)
         out[:, y : y + step] = total.astype(x.dtype)
     return out
+
+
+def bilinear_resizer(
+    shape: tuple[int, ...], dtype: np.dtype[Any], output: Pair, align_corners: bool, half_pixel: bool
+) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """:func:`resize_bilinear` for inputs of ``shape`` and ``dtype``; neighbours of few pixels are found beforehand."""
+    result = (shape[0], *output, shape[3])
+    if not 0 < math.prod(result) <= FEW_ELEMENTS:
+        return lambda x: resize_bilinear(x, output, align_corners, half_pixel)
+    fixed = dtype.kind == "i"
+    real: Any = np.int64 if fixed else np.float32
+    one, lines = real(ONE if fixed else 1), _fixed_line if fixed else _float_line
+    rows = lines(shape[1], output[0], align_corners, half_pixel)
+    columns = lines(shape[2], output[1], align_corners, half_pixel)
+    wy, wx = rows.fraction[:, None].astype(real), columns.fraction[None, :].astype(real)
+    corners = ((rows.low, one - wy, columns.low, one - wx), (rows.high, wy, columns.low, one - wx),
+               (rows.low, one - wy, columns.high, wx), (rows.high, wy, columns.high, wx))  # fmt: skip
+    flat, pixels = (shape[0], shape[1] * shape[2], shape[3]), math.prod(output)
+    four = np.concatenate([(y[:, None] * shape[2] + x[None, :]).reshape(-1) for y, _, x, _ in corners])
+
+    def spread(weights: list[NDArray[Any]]) -> NDArray[Any]:
+        each = np.concatenate([np.broadcast_to(w, output).reshape(-1) for w in weights])
+        return np.repeat(each[:, None], shape[3], axis=1)
+
+    vertical, horizontal = spread([w for _, w, _, _ in corners]), spread([w for _, _, _, w in corners])
+    parts = [slice(i * pixels, (i + 1) * pixels) for i in range(4)]
+
+    def total(x: NDArray[Any]) -> NDArray[Any]:
+        terms = x.reshape(flat).take(four, 1).astype(real)
+        terms *= vertical
+        terms *= horizontal
+        found: NDArray[Any] = terms[:, parts[0]] + terms[:, parts[1]]
+        found += terms[:, parts[2]]
+        found += terms[:, parts[3]]
+        return found
+
+    def reals(x: NDArray[Any]) -> NDArray[Any]:
+        found = total(x)
+        if dtype.kind == "u":
+            found += _HALF
+        return found.astype(dtype).reshape(result)
+
+    return (lambda x: _rounded(total(x)).astype(dtype).reshape(result)) if fixed else reals
+
+
+def _rounded(total: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``total / 2^20``, rounded to nearest, halves away from zero."""
+    down = total >> int64(63)
+    down += total
+    down += int64(1 << 19)
+    down >>= int64(20)
+    return down

@@ -52,12 +52,16 @@ _ROOT = np.array(
 )
 _ROOT_END = np.float32(16)
 _INFINITY, _MINUS_INFINITY = np.float32(np.inf), np.float32(-np.inf)
+_MINUS_ROOT_HALF = np.float32(-math.sqrt(0.5))
+_FEW = 64  # numbers that the C library has done one by one before numpy has done all of them step by step
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _ROOT_2_OVER_PI, _CUBIC = np.float32(math.sqrt(2 / math.pi)), np.float32(0.044715)
 
 
 def gelu(x: Array) -> NDArray[np.float32]:
     """``x`` times the normal distribution function of ``x``, for float32; NaN and ``-inf`` give NaN."""
+    if x.size <= _FEW:
+        return gelu_exact(x)
     return in_pieces(_gelu, x, np.float32)
 
 
@@ -112,7 +116,7 @@ def erf(x: Array) -> NDArray[np.float32]:
 
 def gelu_exact(x: Array) -> NDArray[np.float32]:
     """GELU of a few float32 values by the C library's erfc: for tables, whose entries must not be a code off."""
-    scaled = (x * np.float32(-math.sqrt(0.5))).astype(np.float64)
+    scaled = x * _MINUS_ROOT_HALF
     tails = np.array([math.erfc(v) for v in scaled.ravel().tolist()], np.float32).reshape(x.shape)
     return np.asarray(_HALF * x * tails)
 

@@ -124,23 +124,28 @@ def scatter_nd(node: Node) -> Execute:
 
 def sparse_to_dense(node: Node) -> Execute:
     """One value everywhere, operand 2 at the coordinates in operand 0; of equal coordinates the last wins."""
-    indices_of, shape_of, values_of, default_of = (fetch(node, i) for i in range(4))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        indices, sizes, values = indices_of(operands), ints(shape_of(operands)), values_of(operands)
+    def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> Plan:
+        sizes = ints(wanted)
         if min(sizes, default=0) < 0:
             raise input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")
         check_elements(node, sizes, node.results[0].dtype)
         rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
         if rows.shape[1] != len(sizes):
             raise input_error(node, f"coordinates have {rows.shape[1]} entries, the result's shape {list(sizes)}")
-        if values.ndim and values.size != rows.shape[0]:
-            raise input_error(node, f"there are {values.size} values for {rows.shape[0]} coordinates")
-        out = np.full(sizes, single(node, default_of(operands), "the default value"), values.dtype)
-        out[_coordinates(node, rows, sizes)] = values
-        return [out]
+        if shape and math.prod(shape) != rows.shape[0]:
+            raise input_error(node, f"there are {math.prod(shape)} values for {rows.shape[0]} coordinates")
+        places, rest = _coordinates(node, rows, sizes), single(node, default, "the default value")
 
-    return execute
+        def scatter(values: Array) -> Array:
+            out = np.empty(sizes, values.dtype)
+            out.fill(rest[()])
+            out[places] = values
+            return out
+
+        return scatter
+
+    return planned(node, 2, (0, 1, 3), make)
 
 
 def one_hot(node: Node) -> Execute:

@@ -162,24 +162,24 @@ def reverse_v2(node: Node) -> Execute:
 
 def reverse_sequence(node: Node) -> Execute:
     """Operand 0; of batch entry i the first ``lengths[i]`` elements along the sequence axis turned round."""
-    x_of, lengths_of = fetch(node, 0), fetch(node, 1)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, lengths = x_of(operands), np.asarray(lengths_of(operands)).ravel()
-        batch, sequence = sequence_axes(node, x.ndim)
-        steps = x.shape[sequence]
-        if lengths.size != x.shape[batch]:
-            raise input_error(node, f"there are {lengths.size} lengths for a batch of {x.shape[batch]}")
+    def make(shape: tuple[int, ...], values: Array) -> Plan:
+        lengths = np.asarray(values).ravel()
+        batch, sequence = sequence_axes(node, len(shape))
+        steps = shape[sequence]
+        if lengths.size != shape[batch]:
+            raise input_error(node, f"there are {lengths.size} lengths for a batch of {shape[batch]}")
         if lengths.min(initial=0) < 0 or lengths.max(initial=0) > steps:
             raise input_error(node, f"lengths {lengths.tolist()} must be from 0 to {steps}")
         place = np.arange(steps)[None, :]
         ends = lengths.astype(np.int64)[:, None]
         source = np.where(place < ends, ends - 1 - place, place)
-        rows = np.moveaxis(x, (batch, sequence), (0, 1))
-        turned = rows[np.arange(lengths.size)[:, None], source]
-        return [np.asarray(np.moveaxis(turned, (0, 1), (batch, sequence)), order="C")]
+        entries = np.arange(lengths.size)[:, None]
+        order = (batch, sequence, *(axis for axis in range(len(shape)) if axis not in (batch, sequence)))
+        back = tuple(order.index(axis) for axis in range(len(shape)))
+        return lambda x: x.transpose(order)[entries, source].transpose(back).copy()
 
-    return execute
+    return planned(node, 0, (1,), make)
 
 
 def space_to_batch_nd(node: Node) -> Execute:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from odc_mlir.numerics.resize import nearest_resizer
-from odc_mlir.numerics.resize import resize_bilinear as bilinear
+from odc_mlir.numerics.resize import bilinear_resizer, nearest_resizer
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.infer.resize import resize_modes
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -31,7 +30,8 @@ def _resize(node: Node, resizer: Callable[[tuple[int, ...], tuple[int, int], boo
 def resize_bilinear(node: Node) -> Execute:
     """``[N, H, W, C]`` and (height, width) to ``[N, height, width, C]``, interpolated."""
     require_dtype(node, node.operand(0), "float32", *CODES)
-    return _resize(node, lambda _, *how: lambda x: bilinear(x, *how))
+    dtype = node.operand(0).info.numpy
+    return _resize(node, lambda shape, *how: bilinear_resizer(shape, dtype, *how))
 
 
 def resize_nearest_neighbor(node: Node) -> Execute:

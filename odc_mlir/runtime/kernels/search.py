@@ -15,6 +15,7 @@ from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import Plan, by_dtype, fetch, input_error, planned, require_same_quant, single
 
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+_FEW = 1 << 8  # numbers that are compared one by one in less time than sorted
 _ORDERED = ("float32", *_INTEGERS)
 
 
@@ -59,11 +60,12 @@ def topk_v2(node: Node) -> Execute:
         x, k = x_of(operands), max(int(single(node, k_of(operands), "k")), 0)
         if not x.ndim or k > x.shape[-1]:
             raise input_error(node, f"k is {k}, the input has the shape {list(x.shape)}")
-        keys = np.where(np.isnan(x), -np.inf, x) if x.dtype.kind == "f" else x
+        keys = np.where(np.isnan(x), -np.inf, x) if x.dtype.kind == "f" and has_nan(x) else x
         # a stable ascending sort of the reversed row, read backwards, is descending with the first of equals first
-        ascending = np.argsort(keys[..., ::-1], axis=-1, kind="stable")
-        places = x.shape[-1] - 1 - ascending[..., ::-1][..., :k]
-        return [np.take_along_axis(x, places, -1), places.astype(dtype)]
+        ascending = keys[..., ::-1].argsort(-1, "stable")
+        places = x.shape[-1] - 1 - ascending[..., : -k - 1 : -1]
+        taken = x.take(places) if x.ndim == 1 else np.take_along_axis(x, places, -1)
+        return [taken, places.astype(dtype)]
 
     return execute
 
@@ -92,6 +94,10 @@ def unique(node: Node) -> Execute:
         x = x_of(operands)
         if x.ndim != 1:
             raise input_error(node, f"the input has the shape {list(x.shape)}; its rank must be 1")
+        if x.size <= _FEW and not (x.dtype.kind == "f" and has_nan(x)):
+            seen: dict[Any, int] = {}
+            found = [seen.setdefault(value, len(seen)) for value in x.tolist()]
+            return [np.array(list(seen), x.dtype), np.array(found, dtype)]
         _, firsts, which = np.unique(x, return_index=True, return_inverse=True)
         order = np.argsort(firsts)
         new_place = np.empty_like(order)
