@@ -28,8 +28,9 @@ def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """``x [..., C]`` divided by its norm along the last axis, which counts as at least 1e-6."""
 
     def compute(rows: Array) -> Array:
-        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        return np.asarray(rows / np.maximum(norms, _LEAST_NORM)[:, None])
+        norms = np.einsum("ij,ij->i", rows, rows)[:, None]
+        np.sqrt(norms, out=norms)
+        return np.asarray(rows / np.maximum(norms, _LEAST_NORM, out=norms))
 
     return in_rows(compute, x, np.float32)
 

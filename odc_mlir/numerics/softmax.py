@@ -188,6 +188,7 @@ def _log_tables(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[
 
 def log_softmax_float(x: NDArray[Any]) -> NDArray[Any]:
     """Log-softmax of float32 ``x`` along the last axis."""
-    shifted = x - x.max(axis=-1, keepdims=True)
-    result: NDArray[Any] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return result
+    shifted = x - reduce(np.maximum, x, (-1,), keep=True)
+    totals = reduce(np.add, np.exp(shifted), (-1,), keep=True)
+    shifted -= np.log(totals, out=totals)
+    return np.asarray(shifted)

@@ -29,15 +29,25 @@ def range_(node: Node) -> Execute:
     if info.quant is not None:
         raise unsupported(node, f"a range of quantised {info.dtype} is not supported")
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
+    def numbers(operands: Sequence[Array | None]) -> Array:
         start, limit, delta = (single(node, source(operands), "an end or step") for source in sources)
         length = range_length(node, start[()], limit[()], delta[()])
         check_elements(node, (length,), info.dtype)
         steps = np.full(length, delta, start.dtype)
         steps[:1] = start
-        return [np.cumsum(steps, dtype=start.dtype)]
+        return np.asarray(steps.cumsum(dtype=start.dtype))
 
-    return execute
+    if not all(node.operand(i).is_const for i in range(3)):
+        return lambda operands: [numbers(operands)]
+    known: Array | None = None
+
+    def constant(operands: Sequence[Array | None]) -> list[Array]:
+        nonlocal known
+        if known is None:
+            known = numbers(operands)
+        return [known.copy()]
+
+    return constant
 
 
 def rank(node: Node) -> Execute:

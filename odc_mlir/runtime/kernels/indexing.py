@@ -26,12 +26,17 @@ from odc_mlir.runtime.kernels.common import (
 
 def gather(node: Node) -> Execute:
     """Slices of operand 0 along an axis; rows of a block format are decoded to float32."""
-    info, x_of, indices_of = node.operand(0), fetch(node, 0), fetch(node, 1)
+    info = node.operand(0)
     if info.info.kind == "block":
         return _gather_blocks(node)
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, indices = x_of(operands), indices_of(operands)
+    x_of, indices_of, fixed = fetch(node, 0), fetch(node, 1), node.operand(1).is_const
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    axis = batch = 0
+    sizes: tuple[int, ...] = ()
+
+    def check(x: Array, indices: Array) -> None:
+        nonlocal shapes, axis, batch, sizes
         axis, batch = gather_axes(node, x.ndim, indices.ndim)
         if x.shape[:batch] != indices.shape[:batch]:
             raise input_error(
@@ -40,6 +45,14 @@ def gather(node: Node) -> Execute:
         check_index(node, indices, x.shape[axis], "index")
         sizes = (*x.shape[:axis], *indices.shape[batch:], *x.shape[axis + 1 :])
         check_elements(node, sizes, info.dtype)
+        shapes = x.shape, indices.shape
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, indices = x_of(operands), indices_of(operands)
+        if shapes is None or x.shape != shapes[0] or indices.shape != shapes[1]:
+            check(x, indices)
+        elif not fixed:
+            check_index(node, indices, x.shape[axis], "index")
         if batch == 0:
             return [x.take(indices.reshape(-1), axis).reshape(sizes)]
         return [_batched_take(x, indices, axis, batch).reshape(sizes)]
@@ -77,10 +90,10 @@ def _gather_blocks(node: Node) -> Execute:
 
 def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
     """One index array per axis from coordinates in the last axis, each checked against its axis."""
-    parts = np.moveaxis(indices, -1, 0)
+    parts = indices.transpose(indices.ndim - 1, *range(indices.ndim - 1))
     for axis, part in enumerate(parts):
         check_index(node, part, sizes[axis], f"coordinate along axis {axis}")
-    return tuple(part.astype(np.intp) for part in parts)
+    return tuple(parts.astype(np.intp))
 
 
 def gather_nd(node: Node) -> Execute:

@@ -80,7 +80,7 @@ def where(node: Node) -> Execute:
         if not x.ndim:
             raise input_error(node, "the condition is a scalar; its rank must be at least 1")
         check_elements(node, (int(np.count_nonzero(x)), x.ndim), "int64")
-        return [np.argwhere(x).astype(np.int64)]
+        return [np.array(x.nonzero(), np.int64).T.copy()]
 
     return execute
 
