@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from odc_mlir.numerics import lut
-from odc_mlir.numerics.comparison import common_scale, compare_params
-from odc_mlir.numerics.pieces import FEW_ELEMENTS, choose, in_pairs
+from odc_mlir.numerics.comparison import LARGEST_ORDERED, common_scale, compare_params, threshold_table
+from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, FEW_ELEMENTS, choose, in_pairs
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
@@ -22,7 +22,7 @@ from odc_mlir.runtime.kernels.common import (
     require_same_quant,
     scale_of,
 )
-from odc_mlir.runtime.kernels.elementwise import broadcasting, coded_pairs
+from odc_mlir.runtime.kernels.elementwise import Compute, broadcasting, coded_pairs
 from odc_mlir.runtime.kernels.unary import LaterTable, unary
 
 _COMPARED = (*FLOATS, "float64", *CODES, "int32", "int64")
@@ -37,7 +37,59 @@ def _comparison(node: Node, function: np.ufunc, *others: str, exact: bool) -> Ex
     if not _needs_scales(a, b, exact):
         return broadcasting(node, lambda a, b: np.asarray(function(a, b)))
     left, right = _scaling(node, a), _scaling(node, b)
-    return broadcasting(node, coded_pairs(node, lambda a, b: in_pairs(function, left(a), right(b), bool)))
+
+    def compare(a: Array, b: Array) -> Array:
+        return in_pairs(function, left(a), right(b), bool)
+
+    return broadcasting(
+        node, _by_threshold(node, function, compare) if exact and a.dtype == "int16" else coded_pairs(node, compare)
+    )
+
+
+# How the one operand is compared with thresholds, and whether those are of "less or equal".
+_THRESHOLDS: dict[np.ufunc, tuple[np.ufunc, bool]] = {
+    np.less: (np.less, False),
+    np.less_equal: (np.less, True),
+    np.greater: (np.greater_equal, True),
+    np.greater_equal: (np.greater_equal, False),
+}
+_TURNED: dict[np.ufunc, np.ufunc] = {
+    np.less: np.greater,
+    np.less_equal: np.greater_equal,
+    np.greater: np.less,
+    np.greater_equal: np.less_equal,
+}
+
+
+def _by_threshold(node: Node, function: np.ufunc, compare: Compute) -> Compute:
+    """``compare`` on int16 codes; of many by a table of thresholds, looked up for the operand with fewer elements."""
+    infos = node.operand(0), node.operand(1)
+    scaled = []
+    for info in infos:
+        scale, zero = scale_of(node, info)
+        if scale >= LARGEST_ORDERED or abs(zero) >= 1 << 15:
+            return compare
+        scaled.append((zero, *compare_params(scale)))
+    usual = _THRESHOLDS[function]
+    turned = _THRESHOLDS[_TURNED[function]]
+    for_second = LaterTable(lambda: threshold_table(scaled[0], scaled[1], inclusive=usual[1]))
+    for_first = LaterTable(lambda: threshold_table(scaled[1], scaled[0], inclusive=turned[1]))
+
+    def thresholds(a: Array, b: Array) -> Array:
+        second = b.size <= a.size
+        later, (one, other), how = (for_second, (a, b), usual[0]) if second else (for_first, (b, a), turned[0])
+        table = later.after(max(a.size, b.size))
+        if table is None:
+            return compare(a, b)
+        if other.size <= CHUNK_ELEMENTS:
+            found = table.take(other.view(np.uint16))
+            if int(found.min(initial=0)) <= np.iinfo(np.int16).min:
+                return in_pairs(how, one, found, bool)
+            last = (found - 1).astype(np.int16)  # which is compared in half of the time
+            return in_pairs(np.less_equal if how is np.less else np.greater, one, last, bool)
+        return in_pairs(lambda one, other: how(one, table.take(other.view(np.uint16))), one, other, bool)
+
+    return thresholds
 
 
 def _needs_scales(a: TensorInfo, b: TensorInfo, exact: bool) -> bool:

@@ -368,3 +368,21 @@ def test_fourier_shapes(shape: Any, lengths: list[int] | None, expected: Any) ->
             made.spec.infer_function(made)
     else:
         assert made.spec.infer_function(made)[0] == ("complex64", expected)
+
+
+@pytest.mark.parametrize("shape", [(300, 500), (1, 500), (1, 1)])
+@pytest.mark.parametrize("name", ["LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"])
+def test_comparing_many_codes(name: str, shape: tuple[int, ...]) -> None:
+    """Codes enough for tables, on either side, are compared as rows of them are."""
+    rng = np.random.default_rng(len(name))
+    a, b = (rng.integers(-32768, 32768, size).astype(np.int16) for size in ((300, 500), shape))
+    scales = quant(0.0011, 40), quant(0.0007, -9)
+
+    def compared(a: Any, b: Any) -> Any:
+        operands = [tensor("int16", x.shape, scale) for x, scale in zip((a, b), scales, strict=True)]
+        return run(node(name, operands, tensor("bool", None)), a, b)
+
+    for first, second in ((a, b), (b, a)):
+        rows = np.broadcast_arrays(first, second)
+        parts = [compared(x.copy(), y.copy()) for x, y in zip(*(np.array_split(r, 20) for r in rows), strict=True)]
+        np.testing.assert_array_equal(compared(first, second), np.concatenate(parts))
