@@ -79,8 +79,12 @@ def where(node: Node) -> Execute:
         x = x_of(operands)
         if not x.ndim:
             raise input_error(node, "the condition is a scalar; its rank must be at least 1")
-        check_elements(node, (int(np.count_nonzero(x)), x.ndim), "int64")
-        return [np.array(x.nonzero(), np.int64).T.copy()]
+        sizes = (int(np.count_nonzero(x)), x.ndim)
+        check_elements(node, sizes, "int64")
+        found = np.empty(sizes, np.int64)
+        for axis, places in enumerate(x.nonzero()):
+            found[:, axis] = places
+        return [found]
 
     return execute
 
