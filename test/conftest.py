@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# Products are small, and the workers of a parallel run would fight for cores: numpy reads this when it loads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import signal
 from collections import Counter
 from collections.abc import Generator

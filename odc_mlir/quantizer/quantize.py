@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir import compiler
@@ -36,6 +37,7 @@ RecordSource = str | os.PathLike[str] | Records
 WEIGHTS_ONLY = "int8_wo"
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]
 def quantize(
     model: Source,
     *,
