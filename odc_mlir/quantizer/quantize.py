@@ -37,7 +37,6 @@ RecordSource = str | os.PathLike[str] | Records
 WEIGHTS_ONLY = "int8_wo"
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]
 def quantize(
     model: Source,
     *,
@@ -75,11 +74,14 @@ def quantize(
                 hint=f"give calibration data, or use a scheme such as '{WEIGHTS_ONLY}' that touches weights only",
             )
         base.records = known
-    driver = Driver(original, base, data, options, progress)
-    candidate = driver.run()
+    # The products are many and small: several threads would wait for one another longer than they work.
+    with threadpool_limits(limits=1, user_api="blas"):
+        driver = Driver(original, base, data, options, progress)
+        candidate = driver.run()
+        verdict = driver.verdict(candidate)
     found = joined((base.records, base.held))
     found.digest = _digest(model)
-    return Quantized(candidate.module, driver.verdict(candidate), found, driver.statistics, stored)
+    return Quantized(candidate.module, verdict, found, driver.statistics, stored)
 
 
 def embed_ranges(

@@ -52,7 +52,7 @@ def test_python_of_the_readme(checkout: Path) -> None:
 
 
 def test_python_of_the_quickstart(checkout: Path) -> None:
-    (code,) = blocks("docs/quickstart.md", "python")
+    code = "\n".join(blocks("docs/quickstart.md", "python"))
     (checkout / "model.circle").symlink_to(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
     run([sys.executable, "-c", code], checkout)
 
