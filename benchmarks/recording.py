@@ -11,8 +11,8 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read once, when numpy loads
 
+import argparse
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,9 +29,13 @@ FEWEST_RUNS = 128
 
 def main() -> None:
     """Time what the command line asks for."""
-    model, data, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    executor = open_executor(model)
-    samples = read_calibration(data, executor.graph.input_infos()).records
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("samples", metavar="SAMPLES")
+    parser.add_argument("rounds", metavar="ROUNDS", type=int)
+    arguments = parser.parse_args()
+    executor = open_executor(arguments.model)
+    samples = read_calibration(arguments.samples, executor.graph.input_infos()).records
     inputs = [[np.asarray(value, np.float32) for value in sample] for sample in samples]
     inputs *= -(-FEWEST_RUNS // len(inputs))
 
@@ -55,7 +59,7 @@ def main() -> None:
     plain()
     calls = {"plain": plain, "recorded": recorded, "stored": stored}
     # In turn, so that a machine that gets slower meanwhile slows all.
-    rows = [{name: seconds(call) for name, call in calls.items()} for _ in range(rounds)]
+    rows = [{name: seconds(call) for name, call in calls.items()} for _ in range(arguments.rounds)]
     print(json.dumps({name: [row[name] for row in rows] for name in calls}))
 
 
