@@ -15,7 +15,7 @@ from typing import Any
 from odc_mlir import ops
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, SubGraph, Tensor
-from odc_mlir.formats.circle.schema import default_options, subgraph_fields
+from odc_mlir.formats.circle.schema import called_subgraphs, default_options
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.custom import spec_of_code
 from odc_mlir.ops.infer.common import option
@@ -187,12 +187,8 @@ def _forget_doubtful_shapes(graph: Graph, record: SubGraph, *, is_entry: bool) -
 
 def _called(operators: Iterable[Operator]) -> list[int]:
     """The subgraphs that the options of ``operators`` name."""
-    found: dict[int, None] = {}
-    for operator in operators:
-        for name in subgraph_fields(operator.options_type):
-            value = operator.options[name]
-            found |= dict.fromkeys(value if isinstance(value, tuple) else (value,))
-    return list(found)
+    named = (index for item in operators for index in called_subgraphs(item.options_type, item.options))
+    return list(dict.fromkeys(named))
 
 
 def tensor_info(tensors: Sequence[Tensor], constants: Mapping[int, memoryview], index: int) -> TensorInfo:

@@ -110,8 +110,9 @@ def _collect(model: Model, site: Site, found: dict[str, bytes]) -> None:
         target = site.target(location)
         name = target.chain[-1].relative_to(target.chain[0].parent).as_posix()
         if name not in found:
+            linked = read_linked(target)
             found[name] = _bytes_at(target)
-            _collect(read_linked(target), target, found)
+            _collect(linked, target, found)
 
 
 def _bytes_at(site: Site) -> bytes:

@@ -51,6 +51,11 @@ class ModelBuilder:
             fields |= {"options_type": table, "options": default_options(table) | fields.get("options", {})}
         self.subgraph.operators.append(Operator(name, inputs=tuple(inputs), outputs=tuple(outputs), **fields))
 
+    def begin(self, name: str) -> None:
+        """Start the next subgraph: tensors and operators from now on are its own."""
+        self.subgraph = SubGraph(name)
+        self.model.subgraphs.append(self.subgraph)
+
     def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> Model:
         self.subgraph.inputs, self.subgraph.outputs = tuple(inputs), tuple(outputs)
         return self.model
@@ -65,6 +70,20 @@ def add_model(shape: Shape = (1, 4), signature: Shape | None = None) -> Model:
     model = builder.finish([a, b], [out])
     model.signatures.append(Signature("serve", 0, {"a": a, "b": b}, {"out": out}))
     return model
+
+
+def choosing_model() -> Model:
+    """``y = x + x`` if c, else ``x * x``: an IF with subgraphs 1 and 2."""
+    builder = ModelBuilder()
+    c, x, y = builder.tensor("c", (), "bool"), builder.tensor("x", (2,)), builder.tensor("y", (2,))
+    builder.operator("IF", [c, x], [y], options={"then_subgraph_index": 1, "else_subgraph_index": 2})
+    builder.finish([c, x], [y])
+    for name, operator in (("double", "ADD"), ("square", "MUL")):
+        builder.begin(name)
+        a, b = builder.tensor("a", (2,)), builder.tensor("b", (2,))
+        builder.operator(operator, [a, a], [b])
+        builder.finish([a], [b])
+    return builder.model
 
 
 def model_bytes(model: Model) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from odc_mlir.errors import PackageError
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, SubGraph, Tensor
-from odc_mlir.formats.circle.schema import default_options, subgraph_fields
+from odc_mlir.formats.circle.schema import called_subgraphs, default_options, subgraph_fields
 from odc_mlir.formats.manifest import IoIndex, Manifest
 
 _MAIN = 0
@@ -150,9 +150,8 @@ class _Joint:
 
     def _add_subgraphs(self, model: Model, entry: int, buffers: int) -> dict[int, int]:
         """Take over everything but the entry, unless something calls that as well; the new index of each subgraph."""
-        called = {
-            index for graph in model.subgraphs for operator in graph.operators for index in _subgraphs_of(operator)
-        }
+        operators = [operator for graph in model.subgraphs for operator in graph.operators]
+        called = {index for item in operators for index in called_subgraphs(item.options_type, item.options)}
         kept = [index for index, _ in enumerate(model.subgraphs) if index != entry or index in called]
         moved = {index: len(self._result.subgraphs) + position for position, index in enumerate(kept)}
         for index in kept:
@@ -251,14 +250,6 @@ def _moved(operator: Operator, tensors: dict[int, int], subgraphs: dict[int, int
         intermediates=indices(operator.intermediates),
         options=options,
     )
-
-
-def _subgraphs_of(operator: Operator) -> list[int]:
-    found: list[int] = []
-    for name in subgraph_fields(operator.options_type):
-        value = operator.options[name]
-        found += value if isinstance(value, tuple) else (value,)
-    return found
 
 
 def _shapes_agree(source: Tensor, wanted: Tensor) -> bool:

@@ -233,6 +233,12 @@ def subgraph_fields(table: str | None) -> tuple[str, ...]:
     )
 
 
+def called_subgraphs(options_type: str | None, options: Mapping[str, Any]) -> list[int]:
+    """The subgraphs that an operator's options name, in the order of the schema's fields."""
+    values = [options[name] for name in subgraph_fields(options_type)]
+    return [index for value in values for index in (value if isinstance(value, tuple) else (value,))]
+
+
 @cache
 def _load(name: Literal["circle", "tflite"]) -> Schema:
     facts = _read_json("circle-schema.json")

@@ -10,13 +10,15 @@ import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder, add_model, model_bytes
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import ModelError, PackageError
 from odc_mlir.formats.circle.connect import connect
-from odc_mlir.formats.circle.model import Model, SubGraph, Tensor
+from odc_mlir.formats.circle.model import Model, Tensor
+from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.manifest import MANIFEST_PATH, Connection, IoIndex, Manifest
 from odc_mlir.formats.package import PackageFiles, write_package
 from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.linking import linked_files
 
 
 def _index(text: str) -> IoIndex:
@@ -78,16 +80,14 @@ def _choosing(value: float) -> Model:
     condition = builder.tensor("condition", (1,), "bool")
     x, y = (builder.tensor(name, (1, 4)) for name in "xy")
     builder.operator("IF", [condition, x], [y], options={"then_subgraph_index": 1, "else_subgraph_index": 2})
-    model = builder.finish([condition, x], [y])
+    builder.finish([condition, x], [y])
     for name in ("ADD", "SUB"):
-        branch = ModelBuilder()
-        branch.model, branch.subgraph = model, SubGraph(name)
-        model.subgraphs.append(branch.subgraph)
-        a, c = branch.tensor("a", (1, 4)), branch.tensor("c", (1,), data=np.array([value], np.float32))
-        b = branch.tensor("b", (1, 4))
-        branch.operator(name, [a, c], [b])
-        branch.subgraph.inputs, branch.subgraph.outputs = (a,), (b,)
-    return model
+        builder.begin(name)
+        a, c = builder.tensor("a", (1, 4)), builder.tensor("c", (1,), data=np.array([value], np.float32))
+        b = builder.tensor("b", (1, 4))
+        builder.operator(name, [a, c], [b])
+        builder.finish([a], [b])
+    return builder.model
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,15 @@ def test_models_that_run_others_of_their_package(tmp_path: Path) -> None:
     for path in (tmp_path / "p", tmp_path / "p.zip"):
         package.save(path)
         np.testing.assert_array_equal(odc_mlir.run(path, inputs)[0], expected)
+
+
+def test_a_model_that_is_missing_beside_the_one_that_runs_it(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    a, y = (builder.tensor(tensor, (1, 4)) for tensor in "ay")
+    builder.operator("RUN_MODEL", [a], [y], options={"location": "none.circle", "signature": ""})
+    (tmp_path / "main.circle").write_bytes(model_bytes(builder.finish([a], [y])))
+    with pytest.raises(ModelError, match=r"cannot be read.*none\.circle"):
+        linked_files(read_model(tmp_path / "main.circle"))
 
 
 def test_tensors_are_copied_not_shared() -> None:

@@ -8,44 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.models import ModelBuilder, add_model, model_bytes
+from helpers.models import ModelBuilder, add_model, choosing_model, model_bytes
 from odc_mlir.errors import AllocationError, ModelError, UnsupportedError
-from odc_mlir.formats.circle.model import Model, SubGraph
+from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.context import Context
 from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
 
 
-class _Several(ModelBuilder):
-    """A model of several subgraphs; ``begin`` starts the next one."""
-
-    def begin(self, name: str) -> None:
-        self.subgraph = SubGraph(name)
-        self.model.subgraphs.append(self.subgraph)
-
-
 def _one(value: Any, dtype: Any = np.float32) -> np.ndarray:
     return np.array(value, dtype)
 
 
-def _choosing() -> Model:
-    """``y = x + x`` if c, else ``x * x``."""
-    builder = _Several()
-    c, x, y = builder.tensor("c", (), "bool"), builder.tensor("x", (2,)), builder.tensor("y", (2,))
-    builder.operator("IF", [c, x], [y], options={"then_subgraph_index": 1, "else_subgraph_index": 2})
-    builder.finish([c, x], [y])
-    for name, operator in (("double", "ADD"), ("square", "MUL")):
-        builder.begin(name)
-        a, b = builder.tensor("a", (2,)), builder.tensor("b", (2,))
-        builder.operator(operator, [a, a], [b])
-        builder.finish([a], [b])
-    return builder.model
-
-
 def _growing(limit: int) -> Model:
     """Appends ``x`` to itself while it has fewer than ``limit`` elements: the state changes its shape."""
-    builder = _Several()
+    builder = ModelBuilder()
     x, y = builder.tensor("x", (1,)), builder.tensor("y", (1,))
     builder.operator("WHILE", [x], [y], options={"cond_subgraph_index": 1, "body_subgraph_index": 2})
     builder.finish([x], [y])
@@ -66,14 +44,14 @@ def _growing(limit: int) -> Model:
 
 
 def test_if_runs_one_branch() -> None:
-    executor = HostExecutor(build_graph(_choosing()))
+    executor = HostExecutor(build_graph(choosing_model()))
     x = _one([3, 4])
     np.testing.assert_array_equal(executor.run([_one(True, bool), x])[0], [6, 8])
     np.testing.assert_array_equal(executor.run([_one(False, bool), x])[0], [9, 16])
 
 
 def test_a_branch_must_take_the_arguments() -> None:
-    model = _choosing()
+    model = choosing_model()
     model.subgraphs[1].inputs = ()
     model.subgraphs[1].tensors[0].is_variable = True
     with pytest.raises(ModelError, match=r"arguments and inputs of 'double' are 1 and 0; .*op IF"):
@@ -101,7 +79,7 @@ def test_memory_of_growing_state_is_bounded() -> None:
 
 
 def test_endless_recursion_ends() -> None:
-    builder = _Several()
+    builder = ModelBuilder()
     x, y = builder.tensor("x", (1,)), builder.tensor("y", (1,))
     builder.operator("CALL", [x], [y], options={"subgraph": 0})
     with pytest.raises(ModelError, match="more than 32 times deep"):
@@ -110,7 +88,7 @@ def test_endless_recursion_ends() -> None:
 
 def _with_variable() -> Model:
     """CALL_ONCE assigns 5 to a variable; every run adds x to it and gives the sum."""
-    builder = _Several()
+    builder = ModelBuilder()
     x, v, old, new = (
         builder.tensor("x", (1,)),
         builder.tensor("v", (), "resource"),
@@ -148,7 +126,7 @@ def test_a_variable_that_nothing_has_set() -> None:
 
 def _looking_up() -> Model:
     """Word numbers by word: a table filled once, its size and what it has for the keys."""
-    builder = _Several()
+    builder = ModelBuilder()
     keys, values = builder.tensor("keys", (3,), "string"), builder.tensor("values", (3,), "int64")
     table = builder.tensor("table", (), "resource")
     words = np.frombuffer(b"\2\0\0\0\x10\0\0\0\x11\0\0\0\x13\0\0\0abb", np.uint8)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.models import ModelBuilder, add_model, model_bytes
+from helpers.models import ModelBuilder, add_model, choosing_model, model_bytes
 from odc_mlir.errors import InputError, RecordsError
 from odc_mlir.formats.cache import content_digest
-from odc_mlir.formats.circle.model import Model, SubGraph
+from odc_mlir.formats.circle.model import Model
 from odc_mlir.quantization import gathering
 from odc_mlir.quantization.recorded import Records
 from odc_mlir.quantization.records import RecordStore
@@ -21,17 +21,9 @@ from odc_mlir.runtime.graph import build_graph
 from odc_mlir.runtime.recording import Recorder, record
 
 
-class _Several(ModelBuilder):
-    """A model of several subgraphs; ``begin`` starts the next one."""
-
-    def begin(self, name: str) -> None:
-        self.subgraph = SubGraph(name)
-        self.model.subgraphs.append(self.subgraph)
-
-
 def _counting() -> Model:
     """``y = x`` doubled until it is at least 100: subgraph 1 is the condition, 2 the body."""
-    builder = _Several()
+    builder = ModelBuilder()
     x, y = builder.tensor("x", (1,)), builder.tensor("y", (1,))
     builder.operator("WHILE", [x], [y], options={"cond_subgraph_index": 1, "body_subgraph_index": 2})
     builder.finish([x], [y])
@@ -44,20 +36,6 @@ def _counting() -> Model:
     a, b = builder.tensor("a", (1,)), builder.tensor("b", (1,))
     builder.operator("ADD", [a, a], [b])
     builder.finish([a], [b])
-    return builder.model
-
-
-def _choosing() -> Model:
-    """``y = x + x`` if c, else ``x * x``."""
-    builder = _Several()
-    c, x, y = builder.tensor("c", (), "bool"), builder.tensor("x", (2,)), builder.tensor("y", (2,))
-    builder.operator("IF", [c, x], [y], options={"then_subgraph_index": 1, "else_subgraph_index": 2})
-    builder.finish([c, x], [y])
-    for name, operator in (("double", "ADD"), ("square", "MUL")):
-        builder.begin(name)
-        a, b = builder.tensor("a", (2,)), builder.tensor("b", (2,))
-        builder.operator(operator, [a, a], [b])
-        builder.finish([a], [b])
     return builder.model
 
 
@@ -105,7 +83,7 @@ def test_a_loop_over_many_iterations_fills_no_memory(monkeypatch: pytest.MonkeyP
 
 def test_a_branch_not_taken_is_reported() -> None:
     def taken(*choices: bool) -> Records:
-        return record(_choosing(), [[np.array(c), _floats(3, 4)] for c in choices])
+        return record(choosing_model(), [[np.array(c), _floats(3, 4)] for c in choices])
 
     records = taken(True, False)
     assert _extremes(records, 1, "b") == [(6, 8)]
