@@ -34,7 +34,15 @@ STAGES = (
     Stage("circle", ("circle-infer-shapes",), "the imported model with every shape that can be known"),
     Stage(
         "circle-opt",
-        ("circle-fold-constants", "circle-simplify", "circle-fuse-activation", "canonicalize", "cse", "dce"),
+        (
+            "circle-fold-constants",
+            "circle-assign-layouts",
+            "circle-simplify",
+            "circle-fuse-activation",
+            "canonicalize",
+            "cse",
+            "dce",
+        ),
         "without what is constant, unused or without effect",
     ),
     # Each does nothing to a module that no scheme was chosen for: models may be quantised already, or stay real.

@@ -18,6 +18,7 @@ NAMES = (
     "circle-infer-shapes",
     "circle-fold-constants",
     "circle-simplify",
+    "circle-assign-layouts",
     "circle-fuse-patterns",
     "circle-fuse-activation",
     "circle-fuse-batch-norm",
