@@ -6,6 +6,28 @@ seen and what is allowed; the keyword fields say where. Tools print ``str(error)
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_PLAIN_ASCII = re.compile(r"[\n\t -~]*")
+
+
+def printable(text: str) -> str:
+    """``text`` with every character escaped that could move a cursor, change colours, reorder or hide text.
+
+    Models, packages, plugins and paths choose names freely, and names end up on terminals. What is escaped is
+    everything that Unicode does not call printable, but for newline and tab, as ``\\u001b``: the same inside JSON.
+    """
+    if _PLAIN_ASCII.fullmatch(text):
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
 
 class OdcError(Exception):
     """Base of all errors that are not bugs of ours.
@@ -24,6 +46,7 @@ class OdcError(Exception):
         stage: str | None = None,
         hint: str | None = None,
     ) -> None:
+        message = printable(message)
         super().__init__(message)
         self.message = message
         self.op = op
@@ -45,7 +68,28 @@ class OdcError(Exception):
         ]
         text = self.message + (f" ({', '.join(where)})" if where else "")
         text += f"; {self.hint}" if self.hint else ""
-        return " ".join(text.split())
+        return " ".join(printable(text).split())
+
+
+@contextmanager
+def parsing(
+    failure: str, kind: type[OdcError], *, location: str | None = None, hint: str | None = None
+) -> Iterator[None]:
+    """Let a library parse bytes that may be anything: whatever it raises becomes a ``kind`` that says ``failure``.
+
+    For calls of parsers that are not ours alone (zip, NPY, HDF5, JSON, TOML, SQLite, pictures): which exceptions those
+    raise for damaged input is told by no documentation and changes with their versions.
+    """
+    try:
+        yield
+    except OdcError:
+        raise
+    except MemoryError as error:
+        reason = "it asks for more memory than there is"
+        raise kind(f"{failure}: {reason}", location=location, hint=hint) from error
+    except Exception as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        raise kind(f"{failure}: {reason}", location=location, hint=hint) from error
 
 
 class ModelError(OdcError):

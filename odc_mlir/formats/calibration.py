@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import InputError, OptionError
+from odc_mlir.errors import InputError, OptionError, parsing
 from odc_mlir.formats.samples import HDF5_MAGIC, Samples, read_samples
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import TensorInfo
@@ -191,17 +191,14 @@ def _signed(pixels: Array, info: TensorInfo, path: Path) -> Array:
 def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
     """[1, height, width, channels] of uint8: the middle of the picture, scaled to cover the size."""
     try:
-        from PIL import Image, ImageOps, UnidentifiedImageError
+        from PIL import Image, ImageOps
     except ImportError:
         raise OptionError(
             "pictures need the package Pillow", hint="install odc-mlir with the extra images, or use .npz files"
         ) from None
-    try:
-        with Image.open(path) as file:
-            picture = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")
-            fitted = ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)
-    except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"cannot read the picture: {error}", location=str(path)) from None
+    with parsing("cannot read the picture", InputError, location=str(path)), Image.open(path) as file:
+        picture = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")
+        fitted = ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)
     return np.asarray(fitted, np.uint8).reshape(1, height, width, channels)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import PackageError, parsing
 
 MANIFEST_PATH = "metadata/MANIFEST"
 CONFIG_NAME = "config.cfg"
@@ -88,10 +88,8 @@ class Manifest:
 
 def parse_manifest(data: bytes, location: str) -> Manifest:
     """The manifest in ``data``; raises PackageError for malformed JSON, an unknown major version or bad paths."""
-    try:
+    with parsing(f"{MANIFEST_PATH} is not valid JSON", PackageError, location=location):
         document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise PackageError(f"{MANIFEST_PATH} is not valid JSON: {error}", location=location) from error
     if not isinstance(document, dict):
         raise PackageError(f"{MANIFEST_PATH} must hold a JSON object", location=location)
     major = document.get(_VERSION_KEYS[0], _VERSION[0])

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import PackageError, parsing
 from odc_mlir.formats.manifest import MANIFEST_PATH, check_member_path
 
 MAX_MEMBERS = 10_000
@@ -22,9 +20,6 @@ MAX_MEMBERS = 10_000
 # (plus some slack for small ones full of zeros) is meant to exhaust memory.
 MAX_EXPANSION = 200
 _EXPANSION_SLACK_BYTES = 16 << 20
-
-# What the zip reader raises for damaged or unusual archives.
-_ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, struct.error)
 
 
 class DirectoryMembers(Mapping[str, bytes]):
@@ -73,11 +68,8 @@ class ZipMembers(Mapping[str, bytes]):
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        try:
-            with zipfile.ZipFile(file) as archive:
-                entries = [info for info in archive.infolist() if not info.is_dir()]
-        except _ZIP_ERRORS as error:
-            raise PackageError(f"cannot read the zip file: {error}", location=str(file)) from error
+        with parsing("cannot read the zip file", PackageError, location=str(file)), zipfile.ZipFile(file) as archive:
+            entries = [info for info in archive.infolist() if not info.is_dir()]
         self._entries = self._without_common_folder(self._checked(entries))
 
     def _checked(self, entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
@@ -118,12 +110,13 @@ class ZipMembers(Mapping[str, bytes]):
 
     def __getitem__(self, path: str) -> bytes:
         info = self._entries[path]
-        try:
-            with zipfile.ZipFile(self.file) as archive, archive.open(info) as member:
-                # One byte more than claimed is asked for, so that a member that is longer than it says is noticed.
-                data = member.read(info.file_size + 1)
-        except _ZIP_ERRORS as error:
-            raise PackageError(f"cannot read the member {path!r}: {error}", location=str(self.file)) from error
+        with (
+            parsing(f"cannot read the member {path!r}", PackageError, location=str(self.file)),
+            zipfile.ZipFile(self.file) as archive,
+            archive.open(info) as member,
+        ):
+            # One byte more than claimed is asked for, so that a member that is longer than it says is noticed.
+            data = member.read(info.file_size + 1)
         if len(data) != info.file_size:
             raise PackageError(
                 f"the member {path!r} has not the {info.file_size} bytes that it claims", location=str(self.file)

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, parsing
 
 Comply = Literal["opcode", "opname"]
 _SECTIONS = {"opcode": "OPCODE", "opname": "OPNAME"}
@@ -45,10 +45,8 @@ def parse_partition(text: str, location: str) -> PartitionFile:
     """The file with this text; ``location`` names it in errors (OptionError)."""
     parser = configparser.ConfigParser(delimiters=("=",), comment_prefixes=("#", ";"), interpolation=None, strict=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    try:
+    with parsing("not a partition file", OptionError, location=location):
         parser.read_string(text)
-    except configparser.Error as error:
-        raise OptionError(f"not a partition file: {' '.join(str(error).split())}", location=location) from None
     known = {"partition", *_SECTIONS.values()}
     for section in parser.sections():
         if section not in known:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import PackageError, parsing
 
 SCHEMA_VERSION = 1
 _LARGEST_INDEX = 2**31 - 1
@@ -113,12 +113,8 @@ def _step_document(step: HostStep | SegmentStep) -> dict[str, Any]:
 
 def parse_plan(data: bytes, location: str = "plan.json") -> Plan:
     """The plan that ``data`` holds; raises PackageError, naming the key, for anything that is not exactly a plan."""
-    try:
-        document = json.loads(data, object_pairs_hook=_unique_keys)
-    except _DuplicateKey as error:
-        raise PackageError(f"the key {str(error)!r} is given twice", location=location) from None
-    except (ValueError, RecursionError) as error:
-        raise PackageError(f"not valid JSON: {error}", location=location) from error
+    with parsing("not valid JSON", PackageError, location=location):
+        document = json.loads(data, object_pairs_hook=lambda pairs: _unique_keys(pairs, location))
     return _Reader(location).plan(document)
 
 
@@ -128,15 +124,11 @@ def is_member_name(name: str) -> bool:
     return allowed and 0 < len(name) <= 128 and not name.startswith(".")
 
 
-class _DuplicateKey(Exception):
-    pass
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]], location: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise _DuplicateKey(key)
+            raise PackageError(f"the key {key!r} is given twice", location=location)
         result[key] = value
     return result
 

@@ -12,7 +12,6 @@ import io
 import os
 import re
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +20,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import InputError, OptionError
+from odc_mlir.errors import InputError, OptionError, parsing
 from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.npz import most_bytes, read_npz
 
 Array = NDArray[Any]
 Layout = Literal["single", "axis", "numbered"]
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_SUFFIXES = (".h5", ".hdf5")
+_INPUT = re.compile(r"in_(?:(\d{1,9})_)?(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +95,25 @@ def _read_arrays(path: Path, location: str) -> tuple[dict[int, dict[int, Array]]
     if not head.startswith(b"PK"):
         raise InputError("the data is neither NPZ nor HDF5", location=location)
     groups: dict[int, dict[int, Array]] = {}
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            for key in archive.files:
-                if match := re.fullmatch(r"in_(?:(\d{1,9})_)?(\d{1,9})", key):
-                    groups.setdefault(int(match[1] or -1), {})[int(match[2])] = archive[key]
-            labels = archive["y"] if "y" in archive.files else None
-    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
-        raise InputError(f"cannot read the NPZ data: {error}", location=location) from error
-    return groups, labels
+    arrays = read_npz(path, lambda name: name == "y" or _INPUT.fullmatch(name) is not None)
+    for name, array in arrays.items():
+        if match := _INPUT.fullmatch(name):
+            groups.setdefault(int(match[1] or -1), {})[int(match[2])] = array
+    return groups, arrays.get("y")
 
 
 def _read_hdf5(path: Path, location: str) -> dict[int, dict[int, Array]]:
     h5py = _h5py()
     groups: dict[int, dict[int, Array]] = {}
-    try:
-        with h5py.File(path, "r") as file:
-            for name, item in file["value"].items():
-                if isinstance(item, h5py.Dataset):
-                    groups.setdefault(-1, {})[int(name)] = np.asarray(item[()])
-                else:
-                    groups[int(name)] = {int(tensor): np.asarray(data[()]) for tensor, data in item.items()}
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
-        raise InputError(f"cannot read the HDF5 data: {error}", location=location) from error
+    with parsing("cannot read the HDF5 data", InputError, location=location), h5py.File(path, "r") as file:
+        left = most_bytes(path.stat().st_size)
+        for name, item in file["value"].items():
+            whole = isinstance(item, h5py.Dataset)
+            for tensor, data in [(name, item)] if whole else item.items():
+                # Chunks that were never written take no place in a file.
+                if (left := left - data.nbytes) < 0:
+                    raise InputError("the data claim to be larger than a file of this size may hold", location=location)
+                groups.setdefault(-1 if whole else int(name), {})[int(tensor)] = np.asarray(data[()])
     return groups
 
 

@@ -16,7 +16,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import PackageError, parsing
 from odc_mlir.isa.fields import OFFSET_BITS, Queue, Region
 
 MAGIC = b"ONPU"
@@ -320,10 +320,8 @@ def _json(value: object) -> bytes:
 
 
 def _parse(body: memoryview, what: str) -> dict[str, Any]:
-    try:
+    with parsing(f"the {what} section is not valid JSON", PackageError):
         value = json.loads(bytes(body).decode())
-    except (ValueError, RecursionError) as error:
-        raise PackageError(f"the {what} section is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise PackageError(f"the {what} section is not a JSON object")
     return value

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import CompileError
+from odc_mlir.errors import CompileError, parsing
 
 STAGE = "codegen"
 _TAIL_BYTES = 2000  # of what the process printed, kept for the message
@@ -59,8 +59,10 @@ def run_job(module: str, job: Mapping[str, Any], limits: Limits) -> dict[str, An
         if timed_out:
             raise CompileError(f"the plugin took longer than {limits.seconds:g} s and was ended", stage=STAGE)
         if process.returncode == 0 and answer.exists():
-            result: dict[str, Any] = json.loads(answer.read_bytes())
-            return result
+            with parsing("the plugin's answer is not valid JSON", CompileError):
+                result: Any = json.loads(answer.read_bytes())
+            if isinstance(result, dict):
+                return result
         raise CompileError(f"the plugin's process {_ending(process.returncode)}{_tail(printed)}", stage=STAGE)
 
 

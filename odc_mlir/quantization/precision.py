@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, parsing
 from odc_mlir.quantization.schemes import GRANULARITIES, PRECISIONS
 
 _FIELDS = ("default_quantization_dtype", "default_granularity", "layers")
@@ -88,11 +88,9 @@ def parse_overrides(text: str) -> tuple[Layer, ...]:
 def read_config(path: str | os.PathLike[str]) -> PrecisionPlan:
     """The plan in a JSON file; raises OptionError, naming the file, for one that cannot be read or understood."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with parsing("cannot read the configuration", OptionError), open(path, encoding="utf-8") as file:
             content = json.load(file)
         return plan_of(content)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise OptionError(f"cannot read the configuration: {error}", location=os.fspath(path)) from error
     except OptionError as error:
         error.location = os.fspath(path)
         raise

@@ -100,8 +100,9 @@ class SegmentUnit:
         self.keep_trace = False
         self._graph = graph
         try:
-            self.program = device.load(read(step.file))
-            self._check_ports(self.program)
+            program = device.load(read(step.file))
+            self._check_ports(program)
+            self.program = program
         except OdcError as error:
             self._give_up("load", error)
 

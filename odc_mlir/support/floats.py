@@ -13,8 +13,8 @@ def to_float32(value: float) -> float:
     """``value`` rounded to the nearest float32; infinite where it is out of range."""
     try:
         rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
+    except (OverflowError, struct.error):  # struct.error: an int that no float can hold
+        return math.inf if value > 0 else -math.inf
     return rounded
 
 
@@ -35,5 +35,5 @@ def are_scales(values: Sequence[float]) -> bool:
         return False
     try:
         return struct.unpack(f"<{len(values)}f", struct.pack(f"<{len(values)}f", *values)) == tuple(values)
-    except OverflowError:
+    except (OverflowError, struct.error):
         return False

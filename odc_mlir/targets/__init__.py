@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from odc_mlir.errors import TargetError
+from odc_mlir.errors import TargetError, parsing
 from odc_mlir.targets.host import REFERENCE, HostCosts, parse_host
 
 MemoryMode = Literal["flash", "sram"]
@@ -172,10 +172,8 @@ def load(target: str | os.PathLike[str]) -> Target:
 
 def parse(text: str, location: str) -> Target:
     """The target that TOML ``text`` describes; ``location`` names it in errors."""
-    try:
+    with parsing("not valid TOML", TargetError, location=location):
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise TargetError(f"not valid TOML: {error}", location=location) from error
     target: Target = _record(Target, document, location, "")
     _check(target, location)
     return target
@@ -183,10 +181,8 @@ def parse(text: str, location: str) -> Target:
 
 def from_canonical(text: str, location: str) -> Target:
     """The target whose :attr:`Target.canonical` text this is; ``location`` names it in errors."""
-    try:
+    with parsing("not a canonical target description", TargetError, location=location):
         document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise TargetError(f"not a canonical target description: {error}", location=location) from error
     target: Target = _record(Target, document, location, "")
     _check(target, location)
     return target

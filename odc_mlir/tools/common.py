@@ -19,11 +19,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir._version import __version__
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, printable
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 EXIT_OK, EXIT_USER, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -50,7 +54,8 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
     Never raises for anything that a user can cause, wrong usage and ``--help`` included.
     """
     try:
-        arguments = parser.parse_args(argv)
+        with _printable_output():
+            arguments = parser.parse_args(argv)
     except SystemExit as stop:  # argparse: 0 after --help and --version, 2 after wrong usage
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     return guarded(
@@ -65,7 +70,7 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
 
 def usage_error(parser: argparse.ArgumentParser, message: str) -> int:
     """Say on stderr how options contradict each other, which the parser itself cannot know; returns the exit code."""
-    print(f"{parser.format_usage()}{parser.prog}: error: {message}", file=sys.stderr)
+    print(printable(f"{parser.format_usage()}{parser.prog}: error: {message}"), file=sys.stderr)
     return EXIT_USAGE
 
 
@@ -82,7 +87,7 @@ def guarded(
     # numpy reads it when it loads, which a command does later. Models this small do not pay for more threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        with _logging_to_stderr(prog, verbose, quiet):
+        with _printable_output(), _logging_to_stderr(prog, verbose, quiet):
             code = call()
         sys.stdout.flush()
         return EXIT_OK if code is None else code
@@ -141,14 +146,46 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
     if debug:
         import traceback
 
-        traceback.print_exc()
-    print(f"{prog}: {text}", file=sys.stderr)
+        sys.stderr.write(printable(traceback.format_exc()))
+    print(printable(f"{prog}: {text}"), file=sys.stderr)
     return code
 
 
 def _os_error_text(error: OSError) -> str:
     reason = error.strerror or str(error) or type(error).__name__
     return f"{error.filename}: {reason}" if error.filename is not None else reason
+
+
+class PrintableStream:
+    """A text stream that escapes what no terminal should get, see :func:`odc_mlir.errors.printable`.
+
+    ``stream`` is the one behind it, for what moves the cursor on purpose (progress on a terminal).
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write ``text``, escaped; returns how long it was."""
+        self.stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each of ``lines``, escaped."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def _printable_output() -> Iterator[None]:
+    """Let everything that is printed pass through :class:`PrintableStream`."""
+    out: Any = PrintableStream(sys.stdout)
+    err: Any = PrintableStream(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):
+        yield
 
 
 @contextmanager
@@ -159,7 +196,8 @@ def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
     class LineFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             origin = f"{record.name}: " if verbose > 1 else ""
-            return f"{prog}: {record.levelname.lower()}: {origin}{record.getMessage()}"
+            text = " ".join(record.getMessage().split())  # one line, or a name could forge another
+            return f"{prog}: {record.levelname.lower()}: {origin}{text}"
 
     logger = logging.getLogger("odc_mlir")
     before = logger.level

@@ -44,7 +44,8 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_attributes import QuantRecord
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, parsing
+from odc_mlir.formats.npz import read_npz
 from odc_mlir.transforms.placement import operators
 from odc_mlir.transforms.rewriting import (
     Layer,
@@ -116,12 +117,9 @@ class CircleEqualizeChannelsPass(ModulePass):
 
 def load_ranges(path: str) -> Mapping[str, Floats]:
     """The arrays of an .npz file by name; raises OptionError for a file that holds none."""
-    try:
-        with np.load(path) as archive:
-            return {name: np.abs(np.asarray(archive[name], np.float64)).reshape(-1) for name in archive.files}
-    except (OSError, ValueError, AttributeError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise OptionError(f"cannot read channel ranges from {path!r}: {reason}", hint="use an .npz file") from error
+    arrays = read_npz(path, what="channel ranges", kind=OptionError, hint="use an .npz file")
+    with parsing("cannot read channel ranges", OptionError, location=path):
+        return {name: np.abs(np.asarray(array, np.float64)).reshape(-1) for name, array in arrays.items()}
 
 
 @dataclass

@@ -28,7 +28,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp, VariableOp
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, parsing
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant_conversion import retype, set_function_type
 from odc_mlir.transforms.quant_ir import is_real, main_function, with_range
@@ -91,11 +91,10 @@ _OWN_FIELDS = ("records", "mode")
 
 def read_ranges(path: str) -> dict[str, Range]:
     """The ranges in a JSON file; raises OptionError, naming the file, for anything else in it."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            content: dict[str, Any] = json.load(file)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise OptionError(f"cannot read ranges: {error}", location=path) from error
+    with parsing("cannot read ranges", OptionError, location=path), open(path, encoding="utf-8") as file:
+        content: Any = json.load(file)
+    if not isinstance(content, dict):
+        raise OptionError("the ranges must be an object of [min, max] by tensor name", location=path)
     found = {}
     for name, pair in content.items():
         is_pair = isinstance(pair, list) and len(pair) == 2 and all(isinstance(end, int | float) for end in pair)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError, OptionError
+from odc_mlir.formats.npz import read_npz
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.support.locations import name_loc, op_name, value_name
@@ -21,12 +20,7 @@ from odc_mlir.transforms.quant_ir import constant_of, main_function, operators
 
 def load_arrays(path: str, option: str) -> dict[str, Array]:
     """The arrays of an .npz file by name; raises OptionError, naming ``option``, for a file that holds none."""
-    try:
-        with np.load(Path(path)) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, AttributeError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise OptionError(f"cannot read {option} from {path!r}: {reason}", hint="use an .npz file") from error
+    return read_npz(path, what=option, kind=OptionError, hint="use an .npz file")
 
 
 @dataclass(frozen=True)

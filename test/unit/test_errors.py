@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import unicodedata
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odc_mlir import errors
-from odc_mlir.errors import CompileError, ModelError, OdcError
+from odc_mlir.errors import CompileError, InputError, ModelError, OdcError, PackageError, parsing, printable
 
 KINDS = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, Exception)]
 
@@ -32,3 +37,44 @@ def test_every_kind_is_an_odc_error_with_a_sentence(kind: type[Exception]) -> No
     assert issubclass(kind, OdcError)
     assert kind.__doc__
     assert "\n" not in str(kind("x"))
+
+
+HOSTILE = "\x1b[2J\x9b1m\x7f\u202eevil\u2066\r\x00\ud800\U000e0041"
+
+
+@given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zs"])))
+def test_printable_text(text: str) -> None:
+    """Nothing is left that a terminal would obey, what was printable stays, and once is enough."""
+    result = printable(text)
+    assert all(unicodedata.category(c)[0] not in "CZ" or c in " \n\t" for c in result)
+    assert printable(result) == result
+    assert result == text or not text.replace("\n", "").replace("\t", "").isprintable()
+
+
+def test_printable_json_means_the_same() -> None:
+    text = json.dumps(HOSTILE.replace("\ud800", ""), ensure_ascii=False)
+    assert json.loads(printable(text)) == json.loads(text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_error_carries_control_characters(kind: type[OdcError]) -> None:
+    error = kind(HOSTILE, op=HOSTILE, tensor=HOSTILE, location=HOSTILE, stage=HOSTILE, hint=HOSTILE)
+    assert str(error).isprintable()
+    assert error.message.replace("\n", "").isprintable()
+    assert str(error.args[0]).replace("\n", "").isprintable()
+
+
+def test_what_a_parser_raises_becomes_typed() -> None:
+    for raised, text in (
+        (KeyError("k"), "cannot read it: 'k' (in f)"),
+        (IndexError(), "cannot read it: IndexError (in f)"),
+        (MemoryError(), "cannot read it: it asks for more memory than there is (in f)"),
+        (OSError(2, "No such file"), "cannot read it: No such file (in f)"),
+    ):
+        with pytest.raises(InputError) as caught, parsing("cannot read it", InputError, location="f"):
+            raise raised
+        assert str(caught.value) == text
+    with pytest.raises(PackageError, match="ours"), parsing("cannot read it", InputError):
+        raise PackageError("ours")
+    with pytest.raises(KeyboardInterrupt), parsing("cannot read it", InputError):
+        raise KeyboardInterrupt

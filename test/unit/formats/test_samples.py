@@ -97,6 +97,58 @@ def test_files_that_hold_no_samples(tmp_path: Path) -> None:
         read_samples(tmp_path / "none", [1])
 
 
+def _with_header(path: Path, header: bytes) -> Path:
+    """An NPZ file whose array in_0 has this header and sixteen bytes of data."""
+    npy = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(16)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("in_0.npy", npy)
+    return path
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (4,",  # numpy: tokenize.TokenError
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d,), }" % 2**60,  # numpy: MemoryError
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (-3,), }",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, %d), }" % 10**30,
+        b"{'descr': ',,', 'fortran_order': False, 'shape': (4,), }",
+        b"(" * 500,
+    ],
+)
+def test_headers_of_arrays_that_are_wrong(tmp_path: Path, header: bytes) -> None:
+    with pytest.raises(InputError, match="cannot read the NPZ data"):
+        read_samples(_with_header(tmp_path / "h.npz", header), [1])
+
+
+def test_a_directory_of_a_zip_that_is_wrong(tmp_path: Path) -> None:
+    """Its zip64 field promises more than there is: an IndexError or struct.error in zipfile."""
+    data = bytearray(_npz(tmp_path, in_0=A).read_bytes())
+    at = data.rindex(b"PK\x01\x02")
+    data[at + 24 : at + 28] = b"\xff" * 4
+    data[at + 30 : at + 32] = b"\x04\x00"
+    data[at + 46 + 8 : at + 46 + 12] = b"\x01\x00\x00\x00"
+    (tmp_path / "d.npz").write_bytes(data)
+    with pytest.raises(InputError, match="cannot read the NPZ data"):
+        read_samples(tmp_path / "d.npz", [2])
+
+
+def test_arrays_that_claim_to_be_larger_than_believable(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "b.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("in_0.npy", b"")
+    data = bytearray((tmp_path / "b.npz").read_bytes())
+    at = data.rindex(b"PK\x01\x02")
+    data[at + 24 : at + 28] = (3 << 30).to_bytes(4, "little")
+    (tmp_path / "b.npz").write_bytes(data)
+    with pytest.raises(InputError, match="claim 3221225472 bytes"):
+        read_samples(tmp_path / "b.npz", [1])
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file.create_dataset("value/0", (1 << 33,), "u1", chunks=(1 << 20,))
+    with pytest.raises(InputError, match="claim to be larger"):
+        read_samples(tmp_path / "b.h5", [1])
+
+
 def test_pickles_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "p.npz", "w") as archive, archive.open("in_0.npy", "w") as member:
         np.lib.format.write_array(member, np.array([{}], dtype=object), allow_pickle=True)

@@ -134,6 +134,9 @@ def test_strict_raises_instead() -> None:
 def test_a_program_that_does_not_fit_the_model(ports: dict[str, Any], text: str) -> None:
     with pytest.raises(PackageError, match=text):
         _executor(AddDevice(**ports), strict=True)
+    executor = _executor(AddDevice(**ports))
+    _run(executor)
+    assert "cannot load" in executor.fallbacks["segment-0"]
 
 
 def test_a_device_that_gives_another_shape() -> None:

@@ -53,3 +53,9 @@ def test_scales(values: tuple[float, ...]) -> None:
 def test_no_scales(value: float) -> None:
     assert not are_scales((1.0, value))
     assert not are_scales((value,))
+
+
+def test_integers_beyond_every_float() -> None:
+    assert to_float32(10**400) == math.inf
+    assert to_float32(-(10**400)) == -math.inf
+    assert not are_scales((10**400,))

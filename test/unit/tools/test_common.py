@@ -159,3 +159,23 @@ def test_one_thread_for_matrix_products_unless_told(
     found = []
     assert _run(lambda arguments: found.append(os.environ["OPENBLAS_NUM_THREADS"])) == 0
     assert found == [seen]
+
+
+def test_nothing_that_is_printed_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    """Output, log, errors and usage alike; a name cannot forge a line of the log."""
+
+    def body(arguments: argparse.Namespace) -> None:
+        print("out\x1b[2J\u202e")
+        print("err\x9b1m", file=sys.stderr)
+        sys.stdout.writelines(["a\x1b", "b\n"])
+        logging.getLogger("odc_mlir.x").warning("log\x1b]0;t\x07 of\nodc-test: error: forged")
+        raise ValueError("bug\x1b[31m")
+
+    assert _run(body, "--debug") == 3
+    assert _run(body, "--\x1b[2J") == 2
+    captured = capsys.readouterr()
+    text = captured.out + captured.err
+    assert text.replace("\n", "").isprintable()
+    assert "out\\u001b[2J\\u202e" in text
+    assert "a\\u001bb" in text
+    assert "\nodc-test: error: forged" not in text
