@@ -7,4 +7,4 @@ func.func @main(%x: tensor<1x4xf32>) -> tensor<1x4xf32> {
 }
 // CHECK: error: relu6 is 'sometimes', it must be one of keep, recorded
 // NEVER: error: crossing is 2, iterations 0, tolerance 0.001; they must be at least 0, 1 and 0
-// FILE: error: cannot read channel ranges from '/no/such/file.npz'
+// FILE: error: cannot read channel ranges: No such file or directory (in /no/such/file.npz
