@@ -10,7 +10,7 @@ func.func @main(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x2x!quan
   %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x2x!quant.uniform<i8:f32, 0.5>>, tensor<2x2x!quant.uniform<i8:f32, 0.25>>, tensor<2x!quant.uniform<i32:f32, 0.125>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5>> loc("dense")
   func.return %0 : tensor<1x2x!quant.uniform<i8:f32, 0.5>>
 }
-// FILE: error: cannot read corrections from '/no/such/file.npz'
+// FILE: error: cannot read corrections: No such file or directory (in /no/such/file.npz
 // OTHER: error: no operator has a result of this name
 // THREE: error: 3 corrections for a bias of 2 channels
 // REAL: error: the bias is int32, the correction float64; both must be of one kind
