@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 NAMES = (
     "circle-infer-shapes",
     "circle-fold-constants",
+    "circle-optimize",
     "circle-simplify",
     "circle-assign-layouts",
     "circle-fuse-patterns",

@@ -60,19 +60,30 @@ class CircleAssignLayoutsPass(ModulePass):
     """``keep``: inputs and outputs stay as they are; ``nhwc``: images there may become channels last to save work."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        self.assign(op)
+
+    def assign(self, module: ModuleOp) -> int:
+        """Rewrite ``module`` in place; how many TRANSPOSEs fewer it has. Raises OptionError."""
         if self.interface not in (_KEEP, _NHWC):
             raise OptionError(f"interface is {self.interface!r}", hint=f"use {_KEEP} or {_NHWC}")
-        functions = [function for function in op.body.block.ops if isinstance(function, FuncOp)]
+        functions = [function for function in module.body.block.ops if isinstance(function, FuncOp)]
+        saved = 0
         for number, function in enumerate(functions):
-            if any(isinstance(o, CircleOp) and o.SPEC.name == "TRANSPOSE" for o in function.body.block.ops):
+            before = _transposes(function)
+            if before:
                 # What control flow calls keeps its interface.
                 _assign(function, free_interface=self.interface == _NHWC and number == 0)
+                saved += before - _transposes(function)
+        return saved
+
+
+def _transposes(function: FuncOp) -> int:
+    return sum(isinstance(op, CircleOp) and op.SPEC.name == "TRANSPOSE" for op in function.body.block.ops)
 
 
 def _assign(function: FuncOp, *, free_interface: bool) -> None:
     graph = LayoutGraph(function, free_interface=free_interface)
-    chosen = graph.solve()
-    _Rewrite(function, graph, chosen).run()
+    _Rewrite(function, graph, graph.solve()).run()
 
 
 class _Rewrite:

@@ -24,6 +24,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType, UnrankedTensorType
 from xdsl.dialects.func import ReturnOp
 from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, has_unresolved_operand, node_of
@@ -31,6 +32,7 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array, Node, ResultType, TensorInfo, Trait
 from odc_mlir.support.locations import name_loc, value_name
+from odc_mlir.transforms.rewriting import OperatorPattern
 
 GROWTH = 4  # a folded constant may be this much larger than the constants it replaces
 ALWAYS_BYTES = 4096  # results up to this size are folded whatever their operands' sizes
@@ -53,15 +55,17 @@ class CircleFoldConstantsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for item in [inner for inner in op.walk() if isinstance(inner, CircleOp)]:
-            if not is_candidate(item):
-                continue
-            node = node_of(item)
-            arrays = operand_arrays(node)
-            if arrays is None or not self.is_worth_it(node, arrays):
-                continue
-            results = evaluate(node, arrays)
+            results = self.results_of(item)
             if results is not None:
-                replace_by_constants(item, results)
+                Rewriter.replace_op(item, (made := constants_like(item, results)), [c.result for c in made])
+
+    def results_of(self, op: CircleOp) -> Sequence[Array] | None:
+        """The results where they can be computed now and are worth keeping, None elsewhere."""
+        if not is_candidate(op):
+            return None
+        node = node_of(op)
+        arrays = operand_arrays(node)
+        return None if arrays is None or not self.is_worth_it(node, arrays) else evaluate(node, arrays)
 
     def is_worth_it(self, node: Node, arrays: Sequence[Array | None]) -> bool:
         """Whether the results are small enough, alone and beside their operands."""
@@ -126,12 +130,24 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | No
         return None
 
 
-def replace_by_constants(op: CircleOp, arrays: Sequence[Array]) -> None:
-    """Put constants with the results' names in the place of ``op``."""
+def constants_like(op: CircleOp, arrays: Sequence[Array]) -> list[ConstOp]:
+    """Constants with the results' names, to put in the place of ``op``."""
     constants = []
     for result, array in zip(op.results, arrays, strict=True):
         assert isinstance(result.type, TensorType | UnrankedTensorType)
         constant = ConstOp(BlobAttr.of(np.ascontiguousarray(array).tobytes()), with_shape(result.type, array.shape))
         constant.location = name_loc(value_name(result))
         constants.append(constant)
-    Rewriter.replace_op(op, constants, [constant.result for constant in constants])
+    return constants
+
+
+@dataclass(frozen=True)
+class FoldConstants(OperatorPattern):
+    """An operator, one of ``names``, on constants."""
+
+    names: frozenset[str]
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        results = CircleFoldConstantsPass(decode=True).results_of(op)
+        if results is not None:
+            rewriter.replace(op, (made := constants_like(op, results)), [c.result for c in made])

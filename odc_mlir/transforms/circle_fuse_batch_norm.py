@@ -89,14 +89,16 @@ def affine_of(op: CircleOp) -> Affine | None:
     return Affine(value, *{"ADD": (one, number), "SUB": (one, -number), "MUL": (number, 0 * one)}[name])
 
 
+@dataclass(frozen=True)
 class FuseBehind(OperatorPattern):
-    """Layer, then the sum or product."""
+    """A layer, one of ``layers``, then the sum or product, one of ``names``."""
 
-    names = AFFINE
+    names: frozenset[str] = AFFINE
+    layers: frozenset[str] = LAYERS
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         affine = affine_of(op)
-        layer = None if affine is None else Layer.of(producer(affine.value, *LAYERS))
+        layer = None if affine is None else Layer.of(producer(affine.value, *self.layers))
         if affine is None or layer is None or activation(layer.op) != "none" or not is_used_once(layer.result):
             return
         weights = layer.real_weights()
@@ -113,14 +115,16 @@ class FuseBehind(OperatorPattern):
             rewriter.erase(layer.op)
 
 
+@dataclass(frozen=True)
 class FuseBefore(OperatorPattern):
-    """The sum or product, then the layer that alone reads it."""
+    """The sum or product, one of ``affine``, then the layer, one of ``names``, that alone reads it."""
 
-    names = LAYERS
+    names: frozenset[str] = LAYERS
+    affine: frozenset[str] = AFFINE
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         layer = Layer.of(op)
-        before = None if layer is None else producer(op.operands[layer.input], *AFFINE)
+        before = None if layer is None else producer(op.operands[layer.input], *self.affine)
         if layer is None or before is None or activation(before) != "none" or not is_used_once(before.results[0]):
             return
         affine, weights = affine_of(before), layer.real_weights()

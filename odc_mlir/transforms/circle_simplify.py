@@ -23,7 +23,7 @@ result of its operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.context import Context
@@ -59,12 +59,11 @@ class CircleSimplifyPass(ModulePass):
         apply_patterns(op, [DropIdentity(), MergeViews(), MergeTransposes(), TransposeToReshape()])
 
 
+@dataclass(frozen=True)
 class DropIdentity(OperatorPattern):
-    """An operator whose result is one of its operands."""
+    """An operator, one of ``names``, whose result is one of its operands."""
 
-    @property
-    def names(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset(_IDENTITIES)
+    names: frozenset[str] = field(default_factory=lambda: frozenset(_IDENTITIES))
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         if len(op.results) != 1 or is_returned(op.results[0]) or activation(op) != "none":
