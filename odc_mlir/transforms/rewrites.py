@@ -127,7 +127,10 @@ def rules() -> Mapping[str, RewriteRule]:
 
 
 def select(level: str | None, more: Iterable[str] = (), without: Iterable[str] = ()) -> list[RewriteRule]:
-    """The rewrites of ``level`` (None: of none) and ``more``, in table order; raises OptionError for an unknown name."""
+    """The rewrites of ``level`` (None: no level) and ``more``, in table order.
+
+    Raises OptionError for an unknown name.
+    """
     known = rules()
     added, dropped = frozenset(more), frozenset(without)
     for name in sorted(added | dropped):
