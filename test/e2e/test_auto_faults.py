@@ -91,8 +91,8 @@ def run(made: Made, answers: dict[Level, list[Array]], model: Path) -> Iterator[
 
     yield begin
     for session in opened:
-        if session._auto is not None:
-            session._auto.stop()
+        if session._switcher.auto is not None:
+            session._switcher.auto.stop()
         session.close()
 
 
@@ -363,7 +363,7 @@ def test_what_was_made_fails_as_a_whole(made: Made, run: Any, monkeypatch: pytes
     def fail(*arguments: Any, **options: Any) -> Any:
         raise SimulationError("broken")
 
-    for serving in failing.session._auto._lanes[((1, 8, 8, 1),)].servings:
+    for serving in failing.session._switcher.auto._lanes[((1, 8, 8, 1),)].servings:
         monkeypatch.setattr(serving.executor, "run", fail)
     failing.infer(2)
     assert failing.levels[-2:] == [Level.ORIGINAL] * 2
@@ -381,7 +381,7 @@ def test_a_strict_session_raises_what_fails(made: Made, model: Path, monkeypatch
         def fail(*arguments: Any, **options: Any) -> Any:
             raise SimulationError("broken")
 
-        (lane,) = session._auto._lanes.values()  # type: ignore[union-attr]
+        (lane,) = session._switcher.auto._lanes.values()  # type: ignore[union-attr]
         monkeypatch.setattr(lane.servings[0].executor, "run", fail)
         with pytest.raises(OdcError, match="broken"):
             session.infer(made.sample(0))

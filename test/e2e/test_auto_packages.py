@@ -65,7 +65,7 @@ def use(package: Path, made: Made, count: int = RECORDS) -> tuple[list[Level], A
         for index in range(count):
             session.infer(made.sample(index))
             levels.append(session.odc_status.serving)
-        if session._auto is not None:
+        if session._switcher.auto is not None:
             session.wait_for_auto_compilation(60)
         session.infer(made.sample(0))
         return [*levels, session.odc_status.serving], session.odc_status
@@ -195,7 +195,7 @@ def test_a_plugin_that_hangs_ends_with_the_process_that_runs_it(made: Made, plug
         for index in range(RECORDS):
             session.infer(made.sample(index))
         assert wait_for(lambda: mark.exists() and mark.read_text() != "")
-        auto = session._auto
+        auto = session._switcher.auto
         assert auto is not None
         auto.stop()  # kills the background process
         assert wait_for(lambda: not is_running(int(mark.read_text())))

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from functools import wraps
 from threading import RLock
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from odc_mlir.errors import DeprecatedApiError, OdcError, OutOfMemoryError, UnexpectedNullError
 from odc_mlir.runtime.session.states import CALLS, Call, State
@@ -21,30 +21,27 @@ class SessionCore:
     """A state, and a lock for threads that share the session."""
 
     def __init__(self) -> None:
-        self._state = State.INITIALIZED
-        self._lock = RLock()
-        self._last_error = ""
-        self._log_level = logging.DEBUG
+        self.state = State.INITIALIZED
+        self.lock = RLock()
+        self.last_error = ""
+        self.log_level = logging.DEBUG
 
-    @property
-    def state(self) -> State:
-        """Where the session stands."""
-        return self._state
-
-    @property
-    def last_error_message(self) -> str:
-        """The text of the last failure, empty before the first; success does not clear it."""
-        return self._last_error
-
-    def _keep_error(self, name: str, error: OdcError) -> None:
+    def keep_error(self, name: str, error: OdcError) -> None:
+        """Remember what the call ``name`` raises."""
         if error.stage is None:
             error.stage = name
-        self._last_error = str(error)
+        self.last_error = str(error)
 
-    def _enter(self, name: str, state: State) -> None:
-        if state is not self._state:
-            _log.log(self._log_level, "%s: %s -> %s", name, self._state, state)
-            self._state = state
+    def enter(self, name: str, state: State) -> None:
+        """The call ``name`` leads to ``state``."""
+        if state is not self.state:
+            _log.log(self.log_level, "%s: %s -> %s", name, self.state, state)
+            self.state = state
+
+
+class _HasCore(Protocol):
+    @property
+    def _core(self) -> SessionCore: ...
 
 
 def call(method: Method) -> Method:
@@ -60,43 +57,45 @@ def call(method: Method) -> Method:
     required = tuple((parameter, positions[parameter] - 1) for parameter in rule.required)
 
     @wraps(method)
-    def checked(self: SessionCore, *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
+    def checked(self: _HasCore, *args: Any, **kwargs: Any) -> Any:
+        core = self._core
+        with core.lock:
             try:
                 if required and rule.null_first:
                     _check_given(name, rule, required, args, kwargs)
-                if self._state not in allowed:
-                    raise _wrong_state(name, rule, self._state)
+                if core.state not in allowed:
+                    raise _wrong_state(name, rule, core.state)
                 if required:
                     _check_given(name, rule, required, args, kwargs)
                 result = method(self, *args, **kwargs)
             except OdcError as error:
-                self._keep_error(name, error)
+                core.keep_error(name, error)
                 raise
             except MemoryError as error:
                 failure = OutOfMemoryError("there is not enough memory", stage=name)
-                self._keep_error(name, failure)
+                core.keep_error(name, failure)
                 raise failure from error
             if to is not None:
-                self._enter(name, to)
+                core.enter(name, to)
             return result
 
     return cast(Method, checked)
 
 
-def deprecated(method: Method) -> Method:
+def deprecated(name: str) -> Callable[..., None]:
     """A call that always raises DeprecatedApiError, naming what to use instead."""
-    name = method.__name__
     instead = CALLS[name].instead
 
-    @wraps(method)
-    def refused(self: SessionCore, *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
+    def refused(self: _HasCore, *args: Any, **kwargs: Any) -> None:
+        core = self._core
+        with core.lock:
             failure = DeprecatedApiError(f"{name} is deprecated", hint=f"use {instead}", stage=name)
-            self._keep_error(name, failure)
+            core.keep_error(name, failure)
             raise failure
 
-    return cast(Method, refused)
+    refused.__name__ = refused.__qualname__ = name
+    refused.__doc__ = f"Deprecated: always raises; use {instead}."
+    return refused
 
 
 def _check_given(

@@ -46,11 +46,14 @@ def is_true(text: str) -> bool:
 
 
 class Settings:
-    """The settings of one session. ``config`` is its package's; ``chosen`` is what its user set, which wins."""
+    """The settings of one session. ``config`` is its package's; ``chosen`` is what its user set, which wins.
 
-    def __init__(self, config: Mapping[str, str] | None = None, chosen: Mapping[str, str] | None = None) -> None:
+    ``chosen`` is kept, not copied: what is set goes there.
+    """
+
+    def __init__(self, config: Mapping[str, str] | None = None, chosen: dict[str, str] | None = None) -> None:
         self.config = dict(config or {})
-        self.chosen = dict(chosen or {})
+        self.chosen = {} if chosen is None else chosen
 
     def get(self, key: str, default: str | None = None) -> str:
         """The value of ``key``; an empty string counts as not set."""

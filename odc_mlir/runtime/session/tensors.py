@@ -12,7 +12,6 @@ import numpy as np
 from odc_mlir.errors import InputError, OptionError, SessionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, Shape, TensorInfo
-from odc_mlir.runtime.binding import to_codes, to_reals
 
 MAX_RANK = 6
 LAYOUTS = ("NONE", "NHWC", "NCHW")
@@ -71,8 +70,7 @@ def layout_of(layout: Any) -> str:
 class Port:
     """One input or output as the user wants it: ``layout`` of arrays of rank 4, and float32 values for codes.
 
-    ``info`` is the tensor as the user knows it, which does not change when another model takes over behind the
-    session; :meth:`bind` says which tensor that model has in its place.
+    ``info`` is the tensor as the user knows it, which does not change when another model takes over behind the session.
     """
 
     def __init__(self, info: TensorInfo) -> None:
@@ -81,16 +79,6 @@ class Port:
         self.as_float = False
         shape = info.shape
         self.static_shape = None if shape is None or None in shape else tuple(dim or 0 for dim in shape)
-        self._inner = info
-
-    def bind(self, inner: TensorInfo) -> None:
-        """Let arrays go to and come from ``inner``; raises SessionError when it is no stand-in for the user's."""
-        reals = self.dtype == "float32" and (inner.dtype == "float32" or inner.quant is not None)
-        if inner.dtype != self.info.dtype and not reals:
-            raise SessionError(
-                f"the model has {inner.dtype} where the session promises {self.dtype}", tensor=self.info.name
-            )
-        self._inner = inner
 
     def request_float(self, dtype: Any) -> None:
         """Take and give float32 for this quantised tensor; raises SessionError for another type or tensor."""
@@ -136,7 +124,7 @@ class Port:
         return self.layout == "NCHW" and rank == 4
 
     def take(self, value: Array, shape: tuple[int, ...] | None) -> Array:
-        """The user's array for the model; ``shape``: what it must be, in the model's layout, None if it may be any.
+        """The user's array in the model's layout; ``shape``: what it must be there, None if it may be any.
 
         An array of as many elements is taken in another shape too, since buffers have none. Raises InputError.
         """
@@ -149,12 +137,10 @@ class Port:
             value = value.reshape([dim or 0 for dim in outer])
         if self._is_turned(value.ndim):
             value = np.ascontiguousarray(value.transpose(_TO_CHANNELS_LAST))
-        return value if self._inner.dtype == self.dtype else to_codes(self._inner, value)
+        return value
 
     def give(self, value: Array) -> Array:
-        """The model's array for the user."""
-        if self._inner.dtype != self.dtype:
-            value = to_reals(self._inner, value)
+        """The model's array in the user's layout."""
         return np.ascontiguousarray(value.transpose(_TO_CHANNELS_FIRST)) if self._is_turned(value.ndim) else value
 
     def check(self, value: Any, what: str) -> Array:

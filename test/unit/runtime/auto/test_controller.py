@@ -263,7 +263,7 @@ def test_programs_for_few_shapes_are_kept_in_memory(pretended: type[Pretended]) 
     for rows in (1, 1, *range(1, 9)):
         served(session, rows)
     jobs = len(pretended.jobs)
-    assert len(session._auto._lanes) == controller.SHAPES_KEPT  # type: ignore[union-attr]
+    assert len(session._switcher.auto._lanes) == controller.SHAPES_KEPT  # type: ignore[union-attr]
     assert served(session, 1) is Level.QUANTIZED  # from the disk
     assert len(pretended.jobs) == jobs
 
@@ -416,7 +416,7 @@ def test_jobs_and_progress_as_text() -> None:
 def test_the_controller_is_closed_with_its_session() -> None:
     session = session_of()
     served(session)
-    auto = session._auto
+    auto = session._switcher.auto
     assert isinstance(auto, AutoCompiler)
     session.close()
     auto.answered(((1, 4), (1, 4)), None, [])

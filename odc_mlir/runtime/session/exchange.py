@@ -1,0 +1,85 @@
+"""Other models made from the one that a session has: quantised, or compiled by a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from odc_mlir.errors import InvalidStateError, SessionError
+from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.cache import records_path
+from odc_mlir.plugins.registry import SUFFIX
+from odc_mlir.plugins.request import Preference
+from odc_mlir.runtime.session.loader import Loader
+
+# By the names and numbers of the C API, and by our own.
+QUANTIZATION_TYPES: Mapping[str | int, str] = MappingProxyType(
+    {
+        "U8_ASYM": "uint8",
+        "I16_SYM": "int16",
+        "WO_I8_SYM": "int8_wo",
+        "WO_I16_SYM": "int16_wo",
+        1: "uint8",
+        2: "int16",
+        3: "int8_wo",
+        4: "int16_wo",
+        **{name: name for name in ("uint8", "int8", "int16", "int16x8", "int8_wo", "int16_wo", "int4_wo")},
+    }
+)
+
+
+class Exchange:
+    """What is to be made and where it is written. ``verdict`` says how accurate the last quantised model is."""
+
+    def __init__(self) -> None:
+        self.scheme: str | None = None
+        self.quantized_path: Path | None = None
+        self.codegen_path: Path | None = None
+        self.verdict: dict[str, Any] | None = None
+
+    def set_scheme(self, quantization: str | int) -> None:
+        """What :meth:`quantize` makes; raises InvalidStateError for something unknown."""
+        known = isinstance(quantization, (str, int)) and not isinstance(quantization, bool)
+        scheme = QUANTIZATION_TYPES.get(quantization) if known else None
+        if scheme is None:
+            names = ", ".join(name for name in QUANTIZATION_TYPES if isinstance(name, str))
+            raise InvalidStateError(f"unknown quantization type {quantization!r}", hint=f"use one of {names}")
+        self.scheme = scheme
+
+    def quantize(self, loader: Loader, *, io: str, check: bool) -> Path:
+        """The file of the quantised model, by what was recorded; raises OdcError."""
+        from odc_mlir.quantization.verdict import describe
+        from odc_mlir.runtime.auto import build
+
+        if self.quantized_path is None:
+            raise InvalidStateError("there is no path for the quantised model", hint="call set_quantized_model_path")
+        if self.scheme is None:
+            raise SessionError("there is no quantization type", hint="call set_quantization_type")
+        with loader.file() as path:
+            samples = build.recorded_inputs(records_path(loader.digest))
+            quantized = build.quantize(path, self.scheme, samples=samples, io=io)
+        self.verdict = quantized.verdict
+        if check and not quantized.verdict["passed"]:
+            raise SessionError(f"the quantised model {describe(quantized.verdict)}", hint="check=False takes it anyway")
+        write_file(self.quantized_path, quantized.model)
+        return self.quantized_path
+
+    def codegen(self, loader: Loader, target: str, preference: Preference) -> Path:
+        """The file that the plugin for ``target`` makes of the model; raises OdcError."""
+        from odc_mlir.plugins import codegen
+
+        source, output = loader.source, self.codegen_path
+        if output is None and source.path is None:
+            raise InvalidStateError("the model has no path to derive another from", hint="call set_codegen_model_path")
+        if output is None:
+            output = codegen.default_output(source.path or "", target)
+        with loader.file() as path:
+            return codegen.generate(path, target, output, preference=preference)
+
+
+def check_target(target: Any, error: type[SessionError] = SessionError) -> None:
+    """Raise ``error`` for what is no code generation target."""
+    if not isinstance(target, str) or not target.endswith(SUFFIX) or len(target) <= len(SUFFIX):
+        raise error(f"the target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}")

@@ -1,0 +1,144 @@
+"""What is kept of a session's runs: how long each operator takes, a trace for trace viewers, and ranges of tensors."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odc_mlir.errors import SessionError
+from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.cache import records_path
+from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.profile import Measurement, trace_events
+from odc_mlir.runtime.session.loader import Loader
+from odc_mlir.runtime.session.tensors import check_choice
+from odc_mlir.runtime.units import Event, Observer
+
+if TYPE_CHECKING:  # what records is loaded where something is to be recorded
+    from odc_mlir.runtime.auto.recording import RunRecorder
+
+MINMAX, TRACE, PROFILE = EXECUTE_CONFIGS = ("DUMP_MINMAX", "TRACE", "PROFILE")
+_WRITE_FILES = (MINMAX, TRACE)
+_SETTINGS = {"MINMAX_DUMP": MINMAX, "TRACING_MODE": TRACE, "PROFILING_MODE": PROFILE}
+TRACE_FILE, PROFILE_FILE = "trace.json", "profile.json"
+
+
+class Recorder:
+    """Lets executors run and keeps what was asked for; its files go to the loader's workspace and to the cache."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._configs: set[str] = set()
+        self._timed = False
+        self._measurement = Measurement()
+        self._runs: RunRecorder | None = None
+        self._shared: RunRecorder | None = None
+
+    # What is to be kept.
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """The session is prepared meanwhile, which settings may want runs to be watched from."""
+        start = time.perf_counter()
+        yield
+        self._measurement.prepare_seconds = time.perf_counter() - start
+        settings = self._loader.settings
+        found = {config for key, config in _SETTINGS.items() if settings.flag(key)}
+        self._choose(self._configs | found | ({PROFILE} & self._loader.prepare_configs))
+
+    def add(self, config: str | int) -> None:
+        """Keep that of all runs from now on; raises OptionError, and SessionError where a file has no folder."""
+        name = check_choice("execute config", config, EXECUTE_CONFIGS)
+        if name in _WRITE_FILES and not self._loader.workspace:
+            raise SessionError(f"{name} writes to the workspace, which is empty", hint="name one with set_workspace")
+        self._choose(self._configs | {name})
+
+    def reset(self) -> None:
+        """Write what has been measured, and keep nothing from now on."""
+        self.write_measurements()
+        self._choose(set())
+
+    def _choose(self, configs: set[str]) -> None:
+        self._configs = configs
+        self._timed = bool({TRACE, PROFILE} & configs)
+
+    # Files.
+
+    def save_trace(self, path: str | os.PathLike[str] | None) -> Path:
+        """Write the runs traced so far; where."""
+        return self._save(trace_events(self._measurement.events, {}), path, TRACE_FILE)
+
+    def save_profile(self, path: str | os.PathLike[str] | None) -> Path:
+        """Write the mean time of each operator; where."""
+        return self._save(self._measurement.profile(), path, PROFILE_FILE)
+
+    def _save(self, document: object, path: str | os.PathLike[str] | None, name: str) -> Path:
+        place = self._loader.workspace_file(name) if path is None else Path(path)
+        write_file(place, (json.dumps(document, indent=1) + "\n").encode())
+        return place
+
+    def write_measurements(self) -> None:
+        """Write into the workspace what was asked for, and begin anew."""
+        if TRACE in self._configs and self._measurement.events:
+            self.save_trace(None)
+        if PROFILE in self._configs and self._measurement.events:
+            self.save_profile(None)
+        self._measurement.events, self._measurement.run_seconds = [], []
+
+    # Ranges.
+
+    def share(self, runs: RunRecorder | None) -> None:
+        """Keep ranges by ``runs``, which others use as well; None: by one of our own, when it is needed."""
+        self.flush()
+        self._runs = self._shared = runs
+
+    def flush(self) -> None:
+        """Put what was recorded into the cache."""
+        if self._runs is not None:
+            self._runs.flush()
+
+    def forget_ranges(self) -> None:
+        """Delete what has been recorded of the model; raises SessionError when there is nothing."""
+        from odc_mlir.quantization.records import RecordStore
+
+        self._runs = self._shared
+        path = records_path(self._loader.digest)
+        if not path.exists():
+            raise SessionError("there are no records of this model", hint="record runs with set_execute_config")
+        RecordStore.discard(path)
+
+    def _ranges(self, executor: Executor) -> RunRecorder:
+        if self._runs is None:
+            from odc_mlir.runtime.auto.recording import RunRecorder
+
+            digest = self._loader.digest
+            self._runs = RunRecorder(executor.graph, digest, records_path(digest))
+        return self._runs
+
+    # Runs.
+
+    def run(self, executor: Executor, arrays: list[Array], *, is_original: bool, wanted: bool = False) -> list[Array]:
+        """``executor.run(arrays)``; ranges are kept of the model itself alone, also where only ``wanted`` asks for it.
+
+        Raises what the executor raises.
+        """
+        recorded = is_original and (wanted or MINMAX in self._configs)
+        if not self._timed:
+            return self._ranges(executor).run(executor, arrays) if recorded else executor.run(arrays)
+        events: list[Event] = []
+        start = time.perf_counter()
+        outputs = self._observed(executor, arrays, events.append, recorded)
+        self._measurement.run_seconds.append(time.perf_counter() - start)
+        self._measurement.events += events
+        return outputs
+
+    def _observed(self, executor: Executor, arrays: list[Array], observe: Observer, recorded: bool) -> list[Array]:
+        if recorded:
+            return self._ranges(executor).run(executor, arrays, observe)
+        return executor.run(arrays, observe=observe)

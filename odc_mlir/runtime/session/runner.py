@@ -1,0 +1,206 @@
+"""Buffers in and out of a session, and runs between them, in the caller's thread or in one of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.errors import InputCountError, InputError, InsufficientOutputError, OdcError, SessionError
+from odc_mlir.ops.spec import Array, Shape
+from odc_mlir.runtime.session.loader import INTERNAL_OUTPUTS, Loader
+from odc_mlir.runtime.session.states import State
+from odc_mlir.runtime.session.tensors import Port, port_at
+
+Compute = Callable[[list[Array]], list[Array]]
+"""Gives the model's outputs for its inputs, both in the element types that users see."""
+
+
+class Runner:
+    """The buffers of one model, and its runs by ``compute``.
+
+    ``output_shapes`` are those of the last run, in the model's layout; None before there is one.
+    """
+
+    def __init__(self, loader: Loader, compute: Compute) -> None:
+        self.output_shapes: list[Shape | None] | None = None
+        self._loader = loader
+        self._compute = compute
+        self._in_buffers: dict[int, Array] = {}
+        self._out_buffers: dict[int, Array] = {}
+        self._results: list[Array] = []
+        self._background: _Background | None = None
+
+    # Buffers.
+
+    def set_input(self, index: int, buffer: Any) -> None:
+        """The array that the next runs read for an input; None takes it away."""
+        port = port_at(self._loader.inputs, index, "input")
+        if buffer is None:
+            self._in_buffers.pop(int(index), None)
+        else:
+            self._in_buffers[int(index)] = port.check(buffer, f"buffer of input {index}")
+
+    def set_inputs(self, size: int, values: Sequence[Any]) -> None:
+        """Arrays for the first ``size`` inputs, zeros for those left out."""
+        loader = self._loader
+        for index in range(size):
+            port = port_at(loader.inputs, index, "input")
+            if index < len(values):
+                self._in_buffers[index] = converted(port, values[index], index)
+                continue
+            shape = loader.input_shapes.get(index, port.static_shape)
+            if shape is None:
+                raise InputError(f"input {index} is left out, but its shape is not known", tensor=port.info.name)
+            self._in_buffers[index] = np.zeros([dim or 0 for dim in port.outer_shape(shape)], port.numpy)
+
+    def set_output(self, index: int, buffer: Any) -> None:
+        """The array that runs write an output to; None takes it away."""
+        port = port_at(self._loader.outputs, index, "output")
+        if buffer is None:
+            self._out_buffers.pop(int(index), None)
+            return
+        if not isinstance(buffer, np.ndarray) or not buffer.flags.writeable or not buffer.flags.c_contiguous:
+            raise InputError(
+                f"the buffer of output {index} must be a contiguous array that can be written", tensor=port.info.name
+            )
+        self._out_buffers[int(index)] = port.check(buffer, f"buffer of output {index}")
+
+    def converted(self, values: Any) -> list[Array]:
+        """``values``, one for each input, as arrays of the model's element types; raises InputError."""
+        ports = self._loader.inputs
+        if not isinstance(values, (list, tuple)) or len(values) != len(ports):
+            raise _wrong_count(values, [port.info.name for port in ports])
+        return [converted(port, value, index) for index, (port, value) in enumerate(zip(ports, values, strict=True))]
+
+    def set_all_inputs(self, arrays: Sequence[Array]) -> None:
+        """The arrays of :meth:`converted` are what the next runs read."""
+        self._in_buffers = dict(enumerate(arrays))
+
+    def output(self, index: int) -> Array:
+        """An output of the last run; raises SessionError where it was not kept."""
+        port = port_at(self._loader.outputs, index, "output")
+        if index not in self._out_buffers and INTERNAL_OUTPUTS not in self._loader.prepare_configs:
+            raise SessionError(
+                "the output has no buffer",
+                tensor=port.info.name,
+                hint=f"set one with set_output, or set_prepare_config({INTERNAL_OUTPUTS!r}) before prepare",
+            )
+        return self._results[index]
+
+    @property
+    def results(self) -> list[Array]:
+        """The outputs of the last run, which cannot be written."""
+        return list(self._results)
+
+    # Runs.
+
+    def compute(self) -> list[Array]:
+        """The outputs of one run on the inputs set; raises OdcError."""
+        self._check_output_buffers()
+        return self._compute(self._gather())
+
+    def start(self, before: State) -> None:
+        """Begin a run in a thread; ``before`` is what :meth:`wait` gives back."""
+        self._check_output_buffers()
+        arrays = self._gather()  # so that wrong buffers are reported here
+        self._background = _Background(lambda: self._compute(arrays), before)
+
+    def wait(self) -> _Background:
+        """The run that was begun, when it has ended; raises SessionError when there is none."""
+        background, self._background = self._background, None
+        if background is None:
+            raise SessionError("nothing is running")
+        background.join()
+        return background
+
+    def join(self) -> None:
+        """Wait for the end of a run under way, and forget it."""
+        if self._background is not None:
+            self._background.join()
+            self._background = None
+
+    def _gather(self) -> list[Array]:
+        """The inputs of a run in the model's layout; raises InputError."""
+        shapes = self._loader.input_shapes
+        arrays = []
+        for index, port in enumerate(self._loader.inputs):
+            buffer = self._in_buffers.get(index)
+            if buffer is None:
+                raise InputError(f"input {index} has no buffer", tensor=port.info.name, hint="set one with set_input")
+            arrays.append(port.take(buffer, shapes.get(index, port.static_shape)))
+        return arrays
+
+    def _check_output_buffers(self) -> None:
+        """Raises SessionError for a buffer that is too small for what is known to come."""
+        loader = self._loader
+        for index, buffer in self._out_buffers.items():
+            shape = loader.output_shapes[index]
+            if shape is not None and None not in shape and not loader.input_shapes:
+                _check_room(loader.outputs[index], buffer, math.prod(dim or 0 for dim in shape), SessionError)
+
+    def deliver(self, outputs: list[Array]) -> None:
+        """Keep the outputs of a run, and copy them to where the user wants them."""
+        ports = self._loader.outputs
+        values = [port.give(value) for port, value in zip(ports, outputs, strict=True)]
+        for index, buffer in self._out_buffers.items():
+            value = values[index]
+            _check_room(ports[index], buffer, value.size, InsufficientOutputError)
+            place = buffer.reshape(-1)[: value.size].reshape(value.shape)
+            place[...] = value
+            values[index] = place
+        self._results = [_as_read_only(value) for value in values]
+        self.output_shapes = [port.inner_shape(value.shape) for port, value in zip(ports, values, strict=True)]
+
+
+class _Background:
+    """One run in a thread of its own; ``before`` is the state in which it was begun."""
+
+    def __init__(self, run: Callable[[], list[Array]], before: State) -> None:
+        self.before = before
+        self.error: BaseException | None = None
+        self.outputs: list[Array] = []
+        self._run = run
+        self._thread = Thread(target=self._work, name="odc-session-run", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self.outputs = self._run()
+        except BaseException as error:  # kept for wait, where the caller is
+            self.error = error
+
+    def join(self) -> None:
+        self._thread.join()
+
+
+def converted(port: Port, value: Any, index: int) -> Array:
+    """``value`` as an array of the port's element type; raises InputError where that would lose what it says."""
+    if isinstance(value, np.ndarray) and value.dtype == port.numpy:
+        return value
+    array = np.asarray(value)
+    if port.dtype == "string" or not np.can_cast(array.dtype, port.numpy, "same_kind"):
+        return port.check(array, f"input {index}")
+    return array.astype(port.numpy)
+
+
+def _as_read_only(value: Array) -> Array:
+    """A view of ``value`` that cannot be written."""
+    view = value.view() if isinstance(value, np.ndarray) else np.asarray(value)
+    view.flags.writeable = False
+    return view
+
+
+def _check_room(port: Port, buffer: Array, needed: int, error: type[SessionError]) -> None:
+    if buffer.size < needed:
+        raise error(f"the buffer holds {buffer.size} elements, the output has {needed}", tensor=port.info.name)
+
+
+def _wrong_count(inputs: Any, names: Sequence[str]) -> OdcError:
+    what = f"{len(inputs)} arrays were given" if isinstance(inputs, (list, tuple)) else f"got {type(inputs).__name__}"
+    return InputCountError(
+        f"the model has {len(names)} inputs ({', '.join(map(repr, names))}), {what}", hint="pass a list of arrays"
+    )

@@ -1,0 +1,194 @@
+"""Chooses what computes each answer of a session: the model itself, or what compiling on the device has made of it."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from odc_mlir.errors import InputError, OdcError, SessionError
+from odc_mlir.ops.spec import Array
+from odc_mlir.plugins.registry import SUFFIX
+from odc_mlir.plugins.request import Preference
+from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
+from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.plan import PlanExecutor
+from odc_mlir.runtime.session.backends import NAMES, NPU
+from odc_mlir.runtime.session.exchange import Exchange
+from odc_mlir.runtime.session.fitting import Fitted
+from odc_mlir.runtime.session.loader import Loader
+from odc_mlir.runtime.session.recorder import Recorder
+from odc_mlir.runtime.session.settings import ENABLE
+from odc_mlir.runtime.session.source import model_bytes, model_path
+
+if TYPE_CHECKING:  # what compiles is loaded where something is to be compiled
+    from odc_mlir.runtime.auto.controller import AutoCompiler
+    from odc_mlir.runtime.auto.serving import Serving
+    from odc_mlir.runtime.auto.settings import AutoSettings
+
+
+class Switcher:
+    """Runs what compiling on the device has made of the loader's model, and the model itself where that fails.
+
+    The user's call never fails because of it: every failure is a reason in :meth:`status`. Only a strict session raises
+    what made something better fail. ``exchange`` says what the session's calls have chosen; ``recorder`` lets run.
+    ``auto`` is there once something is compiled for.
+    """
+
+    def __init__(self, loader: Loader, recorder: Recorder, exchange: Exchange) -> None:
+        self.auto: AutoCompiler | None = None
+        self._loader = loader
+        self._recorder = recorder
+        self._exchange = exchange
+        self._problem: str | None = None
+        self._original: Fitted | None = None
+        self._recent: Fitted | None = None  # what stood in last
+
+    # Compiling.
+
+    def begin(self, executor: Executor) -> None:
+        """``executor`` is the model itself; compiling begins where it is switched on. Raises SessionError."""
+        original = Fitted(executor, self._loader.inputs, self._loader.outputs)
+        self.stop()
+        self._original = original
+        if self._enabled and not self._is_compiled:
+            self._compile(None, None)
+        shapes = self._loader.known_input_shapes
+        if self.auto is not None and shapes is not None:
+            self.auto.open(shapes)
+
+    def stop(self) -> None:
+        """Let go of what works in the background; a process goes on, for the next session."""
+        self._recorder.share(None)
+        if self.auto is not None:
+            self.auto.close()
+        self.auto = self._problem = None
+
+    def compile_for(self, target: str, preference: Preference) -> None:
+        """Compile for ``target`` behind the runs, unless something is compiled already."""
+        if self.auto is None and self._problem is None and not self._is_compiled:
+            self._compile(target, preference)
+
+    def compiler(self) -> AutoCompiler:
+        """What compiles; raises SessionError when nothing does."""
+        if self.auto is None:
+            raise SessionError(self._problem or "the session does not compile on the device", hint=f"set {ENABLE} to 1")
+        return self.auto
+
+    @property
+    def _enabled(self) -> bool:
+        return self._loader.settings.flag(ENABLE)
+
+    @property
+    def _is_compiled(self) -> bool:
+        """Whether a compiled package is the model itself, and all of it works."""
+        executor = None if self._original is None else self._original.executor
+        return isinstance(executor, PlanExecutor) and bool(executor.segments) and not executor.fallbacks
+
+    def _compile(self, target: str | None, preference: Preference | None) -> None:
+        """Begin to compile on the device, unless there is a reason not to."""
+        from odc_mlir.runtime.auto.controller import AutoCompiler, Original
+        from odc_mlir.runtime.auto.serving import Surroundings
+        from odc_mlir.runtime.auto.settings import read_settings
+
+        if self._original is None:
+            return
+        executor, loader = self._original.executor, self._loader
+        try:
+            settings = read_settings(loader.settings.get, loader.settings.flag)
+            settings = self._adjusted(settings, target, preference)
+            source = loader.source
+            package = source.path if source.package is not None and settings.update_package else None
+            self.auto = AutoCompiler(
+                Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package),
+                settings,
+                Surroundings(loader.choices.context, loader.choices.max_bytes),
+                forbidden=self._why_not(executor),
+                save_to=(self._exchange.quantized_path, self._exchange.codegen_path),
+                problem=source.problem,
+            )
+        except OdcError as error:
+            self._problem = str(error)
+            return
+        self._recorder.share(self.auto.recorder)
+        # What was recorded is kept too when nobody closes the session.
+        weakref.finalize(self, self.auto.recorder.flush)
+
+    def _adjusted(self, settings: AutoSettings, target: str | None, preference: Preference | None) -> AutoSettings:
+        """The settings with what calls of this session have chosen."""
+        if target is not None and target != f"npu{SUFFIX}":
+            settings = replace(settings, target=target)
+        if preference is not None:
+            settings = replace(settings, preference=preference)
+        scheme = self._exchange.scheme
+        return settings if scheme is None else replace(settings, scheme=scheme)
+
+    def _why_not(self, executor: Executor) -> str | None:
+        """Why nothing may take this model's place, None where it may."""
+        if executor.graph.subgraph != 0:
+            return "only the first subgraph can be compiled"
+        choice = self._loader.choice
+        if choice.by_index or choice.by_kind:
+            return "backends were chosen for single operators"
+        order = choice.backends
+        if order and NPU not in map(NAMES.get, order):
+            return f"the backends {', '.join(order)} leave out {NPU}"
+        return None
+
+    def status(self) -> AutoStatus:
+        """How far compiling on the device is, what computes the answers, and why."""
+        if self.auto is not None:
+            return self.auto.status()
+        status = AutoStatus(enabled=self._enabled)
+        executor = None if self._original is None else self._original.executor
+        package = self._loader.source.package if isinstance(executor, PlanExecutor) else None
+        if self._problem is not None:
+            status.enabled, status.phase, status.reason = True, Phase.REJECTED, self._problem
+        elif isinstance(executor, PlanExecutor) and package is not None:
+            status.target = None if package.plan is None else package.plan.target
+            status.fallbacks = [Fallback(f"segment {n}", "run", text) for n, text in executor.fallbacks.items()]
+            if self._is_compiled:
+                status.phase, status.serving, status.progress = Phase.ACTIVE, Level.COMPILED, 1.0
+                status.reason = "the package is compiled already"
+        return status
+
+    # Running.
+
+    def run(self, arrays: list[Array]) -> list[Array]:
+        """The outputs for ``arrays``, both in the user's element types; raises OdcError."""
+        auto, original = self.auto, self._original
+        if original is None:
+            raise SessionError("the session is not prepared")
+        if auto is None:
+            return self._by(original, arrays, is_original=True)
+        shapes = tuple([array.shape for array in arrays])
+        failed: list[tuple[Serving, OdcError]] = []
+        for serving in auto.candidates(shapes):
+            try:
+                if serving is None:
+                    wanted = auto.wants_records(shapes)
+                    outputs = self._by(original, arrays, is_original=True, wanted=wanted)
+                else:
+                    outputs = self._by_serving(serving, arrays)
+            except OdcError as error:
+                # Where the model itself fails as well, it is not what was made that is to blame.
+                if serving is None or isinstance(error, InputError) or self._loader.choices.strict:
+                    raise
+                failed.append((serving, error))
+                continue
+            auto.answered(shapes, serving, failed)
+            return outputs
+        raise SessionError("nothing is there to run")
+
+    def _by_serving(self, serving: Serving, arrays: list[Array]) -> list[Array]:
+        """One run by ``serving``, which must be proven before it answers."""
+        fitted = self._recent
+        if fitted is None or fitted.executor is not serving.executor:
+            fitted = self._recent = Fitted(serving.executor, self._loader.inputs, self._loader.outputs)
+        if not serving.proven:
+            serving.prove(fitted.encoded(arrays))
+        return self._by(fitted, arrays, is_original=False)
+
+    def _by(self, fitted: Fitted, arrays: list[Array], *, is_original: bool, wanted: bool = False) -> list[Array]:
+        outputs = self._recorder.run(fitted.executor, fitted.encoded(arrays), is_original=is_original, wanted=wanted)
+        return fitted.decoded(outputs)
