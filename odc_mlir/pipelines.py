@@ -85,8 +85,8 @@ STAGES = (
     ),
     Stage(
         "npu-alloc",
-        ("npu-allocate-memory", "npu-insert-sync", "npu-verify-memory"),
-        "instructions with addresses and semaphores",
+        ("npu-allocate-memory", "npu-insert-sync", "npu-verify-memory", "npu-roll-loops"),
+        "instructions with addresses, semaphores and loops",
     ),
     Stage("package", (), "the binaries are made of this"),
 )

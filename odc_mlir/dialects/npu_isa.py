@@ -4,13 +4,15 @@
 
     %input = npu.buffer "x" at 0 : !npu.buffer<inputs, 3072>
     %slot = npu.buffer "slot" at 64 : !npu.buffer<tile, 4096>
-    npu.isa.load source %input + 1024 : !npu.buffer<inputs, 3072> target %slot : !npu.buffer<tile, 4096>
-        size0 16 size1 8 size2 8 waits [3]
+    npu.loop 3 {
+      npu.isa.load source %input + 1024 step 512 target %slot size0 16 size1 8 size2 8 waits [3]
+    }
     npu.isa.halt
 
 The program is the linear order of the block, whatever queue an instruction runs in; ``npu.isa.halt`` ends it. Address
 fields are buffers with an optional offset, enum fields are words, all others integers; a field left out is 0. ``waits``
-and ``posts`` name semaphores; there are none until ``npu-insert-sync`` has run.
+and ``posts`` name semaphores; there are none until ``npu-insert-sync`` has run. ``npu.loop`` repeats its body and adds
+the steps of its instructions to their addresses after every iteration; there are none until ``npu-roll-loops`` has run.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i32, i64
-from xdsl.ir import Attribute, Data, Operation, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Data, Operation, Region, SSAValue, TypeAttribute
 from xdsl.irdl import (
     AnyAttr,
     AttrSizedOperandSegments,
@@ -33,22 +35,38 @@ from xdsl.irdl import (
     opt_operand_def,
     opt_prop_def,
     prop_def,
+    region_def,
     result_def,
     traits_def,
 )
-from xdsl.parser import AttrParser
+from xdsl.irdl.declarative_assembly_format import (
+    CustomDirective,
+    OperandDirective,
+    OperandVariable,
+    OptionalOperandVariable,
+    ParsingState,
+    PrintingState,
+    TypeDirective,
+    irdl_custom_directive,
+)
+from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
-from xdsl.traits import IsTerminator
+from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.errors import CompileError
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
-from odc_mlir.isa.fields import OFFSET_BITS, SEMAPHORES, Field, Instruction, Kind, Queue, Region
+from odc_mlir.isa.fields import OFFSET_BITS, SEMAPHORES, Field, Instruction, Kind, Queue
+from odc_mlir.isa.fields import Region as MemoryRegion
+from odc_mlir.isa.instructions import INSTRUCTIONS, field_range
+from odc_mlir.support.locations import op_name
 
 PREFIX = "npu.isa."
-OFFSET_SUFFIX = "_offset"
+OFFSET_SUFFIX, STEP_SUFFIX = "_offset", "_step"
+UNROLLED = ("loop", "end")  # instructions that are no operations: npu.loop stands for both
 LOCAL_SPACES = tuple(kind.value for kind in Kind if kind.is_address and kind is not Kind.MEMORY)
-REGION_SPACES = tuple(region.name.lower() for region in Region)
+REGION_SPACES = tuple(region.name.lower() for region in MemoryRegion)
 SPACES = (*REGION_SPACES, *LOCAL_SPACES)
 WORDS_OF_QUEUES = tuple(queue.name.lower() for queue in Queue)
 
@@ -178,11 +196,101 @@ class BufferOp(IRDLOperation):
         assert isinstance(type_, BufferType)
         if self.address is not None and not 0 <= self.address.value.data < 1 << OFFSET_BITS:
             raise VerifyException(f"{self.name}: address {self.address.value.data} cannot be encoded")
-        if (self.data is not None) != (type_.space == Region.CONSTANTS.name.lower()):
+        if (self.data is not None) != (type_.space == MemoryRegion.CONSTANTS.name.lower()):
             verb = "needs" if self.data is None else "takes no"
             raise VerifyException(f"{self.name} in {type_.space} {verb} data")
         if self.data is not None and self.data.data.size != type_.size:
             raise VerifyException(f"{self.name} of {type_.size} bytes has {self.data.data.size} bytes of data")
+
+
+@irdl_op_definition
+class MemoryOp(IRDLOperation):
+    """All of one memory, from address 0: what an instruction refers to that steps from one buffer to the next."""
+
+    name = "npu.memory"
+
+    buffer = result_def(BufferType)
+
+    assembly_format = "attr-dict `:` type($buffer)"
+
+    def __init__(self, space: str, size: int) -> None:
+        super().__init__(result_types=[BufferType((space, size))])
+
+    @property
+    def space(self) -> str:
+        """Which memory it is."""
+        type_ = self.buffer.type
+        assert isinstance(type_, BufferType)
+        return type_.space
+
+    @property
+    def size(self) -> int:
+        """Units that the program uses of it."""
+        type_ = self.buffer.type
+        assert isinstance(type_, BufferType)
+        return type_.size
+
+
+@irdl_op_definition
+class LoopOp(IRDLOperation):
+    """The hardware loop: runs its body ``count`` times. Loops do not nest."""
+
+    name = "npu.loop"
+
+    count = prop_def(INT)
+    body = region_def("single_block")
+
+    traits = traits_def(NoTerminator())
+    assembly_format = "$count $body attr-dict"
+
+    def __init__(self, count: int, body: Region) -> None:
+        super().__init__(properties={"count": IntegerAttr(count, i64)}, regions=[body])
+
+    @property
+    def iterations(self) -> int:
+        """How often the body runs."""
+        return self.count.value.data
+
+    @property
+    def instructions(self) -> list[InstructionOp]:
+        """The body, verified to hold nothing else."""
+        return [op for op in self.body.block.ops if isinstance(op, InstructionOp)]
+
+    def verify_(self) -> None:
+        low, high = 1, field_range("loop", "count")[1]
+        if not low <= self.iterations <= high:
+            raise VerifyException(f"{self.name} runs {self.iterations} times, allowed: {low} to {high}")
+        if self.body.block.first_op is None:
+            raise VerifyException(f"{self.name} has an empty body")
+        for op in self.body.block.ops:
+            if not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
+                raise VerifyException(f"{self.name} holds {op.name}, allowed: instructions other than halt")
+
+
+@irdl_custom_directive
+class TypeOfBuffer(CustomDirective):
+    """``custom<TypeOfBuffer>(ref($x), type($x))``: no text, because the buffer stands above with its type."""
+
+    operand: OperandDirective
+    type: TypeDirective
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        assert isinstance(self.operand, OperandVariable | OptionalOperandVariable)
+        found = state.operands[self.operand.index]
+        types = []
+        for used in found if isinstance(found, Sequence) else [found]:
+            assert used is not None, "parsed before its type"
+            values = parser.ssa_values.get(used.operand_name, ())
+            if used.index >= len(values):
+                parser.raise_error("a buffer is used before it is defined", used.span.start, used.span.end)
+            types.append(values[used.index].type)
+        self.type.set(state, types)
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        """Print nothing."""
+
+    def set_empty(self, state: ParsingState) -> None:
+        self.type.set_empty(state)
 
 
 class InstructionOp(IRDLOperation):
@@ -191,6 +299,7 @@ class InstructionOp(IRDLOperation):
     SPEC: ClassVar[Instruction]
     ADDRESS_FIELDS: ClassVar[tuple[Field, ...]]
     INT_FIELDS: ClassVar[dict[str, tuple[int, int]]]
+    CODE_FIELDS: ClassVar[frozenset[str]]  # of those, the ones that are fields of the instruction
     WORD_FIELDS: ClassVar[dict[str, tuple[str, ...]]]
     HAS_OPTIONAL_ADDRESSES: ClassVar[bool]
 
@@ -208,7 +317,7 @@ class InstructionOp(IRDLOperation):
         codes: dict[str, int] = {}
         for name, attribute in self.properties.items():
             if isinstance(attribute, IntegerAttr):
-                if name in self.INT_FIELDS and not name.endswith(OFFSET_SUFFIX):
+                if name in self.CODE_FIELDS:
                     codes[name] = attribute.value.data
             elif isinstance(attribute, StringAttr) and name != "queue":
                 codes[name] = self.WORD_FIELDS[name].index(attribute.data)
@@ -217,16 +326,24 @@ class InstructionOp(IRDLOperation):
     def places(self) -> Iterator[tuple[str, SSAValue, int]]:
         """(address field, buffer, offset) of the address fields that are used."""
         properties = self.properties
-        for field, operand in zip(self._used_addresses(), self.operands, strict=True):
+        for field, operand in zip(self.used_addresses(), self.operands, strict=True):
             offset = properties.get(field.name + OFFSET_SUFFIX)
             yield field.name, operand, offset.value.data if isinstance(offset, IntegerAttr) else 0
 
-    def _used_addresses(self) -> Sequence[Field]:
+    def used_addresses(self) -> Sequence[Field]:
         """The address fields that have an operand, in order."""
         if not self.HAS_OPTIONAL_ADDRESSES:
             return self.ADDRESS_FIELDS
         sizes = _integers(self.properties["operandSegmentSizes"])
         return [field for field, size in zip(self.ADDRESS_FIELDS, sizes, strict=True) if size]
+
+    @property
+    def steps(self) -> tuple[int, ...] | None:
+        """What each address field advances by per iteration, None for an instruction without steps."""
+        found = [self.properties.get(field.name + STEP_SUFFIX) for field in self.SPEC.addresses]
+        if not any(found):
+            return None
+        return tuple(step.value.data if isinstance(step, IntegerAttr) else 0 for step in found)
 
     def semaphores(self, name: str) -> tuple[int, ...]:
         """The values of ``waits`` or ``posts``."""
@@ -242,10 +359,18 @@ class InstructionOp(IRDLOperation):
                     raise VerifyException(f"{self.name}: {name} is {attribute.value.data}, allowed: {low} to {high}")
             elif isinstance(attribute, StringAttr) and attribute.data not in words[name]:
                 raise VerifyException(f"{self.name}: {name} is {attribute.data!r}, allowed: {', '.join(words[name])}")
+        iterations = self._iterations()
+        if iterations is None and self.steps is not None:
+            raise VerifyException(f"{self.name} has steps but is in no npu.loop")
         self._verify_semaphores("waits", MAX_WAITS)
         self._verify_semaphores("posts", MAX_POSTS)
-        for field, operand in zip(self._used_addresses(), self.operands, strict=True):
-            self._verify_address(field, operand)
+        for field, operand in zip(self.used_addresses(), self.operands, strict=True):
+            self._verify_address(field, operand, (iterations or 1) - 1)
+
+    def _iterations(self) -> int | None:
+        """How often the loop around this instruction runs, None where there is no loop."""
+        parent = self.parent_op()
+        return parent.iterations if isinstance(parent, LoopOp) else None
 
     def _verify_semaphores(self, name: str, most: int) -> None:
         values = self.semaphores(name)
@@ -254,7 +379,7 @@ class InstructionOp(IRDLOperation):
                 f"{self.name} {name} {list(values)}, allowed: at most {most} semaphores from 0 to {SEMAPHORES - 1}"
             )
 
-    def _verify_address(self, field: Field, operand: SSAValue) -> None:
+    def _verify_address(self, field: Field, operand: SSAValue, last: int) -> None:
         kind = operand.type
         assert isinstance(kind, BufferType)
         space, size = kind.data
@@ -262,8 +387,23 @@ class InstructionOp(IRDLOperation):
         if space not in allowed:
             raise VerifyException(f"{self.name}: {field.name} lies in {space}, allowed: {', '.join(allowed)}")
         offset = self.properties.get(field.name + OFFSET_SUFFIX)
-        if isinstance(offset, IntegerAttr) and offset.value.data >= size:
-            raise VerifyException(f"{self.name}: {field.name} is {offset.value.data} into a buffer of {size} units")
+        first = offset.value.data if isinstance(offset, IntegerAttr) else 0
+        step = self.properties.get(field.name + STEP_SUFFIX)
+        for place in (first, first + last * step.value.data) if isinstance(step, IntegerAttr) else (first,):
+            if place and not 0 <= place < size:
+                raise VerifyException(f"{self.name}: {field.name} is {place} into a buffer of {size} units")
+
+
+def absolute(op: Operation, value: SSAValue) -> tuple[str, int]:
+    """Memory and address of the buffer ``value`` that ``op`` names; raises CompileError where it has none yet."""
+    owner = value.owner
+    if isinstance(owner, MemoryOp):
+        return owner.space, 0
+    if not isinstance(owner, BufferOp) or owner.address is None:
+        raise CompileError("a buffer of this instruction has no address", op=op.name, tensor=op_name(op))
+    kind = owner.buffer.type
+    assert isinstance(kind, BufferType)
+    return kind.space, owner.address.value.data
 
 
 def _integers(attribute: Attribute) -> list[int]:
@@ -289,6 +429,7 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
         "name": PREFIX + spec.mnemonic,
         "waits": opt_prop_def(INTS),
         "posts": opt_prop_def(INTS),
+        "custom_directives": (TypeOfBuffer,),
     }
     ints: dict[str, tuple[int, int]] = {}
     words: dict[str, tuple[str, ...]] = {}
@@ -298,8 +439,12 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
         if field.kind.is_address:
             members[name] = opt_operand_def(BufferType) if name in optional else operand_def(BufferType)
             members[name + OFFSET_SUFFIX] = opt_prop_def(INT)
+            members[name + STEP_SUFFIX] = opt_prop_def(INT)
             ints[name + OFFSET_SUFFIX] = (0, (1 << OFFSET_BITS) - 1)
-            place = f"(`+` ${name}{OFFSET_SUFFIX}^)? `:` type(${name})"
+            half = 1 << (field.step_bits - 1)
+            ints[name + STEP_SUFFIX] = (-half, half - 1)
+            place = f"(`+` ${name}{OFFSET_SUFFIX}^)? (`step` ${name}{STEP_SUFFIX}^)?"
+            place += f" custom<TypeOfBuffer>(ref(${name}), type(${name}))"
             syntax.append(f"(`{name}` ${name}^ {place})?" if name in optional else f"`{name}` ${name} {place}")
         else:
             words |= {name: field.values} if field.values else {}
@@ -318,17 +463,16 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     cls = type(f"{spec.mnemonic.title()}Op", (InstructionOp,), members)
     made: type[InstructionOp] = irdl_op_definition(cls)
     made.SPEC, made.ADDRESS_FIELDS, made.INT_FIELDS, made.WORD_FIELDS = spec, spec.addresses, ints, words
+    made.CODE_FIELDS = frozenset(ints) & {field.name for field in spec.fields}
     made.HAS_OPTIONAL_ADDRESSES = bool(optional)
     return made
 
 
 def _instruction_classes() -> dict[str, type[InstructionOp]]:
-    from odc_mlir.isa.instructions import INSTRUCTIONS
-
-    return {spec.mnemonic: _instruction_class(spec) for spec in INSTRUCTIONS}
+    return {spec.mnemonic: _instruction_class(spec) for spec in INSTRUCTIONS if spec.mnemonic not in UNROLLED}
 
 
 BY_MNEMONIC = _instruction_classes()
 HALT = BY_MNEMONIC["halt"]
-OPS: tuple[type[Operation], ...] = (BufferOp, *BY_MNEMONIC.values())
+OPS: tuple[type[Operation], ...] = (BufferOp, MemoryOp, LoopOp, *BY_MNEMONIC.values())
 ATTRIBUTES = (BufferType, TilingAttr, ResidentAttr)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import DenseArrayBase
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.dialects.circle import CircleOp, info_of
-from odc_mlir.dialects.npu_isa import BufferOp, BufferType, InstructionOp
+from odc_mlir.dialects.npu_isa import BufferOp, BufferType, InstructionOp, LoopOp, absolute
 from odc_mlir.dialects.odc import SegmentOp
-from odc_mlir.emitter.loops import Rolled, roll_loops
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
 from odc_mlir.isa.codec import Instr
@@ -30,12 +29,12 @@ _REGIONS = {region.name.lower(): region for region in Region}
 
 def emit_segment(segment: SegmentOp, target: Target, memory: MemoryMode) -> bytes:
     """The ``.npu`` file of ``segment``, whose target body went through ``npu-insert-sync``; raises CompileError."""
-    program = program_of(segment, target)
+    program = _program(segment)
     inputs = tuple(map(_record(Region.INPUTS), segment.inputs, _offsets(segment, "npu.input_offsets")))
     outputs = tuple(map(_record(Region.OUTPUTS), segment.outputs, _offsets(segment, "npu.output_offsets")))
     constants = _constants(segment)
     container = Container(
-        code=codec.encode(program.instructions),
+        code=codec.encode(item.instr for item in program),
         constants=constants,
         inputs=inputs,
         outputs=outputs,
@@ -61,43 +60,44 @@ def _metadata(segment: SegmentOp, target: Target, memory: MemoryMode) -> dict[st
     return known if target.name in targets.names() else known | {TARGET_DESCRIPTION: target.canonical}
 
 
+class Emitted(NamedTuple):
+    """One instruction of a program and the operation that it belongs to; None for the ends of loops."""
+
+    instr: Instr
+    op: InstructionOp | None
+
+
 def instructions(segment: SegmentOp) -> list[Instr]:
-    """The straight program of ``segment``, halt included; raises CompileError for a body that is not finished."""
-    return [_instruction(op) for op in _instruction_ops(segment)]
+    """The program of ``segment``, halt included; raises CompileError for a body that is not finished."""
+    return [emitted.instr for emitted in _program(segment)]
 
 
-def program_of(segment: SegmentOp, target: Target) -> Rolled:
-    """The program as it is encoded, with loops; errors as :func:`instructions`."""
-    owners = [op_name(op) for op in _instruction_ops(segment)]
-    return roll_loops(instructions(segment), owners, target.fetch.loop_buffer_bytes)
-
-
-def _instruction_ops(segment: SegmentOp) -> list[InstructionOp]:
+def _program(segment: SegmentOp) -> list[Emitted]:
+    """One instruction for each operation, and two for each loop; errors as :func:`instructions`."""
     block = segment.target_block
     if block is None or not isinstance(block.last_op, InstructionOp):
         raise CompileError(
             f"segment {segment.sym_name.data} holds no instructions", hint="run the stage npu-alloc first"
         )
-    return [op for op in block.ops if isinstance(op, InstructionOp)]
+    emitted: list[Emitted] = []
+    for op in block.ops:
+        if isinstance(op, InstructionOp):
+            emitted.append(Emitted(_instruction(op), op))
+        elif isinstance(op, LoopOp):
+            body = [Emitted(_instruction(inner), inner) for inner in op.instructions]
+            size = sum(item.instr.size_bytes for item in body)
+            emitted.append(Emitted(codec.make("loop", count=op.iterations, body_bytes=size), None))
+            emitted += [*body, Emitted(codec.make("end"), None)]
+    return emitted
 
 
 def _instruction(op: InstructionOp) -> Instr:
     values = op.field_codes()
     kinds = {field.name: field.kind for field in op.ADDRESS_FIELDS}
     for name, value, offset in op.places():
-        space, base = _place(op, value)
+        space, base = absolute(op, value)
         values[name] = codec.address(_REGIONS[space], base + offset) if kinds[name] is Kind.MEMORY else base + offset
-    return Instr(op.SPEC, values, op.semaphores("waits"), op.semaphores("posts"), op.queue_number)
-
-
-def _place(op: Operation, value: SSAValue) -> tuple[str, int]:
-    """Space and address of a buffer."""
-    owner = value.owner
-    if not isinstance(owner, BufferOp) or owner.address is None:
-        raise CompileError("a buffer of this instruction has no address", op=op.name, tensor=op_name(op))
-    kind = owner.buffer.type
-    assert isinstance(kind, BufferType)
-    return kind.space, owner.address.value.data
+    return Instr(op.SPEC, values, op.semaphores("waits"), op.semaphores("posts"), op.queue_number, op.steps)
 
 
 def _buffers(segment: SegmentOp, space: str) -> list[tuple[int, BufferOp]]:
@@ -141,18 +141,19 @@ def _record(region: Region) -> Callable[[SSAValue, int], TensorRecord]:
     return record
 
 
-def _operators(segment: SegmentOp, program: Rolled) -> tuple[MapEntry, ...]:
+def _operators(segment: SegmentOp, program: Sequence[Emitted]) -> tuple[MapEntry, ...]:
     """Model operators, each with the instructions that compute it."""
     kinds = {op_name(op): op.SPEC.name for op in segment.circle_block.ops if isinstance(op, CircleOp)}
-    names = [op_name(op) for op in _instruction_ops(segment)]
     macs: dict[str, int] = {}
-    for op, name in zip(_instruction_ops(segment)[:-1], names, strict=False):
-        macs[name] = macs.get(name, 0) + (instruction_macs(op.field_codes()) if op.SPEC is CONV else 0)
-    ranges: dict[str, list[tuple[int, int]]] = {name: [] for name in macs}
-    for index, origin in enumerate(program.origin[:-1]):
-        if origin < 0:
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    iterations = 1
+    for index, (instr, op) in enumerate(program[:-1]):
+        if op is None:
+            iterations = max(1, instr["count"])
             continue
-        found = ranges[names[origin]]
+        name = op_name(op)
+        macs[name] = macs.get(name, 0) + (iterations * instruction_macs(instr.values) if instr.spec is CONV else 0)
+        found = ranges.setdefault(name, [])
         if found and sum(found[-1]) == index:
             found[-1] = (found[-1][0], found[-1][1] + 1)
         else:
@@ -160,7 +161,7 @@ def _operators(segment: SegmentOp, program: Rolled) -> tuple[MapEntry, ...]:
     return tuple(MapEntry(name, kinds.get(name, ""), macs[name], 0, tuple(spans)) for name, spans in ranges.items())
 
 
-def instruction_macs(values: dict[str, int]) -> int:
+def instruction_macs(values: Mapping[str, int]) -> int:
     """Multiply-accumulates of one ``conv`` instruction, padding taps included."""
     depth = values["kernel_height"] * values["kernel_width"]
     depth *= 1 if values.get("depthwise") else values["in_channels"]

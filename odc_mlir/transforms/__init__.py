@@ -54,6 +54,7 @@ NAMES = (
     "npu-allocate-memory",
     "npu-insert-sync",
     "npu-verify-memory",
+    "npu-roll-loops",
 )
 
 

@@ -2,13 +2,13 @@
 
 Before::
 
-    npu.isa.load source %x : … target %slot : …
-    npu.isa.conv … input %slot : …
+    npu.isa.load source %x target %slot
+    npu.isa.conv … input %slot
 
 After::
 
-    npu.isa.load source %x : … target %slot : … posts [8]
-    npu.isa.conv … input %slot : … waits [8]
+    npu.isa.load source %x target %slot posts [8]
+    npu.isa.conv … input %slot waits [8]
 
 An instruction holds two waits and two posts; ``npu.isa.sync`` takes the rest. Needs addresses of all buffers.
 """

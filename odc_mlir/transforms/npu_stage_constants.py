@@ -3,15 +3,15 @@
 Before::
 
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096>
-    npu.isa.wload source %w : … target %slot : …
+    npu.isa.wload source %w target %slot
 
 After, in memory mode ``flash``: constants are merged into chunks, each copied once to a place in the arena, as early
 as there is room; the arena's buffers have addresses::
 
     %c = npu.buffer "weights" data <…> : !npu.buffer<constants, 8192>
     %s = npu.buffer "staged" at 65536 : !npu.buffer<arena, 8192>
-    npu.isa.copy source %c : … target %s : … bytes 8192
-    npu.isa.wload source %s + 128 : … target %slot : …
+    npu.isa.copy source %c target %s bytes 8192
+    npu.isa.wload source %s + 128 target %slot
 
 Mode ``sram`` is left alone: constants are behind the SRAM port already. Refuses programs whose tensors do not fit in
 the SRAM limit.

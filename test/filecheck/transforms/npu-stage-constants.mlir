@@ -16,9 +16,9 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} 
 }
 // CHECK-DAG: %[[C:.*]] = npu.buffer "weights" data <{{.*}}> : !npu.buffer<constants, 17>
 // CHECK-DAG: %[[S:.*]] = npu.buffer "staged" at 0 : !npu.buffer<arena, 17>
-// CHECK: npu.isa.copy source %[[C]] : {{.*}} target %[[S]] : {{.*}} bytes 17
-// CHECK: npu.isa.wload source %[[S]] :
-// CHECK: npu.isa.param source %[[S]] + 4 :
+// CHECK: npu.isa.copy source %[[C]] target %[[S]] bytes 17
+// CHECK: npu.isa.wload source %[[S]] coded
+// CHECK: npu.isa.param source %[[S]] + 4 target
 
 // -----
 

@@ -11,8 +11,8 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
       %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
       %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
       %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
-      npu.isa.load source %in : !npu.buffer<inputs, 32> target %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32 posts [6]
-      npu.isa.store target %out : !npu.buffer<outputs, 32> source %s : !npu.buffer<tile, 64> size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32 waits [6]
+      npu.isa.load source %in target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32 posts [6]
+      npu.isa.store target %out source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32 waits [6]
       npu.isa.halt
     } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
     func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>

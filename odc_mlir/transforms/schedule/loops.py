@@ -1,0 +1,134 @@
+"""Loops in straight programs.
+
+Tiles of a layer give the same instructions again and again, with addresses that advance by constant steps. A stretch of
+``n`` repetitions of a body becomes a loop: the same instructions are issued in the same order with the same addresses,
+but their bytes are fetched once. The cheapest cover of the program by loops and single instructions is found by dynamic
+programming from its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.isa.fields import STEP_BLOCK_BYTES
+from odc_mlir.isa.instructions import BY_MNEMONIC, field_range
+
+LONGEST_BODY = 96  # instructions
+_FRAME_BYTES = BY_MNEMONIC["loop"].size_bytes + BY_MNEMONIC["end"].size_bytes
+_MOST_ITERATIONS = field_range("loop", "count")[1]
+
+
+class Issue(NamedTuple):
+    """An instruction as far as loops are concerned.
+
+    ``kind`` is equal for instructions that differ in their addresses only, None for one that no loop may hold.
+    ``addresses`` are absolute, ``step_bits`` the width of each one's step.
+    """
+
+    kind: Hashable | None
+    addresses: tuple[int, ...]
+    step_bits: tuple[int, ...]
+    size_bytes: int
+
+
+class Loop(NamedTuple):
+    """Instructions ``start`` to ``start + length`` are the body, which stands for all iterations."""
+
+    start: int
+    length: int
+    iterations: int
+
+
+class _Candidate(NamedTuple):
+    length: int
+    iterations: int
+    size_bytes: int
+
+
+def find_loops(program: Sequence[Issue], buffer_bytes: int) -> list[Loop]:
+    """The loops of the cheapest form of ``program``, in order; their bodies fit in ``buffer_bytes``."""
+    chosen = _best_loops(program, buffer_bytes)
+    loops: list[Loop] = []
+    index = 0
+    while index < len(program):
+        loop = chosen[index]
+        if loop is None:
+            index += 1
+            continue
+        loops.append(Loop(index, loop.length, loop.iterations))
+        index += loop.length * loop.iterations
+    return loops
+
+
+def _best_loops(program: Sequence[Issue], buffer_bytes: int) -> list[_Candidate | None]:
+    """For each position, the loop that starts there in the cheapest cover of the rest of the program."""
+    candidates = _candidates(program, buffer_bytes)
+    size = len(program)
+    cost = [0] * (size + 1)
+    chosen: list[_Candidate | None] = [None] * size
+    for index in range(size - 1, -1, -1):
+        cost[index] = cost[index + 1] + program[index].size_bytes
+        for loop in candidates.get(index, ()):
+            total = loop.size_bytes + cost[index + loop.length * loop.iterations]
+            if total < cost[index]:
+                cost[index], chosen[index] = total, loop
+    return chosen
+
+
+def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_Candidate]]:
+    """Position -> loops that can start there, each with as many iterations as possible."""
+    kinds, addresses, sizes = _arrays(program)
+    limits = _step_limits(program, addresses.shape[1])
+    starts = np.concatenate(([0], np.cumsum(sizes)))
+    found: dict[int, list[_Candidate]] = {}
+    for length in range(1, min(LONGEST_BODY, len(program) // 2) + 1):
+        equal = (kinds[:-length] == kinds[length:]) & (kinds[:-length] >= 0)
+        if not equal.any():
+            continue
+        steps = addresses[length:] - addresses[:-length]
+        low, high = limits[0][:-length], limits[1][:-length]
+        equal &= ((steps >= low) & (steps <= high)).all(axis=1)
+        regular = equal[:-length] & equal[length:] & (steps[:-length] == steps[length:]).all(axis=1)
+        first = _run_lengths(equal)
+        more = np.zeros_like(first)
+        more[: len(regular)] = _run_lengths(regular)
+        stepped = np.concatenate(([0], np.cumsum((steps != 0).any(axis=1))))
+        for index in np.flatnonzero(first >= length):
+            count = min(2 + int(more[index]) // length, _MOST_ITERATIONS)
+            body = int(starts[index + length] - starts[index])
+            body += STEP_BLOCK_BYTES * int(stepped[index + length] - stepped[index])
+            straight = int(starts[index + length * count] - starts[index])
+            if body <= buffer_bytes and body + _FRAME_BYTES < straight:
+                found.setdefault(int(index), []).append(_Candidate(length, count, body + _FRAME_BYTES))
+    return found
+
+
+def _arrays(program: Sequence[Issue]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Kind of each instruction (-1: never in a loop), addresses, bytes."""
+    numbers: dict[Hashable, int] = {}
+    width = max((len(item.addresses) for item in program), default=0)
+    addresses = np.zeros((len(program), max(width, 1)), np.int64)
+    for index, item in enumerate(program):
+        addresses[index, : len(item.addresses)] = item.addresses
+    kinds = [-1 if item.kind is None else numbers.setdefault(item.kind, len(numbers)) for item in program]
+    return np.array(kinds), addresses, np.array([item.size_bytes for item in program])
+
+
+def _step_limits(program: Sequence[Issue], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Smallest and largest step of every address of every instruction."""
+    high = np.zeros((len(program), width), np.int64)
+    for index, item in enumerate(program):
+        high[index, : len(item.step_bits)] = [(1 << (bits - 1)) - 1 for bits in item.step_bits]
+    return -high - 1, high
+
+
+def _run_lengths(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """For each position, how many flags from there on are set in a row."""
+    positions = np.arange(len(flags))
+    stops = np.where(flags, len(flags), positions)
+    ends: NDArray[np.int64] = np.minimum.accumulate(stops[::-1])[::-1]
+    return ends - positions

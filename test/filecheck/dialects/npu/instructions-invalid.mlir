@@ -1,0 +1,63 @@
+// RUN: odc-opt %s --split-input-file --verify-diagnostics --parsing-diagnostics | filecheck %s
+
+// A step needs a loop.
+%t = npu.memory : !npu.buffer<tile, 256>
+npu.isa.fill target %t step 8 bytes 8
+// CHECK: npu.isa.fill has steps but is in no npu.loop
+
+// -----
+
+// No iteration leaves the buffer, forwards or backwards.
+%t = npu.memory : !npu.buffer<tile, 32>
+npu.loop 5 {
+  npu.isa.fill target %t step 8 bytes 8
+}
+// CHECK: npu.isa.fill: target is 32 into a buffer of 32 units
+
+// -----
+
+%t = npu.memory : !npu.buffer<tile, 32>
+npu.loop 2 {
+  npu.isa.fill target %t + 4 step -8 bytes 8
+}
+// CHECK: npu.isa.fill: target is -4 into a buffer of 32 units
+
+// -----
+
+// A loop runs at least once, and as often as its instruction can say.
+%t = npu.memory : !npu.buffer<tile, 32>
+npu.loop 0 {
+  npu.isa.fill target %t bytes 8
+}
+// CHECK: npu.loop runs 0 times, allowed: 1 to 65535
+
+// -----
+
+// Its body holds instructions, none of them a halt or a loop.
+npu.loop 2 {
+^bb0:
+}
+// CHECK: npu.loop has an empty body
+
+// -----
+
+npu.loop 2 {
+  npu.isa.halt
+}
+// CHECK: npu.loop holds npu.isa.halt, allowed: instructions other than halt
+
+// -----
+
+npu.loop 2 {
+  npu.loop 2 {
+    npu.isa.sync "mac"
+  }
+}
+// CHECK: npu.loop holds npu.loop, allowed: instructions other than halt
+
+// -----
+
+// Buffers stand above their users, which take the type from there.
+npu.isa.fill target %t bytes 8
+%t = npu.memory : !npu.buffer<tile, 32>
+// CHECK: a buffer is used before it is defined

@@ -1,0 +1,81 @@
+// RUN: odc-opt %s --split-input-file -p npu-roll-loops | filecheck %s
+
+// Equal instructions whose addresses advance by constant steps: within their buffers, they keep them.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+      %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+      npu.isa.load source %in target %s size0 8 size1 1 size2 1
+      npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1
+      npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1
+      npu.isa.load source %in + 24 target %s size0 8 size1 1 size2 1
+      npu.isa.halt
+    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
+    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: %[[IN:.*]] = npu.buffer "in"
+// CHECK: %[[S:.*]] = npu.buffer "slot"
+// CHECK: npu.loop 4 {
+// CHECK-NEXT: npu.isa.load source %[[IN]] step 8 target %[[S]] size0 8 size1 1 size2 1
+// CHECK-NEXT: }
+// CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// From buffer to buffer: the instruction names the memory, and slots that nothing names any more go.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+      %s0 = npu.buffer "slot" at 64 : !npu.buffer<tile, 32>
+      %s1 = npu.buffer "slot" at 96 : !npu.buffer<tile, 32>
+      %s2 = npu.buffer "slot" at 128 : !npu.buffer<tile, 32>
+      %s3 = npu.buffer "slot" at 160 : !npu.buffer<tile, 32>
+      npu.isa.load source %in + 4 target %s0 + 8 size0 8 size1 1 size2 1
+      npu.isa.load source %in + 4 target %s1 + 8 size0 8 size1 1 size2 1
+      npu.isa.load source %in + 4 target %s2 + 8 size0 8 size1 1 size2 1
+      npu.isa.load source %in + 4 target %s3 + 8 size0 8 size1 1 size2 1
+      npu.isa.halt
+    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
+    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: %[[M:.*]] = npu.memory : !npu.buffer<tile, 192>
+// CHECK-NOT: "slot"
+// CHECK: npu.loop 4 {
+// CHECK-NEXT: npu.isa.load source %{{.*}} + 4 target %[[M]] + 72 step 32 size0
+
+// -----
+
+// Left alone because the tokens differ, the memories differ, or a loop would not be shorter.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
+    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    } target {
+    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
+      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+      %t = npu.buffer "tensor" at 0 : !npu.buffer<arena, 32>
+      %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+      npu.isa.load source %in target %s size0 8 size1 1 size2 1 waits [1]
+      npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1 waits [2]
+      npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1 waits [3]
+      npu.isa.load source %t target %s size0 8 size1 1 size2 1 waits [3]
+      npu.isa.halt
+    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
+    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK-NOT: npu.loop
+// CHECK-NOT: npu.memory
