@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from odc_mlir.errors import PackageError, parsing
@@ -18,6 +19,8 @@ _VERSION, _CONNECTED_VERSION = ("1", "2", "0"), ("1", "3", "0")
 _VERSION_KEYS = ("major-version", "minor-version", "patch-version")
 # Our own key: the path of the plan in force. Other readers of nnpackages ignore keys that they do not know.
 _PLAN_KEY = "odc-plan"
+# The digests of all files that we wrote, and one of the manifest itself: what still has them may be replaced.
+_FILES_KEY, _OWN_KEY = "odc-files", "odc-digest"
 _INPUTS_KEY, _OUTPUTS_KEY, _CONNECT_KEY = "pkg-inputs", "pkg-outputs", "model-connect"
 
 
@@ -44,7 +47,8 @@ class Manifest:
     """``models`` are paths in the package, the first is the primary one; ``plan`` is the path of the plan, if any.
 
     ``configs`` are names of files in ``metadata/``, of which only the first counts. Several models make one when
-    ``connections`` say what feeds what; ``inputs`` and ``outputs`` are those of the whole then, in order.
+    ``connections`` say what feeds what; ``inputs`` and ``outputs`` are those of the whole then, in order. ``files`` are
+    the members that we wrote, each with its SHA-256.
     """
 
     models: tuple[str, ...]
@@ -54,6 +58,7 @@ class Manifest:
     inputs: tuple[IoIndex, ...] = ()
     outputs: tuple[IoIndex, ...] = ()
     connections: tuple[Connection, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_connected(self) -> bool:
@@ -83,6 +88,9 @@ class Manifest:
             ]
         if self.plan is not None:
             document[_PLAN_KEY] = self.plan
+        if self.files:
+            document[_FILES_KEY] = dict(sorted(self.files.items()))
+            document[_OWN_KEY] = _own_digest(document)
         return (json.dumps(document, indent=2) + "\n").encode()
 
 
@@ -112,9 +120,40 @@ def parse_manifest(data: bytes, location: str) -> Manifest:
         _io_indices(document, _INPUTS_KEY, location),
         _io_indices(document, _OUTPUTS_KEY, location),
         _connections(document, location),
+        _files(document, location),
     )
     _check_connections(manifest, location)
     return manifest
+
+
+def digest_of(data: bytes) -> str:
+    """The SHA-256 of a member, as a manifest lists it."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def recognised_files(data: bytes) -> dict[str, str]:
+    """The members that the manifest ``data`` lists as written by us, itself included, each with its SHA-256.
+
+    Nothing when the manifest is not ours, or not as we wrote it.
+    """
+    try:
+        document = json.loads(data)
+        if not isinstance(document, dict) or document.get(_OWN_KEY) != _own_digest(document):
+            return {}
+        return {**_files(document, ""), MANIFEST_PATH: digest_of(data)}
+    except (ValueError, RecursionError, PackageError):
+        return {}
+
+
+def _own_digest(document: Mapping[str, Any]) -> str:
+    return digest_of(json.dumps({k: v for k, v in document.items() if k != _OWN_KEY}, sort_keys=True).encode())
+
+
+def _files(document: Mapping[str, Any], location: str) -> dict[str, str]:
+    value = document.get(_FILES_KEY, {})
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise PackageError(f"{_FILES_KEY!r} in {MANIFEST_PATH} must map paths to digests", location=location)
+    return {check_member_path(path, location): digest for path, digest in value.items()}
 
 
 def _check_connections(manifest: Manifest, location: str) -> None:

@@ -19,7 +19,8 @@ import os
 import secrets
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -30,11 +31,13 @@ from odc_mlir.formats.manifest import (
     MANIFEST_PATH,
     Manifest,
     check_member_path,
+    digest_of,
     format_config,
     parse_config,
     parse_manifest,
 )
 from odc_mlir.formats.members import DirectoryMembers, ZipMembers
+from odc_mlir.formats.outputs import check_output, entries, package_kind, unknown_entries
 from odc_mlir.formats.plan import Plan, parse_plan
 
 MODEL_NAME = "model.circle"
@@ -76,7 +79,9 @@ class PackageFiles:
         for path in others:
             if check_member_path(path, self.location) in self.members:
                 raise PackageError(f"the member {path!r} is there already", location=self.location)
-        return replace(self, members={**self.members, **others}) if others else self
+        if not others:
+            return self
+        return sealed(replace(self, members={**self.members, **others}))
 
 
 def build_package(
@@ -100,13 +105,19 @@ def build_package(
     folder = f"odc/{digest.hexdigest()[:16]}"
     manifest = Manifest((plan.model,), ("circle",), (CONFIG_NAME,), f"{folder}/plan.json")
     members = {
-        MANIFEST_PATH: manifest.to_json(),
         f"metadata/{CONFIG_NAME}": format_config(settings),
         plan.model: model,
         f"{folder}/plan.json": plan_text,
         **{f"{folder}/{name}": segments[name] for name in sorted(segments)},
     }
-    return PackageFiles(members, manifest, settings, plan, "new package")
+    return sealed(PackageFiles(members, manifest, settings, plan, "new package"))
+
+
+def sealed(files: PackageFiles) -> PackageFiles:
+    """The same package with a manifest that lists every member and its digest: by these what we write is recognised."""
+    digests = {name: digest_of(files.members[name]) for name in files.members if name != MANIFEST_PATH}
+    manifest = replace(files.manifest, files=digests)
+    return replace(files, members={**files.members, MANIFEST_PATH: manifest.to_json()}, manifest=manifest)
 
 
 def is_package(path: str | os.PathLike[str]) -> bool:
@@ -166,36 +177,21 @@ def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
 def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write every member to the folder ``path``, or to one zip file when its name ends with ``.zip``.
 
-    What stands at ``path`` afterwards is either what was there before or the whole new package. With ``overwrite`` an
-    earlier package is replaced; anything that is not a package (or an empty folder) is never deleted. Raises
-    PackageError.
+    What stands at ``path`` afterwards is either what was there before or the whole new package. A package of ours that
+    nobody has changed is replaced, anything else with ``overwrite`` only, and then files that are no part of the new
+    package and not ours stay where they are (see :mod:`odc_mlir.formats.outputs`). Raises PackageError.
     """
-    target = Path(os.path.abspath(path))
-    as_zip = target.suffix.lower() == ".zip"
-    _check_destination(target, as_zip, overwrite)
+    kind = package_kind(path)
+    check_output(path, kind, overwrite=overwrite)
+    target = Path(os.path.realpath(path))
     members = {name: files.members[name] for name in sorted(files.members)}
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if as_zip:
-            write_file(target, zip_bytes(members))
-        else:
+        if kind.is_folder:
             _write_folder(members, target)
+        else:
+            write_file(target, zip_bytes(members))
     except OSError as error:
         raise PackageError(f"cannot write the package: {error}", location=str(path)) from error
-
-
-def _check_destination(target: Path, as_zip: bool, overwrite: bool) -> None:
-    if not target.exists() and not target.is_symlink():
-        return
-    if not as_zip and target.is_dir() and not any(target.iterdir()):
-        return
-    replaceable = _is_zip(target) if target.is_file() else (target / MANIFEST_PATH).is_file() and not as_zip
-    if not replaceable:
-        raise PackageError(
-            "something that is not an nnpackage is in the way", location=str(target), hint="choose another name"
-        )
-    if not overwrite:
-        raise PackageError("it exists already", location=str(target), hint="pass overwrite=True to replace it")
 
 
 def zip_bytes(members: Mapping[str, bytes]) -> bytes:
@@ -215,6 +211,7 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
     new = target.parent / f".{target.name}.{secrets.token_hex(4)}.new"
     old = new.with_suffix(".old")
     try:
+        new.mkdir()
         for name, data in members.items():
             file = new / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -222,6 +219,10 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
+        present = list(entries(target))
+        for name in unknown_entries(target):
+            if name not in members:
+                _keep(target / name, new / name)
         for folder, _, _ in os.walk(new):
             sync_folder(folder)
         replaced = target.is_dir()
@@ -235,6 +236,25 @@ def _write_folder(members: Mapping[str, bytes], target: Path) -> None:
             raise
         sync_folder(target.parent)
         if replaced:
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(old, present)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _keep(file: Path, place: Path) -> None:
+    """Let ``place`` be the file or link ``file`` too."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, place, follow_symlinks=False)
+    except OSError:  # a file system without links
+        shutil.copy2(file, place, follow_symlinks=False)
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    """Remove these entries of ``folder``, and it; whatever else has got into it by now is left, in it."""
+    for name in names:
+        with suppress(OSError):
+            (folder / name).unlink()
+    for inner, _, _ in os.walk(folder, topdown=False):
+        with suppress(OSError):
+            os.rmdir(inner)

@@ -8,6 +8,7 @@ new folder::
 
 In a folder the new one is complete and on the disk before the manifest, replaced in one step, names it: whoever reads
 the package at any time, or after any crash, finds the old state or the new one. A zip is written anew and renamed.
+Only files are removed that a manifest of ours lists and that have not changed since.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from odc_mlir.errors import PackageError
 from odc_mlir.formats.atomic import sync_folder, write_file
-from odc_mlir.formats.manifest import MANIFEST_PATH, Manifest
+from odc_mlir.formats.manifest import MANIFEST_PATH, Manifest, digest_of, recognised_files
+from odc_mlir.formats.outputs import entries, is_unchanged
 from odc_mlir.formats.package import MODEL_NAME, PackageFiles, open_members, parse_package, read_package, zip_bytes
 
 ORIGINAL_PATH = "metadata/MANIFEST.orig"
@@ -44,12 +47,16 @@ def install(path: str | os.PathLike[str], compiled: PackageFiles) -> PackageFile
     original = {} if first else {ORIGINAL_PATH: package.members[MANIFEST_PATH]}
     # The plan before this one stays for processes that still run it, the first one for rolling back.
     plans = (manifest.plan, package.manifest.plan, first.manifest.plan if first else None)
+    known = _known(package)
+    listed = {name: digest for name, digest in known.items() if not _is_for_others(name, plans)}
+    listed |= {name: digest_of(data) for name, data in (*added.items(), *original.items())}
+    manifest = replace(manifest, files=listed)
     try:
         if Path(path).is_dir():
             _commit_folder(Path(path), added, original, manifest)
-            _prune(Path(path), plans)
+            _prune(Path(path), plans, known)
         else:
-            members = {**_without_others(package.members, plans), **original, **added}
+            members = {**_without_others(package.members, plans, known), **original, **added}
             write_file(path, zip_bytes({**members, MANIFEST_PATH: manifest.to_json()}))
     except OSError as error:
         raise PackageError(f"cannot update the package: {error}", location=os.fspath(path)) from error
@@ -65,14 +72,15 @@ def roll_back(path: str | os.PathLike[str]) -> PackageFiles:
     original = original_of(package)
     if original is None:
         raise PackageError("nothing was installed in this package, so nothing can be undone", location=os.fspath(path))
+    plans, known = (original.manifest.plan,), _known(package)
     try:
         if Path(path).is_dir():
             write_file(Path(path) / MANIFEST_PATH, package.members[ORIGINAL_PATH])
             (Path(path) / ORIGINAL_PATH).unlink()
             sync_folder((Path(path) / ORIGINAL_PATH).parent)
-            _prune(Path(path), (original.manifest.plan,))
+            _prune(Path(path), plans, known)
         else:
-            members = _without_others(package.members, (original.manifest.plan,))
+            members = _without_others(package.members, plans, known)
             members[MANIFEST_PATH] = members.pop(ORIGINAL_PATH)
             write_file(path, zip_bytes(members))
     except OSError as error:
@@ -151,6 +159,7 @@ def _commit_folder(root: Path, added: Mapping[str, bytes], original: Mapping[str
         for inner, _, _ in os.walk(new):
             sync_folder(inner)
         if folder.exists():  # left over from an attempt that did not get to the manifest, or by another process
+            _check_left_over(folder, added, root)
             shutil.rmtree(folder)
         os.rename(new, folder)
         sync_folder(folder.parent)
@@ -161,18 +170,42 @@ def _commit_folder(root: Path, added: Mapping[str, bytes], original: Mapping[str
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _without_others(members: Mapping[str, bytes], plans: Plans) -> dict[str, bytes]:
-    """``members`` without what was compiled for other plans than ``plans``."""
+def _check_left_over(folder: Path, added: Mapping[str, bytes], root: Path) -> None:
+    """Raise PackageError unless the folder holds nothing but what is written there again."""
+    for name in entries(folder):
+        path = (folder / name).relative_to(root).as_posix()
+        if path not in added or not is_unchanged(folder / name, digest_of(added[path])):
+            raise PackageError(
+                f"{path!r} is in the way, which odc-mlir did not write, or not as it is",
+                location=os.fspath(root),
+                hint="move it elsewhere",
+            )
+
+
+def _known(package: PackageFiles) -> dict[str, str]:
+    """The files of the package that we wrote, as its manifest lists them, but the manifest itself."""
+    known = recognised_files(package.members[MANIFEST_PATH])
+    known.pop(MANIFEST_PATH, None)
+    return known
+
+
+def _is_for_others(name: str, plans: Plans) -> bool:
+    """Whether a file was compiled for another plan than ``plans``."""
     folders = tuple(f"{PurePosixPath(plan).parent}/" for plan in plans if plan)
-    return {name: members[name] for name in members if not _is_compiled(name) or name.startswith(folders)}
+    return _is_compiled(name) and not name.startswith(folders)
 
 
-def _prune(root: Path, plans: Plans) -> None:
-    """Remove from a folder what was compiled for other plans than ``plans``."""
-    kept = {PurePosixPath(plan).parent.name for plan in plans if plan}
-    folder = root / _COMPILED_FOLDER
-    for entry in list(folder.iterdir()) if folder.is_dir() else ():
-        if entry.is_dir() and entry.name not in kept and not entry.name.startswith("."):
-            shutil.rmtree(entry, ignore_errors=True)
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+def _without_others(members: Mapping[str, bytes], plans: Plans, known: Mapping[str, str]) -> dict[str, bytes]:
+    """``members`` without what of the ``known`` was compiled for other plans than ``plans``."""
+    found = {name: members[name] for name in members}
+    others = {name for name in known if _is_for_others(name, plans)}
+    return {name: data for name, data in found.items() if name not in others or digest_of(data) != known[name]}
+
+
+def _prune(root: Path, plans: Plans, known: Mapping[str, str]) -> None:
+    """Remove from a folder what of the ``known`` was compiled for other plans than ``plans``."""
+    for name in [name for name in known if _is_for_others(name, plans)]:
+        with suppress(OSError):
+            if is_unchanged(root / name, known[name]):
+                (root / name).unlink()
+            os.removedirs((root / name).parent)  # goes upwards as long as a folder is empty

@@ -20,7 +20,7 @@ from odc_mlir.formats.manifest import (
     parse_io_index,
     parse_manifest,
 )
-from odc_mlir.formats.package import PackageFiles, read_package, write_package
+from odc_mlir.formats.package import PackageFiles, read_package, sealed, write_package
 
 
 def pack(
@@ -63,7 +63,7 @@ def pack(
     parse_manifest(members[MANIFEST_PATH], "new package")
     if manifest.is_connected:
         connect(records, manifest, "new package")
-    return PackageFiles(members, manifest, settings, None, "new package")
+    return sealed(PackageFiles(members, manifest, settings, None, "new package"))
 
 
 def unpack(path: str | os.PathLike[str], folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:

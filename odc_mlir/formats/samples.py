@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from odc_mlir.errors import InputError, OptionError, parsing
 from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.npz import most_bytes, read_npz
+from odc_mlir.formats.outputs import OWN_MARK
 
 Array = NDArray[Any]
 Layout = Literal["single", "axis", "numbered"]
@@ -174,6 +175,7 @@ def _npz_bytes(arrays: Mapping[str, Array]) -> bytes:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+        archive.comment = OWN_MARK.encode()
     return buffer.getvalue()
 
 
@@ -199,6 +201,7 @@ def _hdf5_bytes(outputs: Sequence[Sequence[Array]], layout: Layout, tensors: Seq
     h5py = _h5py()
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
+        file.attrs["generator"] = OWN_MARK
         for k, record in enumerate(outputs):
             folder = "value" if layout == "single" else f"value/{k}"
             for j, array in enumerate(record):

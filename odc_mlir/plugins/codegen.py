@@ -6,13 +6,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import CompileError, OdcError, OptionError, UnsupportedError
 from odc_mlir.formats.atomic import sync_folder
 from odc_mlir.formats.circle.reader import identify, read_model
+from odc_mlir.formats.outputs import ZIP, beside_or_in_cache, check_output, is_in_cache
 from odc_mlir.formats.package import is_package, read_package
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.isolation import STAGE, Limits, run_job
@@ -20,6 +21,9 @@ from odc_mlir.plugins.registry import PluginSource
 from odc_mlir.plugins.request import CodegenRequest, Preference, Setting
 
 __all__ = ["Description", "Limits", "Preference", "default_output", "describe", "generate"]
+
+OUTPUT = replace(ZIP, name="a compiled model")
+"""What a plugin makes; of that only our own packages can be told from files of others."""
 
 _WORKER = "odc_mlir.plugins.worker"
 _MODEL_EXTENSIONS = ("circle", "tflite")
@@ -34,8 +38,8 @@ class Description:
 
 
 def default_output(model: str | os.PathLike[str], target: str) -> Path:
-    """The model's path with the extension that ``target`` makes."""
-    return Path(model).with_suffix(f".{registry.extension_of(target)}")
+    """The model's path with the extension that ``target`` makes; where that is taken or not writable, in the cache."""
+    return beside_or_in_cache(model, Path(model).with_suffix(f".{registry.extension_of(target)}"), OUTPUT)
 
 
 def describe(
@@ -57,13 +61,15 @@ def generate(
     options: Mapping[str, Setting] | None = None,
     directory: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
+    overwrite: bool = False,
 ) -> Path:
     """Let the plugin for ``target`` compile ``model``; returns the path of the file made (``model`` stays as it is).
 
     ``output`` defaults to :func:`default_output`; ``directory`` is searched for the plugin first. The file gets its
     name only when it is complete and checked: after any failure what was there before is there still. Raises
-    OptionError (listing what was searched) when there is no such plugin, UnsupportedError when the plugin refuses the
-    model, and CompileError when it fails, ends, hangs, exceeds ``limits`` or makes nothing that can be read.
+    OptionError when there is no such plugin (listing what was searched), and when a file is in the way that is not
+    known as ours, unless ``overwrite``; UnsupportedError when the plugin refuses the model, and CompileError when it
+    fails, ends, hangs, exceeds ``limits`` or makes nothing that can be read.
     """
     source = registry.find(target, directory)
     wanted = Preference.of(preference)
@@ -71,8 +77,9 @@ def generate(
     if not original.exists():
         raise OptionError("there is no model file to generate code for", location=os.fspath(model))
     final = Path(output if output is not None else default_output(model, target)).absolute()
-    if final.is_dir() or (final.exists() and final.samefile(original)):
-        raise OptionError(f"{final} is a folder or the model itself, which is not replaced", hint="name another output")
+    if final.exists() and final.samefile(original):
+        raise OptionError("the model itself is not replaced", location=str(final), hint="name another output")
+    check_output(final, OUTPUT, overwrite=overwrite or is_in_cache(final))
     folder = _new_folder(final.parent)
     made = folder / f"output.{source.extension}"
     request = CodegenRequest(

@@ -47,6 +47,11 @@ CREATE TABLE samples (id INTEGER PRIMARY KEY AUTOINCREMENT, bytes INTEGER NOT NU
 """
 
 
+def is_record_store(head: bytes) -> bool:
+    """Whether the file that starts with ``head``, 100 bytes or more, is one of ours."""
+    return head.startswith(SQLITE_MAGIC) and int.from_bytes(head[68:72], "big") == _APPLICATION
+
+
 class RecordStore:
     """The records in the file ``path``, of the model with ``digest`` (default: whatever model the file is of).
 

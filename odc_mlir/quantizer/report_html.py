@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.formats.outputs import PAGE_MARK
 from odc_mlir.quantization.statistics import TensorStatistics
 from odc_mlir.quantization.verdict import describe
 
@@ -39,7 +40,8 @@ def render(verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics
     result = "passed" if verdict["passed"] else "failed"
     parts = [
         "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head><body>',
+        f'<html lang="en"><head><meta charset="utf-8">{PAGE_MARK}<title>{title}</title>',
+        f"<style>{_STYLE}</style></head><body>",
         f'<h1>{title}: <span class="{result}">{result}</span></h1>',
         f"<p>{escape(describe(verdict))}</p>",
         _section("Outputs", _outputs(verdict)),

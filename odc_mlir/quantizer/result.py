@@ -10,12 +10,13 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from odc_mlir.errors import AccuracyError, OptionError
-from odc_mlir.formats.atomic import write_file
+from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model, write_tflite
+from odc_mlir.formats.outputs import MODEL_BY_NAME, check_output, write_output
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantization.minmax_file import write_minmax
+from odc_mlir.quantization.record_files import RECORDS
 from odc_mlir.quantization.recorded import Records
 from odc_mlir.quantization.records import RecordStore
 from odc_mlir.quantization.statistics import TensorStatistics
@@ -50,18 +51,18 @@ class Quantized:
         """The model as a TFLite file; raises UnsupportedError for what that cannot hold."""
         return bytes(write_tflite(export_model(self.model)))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other."""
-        suffix = Path(path).suffix.lower()
-        if suffix not in (".circle", ".tflite"):
-            raise OptionError(
-                f"cannot tell the format of {os.fspath(path)!r} by its name", hint="use .circle or .tflite"
-            )
-        write_file(path, self.to_tflite() if suffix == ".tflite" else self.to_circle())
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other.
 
-    def save_records(self, path: str | os.PathLike[str]) -> None:
+        A model that this project wrote is replaced, any other file with ``overwrite`` only (else OptionError).
+        """
+        check_output(path, MODEL_BY_NAME, overwrite=overwrite)
+        data = self.to_tflite() if Path(path).suffix.lower() == ".tflite" else self.to_circle()
+        write_output(path, data, MODEL_BY_NAME, overwrite=overwrite)
+
+    def save_records(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write what was recorded to a new file: onert's format where its name ends with ``.bin``, else ours."""
-        save_records(self.records, self.original, path)
+        save_records(self.records, self.original, path, overwrite=overwrite)
 
     def report_html(self) -> str:
         """The verdict as a page that stands alone."""
@@ -80,10 +81,14 @@ class Quantized:
         return f"<Quantized {self.verdict['choices']['scheme']}, {describe(self.verdict)}>"
 
 
-def save_records(records: Records, model: Model, path: str | os.PathLike[str]) -> None:
-    """Write ``records`` of the float ``model`` to a new file: a minmax.bin by the name's end, else a store."""
+def save_records(records: Records, model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write ``records`` of the float ``model`` to a new file: a minmax.bin by the name's end, else a store.
+
+    Records are replaced, any other file with ``overwrite`` only (else OptionError).
+    """
     if Path(path).suffix.lower() == ".bin":
-        write_file(path, write_minmax(records, model))
+        write_output(path, write_minmax(records, model), RECORDS, overwrite=overwrite)
         return
+    check_output(path, RECORDS, overwrite=overwrite)
     RecordStore.discard(path)
     RecordStore(path, records.digest or None).append(records, ())

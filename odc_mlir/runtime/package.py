@@ -75,7 +75,8 @@ class Package:
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the package to the folder ``path``, or to a zip when the name ends with ``.zip``.
 
-        Raises PackageError when something is there already; ``overwrite`` replaces another package, nothing else.
+        A package of ours that nobody has changed is replaced. Raises PackageError when anything else is there, unless
+        ``overwrite``, which keeps files that are no part of a package (:mod:`odc_mlir.formats.outputs`).
         """
         write_package(self.files, path, overwrite=overwrite)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from odc_mlir.formats.outputs import PAGE_MARK
 from odc_mlir.runtime.report_partition import plan_text
 
 _STYLE = """
@@ -47,7 +48,8 @@ def render(report: Mapping[str, Any]) -> str:
     title = escape(f"{report['model']} on {report['target']}")
     parts = [
         "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head><body>',
+        f'<html lang="en"><head><meta charset="utf-8">{PAGE_MARK}<title>{title}</title>',
+        f"<style>{_STYLE}</style></head><body>",
         f"<h1>{title}</h1>",
         _table(("", ""), ((label, _value(report.get(key), unit)) for label, key, unit in _SUMMARY)),
         "<h2>Why operators are on the host</h2>",

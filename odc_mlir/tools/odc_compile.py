@@ -36,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--strict", action="store_true", help="fail where a segment would fall back to the host")
     parser.add_argument("--emit", metavar="STAGE", help="print the IR after this stage and stop")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that odc-mlir does not know as its own")
     parser.add_argument("--report-json", metavar="FILE", help="write the report as JSON")
     parser.add_argument("--report-html", metavar="FILE", help="write the report as an HTML page")
     place = parser.add_argument_group("placing operators; NAME is an opcode or the name of a result")
@@ -147,7 +148,7 @@ def _compile(arguments: argparse.Namespace) -> None:
     finally:
         quantizing.end_progress(arguments.quiet)
     if arguments.output:
-        package.save(arguments.output, overwrite=True)
+        package.save(arguments.output, overwrite=arguments.overwrite)
     if arguments.report_json:
         import json
 

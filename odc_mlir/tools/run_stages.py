@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +12,6 @@ from odc_mlir.errors import OptionError
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
-
-_log = logging.getLogger(__name__)
 
 # What onert_run calls the schemes, and how it names the files that it makes of them.
 QUANTIZED_SUFFIXES = {
@@ -30,12 +27,16 @@ Records = Sequence[Sequence["Array"]]
 def add_stage_flags(group: argparse._ArgumentGroup) -> None:
     """The flags of both stages."""
     group.add_argument("--quantize", choices=tuple(QUANTIZED_SUFFIXES), help="quantise the model first (or -q SCHEME)")
-    group.add_argument("--qpath", metavar="FILE", help="where the quantised model goes (default: beside the model)")
+    group.add_argument(
+        "--qpath",
+        metavar="FILE",
+        help="where the quantised model goes (default: beside the model, or the cache)",
+    )
     group.add_argument(
         "--minmax_runs", type=int, default=1, metavar="N", help="made-up samples to record ranges on without --load"
     )
     group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model by this plugin first")
-    group.add_argument("--cpath", metavar="FILE", help="where the compiled model goes (default: beside the model)")
+    group.add_argument("--cpath", metavar="FILE", help="where the compiled model goes (default: likewise)")
 
 
 def staged_model(arguments: argparse.Namespace, records: Callable[[str, int], Records]) -> str:
@@ -54,7 +55,7 @@ def staged_model(arguments: argparse.Namespace, records: Callable[[str, int], Re
 
         chosen = {"target": arguments.target, "memory": arguments.memory}
         model = os.fspath(generate(model, arguments.codegen, arguments.cpath, target_options=chosen))
-        _log.info("the compiled model is %s", model)
+        _say_where(arguments, "compiled", model)
     return model
 
 
@@ -68,16 +69,24 @@ def _quantized(arguments: argparse.Namespace, model: str, records: Callable[[str
     if not arguments.quantize.endswith("_wo"):
         calibration = records(model, arguments.minmax_runs)
     quantize(model, scheme=arguments.quantize, calibration=calibration, help=False).save(path)
-    _log.info("the quantised model is %s", path)
+    _say_where(arguments, "quantised", path)
     return str(path)
 
 
+def _say_where(arguments: argparse.Namespace, kind: str, path: str) -> None:
+    if not arguments.quiet:
+        print(f"the {kind} model is {path}")
+
+
 def quantized_path(model: str, scheme: str) -> str:
-    """Beside a model file, or inside a package's folder, under onert_run's name."""
+    """Beside a model file, or inside a package's folder, under onert_run's name; in the cache where that is taken."""
+    from odc_mlir.formats.outputs import MODEL, beside_or_in_cache
     from odc_mlir.formats.package import is_package
 
     path = Path(model)
     suffix = QUANTIZED_SUFFIXES[scheme]
     if is_package(path) and path.is_dir():
-        return str(path / f"{path.resolve().name}{suffix}.circle")
-    return str(path.with_name(f"{path.name.removesuffix(path.suffix)}{suffix}.circle"))
+        wanted = path / f"{path.resolve().name}{suffix}.circle"
+    else:
+        wanted = path.with_name(f"{path.name.removesuffix(path.suffix)}{suffix}.circle")
+    return str(beside_or_in_cache(model, wanted, MODEL))

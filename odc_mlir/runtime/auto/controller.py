@@ -14,6 +14,7 @@ from typing import Any
 from odc_mlir.errors import CompileError, OdcError
 from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.cache import content_digest
+from odc_mlir.formats.outputs import MODEL, ZIP, write_output
 from odc_mlir.ops.spec import Trait
 from odc_mlir.plugins.request import Preference
 from odc_mlir.quantization.recorded import Shapes
@@ -417,7 +418,7 @@ class AutoCompiler:
         for source, target in zip((found.model, found.compiled), self._save_to, strict=True):
             if target is not None and source is not None and source.is_file():
                 try:
-                    write_file(target, source.read_bytes())
+                    write_output(target, source.read_bytes(), MODEL if source == found.model else ZIP)
                 except OdcError as error:
                     _log.warning("%s", error)
 

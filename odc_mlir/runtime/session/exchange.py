@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from odc_mlir.errors import InvalidStateError, SessionError
-from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.cache import records_path
+from odc_mlir.formats.outputs import MODEL, write_output
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.session.loader import Loader
@@ -63,7 +63,7 @@ class Exchange:
         self.verdict = quantized.verdict
         if check and not quantized.verdict["passed"]:
             raise SessionError(f"the quantised model {describe(quantized.verdict)}", hint="check=False takes it anyway")
-        write_file(self.quantized_path, quantized.model)
+        write_output(self.quantized_path, quantized.model, MODEL)
         return self.quantized_path
 
     def codegen(self, loader: Loader, target: str, preference: Preference) -> Path:

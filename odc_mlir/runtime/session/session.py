@@ -418,7 +418,7 @@ class Session:
 
     @call
     def set_codegen_model_path(self, path: str | os.PathLike[str]) -> None:
-        """Where codegen writes; the default is the model's path with the extension of the target."""
+        """Where codegen writes; the default is beside the model, with the target's extension, else in the cache."""
         self._exchange.codegen_path = Path(path)
 
     @call

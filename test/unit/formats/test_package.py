@@ -78,15 +78,71 @@ def test_permissions_follow_the_umask(files: PackageFiles, tmp_path: Path) -> No
     assert stat.S_IMODE((tmp_path / "package").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
+OTHER = build_package(b"new", Plan("model.circle", (), (), ()), {})
+
+
 @pytest.mark.parametrize("name", ["package", "package.zip"])
-def test_overwriting_is_asked_for(files: PackageFiles, tmp_path: Path, name: str) -> None:
+def test_our_own_package_is_replaced(files: PackageFiles, tmp_path: Path, name: str) -> None:
     write_package(files, tmp_path / name)
-    with pytest.raises(PackageError, match=r"it exists already .* pass overwrite=True"):
-        write_package(files, tmp_path / name)
-    other = build_package(b"new", Plan("model.circle", (), (), ()), {})
-    write_package(other, tmp_path / name, overwrite=True)
-    assert dict(read_package(tmp_path / name).members) == dict(other.members)
+    write_package(OTHER, tmp_path / name)
+    assert dict(read_package(tmp_path / name).members) == dict(OTHER.members)
     assert os.listdir(tmp_path) == [name]
+
+
+def _edit(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "README.md": lambda folder: (folder / "README.md").write_text("mine"),
+    "odc/note": lambda folder: (folder / "odc" / "note").write_text("mine"),
+    "metadata/config.cfg": lambda folder: _edit(folder / "metadata" / "config.cfg"),
+    "metadata/MANIFEST": lambda folder: (folder / MANIFEST_PATH).write_text(
+        (folder / MANIFEST_PATH).read_text().replace('"circle"', '"tflite"')
+    ),
+    "model.circle": lambda folder: _edit(folder / "model.circle"),
+    "link": lambda folder: (folder / "link").symlink_to(folder.parent),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_user_put_into_a_package_stays(files: PackageFiles, tmp_path: Path, name: str) -> None:
+    """Without ``overwrite`` all of it, with it all whose place nothing takes."""
+    folder = tmp_path / "package"
+    write_package(files, folder)
+    CHANGES[name](folder)
+    before = _tree(folder)
+    refused = "model.circle" if name == "metadata/MANIFEST" else name  # without its manifest nothing is known
+    with pytest.raises(PackageError, match=f"'{refused}' is in the way.*overwrite=True"):
+        write_package(OTHER, folder)
+    assert _tree(folder) == before
+    write_package(OTHER, folder, overwrite=True)
+    after = _tree(folder)
+    assert OTHER.members.items() <= after.items()
+    assert all(after[path] == before[path] for path in ("README.md", "odc/note") if path in before)
+    assert os.path.lexists(folder / name) == (name in before or name == "link")
+    assert os.listdir(tmp_path) == ["package"]
+    # What was ours and unchanged has gone, unless its manifest cannot tell that any more.
+    assert name == "metadata/MANIFEST" or not list(folder.rglob("*.npu"))
+
+
+def test_a_foreign_package_is_not_replaced(files: PackageFiles, tmp_path: Path, test_data: Path) -> None:
+    folder = tmp_path / "theirs"
+    shutil.copytree(test_data / "nnpackage" / "v1.1.0" / "one_op_in_tflite", folder)
+    before = _tree(folder)
+    with pytest.raises(PackageError, match="is in the way"):
+        write_package(files, folder)
+    assert _tree(folder) == before
+    write_package(files, folder, overwrite=True)
+    assert _tree(folder) == {**before, **files.members}
+
+
+def test_a_zip_of_others_is_not_replaced(files: PackageFiles, tmp_path: Path) -> None:
+    theirs = _zip(tmp_path / "p.zip", {**files.members, "note": b"mine"})
+    with pytest.raises(PackageError, match="not a package that odc-mlir wrote"):
+        write_package(files, theirs)
+    write_package(files, theirs, overwrite=True)
+    write_package(files, theirs)
 
 
 def test_a_package_may_replace_itself(files: PackageFiles, tmp_path: Path) -> None:
@@ -100,9 +156,14 @@ def test_only_packages_are_replaced(files: PackageFiles, tmp_path: Path) -> None
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
     (tmp_path / "notes.zip").write_bytes(b"no zip at all")
     (tmp_path / "file").write_bytes(b"a file")
-    for name in ("photos", "notes.zip", "file"):
-        with pytest.raises(PackageError, match="not an nnpackage is in the way"):
+    (tmp_path / "folder.zip").mkdir()
+    for name in ("photos", "notes.zip", "file", "folder.zip"):
+        with pytest.raises(PackageError, match=r"in the way|not a package that odc-mlir wrote"):
+            write_package(files, tmp_path / name)
+    for name in ("file", "folder.zip"):
+        with pytest.raises(PackageError, match="in the way"):
             write_package(files, tmp_path / name, overwrite=True)
+    write_package(files, tmp_path / "photos", overwrite=True)
     assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
     (tmp_path / "empty").mkdir()
     write_package(files, tmp_path / "empty")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
@@ -92,6 +93,39 @@ def test_the_last_plan_stays_for_those_who_run_it(tmp_path: Path) -> None:
     assert odc_mlir.run(opened, ones)[0][0, 0] == 1
     install(path, _compiled("MAXIMUM"))
     assert len(list((path / "odc").iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["p", "p.zip"])
+def test_only_what_was_installed_is_removed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    compiled = install(_own(tmp_path, name), _compiled())
+    assert compiled.manifest.plan is not None
+    note = str(PurePosixPath(compiled.manifest.plan).parent / "note")
+    if path.is_dir():
+        (path / note).write_text("mine")
+        (path / "odc" / "tests").mkdir()
+        (path / "odc" / "tests" / "data").write_text("mine")
+    else:
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(note, "mine")
+            archive.writestr("odc/tests/data", "mine")
+    for operator in ("SUB", "MAXIMUM", "MINIMUM"):
+        install(path, _compiled(operator))
+    roll_back(path)
+    left = [name for name in read_package(path).members if name.startswith("odc/")]
+    assert sorted(left) == sorted([note, "odc/tests/data"])
+
+
+def test_a_folder_in_the_way_is_not_removed(tmp_path: Path) -> None:
+    compiled = install(_own(tmp_path, "p"), _compiled())
+    roll_back(tmp_path / "p")
+    assert compiled.manifest.plan is not None
+    theirs = tmp_path / "p" / PurePosixPath(compiled.manifest.plan).parent / "theirs"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("mine")
+    with pytest.raises(PackageError, match=r"theirs' is in the way"):
+        install(tmp_path / "p", _compiled())
+    assert theirs.read_text() == "mine"
 
 
 def test_a_model_of_the_package_is_not_copied(tmp_path: Path) -> None:

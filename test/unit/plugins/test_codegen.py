@@ -90,6 +90,27 @@ def test_targets_have_one_form(target: str) -> None:
         registry.find(target)
 
 
+# ---- where the result goes
+
+
+def test_a_taken_place_is_left_for_the_cache(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
+    beside = model.with_suffix(".tvn")
+    beside.write_bytes(b"a note of mine")
+    with pytest.raises(OptionError, match="not a compiled model that odc-mlir wrote"):
+        generate(model, "tvn-gen", beside, directory=INSTALLED)
+    for _ in range(2):
+        made = generate(model, "tvn-gen", directory=INSTALLED)
+        assert made.is_relative_to(tmp_path / "cache")
+        assert made.read_bytes().startswith(b"TVN1")
+    assert beside.read_bytes() == b"a note of mine"
+    assert str(made) in caplog.text
+    assert generate(model, "tvn-gen", beside, directory=INSTALLED, overwrite=True) == beside
+    assert beside.read_bytes().startswith(b"TVN1")
+
+
 # ---- what a plugin is told
 
 

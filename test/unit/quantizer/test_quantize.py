@@ -80,6 +80,10 @@ def test_records_are_written_and_read(tmp_path: Path) -> None:
     file, samples = _plain(squeeze_excite)
     direct = quantize(file, calibration=samples, help=False)
     for name in ("r.sqlite", "minmax.bin"):
+        (tmp_path / name).write_bytes(b"notes")
+        with pytest.raises(OptionError, match="not a file of records"):
+            direct.save_records(tmp_path / name)
+        direct.save_records(tmp_path / name, overwrite=True)
         direct.save_records(tmp_path / name)
         assert quantize(file, records=tmp_path / name, help=False).to_circle() == direct.to_circle()
     assert quantize(file, records=direct.records, help=False).to_circle() == direct.to_circle()
@@ -99,8 +103,13 @@ def test_files_by_name(tmp_path: Path) -> None:
     for suffix, schema in ((".circle", "circle"), (".tflite", "tflite")):
         made.save(tmp_path / f"m{suffix}")
         assert read_model(tmp_path / f"m{suffix}").schema == schema
+        made.save(tmp_path / f"m{suffix}")
     with pytest.raises(OptionError, match=r"cannot tell the format of .*; use \.circle or \.tflite"):
         made.save(tmp_path / "m.bin")
+    (tmp_path / "m.circle").write_bytes(b"notes")
+    with pytest.raises(OptionError, match="not a model that odc-mlir wrote"):
+        made.save(tmp_path / "m.circle")
+    made.save(tmp_path / "m.circle", overwrite=True)
 
 
 def test_progress_tells_what_is_done() -> None:

@@ -55,9 +55,12 @@ def test_executors_are_kept(binary_package: Package) -> None:
 
 def test_save_and_open(binary_package: Package, tmp_path: Path) -> None:
     binary_package.save(tmp_path / "p")
-    with pytest.raises(PackageError, match="it exists already"):
+    binary_package.save(tmp_path / "p")
+    (tmp_path / "p" / "note").write_text("mine")
+    with pytest.raises(PackageError, match="'note' is in the way"):
         binary_package.save(tmp_path / "p")
     binary_package.save(tmp_path / "p", overwrite=True)
+    assert (tmp_path / "p" / "note").read_text() == "mine"
     again = Package.from_path(tmp_path / "p")
     assert again.plan == binary_package.plan
     assert again.report["cycles_total"] == binary_package.report["cycles_total"]

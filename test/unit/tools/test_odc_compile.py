@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -99,7 +100,10 @@ def test_an_old_package_is_replaced_and_nothing_else(
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "data").write_text("x")
     assert _run(model, "-o", tmp_path / "precious") == 1
-    assert "not an nnpackage is in the way" in _error(capsys)
+    assert "'data' is in the way" in _error(capsys)
+    assert os.listdir(tmp_path / "precious") == ["data"]
+    assert _run(model, "-q", "-o", tmp_path / "precious", "--overwrite") == 0
+    assert (tmp_path / "precious" / "data").read_text() == "x"
 
 
 class _Page(HTMLParser):

@@ -51,8 +51,12 @@ def test_pack_inspect_unpack_verify(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert dict(read_package(folder).members) == dict(read_package(packed).members)
     assert main(["verify", folder]) == 0
     assert capsys.readouterr().out == "6 checks, 0 problems\n"
+    assert main(["unpack", packed, folder]) == 0
+    Path(folder, "note").write_text("mine")
     assert main(["unpack", packed, folder]) == 1
-    assert "it exists already" in capsys.readouterr().err
+    assert "'note' is in the way" in capsys.readouterr().err
+    assert main(["unpack", packed, folder, "--overwrite"]) == 0
+    assert Path(folder, "note").read_text() == "mine"
 
 
 def test_text_of_a_compiled_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

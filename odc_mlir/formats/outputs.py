@@ -1,0 +1,271 @@
+"""What may be written where: the one rule for every file and folder that a command or a function of ours writes.
+
+What this project wrote, and still recognises, is replaced without asking. Recognised is
+
+* a package, when its manifest lists every file in it and no digest has changed since;
+* a single file of the kind that is to be written (:class:`Kind`), told by its content; a model, when writing it again
+  gives the same bytes; an empty file; a device or a pipe.
+
+Anything else is refused, naming the first file that is not known, unless the caller says ``overwrite``. Even then only
+files are replaced whose place is taken by a new one: whatever else lies in a folder stays. A folder never takes the
+place of a file, nor a file that of a folder. The input of a command is not its output unless ``overwrite`` says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from odc_mlir.errors import OdcError, OptionError, PackageError, parsing
+from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.cache import cache_folder
+from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
+
+_log = logging.getLogger(__name__)
+
+FilePath = str | os.PathLike[str]
+
+OWN_MARK = "odc-mlir"
+"""Stands in files of formats that others write too: pages and array files."""
+
+_MADE = "made"  # what is made of models that nothing can be put beside
+_HINT = "choose another name, or overwrite it (--overwrite, overwrite=True)"
+_MARK_BYTES = 2048  # from the start of a page, among which its mark is
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of output: its ``name`` for errors, how a file of ours is told, and the suffixes that it may have."""
+
+    name: str
+    recognises: Callable[[Path], bool]
+    suffixes: tuple[str, ...] = ()
+    is_text: bool = False  # it may go to standard output
+    is_folder: bool = False
+
+
+def check_output(path: FilePath, kind: Kind, *, overwrite: bool = False, inputs: Iterable[FilePath] = ()) -> None:
+    """Raise OptionError (PackageError for packages) unless ``path`` can and may be written; makes its parent folders.
+
+    ``inputs``: files that are read, of which none may be the output.
+    """
+    wrong = PackageError if kind in (FOLDER, ZIP) else OptionError
+    text = os.fspath(path)
+    if kind.suffixes and Path(text).suffix.lower() not in kind.suffixes:
+        *others, last = kind.suffixes
+        names = f"{', '.join(others)} or {last}" if others else last
+        raise wrong(f"cannot tell the format of {text!r} by its name", hint=f"use {names}")
+    target = Path(os.path.realpath(text))
+    try:
+        mode = target.stat().st_mode if target.exists() else None
+        if mode is not None and not overwrite and any(_is_same(target, item) for item in inputs):
+            raise wrong("it is read as well, and would be replaced", location=text, hint=_HINT)
+        if mode is None:
+            _check_parent(target.parent)
+        elif stat.S_ISDIR(mode):
+            if not kind.is_folder:
+                raise wrong("a folder is in the way", location=text, hint="choose another name")
+            _check_folder(target, text, overwrite)
+            _check_parent(target.parent)
+        elif kind.is_folder:
+            raise wrong("a file is in the way of the folder", location=text, hint="choose another name")
+        elif stat.S_ISREG(mode):
+            if not overwrite and target.stat().st_size and not _is_ours(target, kind):
+                raise wrong(f"the file there is not {kind.name} that odc-mlir wrote", location=text, hint=_HINT)
+            _check_parent(target.parent)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise wrong(f"nothing can be written there: {reason}", location=text) from None
+
+
+def write_output(path: FilePath, data: bytes | bytearray | memoryview, kind: Kind, *, overwrite: bool = False) -> None:
+    """Write ``data`` to the file ``path`` in one step, if it may be written; raises OdcError."""
+    check_output(path, kind, overwrite=overwrite or is_in_cache(path) or _has(Path(path), data))
+    write_file(path, data)
+
+
+def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: Kind) -> Path:
+    """``wanted``, a path beside ``model``, where it may be written; else one of its name in the cache, with a warning.
+
+    Raises OdcError when there is no cache either.
+    """
+    try:
+        check_output(wanted, kind, inputs=[model])
+    except OdcError as error:
+        key = hashlib.sha256(os.path.realpath(model).encode()).hexdigest()[:16]
+        place = cache_folder() / _MADE / key / Path(wanted).name
+        check_output(place, kind, overwrite=True)
+        _log.warning("what is made of %s goes to %s: %s", os.fspath(model), place, error)
+        return place
+    return Path(wanted)
+
+
+def is_in_cache(path: FilePath) -> bool:
+    """Whether :func:`beside_or_in_cache` chose this path: all that is there is ours."""
+    try:
+        return Path(path).is_relative_to(cache_folder() / _MADE)
+    except OptionError:  # there is none
+        return False
+
+
+def _has(path: Path, data: bytes | bytearray | memoryview) -> bool:
+    """Whether these bytes are there already."""
+    return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
+
+
+def _is_same(target: Path, other: FilePath) -> bool:
+    return os.path.exists(other) and target.samefile(other)
+
+
+def _check_parent(parent: Path) -> None:
+    """Make the folder and try to write there: permissions alone do not tell, of a full or read-only disk least."""
+    import tempfile
+
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(prefix=".odc-", dir=parent) as file:
+        file.write(b"\0")
+
+
+def _check_folder(folder: Path, text: str, overwrite: bool) -> None:
+    if overwrite:
+        return
+    unknown = first_unknown(folder)
+    if unknown is not None:
+        raise PackageError(
+            f"{unknown!r} is in the way, which odc-mlir did not write, or not as it is", location=text, hint=_HINT
+        )
+
+
+def entries(folder: Path) -> Iterator[str]:
+    """The path of everything in ``folder`` that is no folder, links included, in order, with forward slashes."""
+    for inner, folders, files in os.walk(folder):
+        folders.sort()
+        links = [name for name in folders if (Path(inner) / name).is_symlink()]
+        for name in sorted([*files, *links]):
+            yield (Path(inner) / name).relative_to(folder).as_posix()
+
+
+def unknown_entries(folder: Path) -> Iterator[str]:
+    """The entries of a package's folder that its manifest does not list, or lists with another digest."""
+    manifest = folder / MANIFEST_PATH
+    known = recognised_files(manifest.read_bytes()) if _is_plain(manifest) else {}
+    for name in entries(folder):
+        if name not in known or not is_unchanged(folder / name, known[name]):
+            yield name
+
+
+def first_unknown(folder: Path) -> str | None:
+    """The first of :func:`unknown_entries`; None where all that is there is ours."""
+    return next(unknown_entries(folder), None)
+
+
+def is_unchanged(file: Path, digest: str) -> bool:
+    """Whether there is a file, no link, with this SHA-256."""
+    return _is_plain(file) and digest_of(file.read_bytes()) == digest
+
+
+def _is_plain(file: Path) -> bool:
+    try:
+        return stat.S_ISREG(file.lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+# How files of ours are told.
+
+
+def _is_ours(path: Path, kind: Kind) -> bool:
+    try:
+        with parsing("not recognised", OptionError):
+            return kind.recognises(path)
+    except OdcError:
+        return False
+
+
+def _is_own_zip(path: Path) -> bool:
+    from odc_mlir.formats.members import ZipMembers
+
+    members = ZipMembers(path)
+    known = recognised_files(members[MANIFEST_PATH]) if MANIFEST_PATH in members else {}
+    return bool(known) and all(known.get(name) == digest_of(members[name]) for name in members)
+
+
+def _is_own_model(path: Path) -> bool:
+    from odc_mlir.formats.circle.reader import read_model
+    from odc_mlir.formats.circle.writer import write_model, write_tflite
+
+    model = read_model(path)
+    again = write_tflite(model) if model.schema == "tflite" else write_model(model)
+    return bytes(again) == path.read_bytes()
+
+
+def json_kind(name: str, *keys: str) -> Kind:
+    """A JSON object that has these keys."""
+
+    def recognises(path: Path) -> bool:
+        document = json.loads(path.read_bytes())
+        return isinstance(document, dict) and set(keys) <= document.keys()
+
+    return Kind(name, recognises, is_text=True)
+
+
+def _is_own_page(path: Path) -> bool:
+    with path.open("rb") as file:
+        return PAGE_MARK.encode() in file.read(_MARK_BYTES)
+
+
+def _is_own_array_file(path: Path) -> bool:
+    import zipfile
+
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return archive.comment == OWN_MARK.encode()
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        return bool(file.attrs.get("generator") == OWN_MARK)
+
+
+def _is_printed_ir(path: Path) -> bool:
+    """Text that starts as printed IR does, and has none of the comments that people write into theirs."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = next((line for line in lines if line.strip() and not line.startswith("// -----")), "")
+    starts = ("module", "builtin.module", '"builtin.module"', "!", "#")
+    commented = any(line.lstrip().startswith("//") and not line.startswith("// -----") for line in lines)
+    return first.startswith(starts) and not commented
+
+
+def starts_with(name: str, *heads: bytes) -> Kind:
+    """Text that starts with one of ``heads``."""
+
+    def recognises(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(max(map(len, heads), default=0)).startswith(heads)
+
+    return Kind(name, recognises, is_text=True)
+
+
+PAGE_MARK = f'<meta name="generator" content="{OWN_MARK}">'
+"""The element of a page's head by which it is recognised."""
+
+FOLDER = Kind("a package", lambda path: False, is_folder=True)
+ZIP = Kind("a package", _is_own_zip)
+MODEL = Kind("a model", _is_own_model)
+MODEL_BY_NAME = Kind("a model", _is_own_model, (".circle", ".tflite"))
+ARRAYS = Kind("a file of arrays", _is_own_array_file, (".npz", ".h5", ".hdf5"))
+PAGE = Kind("a page", _is_own_page, is_text=True)
+IR_TEXT = Kind("IR", _is_printed_ir, is_text=True)
+TRACE = json_kind("a trace", "traceEvents", "displayTimeUnit")
+UNKNOWN = Kind("a file", lambda path: False)
+"""Formats that others define, or that say nothing of themselves: only an empty file may be replaced."""
+
+
+def package_kind(path: FilePath) -> Kind:
+    """A package's folder, or the zip that its name asks for."""
+    return ZIP if Path(path).suffix.lower() == ".zip" else FOLDER

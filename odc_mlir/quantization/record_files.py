@@ -1,0 +1,19 @@
+"""Files of records as outputs: how ours are told from others, without loading what reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odc_mlir.formats.outputs import Kind
+
+
+def _is_records(path: Path) -> bool:
+    from odc_mlir.quantization.minmax_file import is_minmax
+    from odc_mlir.quantization.records import is_record_store
+
+    with path.open("rb") as file:
+        head = file.read(100)
+    return is_minmax(head) or is_record_store(head)
+
+
+RECORDS = Kind("a file of records", _is_records)
