@@ -217,10 +217,11 @@ def _is_erf(value: SSAValue, x: SSAValue) -> bool:
     return inner.values == (x,) and is_close(inner.number, math.sqrt(0.5))
 
 
+@dataclass(frozen=True)
 class Clamp(_RealPattern):
-    """MAXIMUM and MINIMUM with constants."""
+    """MAXIMUM and MINIMUM with constants, and RELU; the last of them is one of ``names``."""
 
-    names = frozenset({"MAXIMUM", "MINIMUM", "RELU"})
+    names: frozenset[str] = frozenset({"MAXIMUM", "MINIMUM", "RELU"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         outer = _limits(op)

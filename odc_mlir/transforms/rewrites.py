@@ -72,6 +72,19 @@ def _fuse_behind(name: str, operators: Iterable[str], layer: str) -> RewriteRule
     )
 
 
+def _substitute(name: str, operator: str) -> RewriteRule:
+    return RewriteRule(
+        name,
+        f"{operator} that keeps all elements in order is RESHAPE",
+        "rewrite_patterns.substitutions:ToReshape",
+        {"names": frozenset({operator})},
+    )
+
+
+def _on_request(name: str, summary: str, pattern: str, arguments: Mapping[str, Any] | None = None) -> RewriteRule:
+    return RewriteRule(name, summary, pattern, arguments or {}, ON_REQUEST)
+
+
 _SUMS, _PRODUCTS = ("ADD", "SUB"), ("MUL", "DIV")
 
 LAYOUTS = "convert_nchw_to_nhwc"
@@ -118,6 +131,81 @@ RULES: tuple[RewriteRule, ...] = (
         "TRANSPOSE that moves dimensions of extent 1 only is a RESHAPE",
         "circle_simplify:TransposeToReshape",
     ),
+    RewriteRule("fuse_mean_with_mean", "two MEANs in a row are one", "rewrite_patterns.algebra:MeanOfMean"),
+    RewriteRule(
+        "fuse_transpose_with_mean", "MEAN of a TRANSPOSE has other axes", "rewrite_patterns.algebra:MeanOfTranspose"
+    ),
+    RewriteRule("fuse_mul_with_div", "(a / x) * b is (a * b) / x", "rewrite_patterns.algebra:ProductOfQuotient"),
+    RewriteRule("transform_min_max_to_relu6", "MINIMUM and MAXIMUM are a clamp", "circle_fuse_patterns:Clamp"),
+    RewriteRule(
+        "transform_min_relu_to_relu6",
+        "MINIMUM and RELU are a clamp",
+        "circle_fuse_patterns:Clamp",
+        {"names": frozenset({"RELU"})},
+    ),
+    RewriteRule("transform_sqrt_div_to_rsqrt_mul", "x / sqrt(y) is x * rsqrt(y)", "circle_fuse_patterns:Rsqrt"),
+    RewriteRule("fuse_prelu", "PRELU of its parts", "circle_fuse_patterns:Prelu"),
+    RewriteRule("fuse_gelu", "GELU of its parts", "circle_fuse_patterns:Gelu"),
+    RewriteRule(
+        "fuse_activation_function",
+        "activations go into the operators before them",
+        "circle_fuse_activation:FuseActivation",
+        {"names": frozenset({"RELU", "RELU6", "RELU_N1_TO_1"})},
+    ),
+    RewriteRule(
+        "fuse_horizontal_fc_layers",
+        "the sum of two FULLY_CONNECTED of one input is one",
+        "rewrite_patterns.layers:SumOfLayers",
+    ),
+    _substitute("substitute_expand_dims_to_reshape", "EXPAND_DIMS"),
+    _substitute("substitute_squeeze_to_reshape", "SQUEEZE"),
+    _substitute("substitute_pack_to_reshape", "PACK"),
+    _substitute("substitute_strided_slice_to_reshape", "STRIDED_SLICE"),
+    RewriteRule(
+        "substitute_splitv_to_split", "SPLIT_V into equal parts is SPLIT", "rewrite_patterns.substitutions:EqualParts"
+    ),
+    RewriteRule(
+        "substitute_padv2_to_pad",
+        "padding below zero of what is not negative, before MAX_POOL_2D, is with zeros",
+        "rewrite_patterns.substitutions:PadV2ToPad",
+    ),
+    _on_request(
+        "fuse_add_to_fullyconnected_bias",
+        "ADD before FULLY_CONNECTED goes into its bias",
+        "circle_fuse_batch_norm:FuseBefore",
+        {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_SUMS)},
+    ),
+    _on_request(
+        "fuse_mul_to_fullyconnected_weights",
+        "MUL before FULLY_CONNECTED goes into its weights, whose ranges may suffer when they are quantised",
+        "circle_fuse_batch_norm:FuseBefore",
+        {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_PRODUCTS)},
+    ),
+    _on_request("fuse_rmsnorm", "RMS_NORM of its parts", "rewrite_patterns.norms:RmsNorm"),
+    _on_request("fuse_mul_with_rmsnorm", "MUL goes into RMS_NORM's gamma", "rewrite_patterns.norms:ScaleOfRmsNorm"),
+    _on_request("replace_sub_with_add", "x - c is x + (-c)", "rewrite_patterns.algebra:DifferenceToSum"),
+    _on_request(
+        "replace_non_const_fc_with_batch_matmul",
+        "FULLY_CONNECTED with computed weights is BATCH_MATMUL",
+        "rewrite_patterns.substitutions:ComputedWeights",
+    ),
+    _on_request(
+        "replace_cw_mul_add_with_depthwise_conv",
+        "channel-wise sums and products are 1x1 DEPTHWISE_CONV_2Ds",
+        "rewrite_patterns.layers:ChannelsToDepthwise",
+    ),
+    _on_request(
+        "expand_broadcast_const",
+        "constants as large as results",
+        "rewrite_patterns.substitutions:WriteOutBroadcast",
+    ),
+    _on_request("decompose_hardswish", "HARD_SWISH in its parts", "rewrite_patterns.substitutions:HardSwishParts"),
+    _on_request("decompose_softmax", "SOFTMAX in its parts", "rewrite_patterns.substitutions:SoftmaxParts"),
+    _on_request("remove_redundant_quantize", "one QUANTIZE instead of two", "rewrite_patterns.codes:QuantizeAgain"),
+    _on_request("remove_quantdequant", "drop QUANTIZE and DEQUANTIZE", "rewrite_patterns.codes:BackToReal"),
+    _on_request("remove_qdq_for_mpo", "of two pairs the last stays", "rewrite_patterns.codes:LastPair"),
+    _on_request("remove_fakequant", "drop FAKE_QUANT", "rewrite_patterns.codes:DropFakeQuant"),
+    _on_request("remove_gather_guard", "indices are not negative", "rewrite_patterns.codes:GatherGuard"),
 )
 
 

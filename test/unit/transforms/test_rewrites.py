@@ -1,0 +1,91 @@
+"""Every rewrite of the table: it applies where it should, nowhere else, and results stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from helpers.float_nets import FloatNet
+from helpers.rewrite_cases import CASES, Make
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.errors import OptionError
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.runtime.executor import HostExecutor
+from odc_mlir.runtime.graph import build_graph
+from odc_mlir.transforms.circle_optimize import CircleOptimizePass
+from odc_mlir.transforms.rewrites import O1, RULES, rules, select
+from odc_mlir.universe import make_context
+
+# What these change is what they are for; their lit cases show the operators.
+CHANGE_RESULTS = {"remove_redundant_quantize", "remove_quantdequant", "remove_qdq_for_mpo", "remove_fakequant"}
+# Constants that only files can hold; folding them is tested with the kernels that decode them.
+NEED_FILES = {"fold_dequantize", "fold_densify", "fold_sparse_to_dense"}
+
+
+def _built(make: Make) -> tuple[FloatNet, ModuleOp]:
+    net = FloatNet(3)
+    ends = make(net)
+    return net, net.module(*([ends] if isinstance(ends, SSAValue) else ends))
+
+
+def _run(module: ModuleOp, net: FloatNet) -> Sequence[np.ndarray]:
+    return HostExecutor(build_graph(export_model(module))).run(net.inputs)
+
+
+def _cases(kind: str) -> list[object]:
+    return [
+        pytest.param(name, make, id=f"{name}-{number}")
+        for name, cases in CASES.items()
+        for number, make in enumerate(getattr(cases, kind))
+    ]
+
+
+@pytest.mark.parametrize(("name", "make"), _cases("hits"))
+def test_it_applies_and_results_stay(name: str, make: Make) -> None:
+    net, module = _built(make)
+    before = _run(module, net)
+    counts = CircleOptimizePass("none", (name,)).optimize(make_context(), module)
+    module.verify()
+    assert counts[name] >= 1
+    for old, new in zip(before, _run(module, net), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "make"), _cases("misses"))
+def test_it_leaves_what_is_nearly_that(name: str, make: Make) -> None:
+    _, module = _built(make)
+    before = [op.name for op in module.walk() if isinstance(op, CircleOp)]
+    assert not CircleOptimizePass("none", (name,)).optimize(make_context(), module)
+    assert [op.name for op in module.walk() if isinstance(op, CircleOp)] == before
+
+
+def test_every_rewrite_has_cases() -> None:
+    assert set(CASES) == set(rules()) - CHANGE_RESULTS - NEED_FILES
+    assert all(cases.hits and cases.misses for cases in CASES.values())
+
+
+def test_names_are_given_once() -> None:
+    assert len(rules()) == len(RULES)
+
+
+def test_a_level_can_be_added_to_and_taken_from() -> None:
+    names = {rule.name for rule in select(O1, ["decompose_softmax"], ["fold_mul"])}
+    assert {"decompose_softmax", "fold_cast"} <= names
+    assert "fold_mul" not in names
+
+
+@pytest.mark.parametrize("arguments", [(O1, ["fold_nothing"]), (O1, [], ["fold_nothing"]), ("O2",)])
+def test_unknown_names_are_refused(arguments: tuple[object, ...]) -> None:
+    with pytest.raises(OptionError, match="unknown"):
+        select(*arguments)
+
+
+def test_a_limit_stops_early() -> None:
+    net, module = _built(lambda n: n.add("RELU", n.add("ADD", n.add("ADD", n.real(3), n.const(0.0)), n.const(0.0))))
+    counts = CircleOptimizePass("none", ("remove_unnecessary_add",), limit=1).optimize(make_context(), module)
+    assert counts == {"remove_unnecessary_add": 1}
+    assert str(module).count("circle.add") == 1
