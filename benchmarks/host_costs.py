@@ -30,7 +30,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.spec import Trait
-from odc_mlir.ops.work import kernel_family, largest_tensor, node_macs
+from odc_mlir.ops.work import kernel_family, largest_tensor
 from odc_mlir.runtime.graph import build_graph
 from odc_mlir.runtime.shaping import ShapedGraph
 
@@ -84,7 +84,7 @@ def samples(path: Path, rounds: int) -> Iterator[Sample]:
                 continue
             is_view = Trait.VIEW in node.spec.traits
             family = kernel_family(node)
-            yield Sample(node.spec.name, family, is_view, largest_tensor(node), node_macs(node), best)
+            yield Sample(node.spec.name, family, is_view, largest_tensor(node), node.macs, best)
 
 
 def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:

@@ -108,8 +108,8 @@ def placed(name: str, package: Package) -> Row:
     assert plan is not None, "compiled packages have plans"
     graph = package.model.subgraphs[0]
     reasons = [f"{graph.operators[i].name}: {reason}" for i, reason in plan.host_reasons.items()]
-    times = {entry["name"]: entry["modelled_ns"] for entry in plan.partition.get("plans", ())}
-    over = plan.partition and plan.partition["chosen"]["modelled_ns"] > MOST_OVER * min(times.values())
+    times = {entry["name"]: entry["estimate_ns"] for entry in plan.partition.get("plans", ())}
+    over = plan.partition and plan.partition["chosen"]["estimate_ns"] > MOST_OVER * min(times.values())
     row = Row(name, "slower plan" if over else "equal", sum(len(s.operators) for s in plan.segments), reasons=reasons)
     row.host = len(graph.operators) - row.npu
     return row

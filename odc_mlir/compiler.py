@@ -19,7 +19,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir import pipelines, targets
 from odc_mlir._version import __version__
-from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import ModelError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
@@ -29,7 +29,6 @@ from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.frontend import export_circle, import_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
-from odc_mlir.ops.work import host_ns
 from odc_mlir.retries import PARTITIONED, schedule_segments
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name
@@ -38,9 +37,12 @@ from odc_mlir.transforms.npu_choose_segments import NpuChooseSegmentsPass
 from odc_mlir.transforms.odc_apply_annotations import OdcApplyAnnotationsPass
 from odc_mlir.transforms.odc_fix_batch import restore_batch
 from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
-from odc_mlir.transforms.placement import HOST, PARTITION, main_function, operators, placed, reason_of
+from odc_mlir.transforms.placement import DEFECTS, HOST, PARTITION, main_function, operators, placed, reason_of
 from odc_mlir.transforms.quant_ir import SCHEME, read_word
 from odc_mlir.universe import make_context
+
+# What passes leave on the module for reports: key in the plan, name of the attribute.
+_RECORDS = {"partition": PARTITION, "defects": DEFECTS}
 
 _LISTED_OPERATORS = 8  # host operators that one error message names
 
@@ -220,19 +222,15 @@ def make_plan(
             "sram_limit_bytes": options.sram_limit,
         },
         host_reasons={index: reason for index, reason in sorted(reasons.items()) if reason},
-        partition=_partition_record(module, indices, options),
+        partition=_partition_record(module, options),
     )
 
 
-def _partition_record(module: ModuleOp, indices: OperatorIndices, options: OdcSetTargetPass) -> dict[str, Any]:
-    """What the partitioner wrote down, and what every operator of the main function would cost on the host."""
-    record = module.attributes.get(PARTITION)
-    if not isinstance(record, DictionaryAttr):
-        return {}
+def _partition_record(module: ModuleOp, options: OdcSetTargetPass) -> dict[str, Any]:
+    """What the partitioner wrote down, defects that it met, and the costs of the target's host."""
     host = targets.load(options.target).host
-    found = [op for op in main_function(module).walk() if op in indices and isinstance(op, CircleOp)]
-    costs = {indices[op][1]: round(host_ns(node_of(op), host)) for op in found}
-    return {**_plain(record), "host_ns": [costs[index] for index in sorted(costs)]}
+    record = {key: _plain(module.attributes[name]) for key, name in _RECORDS.items() if name in module.attributes}
+    return {**record.pop("partition", {}), **record, "host": host.to_dict()}
 
 
 def _plain(attribute: Attribute) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 from xdsl.context import Context
@@ -20,9 +21,10 @@ from odc_mlir import pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
 from odc_mlir.errors import AllocationError, CompileError, OdcError
-from odc_mlir.ops.work import size
+from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.support.locations import location_names
+from odc_mlir.support.locations import location_names, op_name
+from odc_mlir.transforms.defects import Defect, defect_of, record_defect
 from odc_mlir.transforms.placement import main_function, place_on_host
 
 LOG = logging.getLogger(__name__)
@@ -36,6 +38,14 @@ FORMING = (
     "odc-verify-boundaries",
 )
 SINGLE_EVICTIONS = 12  # attempts that evict one operator; each compiles everything again
+
+
+class _DefectError(CompileError):
+    """An exception that none of the compiler's errors stands for, met while a segment became instructions."""
+
+    def __init__(self, defect: Defect) -> None:
+        super().__init__(defect.reason)
+        self.defect = defect
 
 
 class Compiled(NamedTuple):
@@ -62,7 +72,10 @@ def schedule_segments(
                 raise
             attempts += 1
             for op, failure in _culprits(context, base, error, single=attempts <= SINGLE_EVICTIONS):
-                LOG.warning("%s stays on the host: %s", location_names(op.location), failure)
+                if isinstance(failure, _DefectError):
+                    record_defect(base, replace(failure.defect, op=op.SPEC.name, tensor=op_name(op)))
+                else:
+                    LOG.warning("%s %r stays on the host: %s", op.SPEC.name, op_name(op), failure)
                 place_on_host(op, f"compile: {failure}")
         _form_again(context, base, passes)
         module = base.clone()
@@ -85,8 +98,8 @@ def _schedule(context: Context, module: ModuleOp, *, guarded: bool) -> Compiled:
     except Exception as error:
         if not guarded:
             raise
-        LOG.debug("a segment failed by a defect of the compiler", exc_info=True)
-        raise CompileError(f"internal error: {type(error).__name__}: {error}") from error
+        defect = defect_of("a segment", "", error)
+        raise _DefectError(defect) from error
 
 
 def _culprits(context: Context, base: ModuleOp, error: OdcError, *, single: bool) -> list[tuple[CircleOp, OdcError]]:
@@ -127,7 +140,7 @@ def _tensor_bytes(op: CircleOp) -> int:
     """Bytes of everything that is computed and has to be in SRAM at once."""
     node = node_of(op)
     tensors = [t for t in (*node.operands, *node.results) if t is not None and not t.is_const]
-    return sum(size(t) * t.info.numpy.itemsize for t in tensors)
+    return sum(map(tensor_bytes, tensors))
 
 
 def _form_again(context: Context, module: ModuleOp, passes: Sequence[ModulePass]) -> None:

@@ -7,6 +7,7 @@ checked here needs only the text; :func:`odc_mlir.runtime.plan.check_plan` compa
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -51,7 +52,8 @@ class Plan:
 
     ``target`` is the target's name; ``options`` hold the compile options that decide the result (``prefer``,
     ``quantize``, ``sram_limit_bytes`` ...); ``host_reasons`` say why an operator stays on the host. ``partition`` is
-    for reports: the placement chosen and others, with their modelled times.
+    for reports: the placement chosen and others with their estimated times, the costs of the target's host, and defects
+    of the compiler that kept operators from the NPU.
     """
 
     model: str
@@ -285,7 +287,7 @@ class _Reader:
         return value
 
     def partition(self, value: Any, path: str) -> dict[str, Any]:
-        """Objects and lists of texts and integers; what they say is for people."""
+        """Objects and lists of texts and numbers; what they say is for people."""
         if not isinstance(value, dict):
             raise self.error(f"{path} must be an object, not {_kind(value)}")
         for key, item in value.items():
@@ -301,8 +303,8 @@ class _Reader:
         elif depth and isinstance(value, dict):
             for key, item in value.items():
                 self.record_value(item, f"{path}.{key}", depth - 1)
-        elif type(value) is not int:
-            raise self.error(f"{path} must be a string or an integer, not {_kind(value)}")
+        elif type(value) is not int and not (type(value) is float and math.isfinite(value)):
+            raise self.error(f"{path} must be a string or a number, not {_kind(value)}")
 
     def reasons(self, value: Any, path: str) -> dict[int, str]:
         if not isinstance(value, dict):

@@ -18,6 +18,7 @@ def _spec(
     options: str | None = None,
     traits: frozenset[Trait] = frozenset({Trait.PURE}),
     quant: QuantRule = OWN,
+    macs: str = "",
 ) -> OpSpec:
     return OpSpec(
         name,
@@ -29,6 +30,7 @@ def _spec(
         traits=traits,
         quant=quant,
         summary=summary,
+        macs=macs,
     )
 
 
@@ -47,5 +49,6 @@ SPECS = (
         "one token's attention over cached keys and values",
         traits=frozenset({Trait.STATEFUL}),
         quant=real_only("the caches that it writes have no recorded range"),
+        macs="odc_mlir.ops.macs:attention",
     ),
 )

@@ -27,6 +27,7 @@ SPECS = (
         f"{_INFER}:verify_bcq_fully_connected",
         quant=_CODED,
         summary="binary-coded weights [O, H] times columns of the input [H, B]",
+        macs="odc_mlir.ops.macs:bcq_fully_connected",
     ),
     OpSpec(
         "BCQ_GATHER",

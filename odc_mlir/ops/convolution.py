@@ -11,6 +11,7 @@ _BIAS = Operand("bias", optional=True)
 _RESULT = (Operand("output"),)
 _INFER = "odc_mlir.ops.infer.convolution"
 _KERNELS = "odc_mlir.runtime.kernels.convolution"
+_MACS = "odc_mlir.ops.macs"
 
 SPECS = (
     OpSpec(
@@ -24,6 +25,7 @@ SPECS = (
         max_version=8,
         quant=product(axis=0),
         summary="2-D convolution of NHWC images with filters [O, kh, kw, I]; grouped when I divides the channels",
+        macs=f"{_MACS}:conv_2d",
     ),
     OpSpec(
         "DEPTHWISE_CONV_2D",
@@ -36,6 +38,7 @@ SPECS = (
         max_version=7,
         quant=product(axis=3),
         summary="2-D convolution of each channel by its own filters [1, kh, kw, C*M]",
+        macs=f"{_MACS}:depthwise_conv_2d",
     ),
     OpSpec(
         "TRANSPOSE_CONV",
@@ -48,6 +51,7 @@ SPECS = (
         max_version=5,
         quant=product(axis=0, input=2, bias=3),
         summary="transposed 2-D convolution: each pixel adds its filter taps to the result",
+        macs=f"{_MACS}:transpose_conv",
     ),
     OpSpec(
         "CONV_3D",
@@ -59,6 +63,7 @@ SPECS = (
         "odc_mlir.ops.infer.volume:verify_conv_3d",
         quant=product(axis=4),
         summary="convolution of NDHWC volumes with filters [kd, kh, kw, I, O]",
+        macs=f"{_MACS}:conv_3d",
     ),
     OpSpec(
         "CONV_3D_TRANSPOSE",
@@ -75,6 +80,7 @@ SPECS = (
         "odc_mlir.ops.infer.volume:verify_conv_3d_transpose",
         quant=product(axis=3, input=2, bias=3),
         summary="transposed convolution of volumes: each element adds its filter taps [kd, kh, kw, O, I] to the result",
+        macs=f"{_MACS}:conv_3d_transpose",
     ),
     OpSpec(
         "FULLY_CONNECTED",
@@ -87,5 +93,6 @@ SPECS = (
         max_version=14,
         quant=product(axis=0),
         summary="rows of the input times weights [O, I], plus bias",
+        macs=f"{_MACS}:fully_connected",
     ),
 )

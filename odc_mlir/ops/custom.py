@@ -148,13 +148,15 @@ def known_spec(code: str) -> OpSpec | None:
         return _KNOWN.get(code)
     from odc_mlir.ops import get
 
+    builtin = get(alias.operator)
     return replace(
-        get(alias.operator),
+        builtin,
         name=_label(code),
         options=None,
         infer=f"{_INFER}:as_builtin",
         kernel=f"{_KERNELS}.custom:as_builtin",
         verify=f"{_INFER}:verify_as_builtin",
+        macs=f"{_INFER}:macs_as_builtin" if builtin.macs else "",
         max_version=_ANY_VERSION,
     )
 

@@ -15,5 +15,6 @@ SPECS = (
         "odc_mlir.ops.infer.matrix:verify_batch_matmul",
         max_version=4,
         summary="matrix products over the last two axes, leading axes broadcast",
+        macs="odc_mlir.ops.macs:batch_matmul",
     ),
 )

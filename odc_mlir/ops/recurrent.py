@@ -17,6 +17,7 @@ DIRECTIONS = ("fw_", "bw_")
 
 _KERNELS = "odc_mlir.runtime.kernels"
 _INFER = "odc_mlir.ops.infer"
+_MACS = "odc_mlir.ops.macs"
 _STATEFUL = frozenset({Trait.STATEFUL})
 _KEEPS_STATE = real_only("what it keeps between steps has no recorded range")
 _INPUT = Operand("input")
@@ -80,6 +81,7 @@ def _spec(
     results: tuple[Operand, ...] = (Operand("output"),),
     traits: frozenset[Trait] = _STATEFUL,
     quant: QuantRule | None = None,
+    macs: str = "recurrent",
 ) -> OpSpec:
     function = name.lower()
     return OpSpec(
@@ -94,6 +96,7 @@ def _spec(
         version,
         quant=quant or _KEEPS_STATE,
         summary=summary,
+        macs=f"{_MACS}:{macs}",
     )
 
 
@@ -109,6 +112,7 @@ SPECS = (
         options="LSTMOptions",
         version=4,
         results=(Operand("output"), *_optional("cell_state_output", "concatenated", "gates")),
+        macs="lstm",
     ),
     _spec(
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
@@ -192,5 +196,6 @@ SPECS = (
         options="GRUOptions",
         version=1,
         traits=frozenset({Trait.PURE}),
+        macs="gru",
     ),
 )

@@ -163,6 +163,12 @@ class Node:
         return self.operands[index] if index < len(self.operands) else None
 
     @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the operator itself, without what it calls; unknown dimensions count as none."""
+        count = self.spec.macs_function
+        return 0 if count is None else count(self)
+
+    @property
     def mutated(self) -> tuple[int, ...]:
         """The operands that are given and that the operator writes: state, where they are variables."""
         declared = self.spec.operands
@@ -210,12 +216,13 @@ class OpSpec:
     """One operator.
 
     ``name`` is the schema's BuiltinOperator name; the IR op is ``circle.<name in lower case>``. ``options`` names the
-    schema's options table: its fields are the op's properties. ``infer``, ``kernel`` and ``verify`` are
-    ``module:function`` strings, imported when first used:
+    schema's options table: its fields are the op's properties. ``infer``, ``kernel``, ``verify`` and
+    ``macs`` are ``module:function`` strings, imported when first used:
 
     * ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options;
     * ``kernel(node) -> Execute`` does all that can fail or be precomputed and returns the function that runs;
-    * ``verify(node) -> None`` raises ``node.error(...)`` (beyond counts and dtypes, which are checked from the table).
+    * ``verify(node) -> None`` raises ``node.error(...)`` (beyond counts and dtypes, which are checked from the table);
+    * ``macs(node) -> int`` counts multiply-accumulates; operators without inner products have none.
     """
 
     name: str
@@ -229,6 +236,7 @@ class OpSpec:
     max_version: int = 1
     quant: QuantRule = OWN
     summary: str = ""
+    macs: str = ""
 
     @property
     def mnemonic(self) -> str:
@@ -251,6 +259,10 @@ class OpSpec:
     @cached_property
     def verify_function(self) -> Callable[[Node], None] | None:
         return _resolve(self.verify) if self.verify else None
+
+    @cached_property
+    def macs_function(self) -> Callable[[Node], int] | None:
+        return _resolve(self.macs) if self.macs else None
 
 
 def _resolve(reference: str) -> Callable[..., Any]:

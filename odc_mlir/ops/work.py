@@ -29,30 +29,17 @@ def host_ns(node: Node, rates: HostRates) -> float:
     if Trait.VIEW in node.spec.traits:
         return rates.view_ns
     elements = rates.of_element(kernel_family(node)) * largest_tensor(node)
-    return rates.operator_ns + elements + rates.of_mac(node.spec.name) * node_macs(node)
-
-
-def node_macs(node: Node) -> int:
-    """Multiply-accumulates of one operator of known shapes, those that meet padding included; 0 for other kinds."""
-    kind = node.spec.name
-    if kind not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "BATCH_MATMUL"):
-        return 0
-    result = size(node.results[0])
-    if kind == "BATCH_MATMUL":
-        left = node.operand(0).shape or ()
-        inner = left[-2 if node.options.get("adjoint_lhs") else -1] if len(left) > 1 else 0
-        return result * (inner or 0)
-    weights = [dim or 0 for dim in node.operand(1).shape or ()]
-    if kind == "TRANSPOSE_CONV":  # weights [O, kh, kw, I]: every input value meets all taps of all outputs
-        return size(node.operand(2)) * math.prod(weights[:-1])
-    # Weights are [O, kh, kw, I], [1, kh, kw, O] and [O, I]: one result takes everything that belongs to one O.
-    channels = weights[-1] if kind == "DEPTHWISE_CONV_2D" else weights[0]
-    return result * math.prod(weights) // channels if channels else 0
+    return rates.operator_ns + elements + rates.of_mac(node.spec.name) * node.macs
 
 
 def size(info: TensorInfo) -> int:
-    """Elements of a tensor; unknown dimensions count as none."""
-    return math.prod(dim or 0 for dim in info.shape or ())
+    """Elements of a tensor; unknown ones count as none."""
+    return 0 if info.shape is None else math.prod(dim or 0 for dim in info.shape)
+
+
+def tensor_bytes(info: TensorInfo) -> int:
+    """Bytes of a tensor in memory; unknown dimensions count as none."""
+    return size(info) * info.info.numpy.itemsize
 
 
 def largest_tensor(node: Node) -> int:

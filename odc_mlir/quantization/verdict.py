@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.errors import OptionError
+from odc_mlir.formats.quantities import quality_name, quality_text
 
 SCHEMA_VERSION = 1
 
@@ -248,6 +249,7 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
 
 
 def _check_text(check: Mapping[str, Any]) -> str:
-    value = "unknown" if check["value"] is None else f"{check['value']:.4g}"
-    allowed = "at least" if HIGHER_IS_BETTER[check["metric"]] else "at most"
-    return f"{check['metric']} {value} ({allowed} {check['limit']:g} allowed)"
+    metric, bound = check["metric"], quality_text(check["metric"], check["limit"])
+    value = "unknown" if check["value"] is None else quality_text(metric, check["value"])
+    allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
+    return f"{quality_name(metric)} {value} ({allowed} {bound} allowed)"

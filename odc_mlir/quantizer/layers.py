@@ -18,7 +18,7 @@ import numpy as np
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.spec import Array, TensorInfo
-from odc_mlir.ops.work import largest_tensor, node_macs
+from odc_mlir.ops.work import largest_tensor
 from odc_mlir.quantization.verdict import LayerError
 from odc_mlir.runtime.binding import to_codes, to_reals
 from odc_mlir.runtime.executor import HostExecutor
@@ -73,7 +73,7 @@ class Examination:
     def _count(self, available: int) -> int:
         """As many samples as time and memory allow: work is half the model for each of its operators."""
         first = self._runs[0]
-        macs = sum(node_macs(node) for node in first.shaped.nodes) * max(len(self.graph.nodes) // 2, 1)
+        macs = sum(node.macs for node in first.shaped.nodes) * max(len(self.graph.nodes) // 2, 1)
         nbytes = sum(value.nbytes for value in first.values.values())
         return max(1, min(available, _MOST_SAMPLES, _MACS // max(macs, 1), _BYTES // max(nbytes, 1)))
 
@@ -104,7 +104,7 @@ class Examination:
         result: dict[str, float] = {}
         for item, node in zip(self.graph.nodes, self._runs[0].shaped.nodes, strict=True):
             for index in item.outputs:
-                result[self.graph.tensors[index].name] = float(node_macs(node) + largest_tensor(node))
+                result[self.graph.tensors[index].name] = float(node.macs + largest_tensor(node))
         return result
 
     def _isolated(

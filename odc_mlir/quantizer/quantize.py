@@ -15,6 +15,7 @@ from odc_mlir.errors import InputError, ModelError, RecordsError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.calibration import Pictures
 from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.quantities import model_name
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantization.minmax_file import is_minmax, read_minmax
@@ -78,7 +79,7 @@ def quantize(
     with threadpool_limits(limits=1, user_api="blas"):
         driver = Driver(original, base, data, options, progress)
         candidate = driver.run()
-        verdict = driver.verdict(candidate)
+        verdict = {"model": model_name(model), **driver.verdict(candidate)}
     found = joined((base.records, base.held))
     found.digest = _digest(model)
     return Quantized(candidate.module, verdict, found, driver.statistics, stored)

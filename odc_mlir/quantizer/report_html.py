@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.formats.outputs import PAGE_MARK
+from odc_mlir.formats.quantities import decibel_text, quality_name, quality_text
 from odc_mlir.quantization.statistics import TensorStatistics
 from odc_mlir.quantization.verdict import describe
 
@@ -36,7 +37,7 @@ _MOST_PLOTS = 120
 
 def render(verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics]) -> str:
     """The page; every text from the model is escaped."""
-    title = f"Quantised to {verdict['choices']['scheme']}"
+    title = escape(f"{verdict.get('model') or 'a model'} quantised to {verdict['choices']['scheme']}")
     result = "passed" if verdict["passed"] else "failed"
     parts = [
         "<!DOCTYPE html>",
@@ -91,24 +92,25 @@ def _plain(value: Any) -> Any:
 
 def _outputs(verdict: Mapping[str, Any]) -> str:
     measures = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine", "top1_match", "top5_match")
-    return _table(("output", *measures), [[o["name"], *(o[m] for m in measures)] for o in verdict["outputs"]])
+    rows = [[output["name"], *(quality_text(m, output[m]) for m in measures)] for output in verdict["outputs"]]
+    return _table(("output", *map(quality_name, measures)), rows)
 
 
 def _steps(steps: Sequence[Mapping[str, Any]]) -> str:
-    rows = [(step["step"], _plain(step["value"]), step.get("sqnr_db"), step["kept"]) for step in steps]
-    return _table(("step", "choice", "SQNR in dB", "kept"), rows)
+    rows = [(step["step"], _plain(step["value"]), decibel_text(step.get("sqnr_db")), step["kept"]) for step in steps]
+    return _table(("step", "choice", "SQNR", "kept"), rows)
 
 
 def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> str:
-    head = ("layer", "operator", "scheme", "outputs, this layer alone (dB)", "isolated (dB)", "accumulated (dB)", "")
+    head = ("layer", "operator", "scheme", "outputs, this layer alone", "isolated", "accumulated", "")
     rows = [
         (
             layer["name"],
             layer["op"],
             layer["scheme"],
-            layer["output_sqnr_db"],
-            layer["isolated"].get("sqnr_db"),
-            layer["accumulated"].get("sqnr_db"),
+            decibel_text(layer["output_sqnr_db"]),
+            decibel_text(layer["isolated"].get("sqnr_db")),
+            decibel_text(layer["accumulated"].get("sqnr_db")),
             reasons.get(layer["name"], ""),
         )
         for layer in layers
@@ -131,7 +133,7 @@ def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> str:
         bars.append(
             f'<text x="{_LABEL_WIDTH - 6}" y="{y + 12}" text-anchor="end">{escape(name)}</text>'
             f'<rect class="{kind}" x="{_LABEL_WIDTH}" y="{y + 2}" width="{max(width, 1):.1f}" height="12"/>'
-            f'<text x="{_LABEL_WIDTH + width + 5:.1f}" y="{y + 12}">{value:.1f} dB</text>'
+            f'<text x="{_LABEL_WIDTH + width + 5:.1f}" y="{y + 12}">{decibel_text(value)}</text>'
         )
     size = f'width="{_LABEL_WIDTH + _BAR_WIDTH + 70}" height="{len(shown) * _BAR_HEIGHT}"'
     return f"<svg {size}>{''.join(bars)}</svg>"

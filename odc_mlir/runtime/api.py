@@ -18,6 +18,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
+from odc_mlir.formats.quantities import model_name
 from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
@@ -296,8 +297,9 @@ def compile(
     files = files.with_members(_linked_files(model))
     seconds = time.perf_counter() - start
     measured = {"compile_seconds": seconds, "compile_peak_rss_bytes": _peak_rss_bytes()}
-    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-    return Package(files, name=name, measured=measured, verdict=verdict)
+    package = Package(files, name=model_name(model), measured=measured, verdict=verdict)
+    package.graph.input_infos()  # a model that can never run is refused here, not when somebody runs it
+    return package
 
 
 def quantize(
@@ -344,7 +346,7 @@ def quantize(
 
     if target is not None and weights is None:
         weights = targets.load(target).weight_forms.get(scheme or "")
-    return quantizer.quantize(
+    made = quantizer.quantize(
         _model_of(model),
         scheme=scheme,
         calibration=calibration,
@@ -372,6 +374,8 @@ def quantize(
         pictures=pictures,
         progress=progress,
     )
+    made.verdict["model"] = model_name(model.files.location if isinstance(model, Package) else model)
+    return made
 
 
 _quantize = quantize  # a parameter of `compile` has the same name

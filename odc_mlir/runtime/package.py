@@ -14,9 +14,11 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import PackageFiles, read_package, write_package
 from odc_mlir.formats.plan import Plan
+from odc_mlir.formats.quantities import model_name
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Shape, TensorInfo
 from odc_mlir.runtime.backends import graph_executor
+from odc_mlir.runtime.clocks import Modelled
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph, build_graph
@@ -49,7 +51,7 @@ def tensor_spec(info: TensorInfo) -> TensorSpec:
 class Package:
     """An nnpackage in memory or on disk.
 
-    ``name``: what it was compiled from, for reports; ``measured``: what was measured while it was compiled;
+    ``name``: of the model, for reports; ``measured``: what was measured on this machine while it was compiled;
     ``verdict``: how close the model is to the float model that it was quantised from just now, None without.
     """
 
@@ -62,7 +64,7 @@ class Package:
         verdict: dict[str, Any] | None = None,
     ) -> None:
         self.files = files
-        self.name = name or files.location
+        self.name = name or model_name(files.location)
         self.measured = dict(measured or {})
         self.verdict = verdict
         self._executors: dict[tuple[Any, ...], Executor] = {}
@@ -114,13 +116,20 @@ class Package:
 
     @cached_property
     def report(self) -> dict[str, Any]:
-        """Placement, cycles, bytes and times as plain JSON data; see :mod:`odc_mlir.runtime.report` for the keys.
+        """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.report`.
 
-        Made when first asked for, by running every segment once on the simulator and the host operators once on zeros.
+        Made when first asked for, by timing every segment on the simulator.
         """
         from odc_mlir.runtime.report import build_report
 
         return build_report(self)
+
+    @cached_property
+    def modelled(self) -> Modelled:
+        """What one inference takes by the modelled clock, as the report has it; raises PackageError without a plan."""
+        from odc_mlir.runtime.report import modelled_inference
+
+        return modelled_inference(self)
 
     def executor(
         self,

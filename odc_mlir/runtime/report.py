@@ -1,31 +1,28 @@
 """The compile report: where every operator went, and what one inference costs on the target.
 
-Keys keep their names and meanings; new ones may be added. Cycles and bytes are the simulator's, summed over the
-segments of one inference. Times of the host and of the compiler are measured, everything else follows from the package.
+Keys keep their names and meanings; new ones may be added. Everything follows from the package and is by the modelled
+clock (see :mod:`odc_mlir.runtime.clocks`): cycles and bytes are the simulator's, summed over the segments of one
+inference, times of the host are those of the target's host. What was measured on this machine is under ``measured``.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.plan import Plan, SegmentStep
-from odc_mlir.ops.spec import Array, numpy_dtype
-from odc_mlir.ops.work import node_macs
-from odc_mlir.runtime.devices.base import DeviceProgram, MemoryModel, Port
+from odc_mlir.runtime.bounds import ideal_cycles, model_floor_cycles
+from odc_mlir.runtime.clocks import Modelled, host_of, modelled
+from odc_mlir.runtime.devices.base import DeviceProgram, MemoryModel
 from odc_mlir.runtime.plan import PlanExecutor
-from odc_mlir.runtime.report_partition import host_costs, partition_report
-from odc_mlir.runtime.shaping import ShapedGraph
+from odc_mlir.runtime.report_partition import partition_report
+from odc_mlir.runtime.work import Measured, graph_work
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # Counters that are sums over segments: report key, path in the counters of one run.
 _SUMS = (
@@ -41,25 +38,18 @@ _SUMS = (
 def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
     """The report of ``package`` as JSON data; raises PackageError when nothing in it is compiled.
 
-    ``quick`` leaves out, as None, what takes another simulation or a measurement: ``cycles_total_strict`` and
-    ``host_seconds``; ``latency_ms`` then is the NPU's share.
+    ``quick`` leaves out ``cycles_total_strict``, as None, which takes another simulation.
     """
-    executor = package.executor()
-    if not isinstance(executor, PlanExecutor) or package.plan is None:
-        raise TypeError("only a package with a plan has a report")
-    plan = package.plan
-    shaped = _shaped(executor)
+    executor, plan = _planned(package)
+    work = graph_work(executor.graph, host_of(plan))
     models: tuple[MemoryModel, ...] = ("parity",) if quick else ("parity", "strict")
-    measured = {step.file: _Segment(step, executor, package.files.segment(step.file), models) for step in plan.segments}
-    segments = [segment for segment in measured.values() if segment.parity]
-    macs = [node_macs(node) for node in shaped.nodes]
-    layers = _layers(plan, shaped, macs, measured)
+    found = {step.file: _Segment(step, executor, models) for step in plan.segments}
+    segments = [segment for segment in found.values() if segment.parity]
+    clock = _modelled(plan, work, segments)
+    layers = _layers(plan, work, found)
     on_npu = [layer for layer in layers if layer["placed"] == "npu"]
     cycles = sum(segment.parity["cycles"] for segment in segments)
-    clock_hz = segments[0].clock_hz if segments else None
     peak = segments[0].macs_per_cycle if segments else 0
-    host_seconds = None if quick else sum(_host_seconds(shaped, i) for i in _host_operators(plan, measured))
-    npu_seconds = cycles / clock_hz if clock_hz else 0.0
     return {
         "schema_version": SCHEMA_VERSION,
         "model": package.name,
@@ -69,37 +59,60 @@ def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
         "quantize": plan.options.get("quantize"),
         "quantization": package.verdict,
         "compiler_version": plan.compiler_version,
-        "clock_hz": clock_hz,
+        "clock_hz": _clock_hz(segments),
         "cycles_total": cycles,
         "cycles_total_strict": None if quick else sum(segment.counters["strict"]["cycles"] for segment in segments),
-        "latency_ms": 1000 * (npu_seconds + (host_seconds or 0.0)),
-        "macs": sum(macs),
+        "latency_ms": clock.latency_ms,
+        "modelled": clock.to_dict(),
+        "macs": sum(item.macs for item in work.works),
         "mac_utilization": sum(layer["macs"] for layer in on_npu) / (peak * cycles) if cycles else 0.0,
-        "ideal_cycles": sum(segment.ideal_cycles() for segment in segments),
+        "model_floor_cycles": sum(segment.model_floor_cycles(work) for segment in segments),
+        "ideal_cycles": sum(segment.ideal_cycles(work) for segment in segments),
         "sram_peak_bytes": max((segment.parity["sram_peak_bytes"] for segment in segments), default=0),
         "local_peak_bytes": max((sum(s.parity["local_peak_bytes"].values()) for s in segments), default=0),
         **{key: sum(_at(segment.parity, path) for segment in segments) for key, path in _SUMS},
-        "weights_raw_bytes": _constant_bytes(shaped, (layer["operator"] for layer in on_npu)),
-        "binary_bytes": sum(segment.binary_bytes for segment in segments),
+        "weights_raw_bytes": _constant_bytes(executor, (layer["operator"] for layer in on_npu)),
+        "binary_bytes": sum(len(package.files.segment(segment.step.file)) for segment in segments),
         "npu_op_count": len(on_npu),
         "host_op_count": len(layers) - len(on_npu),
         "segment_count": len(plan.segments),
-        "host_seconds": host_seconds,
-        "compile_seconds": package.measured.get("compile_seconds"),
-        "compile_peak_rss_bytes": package.measured.get("compile_peak_rss_bytes"),
         "fallbacks": executor.fallbacks,
-        "partition": partition_report(plan, shaped, macs),
+        "defects": list(plan.partition.get("defects", ())),
+        "partition": partition_report(plan, work, clock),
         "layers": layers,
         "engines": _engines(segments),
+        "measured": dict(package.measured),
     }
+
+
+def modelled_inference(package: Package) -> Modelled:
+    """One inference by the modelled clock, as reports have it; raises PackageError when nothing is compiled."""
+    executor, plan = _planned(package)
+    found = [_Segment(step, executor, ("parity",)) for step in plan.segments]
+    return _modelled(plan, graph_work(executor.graph, host_of(plan)), [item for item in found if item.parity])
+
+
+def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
+    executor = package.executor()
+    if not isinstance(executor, PlanExecutor) or package.plan is None:
+        raise TypeError("only a package with a plan has a report")
+    return executor, package.plan
+
+
+def _modelled(plan: Plan, work: Measured, segments: Sequence[_Segment]) -> Modelled:
+    cycles = {segment.step.file: segment.parity["cycles"] for segment in segments}
+    return modelled(plan, work, cycles, _clock_hz(segments))
+
+
+def _clock_hz(segments: Sequence[_Segment]) -> int | None:
+    return segments[0].clock_hz if segments else None
 
 
 class _Segment:
     """A segment's counters under each of ``models``; there are none when the device cannot run it."""
 
-    def __init__(self, step: SegmentStep, executor: PlanExecutor, data: bytes, models: Sequence[MemoryModel]) -> None:
+    def __init__(self, step: SegmentStep, executor: PlanExecutor, models: Sequence[MemoryModel]) -> None:
         self.step = step
-        self.binary_bytes = len(data)
         self.counters: dict[str, Mapping[str, Any]] = {}
         unit = next(unit for unit in executor.segments if unit.step is step)
         self.failure = unit.failure
@@ -122,22 +135,16 @@ class _Segment:
     def macs_per_cycle(self) -> int:
         return self.program.target.array.macs_per_cycle if self.program is not None else 0
 
-    def ideal_cycles(self) -> int:
-        """What no machine with these memories and multipliers can go below for this program."""
+    def ideal_cycles(self, work: Measured) -> int:
+        """The bound of our program."""
+        return 0 if self.program is None else ideal_cycles(self.step, work.tensors, self.program.target, self.parity)
+
+    def model_floor_cycles(self, work: Measured) -> int:
+        """The bound of the model's operators, whatever the program."""
         if self.program is None:
             return 0
-        target, counters = self.program.target, self.parity
-        fixed = counters["constant_bytes"] + counters["program_bytes"]
-        moved = sum(_port_bytes(port) for port in (*self.program.inputs, *self.program.outputs))
-        if counters["memory"] == "sram":
-            moved, fixed = moved + fixed, 0
-        macs: int = sum(operator["macs"] for operator in counters["operators"])
-        cycles: int = max(
-            math.ceil(macs / target.array.macs_per_cycle),
-            math.ceil(fixed / target.offchip.bytes_per_cycle),
-            math.ceil(moved / target.sram.bytes_per_cycle),
-        )
-        return cycles
+        memory: str = self.parity["memory"]
+        return model_floor_cycles(self.step, work.nodes, work.tensors, self.program.target, memory)
 
     def operator_times(self) -> dict[str, list[Mapping[str, Any]]]:
         """Counters of the segment's operators by name, each with the cycles that it adds to the run.
@@ -154,10 +161,6 @@ class _Segment:
         return result
 
 
-def _port_bytes(port: Port) -> int:
-    return math.prod(port.shape) * numpy_dtype(port.dtype).itemsize
-
-
 def _at(counters: Mapping[str, Any], path: Sequence[str]) -> int:
     value: Any = counters
     for key in path:
@@ -165,33 +168,14 @@ def _at(counters: Mapping[str, Any], path: Sequence[str]) -> int:
     return int(value)
 
 
-def _shaped(executor: PlanExecutor) -> ShapedGraph:
-    """The graph for the model's own shapes; unknown dimensions count as 1."""
-    shapes = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in executor.graph.input_infos()]
-    return ShapedGraph(executor.graph, shapes)
-
-
-def _host_operators(plan: Plan, measured: Mapping[str, _Segment]) -> list[int]:
-    """Operators that host kernels run, those of segments that cannot run included."""
-    return [
-        index
-        for step in plan.steps
-        for index in step.operators
-        if not isinstance(step, SegmentStep) or not measured[step.file].parity
-    ]
-
-
-def _layers(
-    plan: Plan, shaped: ShapedGraph, macs: Sequence[int], measured: Mapping[str, _Segment]
-) -> list[dict[str, Any]]:
+def _layers(plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[dict[str, Any]]:
     """One record per operator of the model, in its order."""
     layers: dict[int, dict[str, Any]] = {}
-    modelled = host_costs(plan)
     for step in plan.steps:
-        segment = measured[step.file] if isinstance(step, SegmentStep) else None
+        segment = found[step.file] if isinstance(step, SegmentStep) else None
         times = segment.operator_times() if segment is not None else {}
         for index in step.operators:
-            node = shaped.nodes[index]
+            node, own = work.nodes[index], work.works[index]
             layer: dict[str, Any] = {
                 "operator": index,
                 "name": node.name,
@@ -199,13 +183,15 @@ def _layers(
                 "placed": "host",
                 "reason": plan.host_reasons.get(index, "not compiled"),
                 "segment": None,
-                "macs": macs[index],
+                "macs": own.macs,
                 "cycles": 0,
-                "host_modelled_ns": modelled.get(index),
+                "host_modelled_ns": round(own.host_ns),
             }
+            if node.spec.name == "WHILE":
+                layer["trip_count"] = own.trips
             if segment is not None and segment.parity:
-                found = times.get(node.name)
-                spent = found.pop(0) if found else {}
+                timed = times.get(node.name)
+                spent = timed.pop(0) if timed else {}
                 layer |= {"placed": "npu", "reason": None, "segment": segment.step.name}
                 layer |= {"cycles": round(spent.get("cycles", 0)), "busy_cycles": spent.get("busy_cycles", {})}
             elif segment is not None:
@@ -226,29 +212,8 @@ def _engines(segments: Iterable[_Segment]) -> dict[str, dict[str, Any]]:
     return {name: {key: round(value, 3) for key, value in entry.items()} for name, entry in engines.items()}
 
 
-def _constant_bytes(shaped: ShapedGraph, operators: Iterable[int]) -> int:
+def _constant_bytes(executor: PlanExecutor, operators: Iterable[int]) -> int:
     """Bytes of all constants that ``operators`` read, each counted once."""
-    graph = shaped.graph
+    graph = executor.graph
     tensors = {tensor for index in operators for tensor in graph.nodes[index].inputs if tensor >= 0}
     return sum(len(data) for data in (graph.tensors[tensor].data for tensor in tensors) if data is not None)
-
-
-def _host_seconds(shaped: ShapedGraph, index: int) -> float:
-    """Measured time of one operator's host kernel on zeros; 0 where shapes depend on data or zeros are refused."""
-    item, node = shaped.graph.nodes[index], shaped.nodes[index]
-    operands: list[Array | None] = []
-    for tensor, info in zip(item.inputs, node.operands, strict=True):
-        if info is None or info.is_const:
-            operands.append(None if info is None else info.array())
-        elif info.shape is None or any(dim is None for dim in info.shape):
-            return 0.0
-        else:
-            operands.append(np.zeros(shaped.tensors[tensor].static_shape, info.info.numpy))
-    kernel = shaped.kernel(index)
-    with np.errstate(all="ignore"):
-        start = time.perf_counter()
-        try:
-            kernel(operands)
-        except OdcError:
-            return 0.0
-        return time.perf_counter() - start

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from odc_mlir.formats.outputs import PAGE_MARK
+from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
 from odc_mlir.runtime.report_partition import plan_text
 
 _STYLE = """
@@ -22,23 +23,31 @@ tr.host td { background: #fff6e8; }
 .bar.stall { background: #e0a030; }
 """
 
-# Rows of the summary: label, key, unit.
-_SUMMARY = (
-    ("target", "target", ""),
-    ("memory mode", "memory", ""),
-    ("latency", "latency_ms", "ms"),
-    ("NPU cycles", "cycles_total", ""),
-    ("NPU cycles, strict memory model", "cycles_total_strict", ""),
-    ("lower bound of cycles", "ideal_cycles", ""),
-    ("multiply-accumulates", "macs", ""),
-    ("use of the multipliers", "mac_utilization", "%"),
-    ("peak SRAM", "sram_peak_bytes", "bytes"),
-    ("read from off-chip memory", "offchip_read_bytes", "bytes"),
-    ("constants as stored", "weights_encoded_bytes", "bytes"),
-    ("program", "program_bytes", "bytes"),
-    ("operators on the NPU", "npu_op_count", ""),
-    ("operators on the host", "host_op_count", ""),
-    ("time of host operators, measured", "host_seconds", "s"),
+# Rows of the summary: label, key, how its value is written.
+_SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("target", "target", str),
+    ("memory mode", "memory", str),
+    ("NPU cycles", "cycles_total", count_text),
+    ("NPU cycles, strict memory model", "cycles_total_strict", count_text),
+    ("least cycles of this program", "ideal_cycles", count_text),
+    ("least cycles of the model's operators on this machine", "model_floor_cycles", count_text),
+    ("multiply-accumulates", "macs", count_text),
+    ("use of the multipliers", "mac_utilization", share_text),
+    ("peak SRAM", "sram_peak_bytes", size_text),
+    ("read from off-chip memory", "offchip_read_bytes", size_text),
+    ("constants as stored", "weights_encoded_bytes", size_text),
+    ("program", "program_bytes", size_text),
+    ("operators on the NPU", "npu_op_count", count_text),
+    ("operators on the host", "host_op_count", count_text),
+)
+
+# What the modelled latency consists of: label, key below ``modelled``.
+_LATENCY = (
+    ("latency, modelled", "latency_ms"),
+    ("… on the NPU", "npu_ms"),
+    ("… on the host", "host_ms"),
+    ("… passing tensors", "transfer_ms"),
+    ("… starting segments", "switch_ms"),
 )
 
 
@@ -51,7 +60,8 @@ def render(report: Mapping[str, Any]) -> str:
         f'<html lang="en"><head><meta charset="utf-8">{PAGE_MARK}<title>{title}</title>',
         f"<style>{_STYLE}</style></head><body>",
         f"<h1>{title}</h1>",
-        _table(("", ""), ((label, _value(report.get(key), unit)) for label, key, unit in _SUMMARY)),
+        _table(("", ""), _summary(report)),
+        _defects(report["defects"]),
         "<h2>Why operators are on the host</h2>",
         _reasons(layers),
         "<h2>Why the plan is as it is</h2>",
@@ -65,13 +75,21 @@ def render(report: Mapping[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _value(value: Any, unit: str) -> str:
-    if value is None:
-        return "–"
-    if unit == "%":
-        return f"{100 * value:.1f} %"
-    text = f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    return f"{text} {unit}".strip()
+def _summary(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Label and value."""
+    for label, key in _LATENCY:
+        yield label, time_text(1e6 * report["modelled"][key])
+    for label, key, text in _SUMMARY:
+        yield label, NOTHING if report.get(key) is None else text(report[key])
+
+
+def _defects(defects: Sequence[Mapping[str, str]]) -> str:
+    """What the compiler failed on; nothing where it did not."""
+    if not defects:
+        return ""
+    head = ("operator", "result", "exception", "where")
+    rows = ((item["op"], item["tensor"], item["exception"], item["location"]) for item in defects)
+    return f"<h2>Defects of the compiler: please report them</h2>{_table(head, rows)}"
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -97,17 +115,17 @@ def _partition(partition: Mapping[str, Any]) -> str:
     weighed = _table(("", "plan"), ((mark, plan_text(plan)) for mark, plan in rows))
 
     def tensors(items: Iterable[Mapping[str, Any]]) -> str:
-        return ", ".join(f"{item['name']} ({item['bytes']:,})" for item in items)
+        return ", ".join(f"{item['name']} ({size_text(item['bytes'])})" for item in items)
 
-    head = ("segment", "operators", "MACs", "takes (bytes)", "gives (bytes)", "modelled us")
+    head = ("segment", "operators", "MACs", "takes", "gives", "modelled")
     segments = (
         (
             item["name"],
             str(len(item["operators"])),
-            f"{item['macs']:,}",
+            count_text(item["macs"]),
             tensors(item["inputs"]),
             tensors(item["outputs"]),
-            "–" if item["npu_ns"] is None else _parts(item),
+            NOTHING if item["npu_ns"] is None else _parts(item),
         )
         for item in partition["segments"]
     )
@@ -115,8 +133,8 @@ def _partition(partition: Mapping[str, Any]) -> str:
 
 
 def _parts(segment: Mapping[str, Any]) -> str:
-    npu, moved, switch = (segment[key] / 1000 for key in ("npu_ns", "transfer_ns", "switch_ns"))
-    return f"{npu:,.1f} NPU + {moved:,.1f} tensors + {switch:,.1f} switch"
+    npu, moved, switch = (time_text(segment[key]) for key in ("npu_ns", "transfer_ns", "switch_ns"))
+    return f"{npu} NPU + {moved} tensors + {switch} switch"
 
 
 def _engines(engines: Mapping[str, Mapping[str, float]]) -> str:
@@ -132,16 +150,21 @@ def _engines(engines: Mapping[str, Mapping[str, float]]) -> str:
     return f"<table>{head}{rows}</table>"
 
 
+def _host_time(layer: Mapping[str, Any]) -> str:
+    return "" if layer["placed"] == "npu" else time_text(layer["host_modelled_ns"])
+
+
 def _layers(layers: Iterable[Mapping[str, Any]]) -> str:
     rows = "".join(
         f'<tr class="{escape(layer["placed"])}"><td class="n">{layer["operator"]}</td><td>{escape(layer["op"])}</td>'
         f'<td class="name">{escape(layer["name"])}</td><td>{escape(layer["segment"] or layer["placed"])}</td>'
         f'<td class="n">{layer["macs"]:,}</td><td class="n">{layer["cycles"]:,}</td>'
+        f'<td class="n">{_host_time(layer)}</td>'
         f'<td class="name">{escape(layer["reason"] or "")}</td></tr>'
         for layer in layers
     )
     head = (
         '<tr><th class="n">#</th><th>operator</th><th>result</th><th>placed</th><th class="n">MACs</th>'
-        '<th class="n">cycles</th><th>reason</th></tr>'
+        '<th class="n">cycles</th><th class="n">host, modelled</th><th>reason</th></tr>'
     )
     return f"<table>{head}{rows}</table>"

@@ -40,6 +40,15 @@ class HostCosts:
     element_ns: Mapping[str, float]
     mac_ns: Mapping[str, float]
 
+    def transfer_ns(self, tensors: int, total_bytes: int) -> float:
+        """Passing this many tensors to or from a segment."""
+        return self.tensor_ns * tensors + 1000 * total_bytes / self.transfer_bytes_per_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """What :func:`parse_host` reads."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {key: dict(value) if isinstance(value, Mapping) else value for key, value in fields.items()}
+
     def of_element(self, family: str) -> float:
         """``element_ns`` of a family of kernels."""
         return self.element_ns.get(family, self.element_ns[DEFAULT])

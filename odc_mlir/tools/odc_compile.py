@@ -169,6 +169,7 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
     """What a user wants to know at once: where operators went and why, and how long an inference takes."""
     from collections import Counter
 
+    from odc_mlir.formats.quantities import count_text, share_text, size_text, time_text
     from odc_mlir.runtime.report_partition import plan_lines
 
     total = report["npu_op_count"] + report["host_op_count"]
@@ -191,16 +192,18 @@ def _summary(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {line}"
     if report["segment_count"]:
         yield (
-            f"  {report['cycles_total']} cycles (bound {report['ideal_cycles']}), "
-            f"{100 * report['mac_utilization']:.1f} % of the multipliers, "
-            f"{report['sram_peak_bytes']} bytes of SRAM"
+            f"  {count_text(report['cycles_total'], 'cycles')} "
+            f"(least of this program {count_text(report['ideal_cycles'])}, "
+            f"of the model on this machine {count_text(report['model_floor_cycles'])}), "
+            f"{share_text(report['mac_utilization'])} of the multipliers, "
+            f"{size_text(report['sram_peak_bytes'])} of SRAM"
         )
-    if report["host_seconds"] is not None:
-        host = f"{1000 * report['host_seconds']:.3f} ms of it on the host"
-        yield f"  latency {report['latency_ms']:.3f} ms, {host}"
-    elif report["segment_count"]:
-        rest = ", without the operators on the host" if report["host_op_count"] else ""
-        yield f"  latency {report['latency_ms']:.3f} ms{rest}"
+    times = {key: time_text(1e6 * value) for key, value in report["modelled"].items()}
+    between = time_text(1e6 * (report["modelled"]["transfer_ms"] + report["modelled"]["switch_ms"]))
+    parts = f"{times['npu_ms']} on the NPU, {times['host_ms']} on the host, {between} between them"
+    yield f"  latency {times['latency_ms']}, modelled: {parts}"
+    if report["defects"]:
+        yield f"  {counted(len(report['defects']), 'defect')} of the compiler, see the warnings; please report them"
 
 
 if __name__ == "__main__":

@@ -110,25 +110,29 @@ def _quantize(arguments: argparse.Namespace) -> None:
 
 def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
     """What a user wants to know at once: whether it is good enough, what was chosen, and which layers lose most."""
+    from odc_mlir.formats.quantities import decibel_text, model_name, quality_name, quality_text
+
     choices, checked = verdict["choices"], verdict["samples"]
-    yield f"{model}: {choices['scheme']}, {'passed' if verdict['passed'] else 'FAILED'}"
+    yield f"{model_name(model)}: {choices['scheme']}, {'passed' if verdict['passed'] else 'FAILED'}"
     for check in verdict["limits"]:
-        value = "unknown" if check["value"] is None else f"{check['value']:.4g}"
+        metric = check["metric"]
+        value = "unknown" if check["value"] is None else quality_text(metric, check["value"])
         mark = "" if check["passed"] else "  <- not kept"
-        yield f"  {check['metric']} {value} (limit {check['limit']:g}) on {checked['checked_on']} samples{mark}"
+        limit = quality_text(metric, check["limit"])
+        yield f"  {quality_name(metric)} {value} (limit {limit}) on {checked['checked_on']} samples{mark}"
     if verdict["scores"]:
         scores = verdict["scores"]
         yield f"  {scores['metric']} {scores['float']:.3f} float, {scores['quantized']:.3f} quantised"
     measures = verdict["metrics"]
     if measures.get("sqnr_db") is not None:
-        yield f"  SQNR of the outputs {measures['sqnr_db']:.1f} dB"
+        yield f"  SQNR of the outputs {decibel_text(measures['sqnr_db'])}"
     if "ranges" in choices:
         names = ("ranges", "headroom", "equalize", "rounding", "correction")
         yield f"  chosen: {', '.join(f'{name} {choices[name]}' for name in names)}"
     yield from _precisions(verdict)
     for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:
         alone = layer["output_sqnr_db"]
-        effect = "" if alone is None else f", alone {alone:.1f} dB at the outputs"
+        effect = "" if alone is None else f", alone {decibel_text(alone)} at the outputs"
         yield f"  layer {layer['name']} ({layer['op']}, {layer['scheme']}){effect}"
     for name, channels in verdict["saturated_biases"].items():
         yield f"  warning: the bias {name} is limited in {counted(len(channels), 'channel')}"

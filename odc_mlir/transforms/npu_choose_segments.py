@@ -5,10 +5,10 @@ Before: every operator is marked with what the target can run (``npu-mark-suppor
     %1 = circle.relu %0 {odc.placed = "npu"} : …
 
 After: what costs more with the way to the NPU and back than on the host is placed there, with the reason, and the
-module says which plan was chosen and what the others would have taken, in modelled nanoseconds::
+module says which plan was chosen and what the others would have taken, in nanoseconds by estimate::
 
-    builtin.module attributes {odc.partition = {chosen = {name = "search", modelled_ns = 51200 : i64, …}, …}} {
-      %1 = circle.relu %0 {odc.placed = "host", odc.reason = "cost: on the NPU an inference would take 3.1 us longer"}
+    builtin.module attributes {odc.partition = {chosen = {name = "search", estimate_ns = 51200 : i64, …}, …}} {
+      %1 = circle.relu %0 {odc.placed = "host", odc.reason = "cost: on the NPU an inference would take 0.003 ms longer"}
 
 An operator whose layers fit the target's local memories in no way goes to the host too. Groups stay together, and
 operators with ``odc.place = "npu"`` stay on the NPU. The preference of the chosen target counts: ``memory`` takes the
@@ -29,9 +29,10 @@ from odc_mlir import targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, node_of
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError, OptionError
-from odc_mlir.ops.work import host_ns, node_macs, size
+from odc_mlir.ops.work import host_ns, tensor_bytes
 from odc_mlir.targets import MemoryMode
 from odc_mlir.targets.host import HostCosts
+from odc_mlir.transforms.defects import Defect, record_defect
 from odc_mlir.transforms.npu_form_segments import dependencies
 from odc_mlir.transforms.partition.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans import Bounds, Choice, Item, Placement, Problem, Segment, Work, choose
@@ -104,6 +105,9 @@ class NpuChooseSegmentsPass(ModulePass):
         for item, work in zip(found, works, strict=True):
             if isinstance(work, str):
                 place_on_host(item, f"lowering: {work}")
+            elif isinstance(work, Defect):
+                record_defect(module, work)
+                place_on_host(item, f"lowering: {work.reason}")
         tensors = _Tensors()
         items = [
             _item(op, work if isinstance(work, Work) else None, tensors, target.host)
@@ -137,8 +141,7 @@ class _Tensors:
     def _number(self, value: SSAValue) -> int:
         if value not in self._numbers:
             self._numbers[value] = len(self.sizes)
-            info = info_of(value)
-            self.sizes.append(size(info) * info.info.numpy.itemsize)
+            self.sizes.append(tensor_bytes(info_of(value)))
         return self._numbers[value]
 
 
@@ -151,7 +154,7 @@ def _item(op: CircleOp, work: Work | None, tensors: _Tensors, host: HostCosts) -
         tensors.numbers(op.results),
         is_view(op),
         wanted_place(op) == NPU,
-        node_macs(node),
+        node.macs,
     )
 
 

@@ -18,6 +18,7 @@ PLACE = "odc.place"  # "npu" or "host": where the user wants it
 GROUP = "odc.group"  # number of the pattern group: operators that are placed together
 SEGMENT = "odc.segment"  # number of the segment to be made
 PARTITION = "odc.partition"  # of the module: the plan chosen and the others, for reports
+DEFECTS = "odc.defects"  # of the module: what failed by defects of the compiler, for reports
 NPU, HOST = "npu", "host"
 
 

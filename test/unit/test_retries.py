@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from odc_mlir import compiler, emitter
+from odc_mlir import compiler, emitter, targets
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import AllocationError, CompileError, OptionError
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.locations import op_name
+from odc_mlir.targets.host import parse_host
 
 T = "tensor<1x8x8x8x!quant.uniform<i8:f32, 0.05:3>>"
 W = "tensor<1x16x16x8x!quant.uniform<i8:f32, 0.05:3>>"
@@ -82,9 +83,18 @@ def test_an_error_without_a_name_costs_its_segment_only(refuse: Callable[[str, E
     check_bits(package)
 
 
-def test_a_defect_of_ours_does_not_stop_users(refuse: Callable[[str, Exception], None]) -> None:
+def test_a_defect_of_ours_does_not_stop_users(
+    refuse: Callable[[str, Exception], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     refuse("b", IndexError("oops"))
-    assert placements(odc_mlir.compile(CHAIN.encode()))["b"] == "compile: internal error: IndexError: oops"
+    monkeypatch.delenv("ODC_DEFECTS", raising=False)
+    package = odc_mlir.compile(CHAIN.encode())
+    assert placements(package)["b"] == "compile: internal error: IndexError: oops"
+    assert ("b", "IndexError: oops") in [(item["tensor"], item["exception"]) for item in package.report["defects"]]
+    assert "because of a defect of the compiler (IndexError: oops at" in caplog.text
+    monkeypatch.setenv("ODC_DEFECTS", "error")
+    with pytest.raises(IndexError):
+        odc_mlir.compile(CHAIN.encode())
     with pytest.raises(IndexError):
         odc_mlir.compile(CHAIN.encode(), strict=True)
 
@@ -127,6 +137,6 @@ def test_the_plan_keeps_what_was_weighed() -> None:
     plan = compiler.compile(CHAIN.encode()).plan
     assert plan is not None
     assert plan.partition["chosen"]["npu_operators"] == 4
-    assert plan.partition["chosen"]["modelled_ns"] <= plan.partition["runner_up"]["modelled_ns"]
+    assert plan.partition["chosen"]["estimate_ns"] <= plan.partition["runner_up"]["estimate_ns"]
     assert {entry["name"] for entry in plan.partition["plans"]} >= {"all-host", "all-supported"}
-    assert len(plan.partition["host_ns"]) == 4
+    assert parse_host(plan.partition["host"], "plan") == targets.load("npu-256").host

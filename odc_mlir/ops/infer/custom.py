@@ -72,6 +72,11 @@ def verify_as_builtin(node: Node) -> None:
         builtin.spec.verify_function(builtin)
 
 
+def macs_as_builtin(node: Node) -> int:
+    """Multiply-accumulates of the builtin operator."""
+    return builtin_node(node).macs
+
+
 def erf(node: Node) -> list[ResultType]:
     """Like the input."""
     return result(node, node.operand(0).dtype, shape_of(node, 0))

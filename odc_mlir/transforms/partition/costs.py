@@ -7,9 +7,9 @@ can be lowered at all) is not described twice.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -20,6 +20,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.convert_circle_to_npu import lower
+from odc_mlir.transforms.defects import Defect, defect_of
 from odc_mlir.transforms.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.partition.plans import Work
 from odc_mlir.transforms.placement import NPU, main_function, operators, placed
@@ -28,8 +29,6 @@ from odc_mlir.transforms.schedule.accesses import FULL_RECORD_BYTES
 from odc_mlir.transforms.schedule.balance import EXPOSED
 from odc_mlir.transforms.schedule.cost import ports
 from odc_mlir.transforms.tensor_ir import NOTHING_COMPUTED
-
-LOG = logging.getLogger(__name__)
 
 START_BURSTS = 2  # of program, before the first instruction can be issued
 
@@ -51,14 +50,16 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Wor
     return cycles
 
 
-def npu_works(module: ModuleOp, target: Target, memory: MemoryMode) -> list[Work | str | None]:
+def npu_works(module: ModuleOp, target: Target, memory: MemoryMode) -> list[Work | str | Defect | None]:
     """For each operator of the main function its work in a segment, why it has no lowering, or None on the host."""
     scratch = module.clone()
-    found: list[Work | str | None] = []
+    found: list[Work | str | Defect | None] = []
+    labels: list[tuple[str, str]] = []
     for index, op in enumerate(list(operators(main_function(scratch)))):
         found.append(None)
+        labels.append((op.SPEC.name, op_name(op)))
         if placed(op) == NPU:
-            found[index] = _lower(op, index)
+            found[index] = _guarded(*labels[index], partial(_lower, op, index))
     NpuFusePaddingPass().apply(Context(), scratch)
     width = ports(target, memory).constants.bytes_per_cycle
     for layer in main_function(scratch).body.block.ops:
@@ -67,24 +68,30 @@ def npu_works(module: ModuleOp, target: Target, memory: MemoryMode) -> list[Work
         index = int(op_name(layer))
         work = found[index]
         if isinstance(work, Work):
-            try:
-                found[index] = _added(work, _layer_work(layer, target, width))
-            except OdcError as error:
-                found[index] = error.message
+            kind, name = labels[index]
+            found[index] = _guarded(kind, name, partial(_with_layer, work, layer, target, width))
     return found
 
 
-def _lower(op: CircleOp, index: int) -> Work | str:
-    """Replace ``op`` by its layers, which are called ``index``; no work yet, or why that is impossible."""
-    op.location = names_loc([str(index)] * max(1, len(op.results)))
+def _guarded(op: str, tensor: str, call: Callable[[], Work]) -> Work | str | Defect:
+    """The result of ``call()``, or why there is none. A defect is no reason to fail: operators have host kernels."""
     try:
-        lower(op)
+        return call()
     except OdcError as error:
         return error.message
-    except Exception as error:  # a defect of ours is no reason to fail: the operator has a host kernel
-        LOG.debug("lowering %s failed by a defect of the compiler", op.SPEC.name, exc_info=True)
-        return f"internal error: {type(error).__name__}: {error}"
+    except Exception as error:
+        return defect_of(op, tensor, error)
+
+
+def _lower(op: CircleOp, index: int) -> Work:
+    """Replace ``op`` by its layers, which are called ``index``; no work yet."""
+    op.location = names_loc([str(index)] * max(1, len(op.results)))
+    lower(op)
     return Work()
+
+
+def _with_layer(work: Work, layer: npu.NpuTensorOp, target: Target, width: int) -> Work:
+    return _added(work, _layer_work(layer, target, width))
 
 
 def _layer_work(layer: npu.NpuTensorOp, target: Target, width: int) -> Work:

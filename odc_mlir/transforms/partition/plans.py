@@ -1,4 +1,4 @@
-"""Which operators run on the NPU: the plan of least modelled time that a deterministic search finds.
+"""Which operators run on the NPU: the plan of least estimated time that a deterministic search finds.
 
 A plan places units: single operators, or groups that stay together. Its time is that of its segments (their own work,
 the way there and back for each, the tensors that cross) plus that of the host operators, one after another. The search
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from odc_mlir.formats.quantities import time_text
 from odc_mlir.targets.host import HostCosts
 from odc_mlir.transforms.partition.rounds import alternate
 
@@ -74,7 +75,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Modelled times and sizes of one segment."""
+    """Estimated times and sizes of one segment."""
 
     members: tuple[int, ...]
     npu_ns: float
@@ -100,7 +101,7 @@ class Placement:
 
     @property
     def ns(self) -> float:
-        """Modelled time of one inference."""
+        """Estimated time of one inference."""
         return self.host_ns + sum(segment.ns for segment in self.segments)
 
     @property
@@ -112,7 +113,7 @@ class Placement:
         """For reports."""
         return {
             "name": self.name,
-            "modelled_ns": round(self.ns),
+            "estimate_ns": round(self.ns),
             "segments": len(self.segments),
             "npu_operators": sum(self.on_npu),
         }
@@ -193,7 +194,7 @@ class _Search:
         sizes = [sum(problem.tensor_bytes[t] for t in tensors) for tensors in (read, left)]
         works = [work for i in members if (work := problem.items[i].work) is not None]
         host = problem.host
-        moved = host.tensor_ns * (len(read) + len(left)) + 1000 * sum(sizes) / host.transfer_bytes_per_us
+        moved = host.transfer_ns(len(read) + len(left), sum(sizes))
         npu_ns = problem.segment_cycles(works) * 1e9 / problem.clock_hz
         constants = sum(work.constant_bytes + work.program_bytes for work in works)
         return Segment(tuple(members), npu_ns, moved, host.switch_ns, sizes[0], sizes[1], constants)
@@ -285,7 +286,7 @@ class _Search:
                 continue
             with_it = self.placement([on or at == number for at, on in enumerate(current)])
             more = with_it.ns - chosen.ns
-            text = f"cost: on the NPU an inference would take {more / 1000:.1f} us longer"
+            text = f"cost: on the NPU an inference would take {time_text(more)} longer"
             if with_it.on_npu == chosen.on_npu:
                 text = "segment-size: views only"
             elif more <= 0:

@@ -11,6 +11,8 @@ from odc_mlir import ops, targets
 from odc_mlir.errors import CompileError
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.ops.work import host_ns
+from odc_mlir.runtime.report_html import render
+from odc_mlir.transforms.defects import Defect
 from odc_mlir.transforms.partition import costs
 from odc_mlir.transforms.partition.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans import Work
@@ -84,7 +86,9 @@ def test_a_lowering_that_fails_is_a_reason(error: Exception, reason: str, monkey
         lower(op)
 
     monkeypatch.setattr(costs, "lower", lower_or_fail)
-    assert npu_works(module(), TARGET, "flash")[0] == reason
+    monkeypatch.delenv("ODC_DEFECTS", raising=False)
+    found = npu_works(module(), TARGET, "flash")[0]
+    assert (found.reason if isinstance(found, Defect) else found) == reason
     plan = odc_mlir.compile(TEXT.encode()).plan
     assert plan is not None
     assert plan.host_reasons[0] == f"lowering: {reason}"
@@ -101,3 +105,38 @@ def test_host_times() -> None:
     assert host_ns(view, rates) == rates.view_ns
     product = Node(ops.get("FULLY_CONNECTED"), (info(1, 1000), info(10, 1000)), (info(1, 10),), {})
     assert host_ns(product, rates) >= rates.operator_ns + 10_000 * rates.of_mac("FULLY_CONNECTED")
+
+
+def _fail(*_: Any, **__: Any) -> None:
+    raise ZeroDivisionError("oops")
+
+
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [("costs.lower", "abc"), ("costs._layer_work", "ac")],  # the convolution pads
+)
+def test_defects_are_counted_and_warned_of(
+    place: str, names: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The package is right all the same; where the variable says so the exception goes on."""
+    monkeypatch.setattr(f"odc_mlir.transforms.partition.{place}", _fail)
+    monkeypatch.delenv("ODC_DEFECTS", raising=False)
+    package = odc_mlir.compile(TEXT.encode())
+    found = package.report["defects"]
+    assert "".join(item["tensor"] for item in found) == names
+    assert (found[0]["op"], found[-1]["op"]) == ("TANH", "CONV_2D")
+    assert {item["exception"] for item in found} == {"ZeroDivisionError: oops"}
+    assert all(item["location"].startswith("partition/test_costs.py:") for item in found)
+    assert render(package.report).count("ZeroDivisionError: oops") >= len(names)
+    assert "TANH 'a' runs on the host because of a defect of the compiler (ZeroDivisionError: oops at" in caplog.text
+    assert "please report it" in caplog.text
+    monkeypatch.setenv("ODC_DEFECTS", "error")
+    with pytest.raises(ZeroDivisionError):
+        odc_mlir.compile(TEXT.encode())
+
+
+def test_what_is_refused_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    package = odc_mlir.compile(TEXT.replace("i8:f32, 0.05:3", "i16:f32, 0.05").encode())
+    assert package.report["host_op_count"] > 0
+    assert package.report["defects"] == []
+    assert "defect" not in caplog.text

@@ -59,7 +59,7 @@ def test_what_does_not_pay_stays() -> None:
     result = choose(problem(chain((10, 10), (10, 10))), Bounds())
     assert result.chosen.on_npu == (False, False)
     assert result.chosen.name == ALL_HOST
-    assert result.reasons[0].startswith("cost: on the NPU an inference would take 1")
+    assert result.reasons[0].startswith("cost: on the NPU an inference would take ")
 
 
 def test_a_cheap_operator_between_two_segments_joins_them() -> None:
@@ -71,7 +71,7 @@ def test_a_cheap_operator_between_two_segments_joins_them() -> None:
 def test_the_edge_of_a_segment_may_be_cut_off() -> None:
     result = choose(problem(chain((1e6, 10), (5, 50_000))), Bounds())
     assert result.chosen.on_npu == (True, False)
-    assert result.reasons[1] == "cost: on the NPU an inference would take 50.0 us longer"
+    assert result.reasons[1] == "cost: on the NPU an inference would take 0.05 ms longer"
 
 
 def test_units_move_together() -> None:

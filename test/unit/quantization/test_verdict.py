@@ -123,7 +123,7 @@ def test_a_verdict_names_what_failed() -> None:
     assert [layer["name"] for layer in verdict["worst_layers"]] == ["bad", "good"]
     assert json.loads(json.dumps(verdict)) == verdict
     assert describe(verdict) == (
-        "failed: top1_match 0.5 (at least 0.99 allowed); worst layers: 'bad' (CONV_2D), 'good' (CONV_2D)"
+        "failed: top1_match 50.0 % (at least 99.0 % allowed); worst layers: 'bad' (CONV_2D), 'good' (CONV_2D)"
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.package import read_package
+from odc_mlir.formats.quantities import time_text
 from odc_mlir.tools import odc_compile
 
 
@@ -48,10 +49,10 @@ def test_package_and_summary(model: Path, tmp_path: Path, capsys: pytest.Capture
     text = capsys.readouterr().out
     assert "1 of 3 operators on npu-256 (flash) in 1 segment\n" in text
     assert "host: 1 x DEQUANTIZE: " in text
-    assert "  plan: all that the NPU can run there, 1 segment, modelled " in text
-    assert "  next best: everything on the host, modelled " in text
-    assert "cycles (bound " in text
-    assert "without the operators on the host" in text
+    assert "  plan: all that the NPU can run there, 1 segment, estimated " in text
+    assert "  next best: everything on the host, estimated " in text
+    assert "cycles (least of this program " in text
+    assert "ms, modelled: 0." in text
 
 
 def test_users_place_operators(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,12 +128,17 @@ def test_reports(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     page_file, json_file = tmp_path / "r.html", tmp_path / "r.json"
     assert _run(model, "--report-json", json_file, "--report-html", page_file) == 0
     report = json.loads(json_file.read_text())
-    assert report["model"] == str(model)
+    assert report["model"] == model.stem
     assert (report["npu_op_count"], report["host_op_count"]) == (1, 2)
-    assert "ms of it on the host" in capsys.readouterr().out
+    headline = capsys.readouterr().out.splitlines()[-1]
+    assert headline.startswith(f"  latency {time_text(1e6 * report['latency_ms'])}, modelled: ")
+    assert _run(model, "-o", tmp_path / "package") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == headline, "with or without a report"
     page = _Page()
     page.feed(page_file.read_text())
     assert page.fetched == []
+    assert time_text(1e6 * report["latency_ms"]) in page.texts
+    assert f"{model.stem} on npu-256" in page.texts
     assert "d<&>" in page.texts, "names are escaped, and complete"
     assert any(text.startswith("element-type") for text in page.texts)
 

@@ -1,0 +1,76 @@
+"""How quantities are written for people: one unit for each, the same in commands, pages and messages.
+
+Times are milliseconds, sizes bytes, shares percent, ratios of signal to noise decibels; counts have separators. None
+is written as a dash.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+_MODEL_SUFFIXES = (".circle", ".tflite", ".mlir", ".zip", ".nnpackage")
+
+NOTHING = "–"
+
+
+def time_text(nanoseconds: float | None) -> str:
+    """``12.3 ms``, ``0.00412 ms``: three significant digits, and never fewer than whole microseconds of long times."""
+    if nanoseconds is None:
+        return NOTHING
+    milliseconds = nanoseconds / 1e6
+    return f"{milliseconds:,.3f} ms" if abs(milliseconds) >= 1 else f"{milliseconds:.3g} ms"
+
+
+def count_text(value: float | None, noun: str = "") -> str:
+    """``1,234``, ``1,234 cycles``; fractions are rounded."""
+    return NOTHING if value is None else f"{value:,.0f} {noun}".rstrip()
+
+
+def size_text(value: float | None) -> str:
+    """``65,536 bytes``."""
+    return count_text(value, "bytes")
+
+
+def share_text(value: float | None) -> str:
+    """``12.3 %`` of a fraction of 1."""
+    return NOTHING if value is None else f"{100 * value:.1f} %"
+
+
+def decibel_text(value: float | None) -> str:
+    """``32.1 dB``."""
+    return NOTHING if value is None else f"{value:.1f} dB"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 segment``, ``2 segments``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def model_name(source: Any) -> str:
+    """What people call the model at a path: the name without folders and type; empty for what has no path."""
+    if not isinstance(source, str | os.PathLike):
+        return ""
+    path = Path(source).absolute()
+    return path.stem if path.suffix.lower() in _MODEL_SUFFIXES else path.name
+
+
+# Measures of quality that have a unit or are shares; others are plain numbers.
+_QUALITY = {
+    "sqnr_db": ("SQNR", decibel_text),
+    "top1_match": ("top1_match", share_text),
+    "top5_match": ("top5_match", share_text),
+}
+
+
+def quality_name(metric: str) -> str:
+    """``SQNR`` for ``sqnr_db``: the unit stands beside the value."""
+    return _QUALITY[metric][0] if metric in _QUALITY else metric
+
+
+def quality_text(metric: str, value: float | None) -> str:
+    """A measure of quality with its unit."""
+    if value is None:
+        return NOTHING
+    return _QUALITY[metric][1](value) if metric in _QUALITY else f"{value:.4g}"

@@ -1,0 +1,73 @@
+"""Two lower bounds of a segment's cycles on its machine, one of the model and one of our program.
+
+``model_floor_cycles`` knows the operators and the machine only: no program that computes these operators here, each
+result in its place and every weight fetched, takes less. It is the largest of
+
+* multiply-accumulates by those of a cycle;
+* results of operators with multiply-accumulates, each of which goes through a requantisation lane, by lanes;
+* bytes that have to pass each port: weights at the least that a coder of single bytes can make of them (their entropy),
+  through the off-chip port, in memory mode ``sram`` through the SRAM port; and there what goes in and comes out.
+
+``ideal_cycles`` knows our program: its own instructions and constants as stored have to pass the ports as well. What is
+between it and the cycles is lost in our schedule, what is between the two bounds in our code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.formats.plan import SegmentStep
+from odc_mlir.ops.spec import Array, Node, TensorInfo
+from odc_mlir.ops.work import size, tensor_bytes
+from odc_mlir.targets import Target
+
+
+def model_floor_cycles(
+    step: SegmentStep, nodes: Sequence[Node], tensors: Sequence[TensorInfo], target: Target, memory: str
+) -> int:
+    """The bound of the operators of ``step``; see the module's text."""
+    inside = [nodes[index] for index in step.operators]
+    results = sum(size(node.results[0]) for node in inside if node.macs)
+    moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
+    cycles = _port_cycles(target, memory, moved, sum(map(coded_bytes, _weights(inside))))
+    macs = sum(node.macs for node in inside)
+    return max(math.ceil(macs / target.array.macs_per_cycle), math.ceil(results / target.vector.requant_lanes), *cycles)
+
+
+def ideal_cycles(step: SegmentStep, tensors: Sequence[TensorInfo], target: Target, counters: Mapping[str, Any]) -> int:
+    """The bound of the program that gave ``counters``; see the module's text."""
+    moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
+    fixed = counters["constant_bytes"] + counters["program_bytes"]
+    macs: int = sum(operator["macs"] for operator in counters["operators"])
+    cycles = _port_cycles(target, counters["memory"], moved, fixed)
+    return max(math.ceil(macs / target.array.macs_per_cycle), *cycles)
+
+
+def _port_cycles(target: Target, memory: str, moved_bytes: float, fixed_bytes: float) -> tuple[int, int]:
+    """Least cycles of the off-chip and the SRAM port; ``fixed_bytes`` lie where the memory mode says."""
+    offchip, sram = (fixed_bytes, moved_bytes) if memory == "flash" else (0.0, moved_bytes + fixed_bytes)
+    return math.ceil(offchip / target.offchip.bytes_per_cycle), math.ceil(sram / target.sram.bytes_per_cycle)
+
+
+def _weights(nodes: Iterable[Node]) -> Iterable[TensorInfo]:
+    """The quantised constants that operators with multiply-accumulates read, equal ones once.
+
+    Biases are left out: what is stored of them depends on the machine.
+    """
+    read = (info for node in nodes if node.macs for info in node.operands if info is not None)
+    return {bytes(i.data): i for i in read if i.data is not None and i.info.numpy.itemsize == 1}.values()
+
+
+def coded_bytes(info: TensorInfo) -> float:
+    """Entropy of a constant's bytes: the least that codes of single bytes need for it."""
+    return _entropy_bytes(np.frombuffer(info.data or b"", np.uint8))
+
+
+def _entropy_bytes(values: Array) -> float:
+    counts = np.bincount(values)
+    counts = counts[counts > 0]
+    return float(-(counts * np.log2(counts / max(1, values.size))).sum() / 8)
