@@ -27,7 +27,7 @@ PER_CHANNEL = ("bias", "multiplier", "exponent")
 def needs_channel_groups(site: Site) -> bool:
     """Whether no single zero point can stand for those of the weights."""
     filters = site.info(1)
-    if filters.dtype == "int8" or len(set(quant_of(filters).zero_points)) == 1:
+    if len(set(quant_of(filters).zero_points)) == 1:
         return False
     low, high = centred_range(filters)
     return high - low > 255

@@ -69,17 +69,15 @@ def requantisation(
 def weight_codes(site: Site) -> tuple[NDArray[Any] | None, int]:
     """Codes of the constant weights and their zero point; no codes where the constant's own serve.
 
-    Convolutions' int8 weights are symmetric whatever the file says. Several zero points become one by moving codes.
+    Several zero points become one by moving codes.
     """
     filters = site.info(1)
     quant = quant_of(filters)
-    connected = site.node.spec.name == "FULLY_CONNECTED"
-    if filters.dtype == "int8":
-        return None, quant.zero_point if connected and quant.per_tensor else 0
     if len(set(quant.zero_points)) == 1:
         return None, quant.zero_point
-    zero = min(max(-centred_range(filters)[0], 0), 255)
-    return (centred(filters) + zero).astype(np.uint8), zero
+    (least, most), (low, high) = filters.info.range, centred_range(filters)
+    zero = max(least - low, 0) or min(most - high, 0)
+    return (centred(filters) + zero).astype(filters.info.numpy), zero
 
 
 def lower_conv_2d(site: Site) -> None:
@@ -142,12 +140,11 @@ def lower_fully_connected(site: Site) -> None:
     filters = site.info(1)
     outputs, inputs = filters.static_shape
     rows = math.prod(site.info(0).static_shape) // inputs
-    quant = quant_of(filters)
     line = site.reshape(site.operand(0), (1, 1, rows, inputs))
-    # int8 weights are symmetric where they have several scales, whatever the file says
-    weight_zero = quant.zero_point if quant.per_tensor or filters.dtype == "uint8" else 0
-    integers = requantisation(site, weight_zero, single_product=quant.per_tensor)
-    site.finish(pointwise(line, site.result_of_shape(1, 1, rows, outputs), site.blob(1), **integers))
+    codes, weight_zero = weight_codes(site)
+    integers = requantisation(site, weight_zero, single_product=quant_of(filters).per_tensor)
+    weights = site.blob(1) if codes is None else blob_of(codes)
+    site.finish(pointwise(line, site.result_of_shape(1, 1, rows, outputs), weights, **integers))
 
 
 def pointwise(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
+from odc_mlir.ops.bias import defined_by_kernels, in_units_of_sums
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.targets import Target
 from odc_mlir.transforms.move_maps import result_pieces
@@ -197,12 +198,12 @@ def weights(node: Node, _: Limits) -> str | None:
     if filters.data is not None and filters.data.nbytes != math.prod(filters.static_shape):
         return f"{filters.name!r} is stored sparse"
     zero_points = set(filters.quant.zero_points)
-    if len(zero_points) > 1 and filters.dtype != "int8":  # signed weights are symmetric whatever is said
+    if len(zero_points) > 1:
         low, high = centred_range(filters)
-        if high - low > 255 and not _divides_by_channels(node):
+        if high - low > 255 and not (filters.dtype == "uint8" and _divides_by_channels(node)):
             return f"{filters.name!r} has {len(zero_points)} different zero points and values from {low} to {high}"
-    if not all(0 <= scale < math.inf for scale in filters.quant.scales):
-        return f"{filters.name!r} has a scale that is negative or not finite"
+    if not all(0 < scale < math.inf for scale in filters.quant.scales):
+        return f"{filters.name!r} has a scale that is not positive and finite"
     return None
 
 
@@ -280,14 +281,24 @@ def bias_operand(node: Node) -> int:
 
 
 def bias(node: Node, _: Limits) -> str | None:
-    """The bias is int32, one value per result channel, or left out."""
+    """The bias is int32, one value per result channel in units of the sums, or left out."""
     values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
     if values is None:
         return None
     if values.dtype != "int32":
         return f"{values.name!r} is {values.dtype}"
     count = channels[3] if node.spec.name == "DEPTHWISE_CONV_2D" else channels[0]
-    return None if math.prod(values.static_shape) == count else f"{values.name!r} has {shape_text(values)}"
+    if math.prod(values.static_shape) != count:
+        return f"{values.name!r} has {shape_text(values)}"
+    source, filters = next(activations(node)), node.operand(1)
+    assert source.quant is not None, "asked of quantised products"
+    assert filters.quant is not None, "asked of quantised products"
+    if values.quant is None or defined_by_kernels(source, values.quant):
+        return None
+    scales = source.quant.scale, filters.quant.scales
+    if len(values.quant.scales) not in (1, count) or not in_units_of_sums(values.quant, *scales):
+        return f"{values.name!r} has {quant_text(values.quant)}, not those of input times weights"
+    return None
 
 
 def kernel_in_field(node: Node, _: Limits) -> str | None:

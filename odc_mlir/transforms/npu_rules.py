@@ -100,10 +100,10 @@ _SUMS = (
     _SAME_TYPE,
     Rule(
         "weights",
-        "weights have the input's type, scales that are not negative and one zero point, or nearly",
+        "weights have the input's type, positive scales and one zero point, or nearly",
         check.weights,
     ),
-    Rule("bias", "the bias is int32, one value per result channel", check.bias),
+    Rule("bias", "the bias is int32, one value per result channel, scaled as input times weights", check.bias),
     Rule("channels", "channels fit the instruction", check.channels),
     _ACTIVATION,
 )

@@ -90,6 +90,15 @@ def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
     return quant.scale, quant.zero_point
 
 
+def signed_codes(node: Node, info: TensorInfo, values: Array) -> Array:
+    """8-bit codes of per-tensor quantised weights without their zero point.
+
+    uint8 ones with the zero point 0 are two's complement numbers: what converters wrote before the schema had int8.
+    """
+    zero = scale_of(node, info)[1]
+    return values.astype(np.int32) - zero if zero else values.view(np.int8)
+
+
 def check_scales(node: Node, info: TensorInfo, scales: Sequence[float]) -> None:
     """Raises ModelError unless every scale is positive and finite."""
     for scale in scales:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -62,8 +61,6 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
     if w_info.info.kind == "block":
         return _block_products(node, w_info)
     how = accumulation(node, x_info, w_info, bias_info, outputs)
-    if layout == "shuffled4x16int8":
-        how = dataclasses.replace(how, in_zero=_SHUFFLED_ZERO, largest=_SHUFFLED_ZERO)
 
     def plain(values: Array) -> Array:
         ordered = _plain(node, layout, values)
@@ -191,6 +188,12 @@ def _plain(node: Node, layout: str, weights: Array) -> Array:
     if layout == "shuffled4x16int8" and weights.dtype == np.uint8 and node.results[0].dtype == "int16":
         if outputs % _SHUFFLED_ROWS or inputs % _SHUFFLED_COLUMNS:
             raise node.error(f"weights {list(weights.shape)} in the format {layout} must be multiples of 4 and 16")
+        for info in (node.operand(0), node.operand(1)):
+            if info.quant is not None and set(info.quant.zero_points) != {_SHUFFLED_ZERO}:
+                zero = info.quant.zero_points[0]
+                raise unsupported(
+                    node, f"{info.name!r} has the zero point {zero}; in the format {layout} it must be {_SHUFFLED_ZERO}"
+                )
         shape = outputs // _SHUFFLED_ROWS, inputs // _SHUFFLED_COLUMNS, _SHUFFLED_ROWS, _SHUFFLED_COLUMNS
         return weights.view(np.int8).reshape(shape).transpose(0, 2, 1, 3).reshape(outputs, inputs)
     raise unsupported(node, f"weights of {weights.dtype} in the format {layout!r} are not supported")

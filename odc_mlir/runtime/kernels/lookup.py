@@ -35,7 +35,10 @@ def embedding_lookup(node: Node) -> Execute:
 
 
 def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
-    """Rows of a symmetric table as real values. Unsigned bytes hold two's complement numbers, by convention."""
+    """Rows of a table of codes as real values, with one scale or one per row.
+
+    Unsigned bytes without zero points hold two's complement numbers, by convention.
+    """
     by_dtype(node, table, dict.fromkeys(_SYMMETRIC))
     by_dtype(node, out, dict.fromkeys(_REAL))
     ids_of, table_of, dtype = fetch(node, 0), fetch(node, 1), out.info.numpy
@@ -43,19 +46,20 @@ def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
     if quant is None:
         raise node.error(f"table {table.name!r} of {table.dtype} has no scale")
     check_scales(node, table, quant.scales)
-    if any(quant.zero_points):
-        raise unsupported(node, f"a zero point of {table.name!r} is not 0; only symmetric tables are supported")
     if not quant.per_tensor and (quant.axis != 0 or table.shape is None or table.shape[0] != len(quant.scales)):
         raise unsupported(node, f"the {len(quant.scales)} scales of {table.name!r} are not one per row")
-    scales = np.asarray(quant.scales, np.float32)
+    scales, zeros = np.asarray(quant.scales, np.float32), np.asarray(quant.zero_points, np.int32)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         ids, rows = ids_of(operands), table_of(operands)
         check_index(node, ids, rows.shape[0], "id")
         check_elements(node, (ids.size, *rows.shape[1:]), out.dtype)
-        taken = rows[ids].view(np.int8).astype(np.float32)
-        row_scales = scales if quant.per_tensor else scales[ids]
-        return [(taken * row_scales.reshape(-1, *(1,) * (taken.ndim - 1))).astype(dtype, copy=False)]
+
+        def of_rows(values: Array) -> Array:
+            return (values if quant.per_tensor else values[ids]).reshape(-1, *(1,) * (rows.ndim - 1))
+
+        taken = rows[ids].astype(np.int32) - of_rows(zeros) if zeros.any() else rows[ids].view(np.int8)
+        return [(taken.astype(np.float32) * of_rows(scales)).astype(dtype, copy=False)]
 
     return execute
 

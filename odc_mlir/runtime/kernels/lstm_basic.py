@@ -79,7 +79,10 @@ def _integer_step(node: Node, weights: Array, bias: Array) -> Step:
             raise unsupported(
                 node, f"{info.name!r} has scale {scale:g} and zero point {zero}; it must have 2^-11 and 0"
             )
-    cell = basic_cell(weights, scale_of(node, node.operand(_WEIGHTS))[1], bias, scale_of(node, node.operand(_BIAS))[0])
+    bias_scale, bias_zero = scale_of(node, node.operand(_BIAS))
+    if bias_zero:
+        raise unsupported(node, f"the bias {node.operand(_BIAS).name!r} has the zero point {bias_zero}; it must have 0")
+    cell = basic_cell(weights, scale_of(node, node.operand(_WEIGHTS))[1], bias, bias_scale)
 
     def step(x: Array, state: Array) -> tuple[Array, Array, Array]:
         sums = cell.sums(x)

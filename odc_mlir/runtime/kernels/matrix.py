@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from odc_mlir.numerics.convolution import real_multipliers
-from odc_mlir.numerics.fixed import code_range, quantize_multiplier, requantize, requantize64
+from odc_mlir.numerics.fixed import Requantizer, WideRequantizer, code_range, quantize_multipliers
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.matmul import compute_dtype, largest_magnitude, narrow
 from odc_mlir.ops.infer.common import check_elements, option
@@ -16,7 +16,9 @@ from odc_mlir.runtime.kernels.common import check_scales, fetch, input_error, sc
 
 Product = Callable[[Array, Array], Array]
 
-_CODES = (("int8",) * 3, ("int16",) * 3, ("int16", "int8", "int16"))
+# Elements of right matrices that go with codes on the left; results have the left ones' type.
+_NARROW = ("int8", "uint8", "int4", "uint4")
+_RIGHT_OF = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 
 
 def batch_matmul(node: Node) -> Execute:
@@ -50,49 +52,55 @@ def _product(node: Node) -> Product:
         return _hybrid(node)
     if dtypes == ("int8", "int8", "int32"):
         return lambda a, b: _sums(a, b, "int32")
-    if dtypes not in _CODES:
+    if dtypes[2] != dtypes[0] or dtypes[1] not in _RIGHT_OF.get(dtypes[0], ()):
         raise unsupported(node, f"products of {dtypes[0]} and {dtypes[1]} as {dtypes[2]} are not supported")
     return _quantised(node)
 
 
 def _quantised(node: Node) -> Product:
-    a_info, b_info, out = node.operand(0), node.operand(1), node.results[0]
-    (a_scale, a_zero), (b_scale, b_zero), (y_scale, y_zero) = (scale_of(node, i) for i in (a_info, b_info, out))
-    q, e = quantize_multiplier(float(real_multipliers(a_scale, (b_scale,), y_scale, single_product=True)[0]))
+    a_info, out = node.operand(0), node.results[0]
+    (a_scale, a_zero), (y_scale, y_zero) = scale_of(node, a_info), scale_of(node, out)
+    b_scales, b_zeros = _columns(node)
+    scales = tuple(float(scale) for scale in b_scales)
+    q, e = quantize_multipliers(real_multipliers(a_scale, scales, y_scale, single_product=len(scales) == 1))
     low, high = code_range(out.info.numpy)
-    wide = out.dtype == "int16"
-    if wide and (a_zero, b_zero, y_zero) != (0, 0, 0):
-        raise unsupported(node, f"zero points {a_zero}, {b_zero} and {y_zero} of 16-bit products must be 0")
-    sums, scale = ("int64", requantize64) if wide else ("int32", requantize)
+    finish = (WideRequantizer if out.dtype == "int16" else Requantizer)(q, e, y_zero, low, high, out.info.numpy)
+    sums = "int64" if out.dtype == "int16" else "int32"
 
     def product(a: Array, b: Array) -> Array:
-        left, right = a.astype(np.int32) - a_zero, b.astype(np.int32) - b_zero
-        return scale(_sums(left, right, sums), q, e, y_zero, low, high, out.info.numpy)
+        return finish(_sums(a.astype(np.int32) - a_zero, b.astype(np.int32) - b_zeros, sums))
 
     return product
 
 
 def _hybrid(node: Node) -> Product:
-    """Left matrices are quantised row by row, on the fly; right ones are symmetric, with scales per column or one."""
-    quant, asymmetric = node.operand(1).quant, bool(option(node, "asymmetric_quantize_inputs"))
-    if quant is None:
-        raise node.error(f"int8 tensor {node.operand(1).name!r} has no scale", hint="quantise the model again")
-    check_scales(node, node.operand(1), quant.scales)
-    if not quant.per_tensor:
-        rank = len(node.operand(1).static_shape)
-        column = rank - 2 if option(node, "adjoint_rhs") else rank - 1
-        if quant.axis != column or len(quant.scales) != node.operand(1).static_shape[column]:
-            raise unsupported(
-                node, f"scales of {node.operand(1).name!r} along axis {quant.axis} are not one per column"
-            )
-    scales = np.asarray(quant.scales, np.float32)
+    """Left matrices are quantised row by row, on the fly; right ones have scales per column or one."""
+    asymmetric = bool(option(node, "asymmetric_quantize_inputs"))
+    scales, zeros = _columns(node)
 
     def product(a: Array, b: Array) -> Array:
         rows = quantize_rows(a.reshape(-1, a.shape[-1]), asymmetric=asymmetric)
-        sums = _sums(rows.centred.reshape(a.shape), b, "int32").astype(np.float32)
+        sums = _sums(rows.centred.reshape(a.shape), b.astype(np.int32) - zeros, "int32").astype(np.float32)
         return np.asarray(sums * (rows.scales.reshape(*a.shape[:-1], 1) * scales), np.float32)
 
     return product
+
+
+def _columns(node: Node) -> tuple[Array, Array]:
+    """Scales (float32) and zero points of the right matrices, each one or one per column."""
+    info = node.operand(1)
+    if info.quant is None or info.quant.per_tensor:
+        scale, zero = scale_of(node, info)
+        return np.array([scale], np.float32), np.array([zero], np.int32)
+    shape, quant = info.static_shape, info.quant
+    check_scales(node, info, quant.scales)
+    column = len(shape) - (2 if option(node, "adjoint_rhs") else 1)
+    if quant.axis != column or len(quant.scales) != shape[column]:
+        raise unsupported(node, f"scales of {info.name!r} along axis {quant.axis} are not one per column")
+    low, high = info.info.range
+    if not all(low <= zero <= high for zero in quant.zero_points):
+        raise node.error(f"a zero point of {info.name!r} is outside {info.dtype}'s {low} to {high}")
+    return np.asarray(quant.scales, np.float32), np.asarray(quant.zero_points, np.int32)
 
 
 def _sums(a: Array, b: Array, dtype: str) -> Array:

@@ -14,11 +14,12 @@ from odc_mlir.ops.infer.named import named, position
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
     Fetch,
-    check_scales,
     fetch,
     fused_activation,
     input_error,
     real_clamp,
+    scale_of,
+    signed_codes,
     unsupported,
 )
 
@@ -129,8 +130,7 @@ def when_known(
 def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) -> Function:
     """``x [n, K] @ W.T`` in float32 for matrices ``[·, K]`` one above the other, float32 or 8 bits with one scale each.
 
-    A vector among them is the diagonal of a matrix. For 8-bit weights the rows of ``x`` are quantised on the fly; their
-    bytes count as signed, without a zero point.
+    A vector among them is the diagonal of a matrix. For 8-bit weights the rows of ``x`` are quantised on the fly.
     """
     dtypes = {info.dtype for info in infos}
     if dtypes == {"float32"}:
@@ -140,7 +140,8 @@ def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) ->
         names = ", ".join(f"{info.name!r} is {info.dtype}" for info in infos)
         raise unsupported(node, f"{names}; weights must be all float32 matrices, or all int8 or all uint8 ones")
     scales = [np.full(len(v), weight_scale(node, info), np.float32) for info, v in zip(infos, values, strict=True)]
-    weights = HybridMatrix(np.concatenate(values).view(np.int8), np.concatenate(scales))
+    codes = np.concatenate([signed_codes(node, info, v) for info, v in zip(infos, values, strict=True)])
+    weights = HybridMatrix(codes, np.concatenate(scales))
     asymmetric = bool(option(node, "asymmetric_quantize_inputs"))
     return lambda x: weights.product(quantize_rows(x, asymmetric=asymmetric))
 
@@ -154,12 +155,11 @@ def require_float(node: Node, *names: str) -> None:
 
 
 def weight_scale(node: Node, info: TensorInfo) -> float:
-    """The one scale of quantised weights; a zero point means nothing here."""
+    """The one scale of quantised weights."""
     quant = info.quant
     if quant is None or not quant.per_tensor:
         raise node.error(f"weights {info.name!r} have {len(quant.scales) if quant else 0} scales; one is allowed here")
-    check_scales(node, info, quant.scales)
-    return quant.scale
+    return scale_of(node, info)[0]
 
 
 def real_vector(node: Node, info: TensorInfo, values: Array) -> Array:
@@ -168,7 +168,7 @@ def real_vector(node: Node, info: TensorInfo, values: Array) -> Array:
         return values
     if info.dtype not in CODES:
         raise unsupported(node, f"{info.name!r} is {info.dtype}; float32, int8 and uint8 are supported")
-    return np.float32(weight_scale(node, info)) * values.view(np.int8).astype(np.float32)
+    return np.float32(weight_scale(node, info)) * signed_codes(node, info, values).astype(np.float32)
 
 
 def real_activation(node: Node) -> Function:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from odc_mlir.numerics.convolution import Finish, real_multipliers
-from odc_mlir.numerics.fixed import Requantizer, WideRequantizer, quantize_multipliers, requantize_real
+from odc_mlir.numerics.fixed import (
+    Requantizer,
+    WideRequantizer,
+    code_range,
+    quantize_multipliers,
+    requantize_real,
+    round_half_away,
+)
 from odc_mlir.numerics.hybrid import quantize_rows
+from odc_mlir.numerics.pieces import clamp
 from odc_mlir.numerics.quantize import dequantize_codes
+from odc_mlir.ops.bias import defined_by_kernels, in_units_of_sums, scale_ratios
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import activation_codes, check_scales, real_clamp, scale_of, unsupported
 
-# Weights that go with codes of each type; TensorFlow Lite's, and ONE's 16-bit ones.
-_WEIGHTS_OF_CODES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": ("int8", "int16", "int4")}
+_log = logging.getLogger(__name__)
+
+# Weights that go with codes of each type: TensorFlow Lite's, and what ONE's and PyTorch's quantisers write.
+_NARROW = ("int8", "uint8", "int4", "uint4")
+_WEIGHTS_OF_CODES = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 _WEIGHTS_OF_REALS = ("float32", "int8", "uint8", "int16", "int4", "uint4")
 # Weights for which TensorFlow Lite quantises real activations on the fly. Others stand for their real values: so do
 # unsigned ones, which ONE's compiler writes and its interpreter widens.
 _HYBRID = {"CONV_2D": ("int8", "int4"), "DEPTHWISE_CONV_2D": ("int8",), "FULLY_CONNECTED": ("int8", "int4")}
 _BIAS_OF = {"float32": ("float32",), "int16": ("int64", "int32")}
-_LARGEST_ASYMMETRIC, _LARGEST_SYMMETRIC = 255, 127
+_LARGEST_ASYMMETRIC = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +63,14 @@ class Accumulation:
     rescale: Finish | None  # sums with bias -> codes, or the float activation; None: the sums are the result
     weights: Callable[[Array, int], Array]  # stored values and channel axis -> reals, or codes without zero point
     hybrid: Hybrid | None = None
+    bias_units: Callable[[Array], Array] | None = None  # stored bias -> units of sums; None: it is in these
 
     def bias_row(self, bias: Array | None) -> Array | None:
         """The bias as a row of the dtype of sums."""
-        return None if bias is None else bias.reshape(-1).astype(self.sums, copy=False)
+        if bias is None:
+            return None
+        row = bias.reshape(-1)
+        return (row if self.bias_units is None else self.bias_units(row)).astype(self.sums, copy=False)
 
     def finish(self, bias: Array | None, scale: float | None = None) -> Finish | None:
         """Turns ``[pixels, channels]`` sums into results, in place where it can.
@@ -99,9 +116,17 @@ def accumulation(
     low, high = x.info.range
     largest = max(abs(low - in_zero), abs(high - in_zero))
     sums = "int64" if _wide(node, x, weights, bias) else "int32"
-    rescale = _rescale(node, x, scale, weights, channels, sums)
+    scales = weight_scales(node, weights, channels)
+    rescale = _rescale(node, x, scale, weights, scales, sums)
     return Accumulation(
-        node, largest, in_zero, sums, out.info.numpy, rescale, lambda values, axis: centred(node, weights, values, axis)
+        node,
+        largest,
+        in_zero,
+        sums,
+        out.info.numpy,
+        rescale,
+        lambda values, axis: centred(node, weights, values, axis),
+        bias_units=None if bias is None else _bias_units(node, x, bias, scales, channels, sums),
     )
 
 
@@ -132,15 +157,16 @@ def _real_accumulation(node: Node, weights: TensorInfo, channels: int) -> Accumu
     if weights.dtype == "float32":
         return Accumulation(node, None, 0, "float32", real, clamp, lambda values, _: values)
     scales = weight_scales(node, weights, channels)
+
+    def codes_of(values: Array, axis: int) -> Array:
+        return centred(node, weights, values, axis)
+
     if weights.dtype in _HYBRID.get(node.spec.name, ()):
-        # signed codes are symmetric, whatever zero point is written beside them
         hybrid = Hybrid(np.asarray(scales, np.float32))
-        return Accumulation(
-            node, _LARGEST_ASYMMETRIC, 0, "float32", real, clamp, lambda values, _: values, hybrid=hybrid
-        )
+        return Accumulation(node, _LARGEST_ASYMMETRIC, 0, "float32", real, clamp, codes_of, hybrid=hybrid)
 
     def reals(values: Array, axis: int) -> Array:
-        codes = centred(node, weights, values, axis)
+        codes = codes_of(values, axis)
         return dequantize_codes(codes, scales[0] if len(scales) == 1 else np.asarray(scales, np.float32), 0, axis)
 
     return Accumulation(node, None, 0, "float32", real, clamp, reals)
@@ -157,20 +183,52 @@ def _wide(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | Non
     return node.options.get("quantized_bias_type") != "int32"
 
 
-def _rescale(node: Node, x: TensorInfo, scale: float, weights: TensorInfo, channels: int, sums: str) -> Finish:
+def _rescale(
+    node: Node, x: TensorInfo, scale: float, weights: TensorInfo, scales: tuple[float, ...], sums: str
+) -> Finish:
     out = node.results[0]
     out_scale, out_zero = scale_of(node, out)
     low, high = activation_codes(node, out)
-    scales = weight_scales(node, weights, channels)
     dtype, connected = out.info.numpy, node.spec.name == "FULLY_CONNECTED"
     if node.context.numerics == "litert" and connected and weights.dtype != "int16":
         factors = real_multipliers(scale, scales, out_scale, single_product=False)
         return lambda values: requantize_real(values, factors, out_zero, low, high, dtype)
-    single = len(scales) == 1 if connected else x.dtype == "uint8"
+    single = len(scales) == 1 if connected else x.dtype == weights.dtype == "uint8"
     q, e = quantize_multipliers(real_multipliers(scale, scales, out_scale, single_product=single))
     if sums == "int32":
         return Requantizer(q, e, out_zero, low, high, dtype)
     return WideRequantizer(q, e, out_zero, low, high, dtype)
+
+
+def _bias_units(
+    node: Node, x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...], channels: int, sums: str
+) -> Callable[[Array], Array] | None:
+    """What brings a bias with a scale or zero point of its own to units of sums; None where it is in these.
+
+    A bias without parameters is in units of sums, by definition.
+    """
+    quant, x_scale = bias.quant, scale_of(node, x)[0]
+    if quant is None:
+        return None
+    if len(quant.scales) not in (1, channels):
+        raise node.error(f"the bias {bias.name!r} has {len(quant.scales)} scales; allowed are 1 and {channels}")
+    check_scales(node, bias, quant.scales)
+    if in_units_of_sums(quant, x_scale, weight_scales):
+        return None
+    if defined_by_kernels(x, quant):
+        _log.warning(
+            "%s: the scales of the bias %r are not input scale times weight scale; they are not looked at",
+            node.spec.name,
+            bias.name,
+        )
+        return None
+    zeros, ratios = np.asarray(quant.zero_points, np.float64), scale_ratios(quant, x_scale, weight_scales)
+    low, high = code_range(sums)
+
+    def convert(values: Array) -> Array:
+        return clamp(round_half_away((values - zeros) * ratios), low, high)
+
+    return convert
 
 
 def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float, ...]:
@@ -187,21 +245,24 @@ def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float
 def centred(node: Node, weights: TensorInfo, values: Array, channel_axis: int) -> Array:
     """Weight codes with their zero points taken off, ready to be prepared; floats unchanged.
 
-    Signed weights are symmetric: their zero point is 0 by definition, except in per-tensor fully connected layers.
+    Raises ModelError where several scales or zero points do not lie along ``channel_axis``.
     """
     quant = weights.quant
     if values.dtype.kind == "f" or quant is None:
         return values
-    per_tensor_layer = node.spec.name == "FULLY_CONNECTED" and quant.per_tensor and node.operand(0).info.is_integer
-    if values.dtype.kind == "i" and not per_tensor_layer:
-        return values
+    channels = values.shape[channel_axis]
+    if not quant.per_tensor and (quant.axis != channel_axis or len(quant.scales) != channels):
+        raise node.error(
+            f"weights {weights.name!r} have {len(quant.scales)} scales along axis {quant.axis}; "
+            f"they must lie along axis {channel_axis}, one for each of its {channels} elements"
+        )
     low, high = weights.info.range
     if not all(low <= z <= high for z in quant.zero_points):
         raise node.error(f"a zero point of weights {weights.name!r} is outside {weights.dtype}'s {low} to {high}")
+    if not any(quant.zero_points):
+        return values
     zeros = np.asarray(quant.zero_points, np.int32)
     if zeros.size > 1:
-        if zeros.size != values.shape[channel_axis]:
-            raise node.error(f"weights {weights.name!r} have {zeros.size} zero points")
         zeros = zeros.reshape([-1 if i == channel_axis else 1 for i in range(values.ndim)])
     shifted: Array = values.astype(np.int32) - zeros
     return shifted

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from helpers.nodes import const, node, quant, run, run_all, tensor
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.runtime.kernels import lookup
 from odc_mlir.runtime.kernels.lookup import split_words
 
@@ -42,9 +42,20 @@ def test_unsigned_tables_hold_signed_numbers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "params", "wanted"),
+    [
+        ("int8", quant(0.5, 3), [[-1.5, -1.0], [-0.5, 0.0]]),
+        ("uint8", quant([0.5, 2.0], [1, 0]), [[-0.5, 0.0], [4.0, 6.0]]),
+    ],
+)
+def test_tables_with_zero_points(dtype: str, params: QuantParams, wanted: list[list[float]]) -> None:
+    table = const([[0, 1], [2, 3]], dtype, params)
+    assert run(made("EMBEDDING_LOOKUP", [tensor("int32", (2,)), table]), ids(0, 1)).tolist() == wanted
+
+
+@pytest.mark.parametrize(
     ("table", "message"),
     [
-        (const([[1, 2]], "int8", quant(0.5, 3)), "a zero point of 'c' is not 0; only symmetric tables"),
         (const([[1, 2]], "int8"), "table 'c' of int8 has no scale"),
         (const([[1, 2]], "int8", quant([0.5, 0.5], axis=1)), "the 2 scales of 'c' are not one per row"),
         (const([[1, 2]], "int16", quant(0.5)), "element type int16 is not supported"),

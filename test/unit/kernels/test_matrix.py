@@ -153,7 +153,8 @@ A, B = (2, 3), (3, 4)
 @pytest.mark.parametrize(
     ("made", "error", "message"),
     [
-        (product(("uint8", A), ("uint8", B), ("uint8", None)), UnsupportedError, "products of uint8 and uint8 as"),
+        (product(("uint8", A), ("int16", B), ("uint8", None)), UnsupportedError, "products of uint8 and int16 as"),
+        (product(("uint8", A), ("uint8", B), ("uint8", None)), ModelError, "has no scale"),
         (product(("float32", A), ("int8", B), ("float32", None)), ModelError, "has no scale"),
         (product(("float32", A), ("int8", B, quant(-1.0)), ("float32", None)), ModelError, "must be positive"),
         (
@@ -162,9 +163,11 @@ A, B = (2, 3), (3, 4)
             "along axis 0 are not one per column",
         ),
         (
-            product(("int16", A, quant(0.1, 5)), ("int16", B, quant(0.1)), ("int16", None, quant(0.1))),
-            UnsupportedError,
-            "zero points 5, 0 and 0 of 16-bit products must be 0",
+            product(
+                ("int8", A, quant(0.1)), ("int8", B, quant([0.1] * 4, [0, 0, 0, 500], 1)), ("int8", None, quant(0.1))
+            ),
+            ModelError,
+            "a zero point of 'x' is outside int8's -128 to 127",
         ),
         (product(("int8", A), ("float32", B), ("float32", None)), ModelError, "the left operand is int8"),
     ],

@@ -126,7 +126,7 @@ def test_fully_connected_by_newer_numerics(case: str) -> None:
         else:
             limits = np.iinfo(weight_type)
             w = const(rng.integers(limits.min, limits.max + 1, (3, 16)), weight_type, pw)
-        bias = const(rng.integers(-900, 900, 3), bias_type, quant(px.scale * pw.scale))
+        bias = const(rng.integers(-900, 900, 3), bias_type, quant([px.scale * scale for scale in pw.scales]))
         out = tensor("int16" if case == "uint8 to int16" else dtype, None, py)
         options = {"quantized_bias_type": bias_type} if dtype == "int16" else {}
         made = node("FULLY_CONNECTED", [tensor(dtype, x.shape, px), w, bias], out, **options)

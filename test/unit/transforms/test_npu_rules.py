@@ -60,12 +60,12 @@ def bilinear(size: int = 8, *, align_corners: bool = False) -> Node:
     return Node(ops.get("RESIZE_BILINEAR"), operands, (tensor("y", 1, size, size, 4),), options, "y")
 
 
-def several_zero_points(values: tuple[int, ...], zero_points: tuple[int, ...]) -> Node:
-    """A product with uint8 weights of one value and one zero point per result channel."""
+def several_zero_points(values: tuple[int, ...], zero_points: tuple[int, ...], dtype: str = "uint8") -> Node:
+    """A product with weights of one value and one zero point per result channel."""
     node = fully_connected()
-    rows = np.repeat(np.asarray(values, np.uint8)[:, None], 12, axis=1)
-    filters = const("w", rows, "uint8", QuantParams((0.25,) * len(values), zero_points))
-    x, y = (replace(info, dtype="uint8") for info in (node.operand(0), node.results[0]))
+    rows = np.repeat(np.asarray(values, dtype)[:, None], 12, axis=1)
+    filters = const("w", rows, dtype, QuantParams((0.25,) * len(values), zero_points))
+    x, y = (replace(info, dtype=dtype) for info in (node.operand(0), node.results[0]))
     return replace(node, operands=(x, filters, None), results=(replace(y, shape=(2, len(values))),))
 
 
@@ -243,7 +243,15 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: several_zero_points((255, 0) * 129, (0, 1) * 129),
         "'w' has 2 different zero points and values from -1 to 255",
     ),
-    ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((math.inf,), (0,))), "scale that is negative or not"),
+    (
+        "weights",
+        lambda: several_zero_points((127, -128), (-1, 0), "int8"),
+        "'w' has 2 different zero points and values from -128 to 128",
+    ),
+    ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((math.inf,), (0,))), "scale that is not positive"),
+    ("weights", lambda: with_operand(conv(), 1, quant=QuantParams((0.0,), (0,))), "scale that is not positive"),
+    ("bias", lambda: replace_bias(quant=QuantParams((0.5,), (0,))), "not those of input times weights"),
+    ("bias", lambda: replace_bias(quant=QuantParams((0.125,), (3,))), "not those of input times weights"),
     ("bias", lambda: replace_bias(dtype="int64"), "'b' is int64"),
     ("bias", lambda: replace_bias(shape=(5,)), "'b' has shape [5]"),
     ("channels", lambda: fully_connected_of(65_536), "65536 channels, at most 65535"),
@@ -355,6 +363,7 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         binary(shape=(2, 1, 3, 1, 4, 2)),
         several_zero_points((255, 1), (0, 1)),
         several_zero_points((255, 0) * 128, (0, 1) * 128),
+        several_zero_points((127, -127), (-1, 0), "int8"),
         with_operand(conv(), 1, quant=QuantParams((0.5,) * 6, (0, 1, 2, 3, 4, 5))),
     ],
     ids=lambda node: node.spec.name,
