@@ -129,9 +129,14 @@ def operators() -> str:
 
 def npu_rules() -> str:
     """What must hold for an operator to run on the NPU."""
-    from odc_mlir.transforms.npu_rules import BY_TABLE, GENERIC, OPERATORS
+    from odc_mlir.transforms.npu_rules import BY_TABLE, GENERIC, GENERIC_LAST, OPERATORS
 
-    lines = ["For every operator:", "", *(f"- {code(rule.name)}: {rule.text}" for rule in GENERIC), ""]
+    lines = [
+        "For every operator:",
+        "",
+        *(f"- {code(rule.name)}: {rule.text}" for rule in (*GENERIC, *GENERIC_LAST)),
+        "",
+    ]
     for name, rules in sorted(OPERATORS.items()):
         lines += [f"{code(name)}:", "", *(f"- {code(rule.name)}: {rule.text}" for rule in rules), ""]
     lines += ["Every other element-wise operator:", "", *(f"- {code(r.name)}: {r.text}" for r in BY_TABLE)]

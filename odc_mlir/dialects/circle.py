@@ -212,6 +212,8 @@ def _read_details(info: TensorInfo, table: str, fields: Mapping[str, Attribute])
     """What a quantisation by blocks or with shared exponents says of a tensor; it wins over scale and zero point."""
     if table == "MXQuantization" and isinstance(axis := fields.get("axis"), IntegerAttr):
         info.mx_axis, info.quant = axis.value.data, None
+    if table == "CustomQuantization":
+        info.foreign_quant = table
     if table != "BlockwiseQuantization":
         return
     info.quant = None

@@ -98,17 +98,18 @@ def local_response_normalize(
 ) -> NDArray[np.float32]:
     """``x / (bias + alpha * energy)^beta`` for ``x [..., C]``.
 
-    The energy of channel c is the sum of squares of channels c - radius to c + radius - 1, computed in float64. That
-    the last neighbour is left out is how TensorFlow Lite's reference kernel does it; its optimised kernel does not.
+    The energy of channel c is the sum of squares of channels c - radius to c + radius, added up in float64.
     """
     channels = x.shape[-1]
-    last = np.minimum(np.arange(channels) + radius, channels)
-    first = np.maximum(np.arange(channels) - radius, 0)
+    reach = min(radius, channels - 1)
 
     def compute(rows: Array) -> Array:
-        totals = np.zeros((rows.shape[0], channels + 1), np.float64)
-        np.cumsum(np.square(rows, dtype=np.float64), axis=1, out=totals[:, 1:])
-        energy = (totals[:, last] - totals[:, first]).astype(np.float32)
-        return np.asarray(rows * np.power(np.float32(bias) + np.float32(alpha) * energy, np.float32(-beta)))
+        squares = np.square(rows, dtype=np.float64)
+        energy = squares.copy()
+        for distance in range(1, reach + 1):
+            energy[:, distance:] += squares[:, :-distance]
+            energy[:, :-distance] += squares[:, distance:]
+        power = np.float32(bias) + np.float32(alpha) * energy.astype(np.float32)
+        return np.asarray(rows * np.power(power, np.float32(-beta)))
 
     return in_rows(compute, x, np.float32)

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import Requantizer, int64, multiplier_of_16_bits, multiply64, quantize_multiplier, wrap32
+from odc_mlir.numerics.fixed import (
+    Requantizer,
+    code_range,
+    int64,
+    multiplier_of_16_bits,
+    multiply64,
+    quantize_multiplier,
+    wrap32,
+)
 from odc_mlir.numerics.pieces import reduce
 
 _STEPS_BETWEEN = 16  # steps of a product before those that have become zero are left out
@@ -122,19 +130,14 @@ def product_codes(
 
 
 def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims: bool = True) -> NDArray[Any]:
-    """Largest or smallest elements over ``axes``, as TensorFlow Lite's reference kernels find them.
+    """Largest or smallest elements over ``axes``; NaN is a result only where there is no number.
 
-    Over some axes the search starts from the lowest (highest) finite number and only replaces it by something better,
-    so NaN and infinities of the wrong sign never are results; over all axes it starts from the first element.
+    Of no elements, the lowest (highest) value there is.
     """
     if x.dtype.kind == "b":
         return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=keep_dims))
-    limits: Any = np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
-    start = x.dtype.type(limits.min if largest else limits.max)
     better: Any = np.fmax if largest else np.fmin
-    if len(axes) == x.ndim and x.size:
-        first = x.reshape(-1)[0]
-        found = first if first != first else better.reduce(x, axis=None)
-        return np.full((1,) * x.ndim if keep_dims else (), found, x.dtype)
-    found = better.reduce(x, axis=axes, keepdims=keep_dims, initial=start) if axes else better(x, start)
-    return np.asarray(found, x.dtype)
+    if math.prod(x.shape[axis] for axis in axes):
+        return np.asarray(better.reduce(x, axis=axes, keepdims=keep_dims), x.dtype)
+    ends: Any = (-np.inf, np.inf) if x.dtype.kind == "f" else code_range(x.dtype)
+    return np.asarray(better.reduce(x, axis=axes, keepdims=keep_dims, initial=ends[not largest]), x.dtype)

@@ -86,7 +86,7 @@ class TensorInfo:
 
     ``data`` holds the raw little-endian bytes of a constant, None for everything else; ``sparsity`` says how the
     elements of a sparse one are stored, ``blockwise`` how a real one is coded. ``mx_axis`` is the axis along which the
-    elements of a microscaling type share exponents.
+    elements of a microscaling type share exponents. ``foreign_quant`` names a quantisation that only its author knows.
     """
 
     name: str
@@ -98,6 +98,7 @@ class TensorInfo:
     sparsity: Sparsity | None = None
     blockwise: Blockwise | None = None
     mx_axis: int | None = None
+    foreign_quant: str = ""
     _array: Array | None = field(default=None, repr=False)
 
     @property
@@ -254,7 +255,15 @@ class OpSpec:
 
     @cached_property
     def kernel_function(self) -> Callable[[Node], Execute]:
-        return _resolve(self.kernel)
+        """The kernel; it refuses quantised tensors that it would misread."""
+        check, kernel = _resolve("odc_mlir.ops.quant_check:check_quantisation"), _resolve(self.kernel)
+
+        def prepare(node: Node) -> Execute:
+            check(node)
+            execute: Execute = kernel(node)
+            return execute
+
+        return prepare
 
     @cached_property
     def verify_function(self) -> Callable[[Node], None] | None:

@@ -206,9 +206,13 @@ def tensor_info(tensors: Sequence[Tensor], constants: Mapping[int, memoryview], 
         is_variable=tensor.is_variable,
         sparsity=None if data is None else tensor.sparsity,
     )
+    if tensor.sparsity is not None and data is None:
+        raise ModelError("only a constant can be stored sparse, this tensor is computed", tensor=info.name)
     details = None if tensor.quantization is None else tensor.quantization.details
     if details is not None and details[0] == "MXQuantization":
         info.mx_axis, info.quant = details[1]["axis"], None
+    if details is not None and details[0] == "CustomQuantization":
+        info.foreign_quant = details[0]
     if details is not None and details[0] == "BlockwiseQuantization":
         info.quant = None
         if data is not None:

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.bias import defined_by_kernels, in_units_of_sums
+from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.targets import Target
 from odc_mlir.transforms.move_maps import result_pieces
@@ -108,6 +110,15 @@ def quantised(node: Node, _: Limits) -> str | None:
         low, high = tensor.info.range
         if not low <= quant.zero_point <= high:
             return f"{tensor.name!r} has zero point {quant.zero_point}"
+    return None
+
+
+def understood(node: Node, _: Limits) -> str | None:
+    """Arithmetic reads every scale and zero point there is."""
+    try:
+        check_quantisation(node)
+    except OdcError as error:
+        return error.message
     return None
 
 

@@ -54,7 +54,7 @@ def verdict(node: Node, limits: Limits) -> Verdict:
     rules = rules_of(node.spec)
     if rules is None:
         return Verdict(False, f"operator: {node.spec.name} has no NPU form")
-    for rule in (*GENERIC, *rules):
+    for rule in (*GENERIC, *rules, *GENERIC_LAST):
         if seen := rule.check(node, limits):
             return Verdict(False, f"{rule.name}: {seen}")
     return Verdict(True)
@@ -63,7 +63,7 @@ def verdict(node: Node, limits: Limits) -> Verdict:
 def rules_text() -> Iterator[str]:
     """The table and the pattern groups as lines of text: what has no line has no NPU form."""
     yield "every operator"
-    yield from _lines(GENERIC)
+    yield from _lines((*GENERIC, *GENERIC_LAST))
     for name, rules in OPERATORS.items():
         yield name
         yield from _lines(rules)
@@ -87,6 +87,11 @@ GENERIC: tuple[Rule, ...] = (
     Rule("element-type", "everything computed is int8 or uint8", check.codes),
     Rule("quantised", "everything computed has one positive scale and a zero point inside the type", check.quantised),
     Rule("fits-sram", "operands and results fit in the SRAM limit together", check.fits_sram),
+)
+
+# Rules of every operator that are asked last, for what is left.
+GENERIC_LAST: tuple[Rule, ...] = (
+    Rule("understood", "no scale or zero point is one that the operator does not read", check.understood),
 )
 
 _ACTIVATION = Rule("activation", f"the fused activation is one of {', '.join(check.ACTIVATIONS)}", check.activation)

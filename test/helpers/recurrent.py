@@ -60,11 +60,11 @@ class Builder:
         return const(codes.view(kind), kind, quant(scale * self.rng.uniform(0.5, 1.5)))
 
     def vector(self, size: int, *, codes: str, scale: float, low: float = -1.0) -> TensorInfo:
-        """Biases, weights of cells, coefficients: float32, or codes of type ``codes``."""
+        """Biases (``scale`` 0), weights of cells, coefficients: float32, or codes of type ``codes``."""
         if not self.form.codes:
             return const(self.rng.uniform(low, 1, size), "float32")
         limit = 2000 if codes == "int32" else 20000
-        return const(self.rng.integers(int(low * limit), limit, size), codes, quant(scale))
+        return const(self.rng.integers(int(low * limit), limit, size), codes, quant(scale) if scale else None)
 
     def peephole(self, size: int) -> TensorInfo:
         if self.form.weights in ("int8", "uint8"):
@@ -81,7 +81,7 @@ class Builder:
         for gate in gates:
             made[f"input_to_{gate}_weights"] = self.matrix(form.cells, form.features)
             made[f"recurrent_to_{gate}_weights"] = self.matrix(*recurrent)
-            made[f"{gate}_gate_bias"] = self.vector(form.cells, codes="int32", scale=1e-4)
+            made[f"{gate}_gate_bias"] = self.vector(form.cells, codes="int32", scale=0)
             if form.norm:
                 name = f"{gate}_layer_norm_coefficients"
                 made[name] = self.vector(form.cells, codes="int16", scale=1 / 16384, low=0.1)
@@ -90,7 +90,7 @@ class Builder:
         if form.projection:
             made["projection_weights"] = self.matrix(form.out, form.cells)
             if form.projection_bias:
-                made["projection_bias"] = self.vector(form.out, codes="int32", scale=1e-4)
+                made["projection_bias"] = self.vector(form.out, codes="int32", scale=0)
         return made
 
     def states(self) -> dict[str, TensorInfo]:
@@ -214,7 +214,7 @@ def svdf(
         operands["weights_time"] = const(codes, "int16", quant(2.0**-15))
         operands["state"] = variable("int16", (form.batch, filters * memory), quant(3e-4))
     if bias:
-        operands["bias"] = builder.vector(form.cells, codes="int32", scale=1e-4)
+        operands["bias"] = builder.vector(form.cells, codes="int32", scale=0)
     runs = [[builder.x(form.batch, form.features)] for _ in range(5)]
     return _node("SVDF", operands, builder, {"rank": rank, "fused_activation_function": "relu", **options}), runs
 

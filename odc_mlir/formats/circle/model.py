@@ -82,10 +82,13 @@ class Quantization:
         """The affine parameters, None when there is no scale; missing zero points are 0.
 
         Per-tensor parameters have axis 0. So have those of a tensor of ``rank`` 1, because files exist whose bias
-        names another axis. Raises ModelError when scales and zero points differ in number or the axis does not exist.
+        names another axis. Raises ModelError when scales and zero points differ in number, when there are zero points
+        without scales, or the axis does not exist.
         """
         count = self.scale.size
         if count == 0:
+            if self.zero_point.any():
+                raise ModelError(f"there are zero points ({self.zero_point[0]}, …) but no scale")
             return None
         if self.zero_point.size not in (0, count):
             raise ModelError(f"{count} scales but {self.zero_point.size} zero points; their numbers must agree")

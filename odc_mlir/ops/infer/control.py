@@ -69,7 +69,7 @@ def _check_call(
 
 
 def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs: Sequence[TensorInfo | None]) -> None:
-    """Raises unless both lists have the same length and element types."""
+    """Raises unless both lists have the same length, element types, scales and zero points."""
     if len(ours) != len(theirs):
         raise node.error(f"{what} are {len(ours)} and {len(theirs)}; their numbers must agree")
     for position, (own, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -78,3 +78,15 @@ def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs
                 f"{what} differ at {position}: {own.dtype} and {other.dtype}; the element types must be equal",
                 tensor=own.name,
             )
+        if own is not None and other is not None and _mean_other_reals(own, other):
+            raise node.error(
+                f"{what} differ at {position}: they have different scales or zero points; these must be equal",
+                tensor=own.name,
+            )
+
+
+def _mean_other_reals(a: TensorInfo, b: TensorInfo) -> bool:
+    """Whether equal codes mean different real numbers."""
+    if a.quant is None or b.quant is None or not a.info.is_integer:
+        return False
+    return a.quant != b.quant

@@ -11,6 +11,7 @@ import numpy as np
 from odc_mlir.errors import InputError, UnsupportedError
 from odc_mlir.numerics.fixed import activation_bounds, activation_range
 from odc_mlir.numerics.pieces import limit, reduce
+from odc_mlir.ops.bias import in_units_of_sums
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 
 Fetch = Callable[[Sequence[Array | None]], Array]
@@ -106,6 +107,19 @@ def check_scales(node: Node, info: TensorInfo, scales: Sequence[float]) -> None:
             raise node.error(f"scale {scale} of tensor {info.name!r} must be positive and finite")
 
 
+def require_units_of_sums(node: Node, bias: TensorInfo, scale: float, weight_scale: float) -> None:
+    """Raises UnsupportedError for a bias with a zero point, or another scale than the product of those given."""
+    if bias.quant is None:
+        return
+    check_scales(node, bias, bias.quant.scales)
+    if not in_units_of_sums(bias.quant, scale, (weight_scale,)):
+        raise unsupported(
+            node,
+            f"{bias.name!r} has the scale {bias.quant.scale:g} and the zero point {bias.quant.zero_point}; "
+            f"it must have {scale * weight_scale:g} and 0",
+        )
+
+
 def fused_activation(node: Node) -> str:
     """Name of the fused activation, ``none`` for operators without one."""
     return str(node.options.get("fused_activation_function", "none"))
@@ -198,19 +212,6 @@ def check_index(node: Node, indices: Array, size: int, what: str) -> None:
     if least < 0 or most >= size:
         wrong = least if least < 0 else most
         raise input_error(node, f"{what} {wrong} is out of range; allowed are 0 to {size - 1}")
-
-
-def require_same_quant(node: Node, *infos: TensorInfo) -> None:
-    """Raises ModelError unless codes of these tensors mean the same reals: equal scales and zero points."""
-    first = infos[0]
-    for other in infos[1:]:
-        if first.quant is None or other.quant is None or not first.info.is_integer:
-            continue
-        if (first.quant.scales, first.quant.zero_points) != (other.quant.scales, other.quant.zero_points):
-            raise node.error(
-                f"{first.name!r} and {other.name!r} have different scales or zero points; they must be equal",
-                hint="requantise one of them before this operator",
-            )
 
 
 def by_dtype(node: Node, info: TensorInfo, table: dict[str, Any]) -> Any:

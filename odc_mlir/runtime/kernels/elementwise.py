@@ -39,7 +39,6 @@ from odc_mlir.runtime.kernels.common import (
     input_error,
     is_quantised,
     real_clamp,
-    require_same_quant,
     scale_of,
 )
 from odc_mlir.runtime.kernels.unary import LaterTable
@@ -319,7 +318,6 @@ def minimum(node: Node) -> Execute:
 
 def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
     require_dtype(node, node.results[0], *FLOATS, "float64", *CODES, *_WHOLE)
-    require_same_quant(node, node.operand(0), node.operand(1), node.results[0])
     if node.results[0].info.kind == "float":
         return mapped(node, lambda a, b: _ordered(a, b, function, better))
     return plain(node, function)

@@ -14,7 +14,6 @@ from odc_mlir.runtime.kernels.common import (
     fetch,
     input_error,
     ints,
-    require_same_quant,
     single,
     unsupported,
 )
@@ -59,7 +58,6 @@ def rank(node: Node) -> Execute:
 def fill(node: Node) -> Execute:
     """Operand 1 everywhere in a tensor of the shape in operand 0."""
     dims_of, value_of, info = fetch(node, 0), fetch(node, 1), node.results[0]
-    require_same_quant(node, node.operand(1), info)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         dims, value = ints(dims_of(operands)), single(node, value_of(operands), "the value")

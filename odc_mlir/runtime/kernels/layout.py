@@ -33,7 +33,6 @@ from odc_mlir.runtime.kernels.common import (
     ints,
     planned,
     quantised_zero,
-    require_same_quant,
     single,
 )
 from odc_mlir.runtime.kernels.convolution import image_shape
@@ -96,7 +95,6 @@ def split_v(node: Node) -> Execute:
 def unpack(node: Node) -> Execute:
     """Operand's slices along an axis, which they lack."""
     count, wanted = parts(node, "num"), int(option(node, "axis"))
-    require_same_quant(node, node.operand(0), *node.results)
 
     def make(shape: tuple[int, ...]) -> Callable[[Array], list[Array]]:
         axis = normal_axis(node, wanted, len(shape))
@@ -111,8 +109,6 @@ def unpack(node: Node) -> Execute:
 def padv2(node: Node) -> Execute:
     """Operand 0 with copies of operand 2 around it; without that, with zeros (quantised: zero points)."""
     info, value_info = node.results[0], node.optional(2)
-    if value_info is not None:
-        require_same_quant(node, value_info, info)
     zero = quantised_zero(node, info) if value_info is None else 0
 
     def make(shape: tuple[int, ...], pads: Array, *values: Array) -> Plan:
@@ -125,7 +121,6 @@ def padv2(node: Node) -> Execute:
 def mirror_pad(node: Node) -> Execute:
     """Operand 0 with its own elements mirrored at the ends of each axis."""
     edge = mirror_edge(node)
-    require_same_quant(node, node.operand(0), node.results[0])
 
     def make(shape: tuple[int, ...], pads: Array) -> Plan:
         pairs = pad_pairs(node, shape, pads)
@@ -184,7 +179,6 @@ def reverse_sequence(node: Node) -> Execute:
 
 def space_to_batch_nd(node: Node) -> Execute:
     """``[N, spatial…, …]`` padded, then blocks of space moved into the batch."""
-    require_same_quant(node, node.operand(0), node.results[0])
     zero = quantised_zero(node, node.results[0])
 
     def make(shape: tuple[int, ...], block_values: Array, pads: Array) -> Plan:
@@ -207,7 +201,6 @@ def space_to_batch_nd(node: Node) -> Execute:
 
 def batch_to_space_nd(node: Node) -> Execute:
     """``[N * blocks, spatial…, …]`` with batch entries moved into blocks of space, then cropped."""
-    require_same_quant(node, node.operand(0), node.results[0])
 
     def make(shape: tuple[int, ...], block_values: Array, crop_values: Array) -> Plan:
         block, crops = ints(block_values), ints(crop_values)
@@ -232,7 +225,6 @@ def batch_to_space_nd(node: Node) -> Execute:
 def space_to_depth(node: Node) -> Execute:
     """``[N, H, W, C]`` to ``[N, H/b, W/b, b*b*C]``."""
     size = block_size(node)
-    require_same_quant(node, node.operand(0), node.results[0])
 
     def make(shape: tuple[int, ...]) -> Plan:
         batch, height, width, channels = image_shape(node, shape)
@@ -247,7 +239,6 @@ def space_to_depth(node: Node) -> Execute:
 def depth_to_space(node: Node) -> Execute:
     """``[N, H, W, b*b*C]`` to ``[N, H*b, W*b, C]``."""
     size = block_size(node)
-    require_same_quant(node, node.operand(0), node.results[0])
 
     def make(shape: tuple[int, ...]) -> Plan:
         batch, height, width, depth = image_shape(node, shape)

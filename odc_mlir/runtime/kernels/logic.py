@@ -19,7 +19,6 @@ from odc_mlir.runtime.kernels.common import (
     fetch,
     input_error,
     is_quantised,
-    require_same_quant,
     scale_of,
 )
 from odc_mlir.runtime.kernels.elementwise import Compute, broadcasting, coded_pairs
@@ -189,7 +188,6 @@ def select_v2(node: Node) -> Execute:
 def _choice(node: Node, aligned: Callable[[Array, Array, Array], Array]) -> Execute:
     out = node.results[0]
     sources = [fetch(node, index) for index in range(3)]
-    require_same_quant(node, node.operand(1), node.operand(2), out)
     condition_of, x_of, y_of = sources
     few: tuple[tuple[int, ...], ...] = ()  # shapes that fit, of few elements
 

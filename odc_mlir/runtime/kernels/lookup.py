@@ -174,7 +174,7 @@ def skip_gram(node: Node) -> Execute:
         if x.size < 1:
             raise input_error(node, "the input has no string")
         sentence = x.reshape(-1)[0]
-        words = split_words(sentence if isinstance(sentence, bytes) else str(sentence).encode())
+        words = (sentence if isinstance(sentence, bytes) else str(sentence).encode()).split()
         grams = (
             list(itertools.islice(_grams(words, size, skips, shorter), MOST_GRAMS + 1)) if len(words) >= size else []
         )
@@ -185,23 +185,6 @@ def skip_gram(node: Node) -> Execute:
         return [out]
 
     return execute
-
-
-_SPACES = b" \t\n\v\f\r"
-
-
-def split_words(sentence: bytes) -> list[bytes]:
-    """Words between white space, as TensorFlow Lite's kernel cuts them: the word behind a leading space is lost."""
-    words: list[bytes] = []
-    start = 0
-    for i in range(1, len(sentence)):
-        if sentence[i] in _SPACES:
-            if i > start and sentence[start] not in _SPACES:
-                words.append(sentence[start:i])
-            start = i + 1
-    if len(sentence) > start:
-        words.append(sentence[start:])
-    return words
 
 
 def _grams(words: list[bytes], size: int, skips: int, shorter: bool) -> Iterator[bytes]:

@@ -11,11 +11,12 @@ from odc_mlir.ops.infer.lstm import gates_of
 from odc_mlir.ops.infer.named import named, required
 from odc_mlir.ops.recurrent import GATES
 from odc_mlir.ops.spec import Array, Node
-from odc_mlir.runtime.kernels.common import check_scales, scale_of, unsupported
+from odc_mlir.runtime.kernels.common import check_scales, require_units_of_sums, scale_of, unsupported
 
 Values = Mapping[str, Array]
 
 _Q3_SCALE = 2.0**-12  # of gates' arguments, where they are not normalised
+_NORM_SCALE = 2.0**-10  # of normalised values
 _INTERMEDIATES = 5  # scales of the four gates before normalisation, and of the hidden values
 _HIDDEN = 4
 _WIDE_INTERMEDIATES = 12
@@ -118,16 +119,19 @@ class _Scales:
             raise unsupported(self._node, f"{name} is {info.dtype} with zero point {zero}; it must be {dtype} with 0")
         return self._values[name], scale
 
-    def _bias(self, name: str) -> Array | None:
+    def _bias(self, name: str, scale: float, weight_scale: float) -> Array | None:
         info = named(self._node, name)
         if info is not None and info.dtype != "int32":
             raise unsupported(self._node, f"{name} is {info.dtype}; it must be int32")
+        if info is not None:
+            require_units_of_sums(self._node, info, scale, weight_scale)
         return self._values.get(name)
 
     def _gate(self, index: int, gate: str) -> Gate:
-        norm, bias = self._norm(gate), self._bias(f"{gate}_gate_bias")
+        norm = self._norm(gate)
         scale = _Q3_SCALE if norm is None else self._gate_scale(index, gate)
         weights, weight_scale = self._weights(f"input_to_{gate}_weights", "int8")
+        bias = self._bias(f"{gate}_gate_bias", self._x_scale, weight_scale) if norm is None else None
         recurrent, recurrent_scale = self._weights(f"recurrent_to_{gate}_weights", "int8")
         if recurrent.ndim != 2:
             raise unsupported(self._node, f"recurrent_to_{gate}_weights is a diagonal; integer cells need a matrix")
@@ -136,7 +140,7 @@ class _Scales:
             peephole, peephole_scale = self._weights(f"cell_to_{gate}_weights", "int16")
         return Gate(
             inputs=weights,
-            input_bias=lstm.bias_with_zero(weights, self._x_zero, bias if norm is None else None),
+            input_bias=lstm.bias_with_zero(weights, self._x_zero, bias),
             input_factor=lstm.product_factor(weight_scale, self._x_scale, scale),
             recurrent=recurrent,
             recurrent_bias=lstm.bias_with_zero(recurrent, self._h_zero),
@@ -147,11 +151,12 @@ class _Scales:
         )
 
     def _norm(self, gate: str) -> GateNorm | None:
-        name, bias = f"{gate}_layer_norm_coefficients", self._bias(f"{gate}_gate_bias")
-        if name not in self._values or bias is None:
+        name = f"{gate}_layer_norm_coefficients"
+        if name not in self._values:
             return None
         weights, scale = self._weights(name, "int16")
-        return lstm.gate_norm(weights, bias, scale)
+        bias = self._bias(f"{gate}_gate_bias", _NORM_SCALE, scale)
+        return None if bias is None else lstm.gate_norm(weights, bias, scale)
 
     def _gate_scale(self, index: int, gate: str) -> float:
         found = self._intermediate(index)
@@ -166,7 +171,7 @@ class _Scales:
         out_scale = scale_of(self._node, self._node.results[0])[0]
         return Projection(
             weights=weights,
-            bias=lstm.bias_with_zero(weights, -hidden_zero, self._bias("projection_bias")),
+            bias=lstm.bias_with_zero(weights, -hidden_zero, self._bias("projection_bias", hidden_scale, scale)),
             factor=lstm.product_factor(scale, hidden_scale, self._h_scale),
             clip=lstm.clip_code(option(self._node, "proj_clip"), out_scale, 127),
         )

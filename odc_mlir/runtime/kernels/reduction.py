@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.fixed import code_range, round_half_away
 from odc_mlir.numerics.pieces import reduce
 from odc_mlir.numerics.reduction import (
     codes_mean,
@@ -26,7 +26,6 @@ from odc_mlir.runtime.kernels.common import (
     input_error,
     ints,
     planned,
-    require_same_quant,
     scale_of,
     single,
     unsupported,
@@ -86,9 +85,10 @@ def _over_axes(node: Node, compute: Compute) -> Execute:
     return planned(node, 0, (1,), make)
 
 
-def _codes_of_nothing(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
-    """Zero codes, whatever the zero point: what TensorFlow Lite gives for codes without elements."""
-    return np.zeros([1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes], x.dtype)
+def _codes_of_nothing(x: Array, axes: tuple[int, ...], keep: bool, code: float) -> Array:
+    """``code`` in every element of a result over axes without elements."""
+    shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
+    return np.full(shape, np.clip(round_half_away(np.array(code)), *code_range(x.dtype)), x.dtype)
 
 
 def reduce_sum(node: Node) -> Execute:
@@ -105,7 +105,7 @@ def reduce_sum(node: Node) -> Execute:
 
     def compute(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
         if not x.size:
-            return _codes_of_nothing(x, axes, keep)
+            return _codes_of_nothing(x, axes, keep, out_zero)
         return mean_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)
 
     return _over_axes(node, compute)
@@ -127,7 +127,7 @@ def reduce_prod(node: Node) -> Execute:
 
     def compute(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
         if not x.size:
-            return _codes_of_nothing(x, axes, keep)
+            return _codes_of_nothing(x, axes, keep, 1 / out_scale + out_zero)
         q, e = product_params(scale, out_scale, math.prod(x.shape[a] for a in axes))
         return product_codes(x, axes, q, e, zero, out_zero, low, high, dtype, keep_dims=keep)
 
@@ -137,7 +137,6 @@ def reduce_prod(node: Node) -> Execute:
 def _extreme(node: Node, *, largest: bool) -> Execute:
     info = node.operand(0)
     by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES, "bool")))
-    require_same_quant(node, info, node.results[0])
     return _over_axes(node, lambda x, axes, keep: extreme(x, axes, largest=largest, keep_dims=keep))
 
 

@@ -12,7 +12,7 @@ from odc_mlir.numerics.suppression import select_boxes
 from odc_mlir.ops.infer.common import check_elements, normal_axis
 from odc_mlir.ops.infer.search import boundaries
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import Plan, by_dtype, fetch, input_error, planned, require_same_quant, single
+from odc_mlir.runtime.kernels.common import Plan, by_dtype, fetch, input_error, planned, single
 
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 _FEW = 1 << 8  # numbers that are compared one by one in less time than sorted
@@ -54,7 +54,6 @@ def topk_v2(node: Node) -> Execute:
     """The ``k`` largest elements of each row from the largest on, and their places; of equal ones the first wins."""
     x_of, k_of, dtype = fetch(node, 0), fetch(node, 1), node.results[1].info.numpy
     by_dtype(node, node.operand(0), dict.fromkeys(_ORDERED))
-    require_same_quant(node, node.operand(0), node.results[0])
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x, k = x_of(operands), max(int(single(node, k_of(operands), "k")), 0)

@@ -11,7 +11,14 @@ from odc_mlir.numerics.svdf import feature_codes, result_codes, svdf_params
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.infer.named import named, required
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import fetch, fused_activation, input_error, scale_of, unsupported
+from odc_mlir.runtime.kernels.common import (
+    fetch,
+    fused_activation,
+    input_error,
+    require_units_of_sums,
+    scale_of,
+    unsupported,
+)
 from odc_mlir.runtime.kernels.sequences import (
     Function,
     Operands,
@@ -73,6 +80,8 @@ def _integer_svdf(node: Node) -> Execute:
     if any(zero for _, zero in quants[1:4]):
         raise unsupported(node, "weights and memory must have the zero point 0")
     (x_scale, x_zero), (f_scale, _), (s_scale, _), (t_scale, _), (y_scale, y_zero) = quants
+    if (bias := named(node, "bias")) is not None:
+        require_units_of_sums(node, bias, s_scale, t_scale)
     params = svdf_params((x_scale, f_scale, s_scale, t_scale, y_scale), x_zero, y_zero)
     rank, remember = int(option(node, "rank")), _Memory(node)
 

@@ -97,5 +97,5 @@ def test_local_response(radius: int) -> None:
     x = np.random.default_rng(0).normal(size=(1, 1, 2, 9)).astype(np.float32)
     found = normalization.local_response_normalize(x, radius, 1.5, 0.5, 0.75)
     for i in range(9):
-        energy = (x[..., max(0, i - radius) : i + radius].astype(float) ** 2).sum(axis=-1)
+        energy = (x[..., max(0, i - radius) : i + radius + 1].astype(float) ** 2).sum(axis=-1)
         np.testing.assert_allclose(found[..., i], x[..., i] / (1.5 + 0.5 * energy) ** 0.75, rtol=1e-5)

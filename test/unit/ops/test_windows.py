@@ -106,7 +106,7 @@ def test_conv_2d_refuses_filters(shape: tuple[int, ...]) -> None:
     ("x", "weights", "bias", "message"),
     [
         ("float32", "float32", "int32", "a bias of int32 does not go with an input of float32"),
-        ("int8", "uint8", None, "weights of uint8 do not go with an input of int8; supported are int8, int4"),
+        ("int8", "int16", None, "weights of int16 do not go with an input of int8; supported are int8, uint8"),
         ("int8", "int8", "float32", "a bias of float32 does not go"),
         ("uint8", "float32", None, "weights of float32 do not go with an input of uint8"),
         ("float64", "float64", None, "an input of float64 is not supported"),

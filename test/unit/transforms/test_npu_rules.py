@@ -307,6 +307,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("constant-paddings", lambda: with_operand(pad(), 1, data=None, dtype="int8", quant=Q), "'paddings' is computed"),
     ("paddings", lambda: pad(((0, 0), (-1, 0), (0, 0), (0, 0))), "negative"),
     ("element-type", lambda: with_operand(moving("SLICE"), 1, data=None), "'details' is int32"),
+    ("understood", lambda: with_operand(conv(), 0, foreign_quant="Custom"), "in a way that only its author knows"),
     ("moves", scattered, "'y' takes more than 64 loops of moves"),
     ("moves", lambda: with_result(moving("REVERSE_V2"), shape=(4, 4, 4)), "'y0' holds more than codes of the operands"),
 ]
@@ -385,7 +386,7 @@ def test_element_wise_operators_are_tables(name: str) -> None:
 
 
 def test_every_rule_is_refused_once() -> None:
-    tables = (npu_rules.GENERIC, npu_rules.BY_TABLE, *npu_rules.OPERATORS.values())
+    tables = (npu_rules.GENERIC, npu_rules.GENERIC_LAST, npu_rules.BY_TABLE, *npu_rules.OPERATORS.values())
     assert {rule.name for rules in tables for rule in rules} == {name for name, _, _ in REFUSED}
 
 

@@ -1,0 +1,141 @@
+"""Refusals of quantised tensors that an operator's arithmetic would misread.
+
+Kernels read the scales that they compute with. Checked here is what they would not look at: parameters that change
+where codes are only moved, several scales where one is meant, and scales of tensors that count as plain integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from odc_mlir.errors import UnsupportedError
+from odc_mlir.ops.quantization import QuantKind
+from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
+
+# Operators that move codes and bring operands to the result's scale where they must.
+_REQUANTISING = frozenset({"CONCATENATION"})
+# Operators that say themselves what several scales mean, or that do not look at scales by definition; and LSTM, which
+# has two lists of operands.
+_READING_ALL = frozenset({"QUANTIZE", "DEQUANTIZE", "CAST", "BITCAST", "IF", "WHILE", "CALL", "CUSTOM", "LSTM"})
+_VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
+# Operators that compute with plain integers of any width.
+_PLAIN = frozenset({"FLOOR_DIV", "FLOOR_MOD", "SCATTER_ND"})
+_NARROW = ("int4", "uint4", "int8", "uint8", "int16")
+
+
+def check_quantisation(node: Node) -> None:
+    """Raise ModelError or UnsupportedError where results would not mean what the file says of them."""
+    infos = [info for info in (*node.operands, *node.results) if info is not None]
+    for info in infos:
+        if info.foreign_quant:
+            raise UnsupportedError(
+                f"{info.name!r} is quantised in a way that only its author knows ({info.foreign_quant})",
+                op=node.spec.name,
+                tensor=node.name,
+            )
+    if not any(_is_coded(info) for info in infos):
+        return
+    if node.spec.quant.kind is QuantKind.SAME and node.spec.name not in _REQUANTISING:
+        _check_moved(node)
+    if node.spec.name not in _READING_ALL:
+        _check_scales(node)
+        _check_plain(node)
+
+
+def _is_coded(info: TensorInfo) -> bool:
+    return info.quant is not None and info.info.is_integer
+
+
+def _check_moved(node: Node) -> None:
+    """Codes that are moved keep their scale and zero point."""
+    rule = node.spec.quant
+    first = node.results[0]
+    others: list[TensorInfo | None] = [*node.results[1:]]
+    if rule.source is not None:
+        first, others = node.operand(rule.source), list(node.results)
+    else:
+        others += [info for index, info in enumerate(node.operands) if rule.is_joined(index)]
+    for other in others:
+        if other is None or not _is_coded(first) or not _is_coded(other) or other.dtype != first.dtype:
+            continue
+        assert first.quant is not None
+        assert other.quant is not None
+        if (first.quant.scales, first.quant.zero_points) != (other.quant.scales, other.quant.zero_points):
+            raise node.error(
+                f"{first.name!r} and {other.name!r} have different scales or zero points; they must be equal",
+                hint="requantise one of them before this operator",
+            )
+
+
+def _check_scales(node: Node) -> None:
+    """What is computed has one scale, unless the operator keeps the axis of several."""
+    for index, info in _computed(node):
+        if info.quant is None or info.quant.per_tensor or _is_factor(node, index):
+            continue
+        if node.spec.name in (*_VIEWS, "TRANSPOSE") and _axis_is_kept(node):
+            continue
+        raise node.error(f"tensor {info.name!r} has {len(info.quant.scales)} scales; one is allowed here")
+
+
+def _computed(node: Node) -> Iterator[tuple[int | None, TensorInfo]]:
+    """Quantised tensors that a run makes; operands with their place."""
+    for index, info in enumerate(node.operands):
+        if info is not None and not info.is_const and _is_coded(info):
+            yield index, info
+    yield from ((None, info) for info in node.results if _is_coded(info))
+
+
+def _is_factor(node: Node, index: int | None) -> bool:
+    """Whether an operand is weights or a bias, of which kernels take one scale for each channel."""
+    rule = node.spec.quant
+    return index is not None and (
+        index in rule.weights or index in rule.biases or (node.spec.name == "BATCH_MATMUL" and index == 1)
+    )
+
+
+def _is_bias(node: Node, index: int) -> bool:
+    """Whether an operand is added to sums; kernels that do so look at its scale."""
+    return index < len(node.operands) and node.spec.operand_name(index).endswith("bias")
+
+
+def _axis_is_kept(node: Node) -> bool:
+    """Whether the scales of operand and result of a view or transposition lie along one axis."""
+    source, result = node.operand(0), node.results[0]
+    if source.quant is None or result.quant is None or source.shape is None or result.shape is None:
+        return False
+    if node.spec.name == "TRANSPOSE":
+        order = (
+            [int(axis) % len(source.shape) for axis in node.const(1).reshape(-1)] if node.operand(1).is_const else []
+        )
+        return order[result.quant.axis : result.quant.axis + 1] == [source.quant.axis]
+    before = _before(source, source.quant)
+    return before is not None and before == _before(result, result.quant)
+
+
+def _before(info: TensorInfo, quant: QuantParams) -> int | None:
+    """Elements between two neighbours along all axes before the one with the scales, None where that is not known."""
+    shape = (info.shape or ())[: quant.axis]
+    return (
+        None if any(extent is None for extent in shape) else math.prod(extent for extent in shape if extent is not None)
+    )
+
+
+def _check_plain(node: Node) -> None:
+    """Integers that an operator takes as plain numbers have no scale but 1."""
+    rule = node.spec.quant
+    if rule.kind in (QuantKind.NONE, QuantKind.SAME):
+        return
+    for index, info in enumerate((*node.operands, *node.results)):
+        if info is None or not _is_coded(info) or _is_factor(node, index) or _is_bias(node, index):
+            continue
+        assert info.quant is not None
+        if info.dtype in _NARROW and node.spec.name not in _PLAIN:
+            continue
+        if set(info.quant.scales) != {1.0} or any(info.quant.zero_points):
+            raise UnsupportedError(
+                f"{info.dtype} tensor {info.name!r} has a scale or zero point; here it counts as plain integers",
+                op=node.spec.name,
+                tensor=node.name,
+                hint="dequantise it before this operator",
+            )
