@@ -66,7 +66,7 @@ def test_networks(build: Any, scheme: str, least: float) -> None:
     net = FloatNet(3)
     module = assign(net.module(build(net)), scheme)
     stays = [op.SPEC.name for op in module.walk() if REASON in op.attributes]  # type: ignore[attr-defined]
-    assert stays == (["BATCH_MATMUL"] * 2 if (build, scheme) == (attention, "uint8") else [])
+    assert stays == []
     assert quality(net, module, ["out"]) > least
 
 

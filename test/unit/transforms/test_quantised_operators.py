@@ -152,7 +152,7 @@ WIDE_STEPS = 400  # of int16: interpolated tables, 10-bit interpolation and 8-bi
 
 # Operators that the kernels of a scheme do not have.
 NO_KERNEL = {
-    "uint8": {"BATCH_MATMUL"},
+    "uint8": set[str](),
     "int8": set[str](),
     "int16": {"LOG_SOFTMAX", "L2_NORMALIZATION"},
     "int16x8": {"LOG_SOFTMAX", "L2_NORMALIZATION"},
