@@ -117,7 +117,7 @@ def _weights_refusal(node: Node, weights: TensorInfo, to: str) -> str | None:
     one_scale = node.spec.name == "FULLY_CONNECTED" and weights.quant.per_tensor
     if to == "int8" and any(weights.quant.zero_points) and not one_scale:
         zero = next(filter(None, weights.quant.zero_points))
-        return f"weights {weights.name!r} would have the zero point {zero}, signed ones are symmetric"
+        return f"weights {weights.name!r} would have the zero point {zero}, signed ones are symmetric to other readers"
     return None
 
 

@@ -14,7 +14,7 @@ func.func @main(%x: tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<1x2x!q
   %0 = circle.fully_connected(%x, %w) : (tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>, tensor<2x2x!quant.uniform<u8:f32:0, {0.25:128, 0.5:130}>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>
   func.return %0 : tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>
 }
-// CHECK: its codes cannot become int8: weights 'w' would have the zero point 2, signed ones are symmetric (stage quant-flip-sign, op FULLY_CONNECTED)
+// CHECK: its codes cannot become int8: weights 'w' would have the zero point 2, signed ones are symmetric to other readers (stage quant-flip-sign, op FULLY_CONNECTED)
 
 // -----
 
@@ -27,9 +27,9 @@ func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
 
 // -----
 
-func.func @main(%x: tensor<1x2x!quant.uniform<i8:f32, 0.25:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.25:3>> {
-  %w = circle.const #circle.blob<"0xd771"> : tensor<2x2x!quant.uniform<i4:f32:0, {0.25, 0.5}>>
-  %0 = circle.fully_connected(%x, %w) : (tensor<1x2x!quant.uniform<i8:f32, 0.25:3>>, tensor<2x2x!quant.uniform<i4:f32:0, {0.25, 0.5}>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.25:3>>
-  func.return %0 : tensor<1x2x!quant.uniform<i8:f32, 0.25:3>>
+func.func @main(%x: tensor<2x2x!quant.uniform<i8:f32, 0.25:3>>) -> tensor<2x!quant.uniform<i8:f32, 0.25:3>> {
+  %axis = circle.const [1] : tensor<1xi32>
+  %0 = circle.reduce_prod(%x, %axis) {keep_dims = false} : (tensor<2x2x!quant.uniform<i8:f32, 0.25:3>>, tensor<1xi32>) -> tensor<2x!quant.uniform<i8:f32, 0.25:3>>
+  func.return %0 : tensor<2x!quant.uniform<i8:f32, 0.25:3>>
 }
-// UNSIGNED: its codes cannot become uint8: weights of int4 do not go with an input of uint8; supported are uint8 (stage quant-flip-sign, op FULLY_CONNECTED)
+// UNSIGNED: its codes cannot become uint8: a product of quantised uint8 is not supported; int8 and int16 are (stage quant-flip-sign, op REDUCE_PROD)
