@@ -94,11 +94,11 @@ func.func @main(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>, %y: tensor<1x2x!q
 // -----
 
 func.func @main(%x: tensor<1x2x!quant.uniform<u8:f32, 0.5:3>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.5:3>> {
-  %w = circle.const [8, -4, 1, 8] : tensor<2x2x!quant.uniform<i8:f32:0, {0.25, 0.5}>>
-  %0 = circle.fully_connected(%x, %w) : (tensor<1x2x!quant.uniform<u8:f32, 0.5:3>>, tensor<2x2x!quant.uniform<i8:f32:0, {0.25, 0.5}>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.5:3>> loc("y")
+  %w = circle.const [8, -4, 1, 8] : tensor<2x2x!quant.uniform<i16:f32:0, {0.25, 0.5}>>
+  %0 = circle.fully_connected(%x, %w) : (tensor<1x2x!quant.uniform<u8:f32, 0.5:3>>, tensor<2x2x!quant.uniform<i16:f32:0, {0.25, 0.5}>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.5:3>> loc("y")
   func.return %0 : tensor<1x2x!quant.uniform<u8:f32, 0.5:3>>
 }
-// CHECK: weights of int8 do not go with an input of uint8; supported are uint8 (stage quant-verify-params, op FULLY_CONNECTED, tensor 'y')
+// CHECK: weights of int16 do not go with an input of uint8; supported are int8, uint8, int4, uint4 (stage quant-verify-params, op FULLY_CONNECTED, tensor 'y')
 
 // -----
 
