@@ -14,10 +14,12 @@ from odc_mlir._version import __version__
 if TYPE_CHECKING:
     from odc_mlir.errors import OdcError
     from odc_mlir.ops.registry import register_custom_op
-    from odc_mlir.runtime.api import compile, import_model, load, load_package, lower, quantize, run
+    from odc_mlir.runtime.api import compile, import_model, load, load_package, lower, optimize, quantize, run
     from odc_mlir.runtime.package import Package
 
-_HOME = dict.fromkeys(("compile", "import_model", "load", "load_package", "lower", "quantize", "run"), "runtime.api")
+_HOME = dict.fromkeys(
+    ("compile", "import_model", "load", "load_package", "lower", "optimize", "quantize", "run"), "runtime.api"
+)
 _HOME |= {"Package": "runtime.package", "OdcError": "errors", "register_custom_op": "ops.registry"}
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "load",
     "load_package",
     "lower",
+    "optimize",
     "quantize",
     "register_custom_op",
     "run",

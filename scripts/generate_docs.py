@@ -215,10 +215,18 @@ def _npu_instructions() -> dict[str, Callable[[], str]]:
     return {f"npu-{spec.mnemonic}": partial(npu_instruction, spec.mnemonic) for spec in INSTRUCTIONS}
 
 
+def rewrites() -> str:
+    """Every rewrite of ``odc-optimize`` with its level."""
+    from odc_mlir.transforms.rewrites import RULES
+
+    return table(("rewrite", "level", "what it does"), [(code(r.name), r.level, r.summary) for r in RULES])
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "stages": stages,
     "passes": passes,
     "operators": operators,
+    "rewrites": rewrites,
     "npu-rules": npu_rules,
     "npu-prefix": npu_prefix,
     "npu-targets": npu_targets,

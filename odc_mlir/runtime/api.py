@@ -30,6 +30,7 @@ from odc_mlir.runtime.linking import linked_files
 from odc_mlir.runtime.package import Package
 
 if TYPE_CHECKING:
+    from odc_mlir.optimizer import Optimized
     from odc_mlir.quantizer.result import Quantized
 
 Backend = Literal["auto", "host", "npu", "litert"]
@@ -300,6 +301,36 @@ def compile(
     package = Package(files, name=model_name(model), measured=measured, verdict=verdict)
     package.graph.input_infos()  # a model that can never run is refused here, not when somebody runs it
     return package
+
+
+def optimize(
+    model: ModelSource | Module,
+    *,
+    level: str | None = "O1",
+    rewrites: Iterable[str] = (),
+    without: Iterable[str] = (),
+    io_layout: str = "keep",
+    max_rewrites: int | None = None,
+    verify: bool = False,
+) -> Optimized:
+    """Rewrite a model into one that does the same with less; the model given stays as it is.
+
+    ``level``: ``O1``, everything that keeps results, or None for only the ``rewrites`` that are named; ``without``
+    leaves some out. ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store images there channels last where
+    that saves work. ``max_rewrites`` stops after so many. ``verify`` runs both models on random inputs; see
+    ``Optimized.difference``. Raises OptionError for unknown names, and other OdcErrors.
+    """
+    from odc_mlir import optimizer
+
+    return optimizer.optimize(
+        _model_of(model),
+        level=level,
+        rewrites=tuple(rewrites),
+        without=tuple(without),
+        io_layout=io_layout,
+        max_rewrites=max_rewrites,
+        verify=verify,
+    )
 
 
 def quantize(

@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from xdsl.pattern_rewriter import RewritePattern
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
+
+if TYPE_CHECKING:
+    from xdsl.pattern_rewriter import RewritePattern
 
 O1 = "O1"
 ON_REQUEST = "on request"
@@ -223,7 +224,7 @@ def select(level: str | None, more: Iterable[str] = (), without: Iterable[str] =
     added, dropped = frozenset(more), frozenset(without)
     for name in sorted(added | dropped):
         if name not in known:
-            raise OptionError(f"unknown rewrite {name!r}", hint="odc-optimize --list tells their names")
+            raise OptionError(f"unknown rewrite {name!r}", hint="odc-optimize --help tells their names")
     if level not in (None, O1):
         raise OptionError(f"unknown level {level!r}", hint=f"use {O1}")
     chosen = {rule.name for rule in RULES if level is not None and rule.level == level} | added

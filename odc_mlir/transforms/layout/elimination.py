@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Costs = NDArray[np.int64]
-FORBIDDEN = 1 << 56
+FORBIDDEN = 1 << 59  # twice that is a number still
 LARGEST_TABLE = 1 << 16  # entries
 
 
@@ -109,8 +109,8 @@ def _joined(buckets: _Buckets, variable: int, others: tuple[int, ...]) -> Costs:
         shape = [1] * len(axes)
         for place in order:
             shape[axes[factor.variables[place]]] = factor.table.shape[place]
-        total += factor.table.transpose(order).reshape(shape)
-    return np.minimum(total, FORBIDDEN)
+        total = np.minimum(total + factor.table.transpose(order).reshape(shape), FORBIDDEN)
+    return total
 
 
 def _alone(buckets: _Buckets, variable: int) -> int:
@@ -118,5 +118,6 @@ def _alone(buckets: _Buckets, variable: int) -> int:
     total = np.zeros(buckets.sizes[variable], np.int64)
     for factor in buckets.touching[variable].values():
         axis = factor.variables.index(variable)
-        total += factor.table.min(axis=tuple(a for a in range(factor.table.ndim) if a != axis))
+        best = factor.table.min(axis=tuple(a for a in range(factor.table.ndim) if a != axis))
+        total = np.minimum(total + best, FORBIDDEN)
     return int(total.argmin())

@@ -22,7 +22,8 @@ from odc_mlir.transforms.layout.orders import Order, identity, same_elements
 from odc_mlir.transforms.layout.rules import Change, Choice, Rule, is_constant, rule_of
 from odc_mlir.transforms.rewriting import shape_of
 
-_ONE_TRANSPOSE = 1 << 34  # one TRANSPOSE less is worth more than any number of elements moved
+ONE_TRANSPOSE = 1 << 40  # one TRANSPOSE less is worth more than any number of elements moved
+_INSIDE = 1 << 20  # among equals it stands at the model's interface, where it keeps no layers apart
 _MOST_CHOICES = 8  # of one operator
 NHWC: Order = (0, 2, 3, 1)  # of an image that the model wrote channels first
 
@@ -61,6 +62,11 @@ class Edge:
     def natural(self) -> Order:
         return identity(len(shape_of(self.value) or ()))
 
+    @property
+    def is_at_interface(self) -> bool:
+        """Whether the tensor is an argument, or something returned."""
+        return isinstance(self.source.op, BlockArgument) or any(isinstance(u.node.op, ReturnOp) for u in self.uses)
+
     def given(self, choice: int) -> Order:
         return self.source.gives(choice, self.place) or self.natural
 
@@ -74,7 +80,7 @@ class Edge:
         shape = shape_of(self.value)
         if same_elements(shape, given, wanted):
             return 1
-        return _ONE_TRANSPOSE + math.prod(extent or 1 for extent in shape or ())
+        return ONE_TRANSPOSE + math.prod(extent or 1 for extent in shape or ()) + _INSIDE * (not self.is_at_interface)
 
 
 class LayoutGraph:

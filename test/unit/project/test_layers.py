@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
     # What is quantised is also run, to be compared.
     "quantizer": IR | {"frontend", "transforms", "pipelines", "compiler", "universe", "quantization", "runtime"},
+    "optimizer": IR | {"frontend", "transforms", "compiler", "universe", "runtime"},
 }
 # The Python interface and the commands may use everything, but only inside functions (heavy things load late).
 ENTRANCES = frozenset({"", "_version", "tools"})
@@ -43,7 +44,7 @@ RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
-    | {"quantizer", "retries"}
+    | {"optimizer", "quantizer", "retries"}
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
 
@@ -62,7 +63,7 @@ def _allowed(found: Import) -> bool:
     importer, target = room_of(found.importer), room_of(found.target)
     if importer == target or importer in ENTRANCES or target == "_version":
         return True
-    if found.importer == RUNTIME_TO_COMPILER and target in ("compiler", "quantizer"):
+    if found.importer == RUNTIME_TO_COMPILER and target in ("compiler", "optimizer", "quantizer"):
         return found.lazy
     return any(
         found.target == f"odc_mlir.{allowed}" or found.target.startswith(f"odc_mlir.{allowed}.")

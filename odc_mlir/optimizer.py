@@ -1,0 +1,162 @@
+"""Rewrites a model into one that does the same with less: ``odc_mlir.optimize`` and ``odc-optimize``.
+
+Which rewrites there are, and what level ``O1`` holds, is in :mod:`odc_mlir.transforms.rewrites`. Nothing here prints.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from odc_mlir import compiler
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.circle.writer import write_model, write_tflite
+from odc_mlir.formats.outputs import MODEL_BY_NAME, check_output, write_output
+from odc_mlir.formats.samples import random_inputs
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.executor import HostExecutor
+from odc_mlir.runtime.graph import build_graph
+from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.transforms.circle_optimize import CircleOptimizePass
+from odc_mlir.transforms.layout.graph import NHWC
+from odc_mlir.transforms.rewrites import O1
+from odc_mlir.universe import make_context
+
+TOLERANCE = 1e-5  # of the largest output, for real numbers; codes and integers are equal
+_SAMPLES = 3
+_STAGE = "optimize"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far the outputs are from those before, over ``samples`` random inputs.
+
+    ``relative`` is the largest difference over the largest value of a real output, ``codes`` the largest difference of
+    integers.
+    """
+
+    samples: int
+    relative: float
+    codes: int
+
+    @property
+    def is_none(self) -> bool:
+        """Whether outputs are equal within :data:`TOLERANCE`."""
+        return self.relative <= TOLERANCE and self.codes == 0
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """``model``: the module afterwards. ``rewrites``: how often each was applied, by name.
+
+    ``before`` and ``after`` count operators by kind. ``difference`` is what ``verify`` found, None where it was not
+    asked for.
+    """
+
+    model: ModuleOp
+    rewrites: Mapping[str, int]
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    difference: Difference | None = None
+
+    def to_circle(self) -> bytes:
+        """The model as a Circle file."""
+        return bytes(write_model(export_model(self.model)))
+
+    def to_tflite(self) -> bytes:
+        """The model as a TFLite file; raises UnsupportedError for what that cannot hold."""
+        return bytes(write_tflite(export_model(self.model)))
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other.
+
+        A model that this project wrote is replaced, any other file with ``overwrite`` only (else OptionError).
+        """
+        check_output(path, MODEL_BY_NAME, overwrite=overwrite)
+        data = self.to_tflite() if Path(path).suffix.lower() == ".tflite" else self.to_circle()
+        write_output(path, data, MODEL_BY_NAME, overwrite=overwrite)
+
+
+def optimize(
+    model: compiler.ModelSource | ModuleOp,
+    *,
+    level: str | None = O1,
+    rewrites: Sequence[str] = (),
+    without: Sequence[str] = (),
+    io_layout: str = "keep",
+    max_rewrites: int | None = None,
+    verify: bool = False,
+) -> Optimized:
+    """Rewrite a copy of ``model`` until nothing applies any more.
+
+    ``level``: ``O1`` (what keeps results), None for only the ``rewrites`` that are named; ``without`` leaves some out.
+    ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store images there channels last where that saves work.
+    ``max_rewrites`` stops after so many, to find the one that matters by halving. ``verify`` runs both models on random
+    inputs. Raises OptionError for unknown names and other OdcErrors for models that cannot be read.
+    """
+    module = model.clone() if isinstance(model, ModuleOp) else compiler.load(model)
+    original = module.clone() if verify else None
+    before = count_operators(module)
+    rewriting = CircleOptimizePass(level or "none", tuple(rewrites), tuple(without), io_layout, max_rewrites)
+    with typed_errors(_STAGE):
+        counts = rewriting.optimize(make_context(), module)
+        module.verify()
+    found = None if original is None else difference(original, module)
+    return Optimized(module, dict(counts), before, count_operators(module), found)
+
+
+def count_operators(module: ModuleOp) -> Counter[str]:
+    """Operators of all subgraphs by kind, constants left out."""
+    return Counter(op.SPEC.name for op in module.walk() if isinstance(op, CircleOp))
+
+
+def difference(before: ModuleOp, after: ModuleOp, *, samples: int = _SAMPLES) -> Difference:
+    """Run both on the same random inputs and compare outputs, image by image where the interface's layout changed.
+
+    Raises OptionError for a model whose input shapes are not static, and what running raises.
+    """
+    runs = [HostExecutor(build_graph(export_model(module))) for module in (before, after)]
+    infos = [(info.info.numpy, info.shape or ()) for info in runs[0].graph.input_infos()]
+    if any(None in shape for _, shape in infos):
+        raise OptionError("inputs have no static shape, so the rewritten model cannot be compared on random data")
+    relative, codes = 0.0, 0
+    for seed in range(samples):
+        inputs = random_inputs([(dtype, tuple(e for e in shape if e is not None)) for dtype, shape in infos], seed)
+        shapes = [info.shape for info in runs[1].graph.input_infos()]
+        turned = [_like(array, shape) for array, shape in zip(inputs, shapes, strict=True)]
+        old = runs[0].run(inputs)
+        new = runs[1].run(turned)
+        for a, b in zip(old, new, strict=True):
+            found = _apart(_like(a, b.shape), b)
+            relative, codes = (
+                (max(relative, found), codes) if a.dtype.kind in "fc" else (relative, max(codes, int(found)))
+            )
+    return Difference(samples, relative, codes)
+
+
+def _like(array: Array, shape: Sequence[int | None] | None) -> Array:
+    """``array`` channels last where ``shape`` says so."""
+    if shape is None or tuple(shape) == array.shape or array.ndim != len(NHWC):
+        return array
+    return np.ascontiguousarray(array.transpose(NHWC))
+
+
+def _apart(old: Array, new: Array) -> float:
+    """The largest difference; of real numbers relative to the largest value."""
+    if old.size == 0 or np.array_equal(old, new, equal_nan=old.dtype.kind in "fc"):
+        return 0.0
+    if old.dtype.kind not in "fc":
+        return float(np.abs(old.astype(np.int64) - new.astype(np.int64)).max())
+    if not np.array_equal(np.isfinite(old), np.isfinite(new)):
+        return float("inf")
+    finite = np.isfinite(old)
+    size = float(np.abs(old[finite]).max(initial=0.0)) or 1.0
+    return float(np.abs(old[finite].astype(np.float64) - new[finite]).max(initial=0.0)) / size

@@ -1,0 +1,126 @@
+"""``odc-optimize``: rewrite a model into one that does the same with less, and tell which rewrites did it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import ModelError
+from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
+
+if TYPE_CHECKING:
+    from odc_mlir.optimizer import Optimized
+
+_KINDS_SHOWN = 8
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-optimize``."""
+    from odc_mlir.transforms.rewrites import O1, ON_REQUEST, RULES
+
+    parser = base_parser(
+        "odc-optimize",
+        "Rewrite a model (.circle, .tflite, .mlir, nnpackage) into one that does the same with less.",
+        epilog="Without any rewrite's flag: --O1. Exit code 1, and no OUT, when --verify finds a difference.",
+    )
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("-o", "--output", metavar="OUT", help="rewritten model: .circle or .tflite")
+    parser.add_argument("--O1", action="store_true", help="every rewrite that keeps results")
+    parser.add_argument(
+        "--without", metavar="NAME", action="append", default=[], help="leave a rewrite out; repeatable"
+    )
+    parser.add_argument(
+        "--io-layout",
+        choices=("keep", "nhwc"),
+        default="keep",
+        help="keep inputs and outputs as they are, or store images channels last where that saves work",
+    )
+    parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after so many, to find one by halving")
+    parser.add_argument("--verify", action="store_true", help="run both models on random inputs and compare them")
+    parser.add_argument("--report-json", metavar="FILE", help="write what was rewritten as JSON")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that odc-mlir did not write")
+    groups = {
+        O1: parser.add_argument_group("rewrites of level O1"),
+        ON_REQUEST: parser.add_argument_group("rewrites on request, which O1 leaves out"),
+    }
+    for rule in RULES:
+        names = dict.fromkeys((f"--{rule.name}", f"--{rule.name.replace('_', '-')}"))
+        groups[rule.level].add_argument(
+            *names, dest="rewrites", action="append_const", const=rule.name, help=rule.summary.replace("%", "%%")
+        )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = build_parser()
+    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
+
+
+def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+    import json
+
+    from odc_mlir.formats.outputs import MODEL_BY_NAME, check_output, json_kind, write_output
+    from odc_mlir.runtime import api
+
+    if not (arguments.output or arguments.report_json or arguments.verify):
+        return usage_error(parser, "give -o, --report-json or --verify")
+    report_kind = json_kind("a report of rewrites", "rewrites", "operators")
+    if arguments.output:
+        check_output(arguments.output, MODEL_BY_NAME, overwrite=arguments.overwrite, inputs=[arguments.model])
+    if arguments.report_json:
+        check_output(arguments.report_json, report_kind, overwrite=arguments.overwrite, inputs=[arguments.model])
+    named = arguments.rewrites or []
+    made = api.optimize(
+        arguments.model,
+        level="O1" if arguments.O1 or not named else None,
+        rewrites=named,
+        without=arguments.without,
+        io_layout=arguments.io_layout,
+        max_rewrites=arguments.max_rewrites,
+        verify=arguments.verify,
+    )
+    if arguments.report_json:
+        text = json.dumps(report(made), indent=1) + "\n"
+        write_output(arguments.report_json, text.encode(), report_kind, overwrite=arguments.overwrite)
+    if not arguments.quiet:
+        for line in summary(made):
+            print(line)
+    if made.difference is not None and not made.difference.is_none:
+        raise ModelError(
+            f"the rewritten model differs: real outputs by {made.difference.relative:.2g} of the largest, integers by "
+            f"{made.difference.codes}",
+            hint="halve --max-rewrites to find the rewrite that does it",
+        )
+    if arguments.output:
+        made.save(arguments.output, overwrite=arguments.overwrite)
+    return None
+
+
+def report(made: Optimized) -> Mapping[str, Any]:
+    """What was rewritten, as it is written to a file."""
+    document: dict[str, Any] = {
+        "rewrites": dict(made.rewrites),
+        "operators": {"before": dict(made.before), "after": dict(made.after)},
+    }
+    if made.difference is not None:
+        found = made.difference
+        document["difference"] = {"samples": found.samples, "relative": found.relative, "codes": found.codes}
+    return document
+
+
+def summary(made: Optimized) -> Iterator[str]:
+    """How many operators there were and are, and which rewrites were applied how often."""
+    before, after = sum(made.before.values()), sum(made.after.values())
+    yield f"{counted(before, 'operator')} before, {after} after"
+    kinds = sorted({*made.before, *made.after}, key=lambda k: made.after.get(k, 0) - made.before.get(k, 0))
+    changed = [k for k in kinds if made.before.get(k, 0) != made.after.get(k, 0)]
+    for kind in changed[:_KINDS_SHOWN]:
+        yield f"  {kind} {made.before.get(kind, 0)} -> {made.after.get(kind, 0)}"
+    if len(changed) > _KINDS_SHOWN:
+        yield f"  and {len(changed) - _KINDS_SHOWN} more kinds"
+    for name, times in sorted(made.rewrites.items(), key=lambda item: -item[1]):
+        yield f"  {name}: {times}"
+    if made.difference is not None and made.difference.is_none:
+        yield f"outputs are equal on {counted(made.difference.samples, 'random input')}"

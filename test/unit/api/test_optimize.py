@@ -1,0 +1,112 @@
+"""``odc_mlir.optimize`` and ``odc-optimize``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import odc_mlir
+from helpers.float_nets import FloatNet
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.optimizer import difference
+from odc_mlir.tools import odc_optimize
+
+
+def _net() -> tuple[FloatNet, bytes]:
+    """A convolution channels first, a batch normalisation behind it."""
+    net = FloatNet(5)
+    x = net.real(1, 3, 6, 4)
+    nhwc = net.add("TRANSPOSE", x, net.const([0, 2, 3, 1], "int32"))
+    y = net.add("CONV_2D", nhwc, net.weights(2, 3, 3, 3), net.weights(2), padding="same", stride_w=1, stride_h=1)
+    nchw = net.add("TRANSPOSE", y, net.const([0, 3, 1, 2], "int32"))
+    scaled = net.add("MUL", nchw, net.weights(1, 2, 1, 1))
+    return net, bytes(write_model(export_model(net.module(net.add("ADD", scaled, net.weights(1, 2, 1, 1))))))
+
+
+def test_o1_keeps_results_and_the_interface() -> None:
+    net, model = _net()
+    made = odc_mlir.optimize(model, verify=True)
+    assert made.before == {"TRANSPOSE": 2, "CONV_2D": 1, "MUL": 1, "ADD": 1}
+    assert made.after == {"TRANSPOSE": 2, "CONV_2D": 1}
+    assert made.rewrites == {"fuse_mul_with_conv": 1, "fuse_add_with_conv": 1}
+    assert made.difference is not None
+    assert made.difference.is_none
+    (old,), (new,) = odc_mlir.run(model, net.inputs), odc_mlir.run(made.to_circle(), net.inputs)
+    np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
+
+
+def test_images_channels_last() -> None:
+    _, model = _net()
+    made = odc_mlir.optimize(model, io_layout="nhwc", verify=True)
+    assert "TRANSPOSE" not in made.after
+    assert made.difference is not None
+    assert made.difference.is_none
+
+
+def test_only_what_is_named_and_only_so_often() -> None:
+    _, model = _net()
+    made = odc_mlir.optimize(model, level=None, rewrites=["convert_nchw_to_nhwc", "fuse_mul_with_conv"])
+    assert made.rewrites == {"fuse_mul_with_conv": 1}
+    assert not odc_mlir.optimize(model, max_rewrites=0).rewrites
+    assert odc_mlir.optimize(model, without=["fuse_mul_with_conv", "fuse_batchnorm_with_conv"]).after["MUL"] == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"level": "O9"}, {"rewrites": ["nothing"]}, {"max_rewrites": -1}, {"io_layout": "x"}]
+)
+def test_wrong_options(options: dict[str, object]) -> None:
+    _, model = _net()
+    with pytest.raises(OptionError):
+        odc_mlir.optimize(model, **options)
+
+
+def test_a_difference_is_found() -> None:
+    def times(factor: float) -> ModuleOp:
+        net = FloatNet(5)
+        return net.module(net.add("MUL", net.real(2, 3), net.const(factor)))
+
+    before, after = times(2.0), times(2.1)
+    assert difference(before, before).is_none
+    found = difference(before, after)
+    assert not found.is_none
+    assert found.relative == pytest.approx(0.05, rel=1e-3)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, model = _net()
+    source, target, report = tmp_path / "m.circle", tmp_path / "new" / "m2.circle", tmp_path / "r.json"
+    source.write_bytes(model)
+    argv = [str(source), "-o", str(target), "--verify", "--report-json", str(report)]
+    assert odc_optimize.main(argv) == 0
+    shown = capsys.readouterr().out
+    assert "5 operators before, 3 after" in shown
+    assert "outputs are equal on 3 random inputs" in shown
+    assert json.loads(report.read_text())["operators"]["after"] == {"TRANSPOSE": 2, "CONV_2D": 1}
+    assert odc_mlir.load(target)
+
+
+def test_flags_have_both_spellings(tmp_path: Path) -> None:
+    _, model = _net()
+    (tmp_path / "m.circle").write_bytes(model)
+    for flag in ("--fuse_mul_with_conv", "--fuse-mul-with-conv"):
+        report = tmp_path / "r.json"
+        argv = [str(tmp_path / "m.circle"), "--convert_nchw_to_nhwc", flag, "--report-json", str(report), "-q"]
+        assert odc_optimize.main(argv) == 0
+        assert json.loads(report.read_text())["rewrites"] == {"fuse_mul_with_conv": 1}
+
+
+def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, model = _net()
+    source = tmp_path / "m.circle"
+    source.write_bytes(model)
+    assert odc_optimize.main([str(source)]) == 2
+    assert odc_optimize.main([str(source), "-o", str(source)]) == 1
+    assert odc_optimize.main([str(source), "-o", str(tmp_path / "m.txt")]) == 1
+    assert source.read_bytes() == model
+    assert "Traceback" not in capsys.readouterr().err
