@@ -12,28 +12,26 @@ A third kind of number is no clock: an *estimate* is what the partitioner compar
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from odc_mlir import targets
 from odc_mlir.errors import TargetError
-from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
-from odc_mlir.ops.spec import TensorInfo
+from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.runtime.work import Measured
 from odc_mlir.targets.host import REFERENCE, HostCosts, load_host, parse_host
 
-MODELLED, MEASURED = "modelled", "measured here"
-"""What people read beside a number of either clock."""
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Modelled nanoseconds of one operator on the host, or of one segment (``name``) with the way there and back."""
+    """Modelled nanoseconds of one operator on the host, or of one segment (no ``operator``) with the way to it.
 
-    step: HostStep | SegmentStep
+    ``op`` is the kind of operator.
+    """
+
+    name: str
+    op: str
     operator: int | None
     host_ns: float = 0.0
     npu_ns: float = 0.0
@@ -84,26 +82,9 @@ def modelled(plan: Plan, measured: Measured, cycles: Mapping[str, float], clock_
         if isinstance(step, SegmentStep) and step.file in cycles and clock_hz:
             tensors = [measured.tensors[index] for index in (*step.inputs, *step.outputs)]
             npu_ns = 1e9 * cycles[step.file] / clock_hz
-            parts.append(Part(step, None, 0.0, npu_ns, host.transfer_ns(len(tensors), _bytes(tensors)), host.switch_ns))
+            moved_ns = host.transfer_ns(len(tensors), sum(map(tensor_bytes, tensors)))
+            parts.append(Part(step.name, "SEGMENT", None, 0.0, npu_ns, moved_ns, host.switch_ns))
         else:
-            parts += [Part(step, index, measured.works[index].host_ns) for index in step.operators]
+            nodes = ((index, measured.nodes[index]) for index in step.operators)
+            parts += [Part(n.name, n.spec.name, i, measured.works[i].host_ns) for i, n in nodes]
     return Modelled(tuple(parts))
-
-
-def _bytes(tensors: Sequence[TensorInfo]) -> int:
-    return sum(map(tensor_bytes, tensors))
-
-
-def measured_here(seconds: Sequence[float], warmup_runs: int = 0) -> dict[str, Any]:
-    """Wall times of this machine as a record: mean, median, least and most in milliseconds, and of how many runs."""
-    times = [1000 * value for value in seconds]
-    if not times:
-        return {"runs": 0, "warmup_runs": warmup_runs}
-    return {
-        "runs": len(times),
-        "warmup_runs": warmup_runs,
-        "mean_ms": statistics.fmean(times),
-        "median_ms": statistics.median(times),
-        "min_ms": min(times),
-        "max_ms": max(times),
-    }

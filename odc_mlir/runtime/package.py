@@ -129,7 +129,9 @@ class Package:
         """What one inference takes by the modelled clock, as the report has it; raises PackageError without a plan."""
         from odc_mlir.runtime.report import modelled_inference
 
-        return modelled_inference(self)
+        executor = self.executor()
+        assert isinstance(executor, PlanExecutor), "plans are run by nothing else"
+        return modelled_inference(executor)
 
     def executor(
         self,

@@ -121,6 +121,16 @@ class SegmentUnit:
                         tensor=port.name,
                     )
 
+    def cycles(self) -> int | None:
+        """Of one run on the device, which do not depend on data; None where host kernels stand in."""
+        if self.program is None or self.failure is not None:
+            return None
+        try:
+            counters = self.counters or self.program.measure().counters
+        except OdcError:
+            return None
+        return counters.get("cycles")
+
     def prepare(self, shaped: ShapedGraph) -> None:
         """Nothing for a loaded program; host kernels where they have to stand in."""
         if self.failure is not None:
@@ -204,6 +214,7 @@ class PlanExecutor(Executor):
         location: str = "plan.json",
     ) -> None:
         check_plan(plan, graph, location)
+        self.plan = plan
         units: list[Unit] = []
         for step in plan.steps:
             if isinstance(step, HostStep):

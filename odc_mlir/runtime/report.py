@@ -85,11 +85,13 @@ def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
     }
 
 
-def modelled_inference(package: Package) -> Modelled:
-    """One inference by the modelled clock, as reports have it; raises PackageError when nothing is compiled."""
-    executor, plan = _planned(package)
-    found = [_Segment(step, executor, ("parity",)) for step in plan.segments]
-    return _modelled(plan, graph_work(executor.graph, host_of(plan)), [item for item in found if item.parity])
+def modelled_inference(executor: PlanExecutor) -> Modelled:
+    """One inference by the modelled clock, as reports have it."""
+    plan, segments = executor.plan, executor.segments
+    cycles = {unit.step.file: unit.cycles() for unit in segments}
+    clock_hz = next((unit.program.target.clock_hz for unit in segments if unit.program is not None), None)
+    usable = {file: value for file, value in cycles.items() if value is not None}
+    return modelled(plan, graph_work(executor.graph, host_of(plan)), usable, clock_hz)
 
 
 def _planned(package: Package) -> tuple[PlanExecutor, Plan]:

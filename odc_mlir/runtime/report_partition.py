@@ -31,14 +31,14 @@ def partition_report(plan: Plan, work: Measured, clock: Modelled) -> dict[str, A
     estimates = [entry for entry in _listed(record, "segments") if isinstance(entry, dict)]
     if len(estimates) != len(plan.segments):  # a plan of another maker
         estimates = [{}] * len(plan.segments)
-    parts = {part.step: part for part in clock.parts if part.operator is None}
+    parts = {part.name: part for part in clock.parts if part.operator is None}
     return {
         "chosen": chosen,
         "runner_up": runner_up,
         "difference_ns": difference,
         "plans": plans,
         "segments": [
-            _segment(step, parts.get(step), estimate, work)
+            _segment(step, parts.get(step.name), estimate, work)
             for step, estimate in zip(plan.segments, estimates, strict=True)
         ],
     }

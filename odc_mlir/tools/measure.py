@@ -11,6 +11,7 @@ from odc_mlir.tools.common import counted
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
+    from odc_mlir.runtime.clocks import Modelled
     from odc_mlir.runtime.executor import Executor
     from odc_mlir.runtime.profile import Measurement
 
@@ -54,21 +55,20 @@ def _resident_kb() -> dict[str, int]:
     return found
 
 
+def modelled_of(executor: Executor, shapes: Shapes) -> Modelled | None:
+    """One inference by the modelled clock; None where nothing is compiled, or for other shapes than it is for."""
+    from odc_mlir.runtime.plan import PlanExecutor
+    from odc_mlir.runtime.report import modelled_inference
+
+    fixed = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in executor.graph.input_infos()]
+    if not isinstance(executor, PlanExecutor) or list(shapes) != fixed:
+        return None
+    return modelled_inference(executor)
+
+
 def summary(executor: Executor, shapes: Shapes, measurement: Measurement, memory: MemoryPoll, *, each_run: bool) -> str:
-    """The text that ``odc-run`` prints: where it ran, times, memory for ``shapes``, and why segments fell back."""
-    times = measurement.execute_ms()
-    lines = [_RULE]
-    lines += [f"run {number}: {1000 * s:.3f} ms" for number, s in enumerate(measurement.run_seconds) if each_run]
-    lines += [
-        f"MODEL_LOAD   takes {1000 * measurement.load_seconds:.3f} ms",
-        f"PREPARE      takes {1000 * measurement.prepare_seconds:.3f} ms",
-        f"EXECUTE      takes {times['mean']:.3f} ms",
-        *(f"- {name.upper():<9}:  {times[name]:.3f} ms" for name in ("mean", "max", "min", "geomean")),
-    ]
-    segments = getattr(executor, "segments", ())
-    if segments:
-        cycles = sum((unit.counters or {}).get("cycles", 0) for unit in segments)
-        lines.append(f"NPU          takes {cycles} cycles in {counted(len(segments), 'segment')}")
+    """The text that ``odc-run`` prints: what it takes by either clock, memory for ``shapes``, what fell back."""
+    lines = [_RULE, *_modelled_lines(executor, shapes), *_measured_lines(executor, measurement, each_run=each_run)]
     lines.append(f"ACTIVATIONS  need {executor.prepare(shapes).peak_bytes} bytes at once")
     parts = getattr(executor, "parts", None)
     if parts is not None:
@@ -84,6 +84,47 @@ def summary(executor: Executor, shapes: Shapes, measurement: Measurement, memory
     return "\n".join([*lines, _RULE])
 
 
+def _modelled_lines(executor: Executor, shapes: Shapes) -> list[str]:
+    """What one inference takes on the target; nothing where nothing is compiled."""
+    from odc_mlir.formats.quantities import time_text
+
+    clock, segments = modelled_of(executor, shapes), getattr(executor, "segments", ())
+    if clock is None:
+        return []
+    times = {key: time_text(1e6 * value) for key, value in clock.to_dict().items()}
+    cycles = sum(unit.cycles() or 0 for unit in segments)
+    return [
+        "modelled, on the target:",
+        f"LATENCY      is {times['latency_ms']}: {times['npu_ms']} NPU, {times['host_ms']} host, "
+        f"{times['transfer_ms']} tensors, {times['switch_ms']} switches",
+        f"NPU          takes {cycles:,} cycles in {counted(len(segments), 'segment')}",
+    ]
+
+
+def _measured_lines(executor: Executor, measurement: Measurement, *, each_run: bool) -> list[str]:
+    """Wall times of this machine; where the NPU is simulated a run is called so."""
+    times = measurement.execute_ms()
+    runs = f"{counted(len(measurement.run_seconds), 'run')} after {measurement.warmup_runs}"
+    simulated = ", of the simulator and not of the NPU" if _is_simulated(executor) else ""
+    return [
+        f"measured here, wall time of this machine{simulated} ({runs}):",
+        *(f"run {number}: {1000 * s:.3f} ms" for number, s in enumerate(measurement.run_seconds) if each_run),
+        f"MODEL_LOAD   takes {1000 * measurement.load_seconds:.3f} ms",
+        f"PREPARE      takes {1000 * measurement.prepare_seconds:.3f} ms",
+        f"{_run_word(executor).upper():<12} takes {times['mean']:.3f} ms",
+        *(f"- {name.upper():<9}:  {times[name]:.3f} ms" for name in ("mean", "max", "min", "geomean")),
+    ]
+
+
+def _is_simulated(executor: Executor) -> bool:
+    return any(unit.failure is None for unit in getattr(executor, "segments", ()))
+
+
+def _run_word(executor: Executor) -> str:
+    """What a run of ``executor`` is called: nobody shall take the simulator's time for the device's."""
+    return "Simulate" if _is_simulated(executor) else "Execute"
+
+
 def describe_values(value: Array) -> str:
     """``float32[1, 8] least -1 largest 2.5 mean 0.25``; without the numbers where there are none."""
     text = f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"
@@ -97,18 +138,20 @@ def write_profile(
 ) -> None:
     """Write times by operator, the counters of every segment, and the memory for inputs of ``shapes``, as JSON."""
     document: dict[str, Any] = {"model": arguments.model, "backend": arguments.backend, **measurement.profile()}
+    clock = modelled_of(executor, shapes)
+    document["modelled"] = None if clock is None else clock.to_dict()
     document["segments"] = {unit.step.name: unit.counters for unit in getattr(executor, "segments", ())}
     document["fallbacks"] = executor.fallbacks
     document["peak_activation_bytes"] = executor.prepare(shapes).peak_bytes
     _write_json(path, document)
 
 
-def write_trace(path: str, executor: Executor, measurement: Measurement) -> None:
-    """Write a trace of every timed run, with what went on inside the last run of each segment, as JSON."""
+def write_trace(path: str, executor: Executor, shapes: Shapes, measurement: Measurement) -> None:
+    """Write a trace as JSON: every timed run, the modelled inference, what goes on inside each of its segments."""
     from odc_mlir.runtime.profile import trace_events
 
-    inside = {unit.step.name: unit.trace or () for unit in getattr(executor, "segments", ())}
-    _write_json(path, trace_events(measurement.events, inside))
+    inside = {unit.step.name: unit.trace for unit in getattr(executor, "segments", ()) if unit.trace}
+    _write_json(path, trace_events(measurement.events, modelled_of(executor, shapes), inside))
 
 
 def _write_json(path: str, document: dict[str, Any]) -> None:
@@ -119,8 +162,14 @@ def _write_json(path: str, document: dict[str, Any]) -> None:
     write_file(path, (json.dumps(document, indent=1) + "\n").encode())
 
 
-def write_csv(model: str, backend: str, measurement: Measurement, memory: MemoryPoll) -> None:
-    """Write ``odc-run-MODEL-BACKEND.csv`` into the current folder: one header line, one line of values."""
+def write_csv(
+    model: str, backend: str, executor: Executor, shapes: Shapes, measurement: Measurement, memory: MemoryPoll
+) -> None:
+    """Write ``odc-run-MODEL-BACKEND.csv`` into the current folder: one header line, one line of values.
+
+    Times are measured here, in milliseconds; those of runs that simulate an NPU have another name, and what is modelled
+    a column of its own.
+    """
     import csv
     import io
 
@@ -133,8 +182,10 @@ def write_csv(model: str, backend: str, measurement: Measurement, memory: Memory
         "Backend": backend,
         "ModelLoad_Time": f"{1000 * measurement.load_seconds:.3f}",
         "Prepare_Time": f"{1000 * measurement.prepare_seconds:.3f}",
-        **{f"Execute_Time_{key.capitalize()}": f"{times[key]:.3f}" for key in ("min", "max", "mean")},
+        **{f"{_run_word(executor)}_Time_{key.capitalize()}": f"{times[key]:.3f}" for key in ("min", "max", "mean")},
     }
+    clock = modelled_of(executor, shapes)
+    row |= {} if clock is None else {"Modelled_Latency": f"{clock.latency_ms:.6f}"}
     titles = dict(zip(_PHASES, ("ModelLoad", "Prepare", "Execute", "Peak"), strict=True))
     row |= {f"{titles[phase]}_{kind}": memory.value(phase, kind) for kind in _KINDS for phase in _PHASES}
     text = io.StringIO()

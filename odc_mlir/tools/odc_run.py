@@ -87,8 +87,10 @@ def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--mem_poll", "-m", action="store_true", help="report resident memory after each phase")
     group.add_argument("--write_report", "-p", action="store_true", help="write odc-run-MODEL-BACKEND.csv here")
     group.add_argument("--verbose_level", type=int, default=0, choices=(0, 1, 2), help="1: time of each run (or -v N)")
-    group.add_argument("--profile", metavar="FILE.json", help="times by operator")
-    group.add_argument("--trace", metavar="FILE.json", help="trace events of every timed run, for a trace viewer")
+    group.add_argument("--profile", metavar="FILE.json", help="times by operator, measured here")
+    group.add_argument(
+        "--trace", metavar="FILE.json", help="trace of every timed run and of the modelled one, for a viewer"
+    )
 
 
 def _natural(text: str) -> int:
@@ -300,7 +302,8 @@ def _run_all(
     observe = measurement.events.append if arguments.profile or arguments.trace else None
     for unit in getattr(executor, "segments", ()):
         unit.keep_trace = arguments.trace is not None
-    for _ in range(max(arguments.warmup_runs, int(arguments.mem_poll))):
+    measurement.warmup_runs = max(arguments.warmup_runs, int(arguments.mem_poll))
+    for _ in range(measurement.warmup_runs):
         executor.run(samples.records[0])
     memory.sample("EXECUTE")
     outputs: list[list[Array]] = []
@@ -382,9 +385,9 @@ def _tell(
     if arguments.profile:
         measure.write_profile(arguments.profile, arguments, executor, shapes, measurement)
     if arguments.trace:
-        measure.write_trace(arguments.trace, executor, measurement)
+        measure.write_trace(arguments.trace, executor, shapes, measurement)
     if arguments.write_report:
-        measure.write_csv(arguments.model, arguments.backend, measurement, memory)
+        measure.write_csv(arguments.model, arguments.backend, executor, shapes, measurement, memory)
     if not arguments.quiet:
         level = max(arguments.verbose_level, arguments.verbose)
         print(measure.summary(executor, shapes, measurement, memory, each_run=level > 0))

@@ -72,7 +72,7 @@ class Recorder:
 
     def save_trace(self, path: str | os.PathLike[str] | None) -> Path:
         """Write the runs traced so far; where."""
-        return self._save(trace_events(self._measurement.events, {}), path, TRACE_FILE)
+        return self._save(trace_events(self._measurement.events), path, TRACE_FILE)
 
     def save_profile(self, path: str | os.PathLike[str] | None) -> Path:
         """Write the mean time of each operator; where."""

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import odc_mlir
 from helpers.models import ModelBuilder, add_model, host_plan, model_bytes
 from odc_mlir.formats.package import build_package, write_package
+from odc_mlir.formats.quantities import time_text
 from odc_mlir.runtime.api import load_package
 from odc_mlir.tools import odc_run
 from odc_mlir.tools.run_stages import quantized_path
@@ -165,7 +167,9 @@ def test_profile_and_trace(model: Path, tmp_path: Path) -> None:
     profile, trace = tmp_path / "profile.json", tmp_path / "trace.json"
     assert _run(model, "-r", "3", "--profile", profile, "--trace", trace) == 0
     found = json.loads(profile.read_text())
-    assert (found["schema_version"], found["runs"], found["peak_activation_bytes"]) == (1, 3, 48)
+    assert (found["schema_version"], found["modelled"], found["peak_activation_bytes"]) == (2, None, 48)
+    found = found["measured"]
+    assert (found["runs"], found["warmup_runs"]) == (3, 0)
     assert [(unit["name"], unit["op"], unit["kind"]) for unit in found["units"]] == [
         ("sum", "ADD", "host"),
         ("out", "ADD", "host"),
@@ -304,3 +308,71 @@ def test_wrong_usage(model: Path, flags: list[str]) -> None:
 def test_verbose_without_a_number(model: Path) -> None:
     assert _run("-v", model) == 0
     assert _run(model, "-v") == 0
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """A package with an operator on the NPU and one on the host, and its modelled latency in milliseconds."""
+    codes = "tensor<1x64x64x8x!quant.uniform<i8:f32, 0.05:3>>"
+    real = "tensor<1x64x64x8xf32>"
+    text = f"""func.func @main(%x: {codes}) -> {real} {{
+      %a = circle.tanh(%x) : ({codes}) -> {codes} loc("a")
+      %y = circle.dequantize(%a) : ({codes}) -> {real} loc("y")
+      func.return %y : {real}
+    }}"""
+    package = odc_mlir.compile(text.encode())
+    assert [step.kind for step in package.plan.steps] == ["segment", "host"]  # type: ignore[union-attr]
+    path = tmp_path_factory.mktemp("compiled") / "package"
+    package.save(path)
+    return path, package.report["latency_ms"]
+
+
+def test_both_clocks_of_a_package(
+    compiled: tuple[Path, float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is modelled is the report's; nothing that was measured here looks like the device's time."""
+    path, latency_ms = compiled
+    monkeypatch.chdir(tmp_path)
+    files = "--profile", "profile.json", "--trace", "trace.json", "--write_report"
+    assert _run(path, "-r", "2", "-w", "1", *files) == 0
+    modelled, _, measured = capsys.readouterr().out.partition("measured here")
+    assert f"LATENCY      is {time_text(1e6 * latency_ms)}: " in modelled
+    assert measured.startswith(", wall time of this machine, of the simulator and not of the NPU (2 runs after 1):\n")
+    assert "SIMULATE     takes" in measured
+    assert "EXECUTE" not in measured
+    profile = json.loads(Path("profile.json").read_text())
+    assert profile["modelled"]["latency_ms"] == latency_ms
+    assert (profile["measured"]["runs"], profile["measured"]["warmup_runs"]) == (2, 1)
+    with next(tmp_path.glob("*.csv")).open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["Modelled_Latency"]) == pytest.approx(latency_ms, abs=1e-6)
+    assert "Simulate_Time_Mean" in row
+    assert "Execute_Time_Mean" not in row
+
+
+def test_clocks_have_processes_of_their_own(compiled: tuple[Path, float], tmp_path: Path) -> None:
+    path, latency_ms = compiled
+    assert _run(path, "-q", "-r", "2", "--trace", tmp_path / "trace.json") == 0
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert {text.partition(":")[0] for text in names.values()} == {"measured here", "modelled"}
+    assert set(names) == {event["pid"] for event in events}
+    (one,) = [pid for pid, text in names.items() if text == "modelled: one inference"]
+    (inside,) = [pid for pid, text in names.items() if text == "modelled: inside segment-0"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert sum(event["dur"] for event in spans if event["pid"] == one) == pytest.approx(1000 * latency_ms)
+    assert len([event for event in spans if event["pid"] not in (one, inside)]) == 2 * 2
+    (segment,) = [
+        event for event in spans if event["pid"] == one and event["name"] == "segment-0" and event["tid"] == 2
+    ]
+    ends = [(event["ts"], event["ts"] + event["dur"]) for event in spans if event["pid"] == inside]
+    assert segment["ts"] <= min(ends)[0]
+    assert max(end for _, end in ends) <= segment["ts"] + segment["dur"] + 1e-3
+
+
+def test_other_shapes_are_not_modelled(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(model) == 0
+    text = capsys.readouterr().out
+    assert "modelled" not in text
+    assert "measured here, wall time of this machine (1 run after 0):\n" in text
+    assert "EXECUTE      takes" in text

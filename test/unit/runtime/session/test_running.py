@@ -334,8 +334,8 @@ def test_profile_and_trace(tmp_path: Path) -> None:
     session.run()
     session.run()
     profile = json.loads(session.save_profile(tmp_path / "mine.json").read_text())
-    assert profile["runs"] == 2
-    assert [unit["op"] for unit in profile["units"]] == ["ADD", "ADD"]
+    assert profile["measured"]["runs"] == 2
+    assert [unit["op"] for unit in profile["measured"]["units"]] == ["ADD", "ADD"]
     session.reset_execute_config()
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 4
