@@ -173,7 +173,7 @@ def test_a_recorder_keeps_what_was_asked_for(tmp_path: Path, monkeypatch: pytest
     np.testing.assert_array_equal(recorder.run(executor, [A, B], is_original=True)[0], SUM)
     recorder.flush()
     assert records_path(loader.digest).exists()
-    assert json.loads(recorder.save_profile(None).read_text())["runs"] == 2
+    assert json.loads(recorder.save_profile(None).read_text())["measured"]["runs"] == 2
     recorder.reset()
     recorder.forget_ranges()
     recorder.run(executor, [A, B], is_original=True)
