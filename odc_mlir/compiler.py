@@ -95,14 +95,15 @@ def lower(
     prefer: str = "performance",
     sram_limit: int | None = None,
     placement: Mapping[str, Any] | None = None,
+    time_limit: float | None = None,
 ) -> ModuleOp:
-    """A copy of ``module`` taken to the end of ``stage``; raises OdcError."""
+    """A copy of ``module`` taken to the end of ``stage``; raises OdcError, TimeLimitError after ``time_limit`` s."""
     options = OdcSetTargetPass(target, memory, prefer, sram_limit)
     pipelines.stages_until(stage)
     options.choice()
     placing = placement_passes(placement or {})
     lowered = module.clone()
-    pipelines.run(make_context(), lowered, stage, options=[options, *placing])
+    pipelines.run(make_context(time_limit=time_limit), lowered, stage, options=[options, *placing])
     return lowered
 
 
@@ -115,19 +116,22 @@ def compile(
     sram_limit: int | None = None,
     strict: bool = False,
     placement: Mapping[str, Any] | None = None,
+    time_limit: float | None = None,
 ) -> PackageFiles:
     """Compile a quantised model; the same model and options give the same bytes.
 
     What the target cannot run stays on the host; so does what costs less there, and, with the reason, an operator that
     cannot be scheduled. ``strict`` makes all of that an error. ``placement`` says what the user wants: ``host``,
     ``npu`` (lists of opcodes and result names), ``file`` (a partition file), ``strategy`` (``cost``, or ``supported``
-    for everything that the NPU can run), ``min_operators``, ``min_macs`` and ``max_segments``. Raises OdcError.
+    for everything that the NPU can run), ``min_operators``, ``min_macs`` and ``max_segments``. Raises OdcError, and
+    TimeLimitError when it takes more than ``time_limit`` seconds: a result that depends on the clock would not be the
+    same twice.
     """
+    context = make_context(time_limit=time_limit)
     options = OdcSetTargetPass(target, memory, prefer, sram_limit)
     options.choice()
     placing = placement_passes(placement or {})
     module = model.clone() if isinstance(model, ModuleOp) else load(model)
-    context = make_context()
     pipelines.run(context, module, PARTITIONED, options=[options, *placing])
     if strict:
         refuse_host_operators(module)

@@ -124,6 +124,10 @@ class CompileError(OdcError):
     """Valid input that a compiler stage could not lower."""
 
 
+class TimeLimitError(CompileError):
+    """Compiling took longer than it was allowed to."""
+
+
 class AllocationError(CompileError):
     """A memory limit cannot be met."""
 

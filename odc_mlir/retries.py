@@ -20,7 +20,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
-from odc_mlir.errors import AllocationError, CompileError, OdcError
+from odc_mlir.errors import AllocationError, CompileError, OdcError, TimeLimitError
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import location_names, op_name
@@ -67,6 +67,8 @@ def schedule_segments(
     while True:
         try:
             return _schedule(context, module, guarded=not strict)
+        except TimeLimitError:
+            raise
         except OdcError as error:
             if strict:
                 raise
@@ -113,6 +115,8 @@ def _culprits(context: Context, base: ModuleOp, error: OdcError, *, single: bool
                 inline(other, "another segment")
         try:
             _schedule(context, alone, guarded=True)
+        except TimeLimitError:
+            raise
         except OdcError as failure:
             LOG.debug("segment %d fails alone: %s", number, failure)
             if single and (named := _named([segment], failure)) is not None:

@@ -16,6 +16,7 @@ from xdsl.universe import Universe
 from xdsl.utils.target import Target
 
 from odc_mlir import transforms
+from odc_mlir.support.deadline import Deadline
 
 _DIALECTS = MappingProxyType({"circle": "Circle", "npu": "dialect", "odc": "Odc", "quant": "Quant"})
 _TARGETS = MappingProxyType({"npu-listing": "odc_mlir.emitter.npu_listing:NpuListingTarget"})
@@ -47,10 +48,15 @@ UNIVERSE = Universe(
 
 
 class OdcContext(Context):
-    """A context that makes the classes of the ``circle`` dialect's operators one by one, when text names them."""
+    """A context that makes the classes of the ``circle`` dialect's operators one by one, when text names them.
+
+    ``deadline``: until when passes may work, None: as long as they need.
+    """
+
+    deadline: Deadline | None = None
 
     def clone(self) -> OdcContext:
-        return OdcContext(
+        copy = OdcContext(
             self.allow_unregistered,
             self._loaded_dialects.copy(),
             self._loaded_ops.copy(),
@@ -58,6 +64,8 @@ class OdcContext(Context):
             self._loaded_types.copy(),
             self._registered_dialects.copy(),
         )
+        copy.deadline = self.deadline
+        return copy
 
     def load_registered_dialect(self, name: str) -> None:
         if name != "circle":
@@ -78,9 +86,13 @@ class OdcContext(Context):
         return super().get_optional_op(name, dialect_stack=dialect_stack)
 
 
-def make_context(*, allow_unregistered: bool = False) -> OdcContext:
-    """A context with our dialects and those of xDSL's that our text uses, none of them loaded yet."""
+def make_context(*, allow_unregistered: bool = False, time_limit: float | None = None) -> OdcContext:
+    """A context with our dialects and those of xDSL's that our text uses, none of them loaded yet.
+
+    ``time_limit``: seconds from now after which passes raise TimeLimitError.
+    """
     context = OdcContext(allow_unregistered=allow_unregistered)
+    context.deadline = None if time_limit is None else Deadline(time_limit)
     for name, load in {**_xdsl_dialects(), **ALL_DIALECTS}.items():
         context.register_dialect(name, load)
     return context

@@ -18,11 +18,11 @@ from typing import Any
 
 from odc_mlir.errors import PackageError, parsing
 from odc_mlir.isa.fields import OFFSET_BITS, Queue, Region
+from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES as ALIGNMENT
 
 MAGIC = b"ONPU"
 MAJOR, MINOR = 1, 0
 ISA_VERSION = 1
-ALIGNMENT = 128  # sections start, and regions are bound, at multiples of this: the longest burst of any target
 OPTIONAL = 1  # section flag: a reader that does not know the kind skips it
 CONSTANTS_IN_SRAM = 1  # header flag: memory mode "sram"
 

@@ -50,6 +50,12 @@ REGION_BITS, OFFSET_BITS = 4, 28
 SEMAPHORES = 32
 SEMAPHORE_MAX = 65_535  # counters are 16 bits wide; exceeding it is an error, not a wrap
 GRANULE_BYTES = 16
+REGION_ALIGNMENT_BYTES = 128  # regions are bound at, and sections of a file start at, multiples of this
+ACCUMULATOR_BITS = 40
+LUT_ENTRIES = 256  # of a look-up table, one byte each
+BIAS_BYTES = 4
+COMMON_RECORD_BYTES = 5  # parameters of all channels: multiplier i32, exponent i8
+FULL_RECORD_BYTES = BIAS_BYTES + COMMON_RECORD_BYTES  # parameters of one channel
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,15 +237,23 @@ def lower(
     prefer: str = "performance",
     sram_limit: int | None = None,
     placement: Mapping[str, Any] | None = None,
+    time_limit: float | None = None,
 ) -> Module:
     """A copy of ``module`` taken to the end of ``stage`` (a name of ``odc-opt --list-stages``); raises OdcError.
 
-    ``placement``: as in :func:`compile`.
+    ``placement`` and ``time_limit``: as in :func:`compile`.
     """
     from odc_mlir import compiler
 
     return compiler.lower(
-        module, stage, target=target, memory=memory, prefer=prefer, sram_limit=sram_limit, placement=placement
+        module,
+        stage,
+        target=target,
+        memory=memory,
+        prefer=prefer,
+        sram_limit=sram_limit,
+        placement=placement,
+        time_limit=time_limit,
     )
 
 
@@ -260,6 +268,7 @@ def compile(
     strict: bool = False,
     placement: Mapping[str, Any] | None = None,
     allow_accuracy_loss: bool = False,
+    time_limit: float | None = None,
     **quantizing: Any,
 ) -> Package:
     """Compile a model for an NPU, which computes with integers: a quantised one, or one that is quantised first.
@@ -271,18 +280,24 @@ def compile(
     :func:`odc_mlir.compiler.compile`.
 
     ``quantize``: a scheme, with what else :func:`quantize` takes in ``quantizing`` (``calibration``, ``labels``,
-    ``max_drop``, ``io`` …). A model that misses its limits is an AccuracyError unless ``allow_accuracy_loss``. Raises
-    OdcError.
+    ``max_drop``, ``io`` …). A model that misses its limits is an AccuracyError unless ``allow_accuracy_loss``.
+
+    ``time_limit``: seconds for all of it, after which a TimeLimitError is raised and there is no package; quantising
+    stops trying after half of them, or after its own ``max_seconds``. Raises OdcError.
     """
     from odc_mlir import compiler
 
     start = time.perf_counter()
     source, verdict = _model_of(model), None
     if quantize not in (None, "none"):
+        if time_limit is not None:
+            quantizing = {"max_seconds": time_limit / 2} | quantizing
         quantized = _quantize(source, scheme=quantize, target=target, **quantizing)
         if not allow_accuracy_loss:
             quantized.require_passed()
         source, verdict = quantized.model, quantized.verdict
+        if time_limit is not None:
+            time_limit = max(time_limit - (time.perf_counter() - start), 1e-3)
     elif quantizing or allow_accuracy_loss:
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
         raise OptionError(f"{given} is for quantising, which is not asked for", hint="add quantize='int8'")
@@ -294,6 +309,7 @@ def compile(
         sram_limit=sram_limit,
         strict=strict,
         placement=placement,
+        time_limit=time_limit,
     )
     files = files.with_members(_linked_files(model))
     seconds = time.perf_counter() - start

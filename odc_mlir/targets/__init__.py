@@ -19,9 +19,9 @@ from typing import Any, Literal, get_type_hints
 
 from odc_mlir.errors import TargetError, parsing
 from odc_mlir.targets.host import REFERENCE, HostCosts, parse_host
+from odc_mlir.targets.limits import check_limits
 
 MemoryMode = Literal["flash", "sram"]
-MIN_FETCH_BUFFER_BYTES = 224  # two of the longest instructions
 MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
 
 
@@ -233,37 +233,4 @@ def _check(target: Target, location: str) -> None:
             )
     if len(target.array.shapes) > 4:
         raise TargetError("at most 4 array shapes can be encoded", location=location)
-    for key, value in _positive(target):
-        if value < 1:
-            raise TargetError(f"key {key!r} is {value}, it must be at least 1", location=location)
-    least = max(2 * target.offchip.burst_bytes, 2 * target.sram.burst_bytes, MIN_FETCH_BUFFER_BYTES)
-    if target.fetch.buffer_bytes < least:
-        raise TargetError(
-            f"key 'fetch.buffer_bytes' is {target.fetch.buffer_bytes}, two bursts and two instructions need {least}",
-            location=location,
-        )
-
-
-def _positive(target: Target) -> list[tuple[str, int]]:
-    """Keys that divide, or without which nothing can run, with their values."""
-    ports = [("sram", target.sram), ("offchip", target.offchip)]
-    rows = [
-        (f"{name}.{key}", getattr(port, key))
-        for name, port in ports
-        for key in ("bytes_per_cycle", "burst_bytes", "strict_outstanding_bursts")
-    ]
-    return rows + [
-        ("clock_hz", target.clock_hz),
-        ("tile_ports.read_bytes_per_cycle", target.tile_ports.read_bytes_per_cycle),
-        ("tile_ports.write_bytes_per_cycle", target.tile_ports.write_bytes_per_cycle),
-        ("tile_ports.fetch_bytes", target.tile_ports.fetch_bytes),
-        ("array.macs_per_cycle", target.array.macs_per_cycle),
-        ("array.depthwise_rows", target.array.depthwise_rows),
-        ("array.accumulator_ports", target.array.accumulator_ports),
-        ("vector.requant_lanes", target.vector.requant_lanes),
-        ("vector.reduce_lanes", target.vector.reduce_lanes),
-        ("vector.softmax_elements_per_cycle", target.vector.softmax_elements_per_cycle),
-        ("decoder.symbols_per_cycle", target.decoder.symbols_per_cycle),
-        ("fetch.queue_depth", target.fetch.queue_depth),
-        ("dma.descriptors_in_flight", target.dma.descriptors_in_flight),
-    ]
+    check_limits(target, location)

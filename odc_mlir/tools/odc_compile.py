@@ -34,6 +34,9 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("performance", "memory", "compile-time"),
         help="what to spend effort on (%(default)s)",
     )
+    parser.add_argument(
+        "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
+    )
     parser.add_argument("--strict", action="store_true", help="fail where a segment would fall back to the host")
     parser.add_argument("--emit", metavar="STAGE", help="print the IR after this stage and stop")
     parser.add_argument("--overwrite", action="store_true", help="replace files that odc-mlir does not know as its own")
@@ -99,6 +102,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "prefer": arguments.prefer,
         "sram_limit": arguments.sram_limit,
         "placement": _placement(arguments),
+        "time_limit": arguments.time_limit,
     }
 
 

@@ -17,6 +17,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import CODE_TYPES, CodeType, Ints
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.schedule.layers import (
     ConvLayer,
@@ -36,7 +37,6 @@ from odc_mlir.transforms.schedule.program import Buffer, Space
 from odc_mlir.transforms.schedule.residence import Border, Layout, Resident
 from odc_mlir.transforms.tensor_ir import image_shape, layer_ops, residence_of, window_of
 
-REGION_ALIGNMENT = 128  # of inputs and outputs in their regions: the longest burst of any target
 FULL_RANGE = {CodeType.I8: (-128, 127), CodeType.U8: (0, 255)}
 
 
@@ -99,7 +99,7 @@ class _Reader:
             size = math.prod(npu.shape_of(argument))
             self.buffers[argument] = Buffer(value_name(argument), Space.INPUTS, size, offset)
             self.result.input_offsets.append(offset)
-            offset += -(-size // REGION_ALIGNMENT) * REGION_ALIGNMENT
+            offset += -(-size // REGION_ALIGNMENT_BYTES) * REGION_ALIGNMENT_BYTES
         last = block.last_op
         if not isinstance(last, YieldOp):
             raise CompileError(
@@ -120,7 +120,7 @@ class _Reader:
             size = math.prod(npu.shape_of(value))
             buffer = Buffer(value_name(value), Space.OUTPUTS, size, offset)
             self.result.output_offsets.append(offset)
-            offset += -(-size // REGION_ALIGNMENT) * REGION_ALIGNMENT
+            offset += -(-size // REGION_ALIGNMENT_BYTES) * REGION_ALIGNMENT_BYTES
             if isinstance(root, BlockArgument) or isinstance(root.owner, npu.ConstantOp):
                 self.result.copies.append(Copy(self._buffer(root), buffer))
             else:

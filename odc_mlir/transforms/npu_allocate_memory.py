@@ -76,7 +76,7 @@ def arena_bytes(site: Site) -> int:
 
 def _allocate(site: Site) -> None:
     program = Program(site.block)
-    intervals = live_intervals(program.commands)
+    intervals = live_intervals(program.commands, site.target.sram.burst_bytes)
     limit = arena_bytes(site)
     used = allocate(intervals)
     if used > limit:

@@ -30,6 +30,7 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, node_of
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError, OptionError
 from odc_mlir.ops.work import host_ns, tensor_bytes
+from odc_mlir.support.deadline import checkpoint
 from odc_mlir.targets import MemoryMode
 from odc_mlir.targets.host import HostCosts
 from odc_mlir.transforms.defects import Defect, record_defect
@@ -76,8 +77,9 @@ class NpuChooseSegmentsPass(ModulePass):
         if not any(placed(item) == NPU for item in found):
             op.attributes.pop(PARTITION, None)
             return
-        problem = self.problem(op, found, choice)
-        result = choose(problem, bounds, choice.prefer)
+        problem = self.problem(ctx, op, found, choice)
+        checkpoint(ctx)
+        result = choose(problem, bounds, choice.prefer, lambda: checkpoint(ctx))
         if self.strategy == "supported" and result.all_supported is not None:
             result = Choice(result.all_supported, result.chosen, {}, result.all_host, result.all_supported)
         for index, reason in result.reasons.items():
@@ -97,11 +99,11 @@ class NpuChooseSegmentsPass(ModulePass):
                 raise OptionError(f"{name} is {value}, it must be at least {least}")
         return Bounds(self.min_operators, self.min_macs, self.max_segments)
 
-    def problem(self, module: ModuleOp, found: Sequence[CircleOp], choice: TargetChoice) -> Problem:
+    def problem(self, ctx: Context, module: ModuleOp, found: Sequence[CircleOp], choice: TargetChoice) -> Problem:
         """The graph with its costs; operators without a lowering go to the host."""
         target = targets.load(choice.target)
         memory: MemoryMode = "flash" if choice.memory == "flash" else "sram"
-        works = npu_works(module, target, memory)
+        works = npu_works(ctx, module, target, memory)
         for item, work in zip(found, works, strict=True):
             if isinstance(work, str):
                 place_on_host(item, f"lowering: {work}")

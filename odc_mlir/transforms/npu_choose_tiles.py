@@ -23,6 +23,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.npu_isa import TilingAttr
 from odc_mlir.errors import CompileError
+from odc_mlir.support.deadline import checkpoint, in_time
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.instruction_ir import sites
 from odc_mlir.transforms.residence_ir import read_graph, resident_attribute
@@ -41,10 +42,11 @@ class NpuChooseTilesPass(ModulePass):
     name = "npu-choose-tiles"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in sites(op, self.name):
+        for site in in_time(ctx, sites(op, self.name)):
             graph = read_graph(site.block, site.target)
             residents = [candidate.resident for candidate in graph.candidates]
-            plan = Planner(graph.nodes, residents, graph.constant_bytes, site.target, site.memory).plan()
+            planner = Planner(graph.nodes, residents, graph.constant_bytes, site.target, site.memory)
+            plan = planner.plan(lambda: checkpoint(ctx))
             for item, choice in zip(graph.ops, plan.balance.choices, strict=True):
                 if choice.tiling is not None:
                     item.attributes[TILING] = tiling_attribute(choice.tiling)

@@ -25,7 +25,7 @@ fit in the tile buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -34,7 +34,9 @@ from xdsl.ir import Block, Operation
 from xdsl.passes import ModulePass
 
 from odc_mlir.errors import CompileError
+from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
+from odc_mlir.targets import Target
 from odc_mlir.transforms.instruction_ir import Site, sites, write_program
 from odc_mlir.transforms.layer_ir import Layers, read_layers
 from odc_mlir.transforms.npu_choose_tiles import tiling_of
@@ -43,7 +45,7 @@ from odc_mlir.transforms.schedule.layers import ConvLayer, ElementwiseLayer, Lay
 from odc_mlir.transforms.schedule.local import LocalMemories
 from odc_mlir.transforms.schedule.move_stream import move_commands
 from odc_mlir.transforms.schedule.order import hoist_transfers
-from odc_mlir.transforms.schedule.program import Command, command
+from odc_mlir.transforms.schedule.program import MOST_LAYER_COMMANDS, Command, command
 from odc_mlir.transforms.schedule.vector_stream import elementwise_commands, reduce_commands, softmax_commands
 from odc_mlir.transforms.schedule.window_stream import conv_commands, pool_commands
 
@@ -58,12 +60,12 @@ class NpuLowerToInstructionsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for site in sites(op, self.name):
-            _lower(site)
+            _lower(ctx, site)
 
 
-def _lower(site: Site) -> None:
+def _lower(ctx: Context, site: Site) -> None:
     layers = read_layers(site.segment)
-    commands = hoist_transfers(list(_commands(site, layers)), site.target.fetch.queue_depth)
+    commands = hoist_transfers(list(_commands(ctx, site, layers)), site.target.fetch.queue_depth)
     old = site.block
     block = Block(arg_types=old.arg_types)
     for argument, previous in zip(block.args, old.args, strict=True):
@@ -78,23 +80,34 @@ def _lower(site: Site) -> None:
         site.segment.attributes[name] = DenseArrayBase.from_list(i64, offsets)
 
 
-def _commands(site: Site, layers: Layers) -> Iterator[Command]:
+def _commands(ctx: Context, site: Site, layers: Layers) -> Iterator[Command]:
     """The commands of all layers in plain order, then the copies of outputs that nothing computes."""
     memories, pool = LocalMemories(site.target, layers.residents), ConstantPool()
-    for index, (op, layer) in enumerate(layers.layers):
+    for index, (op, layer) in enumerate(in_time(ctx, layers.layers)):
         memories.enter(index)
         if index in layers.fills:
             result, code = layers.fills[index]
             buffer = result.buffer
             yield command("fill", index, target=(buffer, 0), bytes=buffer.size, value=code, type=result.type)
         try:
-            yield from _layer_commands(op, layer, site, memories, pool)
+            yield from _bounded(_layer_commands(op, layer, site, memories, pool), site.target)
         except CompileError as error:
             raise CompileError(error.message, op=op.name, tensor=op_name(op), hint=error.hint) from None
     for copy in layers.copies:
         yield command(
             "copy", len(layers.layers), source=(copy.source, 0), target=(copy.target, 0), bytes=copy.source.size
         )
+
+
+def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
+    """``commands`` of one layer; raises CompileError where they are too many to be worth anything."""
+    for count, item in enumerate(commands, 1):
+        if count > MOST_LAYER_COMMANDS:
+            raise CompileError(
+                f"it takes more than {MOST_LAYER_COMMANDS} instructions: the local memories of {target.name} are too "
+                "small for it"
+            )
+        yield item
 
 
 def _layer_commands(

@@ -12,9 +12,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_isa import ResidentAttr
 from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import FULL_RECORD_BYTES
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
-from odc_mlir.transforms.schedule.accesses import FULL_RECORD_BYTES
 from odc_mlir.transforms.schedule.move_stream import move_cycles
 from odc_mlir.transforms.schedule.moves import Piece
 from odc_mlir.transforms.schedule.residence import Border, Layout, Resident

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,11 +51,24 @@ class Outcome:
 def exercise(data: bytes, rng: random.Random, *, compiled: bool = False) -> Outcome:
     """Import ``data``, run it on the host and, if ``compiled``, on the NPU, where results must be the same."""
     outcome = Outcome()
+    _watched(outcome, lambda: _steps(outcome, data, rng, compiled))
+    return outcome
+
+
+def bounded(step: str, action: Callable[[], object]) -> Outcome:
+    """What becomes of ``action``: anything but an end in time, with a result or a typed error, is a finding."""
+    outcome = Outcome()
+    _watched(outcome, lambda: _tolerant(outcome, step, action))
+    return outcome
+
+
+def _watched(outcome: Outcome, action: Callable[[], object]) -> None:
+    """Run ``action`` within the limits; what exceeds them or is no OdcError becomes the finding."""
     before = _high_water(reset=True)
     started = time.process_time()
     try:
         with _time_limit(2 * MAX_SECONDS):
-            _steps(outcome, data, rng, compiled)
+            action()
     except TooSlowError:
         outcome.finding = f"does not end in {2 * MAX_SECONDS:g} s ({outcome.reached})"
     except Exception as error:
@@ -67,7 +80,6 @@ def exercise(data: bytes, rng: random.Random, *, compiled: bool = False) -> Outc
         outcome.finding = f"takes {outcome.seconds:.1f} s ({outcome.reached})"
     if outcome.finding is None and outcome.nbytes > MAX_BYTES:
         outcome.finding = f"takes {outcome.nbytes >> 20} MiB ({outcome.reached})"
-    return outcome
 
 
 def _steps(outcome: Outcome, data: bytes, rng: random.Random, compiled: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.isa.fields import ACCUMULATOR_BITS
 from odc_mlir.isa.instructions import CONV
 from odc_mlir.numerics.convolution import ConvFilter, DepthwiseFilter, Window, conv2d, depthwise, depthwise_filter
 from odc_mlir.numerics.fixed import Requantizer, requantize64
@@ -27,7 +28,6 @@ from odc_mlir.simulator.engines.machine import (
     typed,
 )
 
-ACCUMULATOR_BITS = 40
 _LARGEST_WIDE_EXPONENT = 7  # numerics.fixed.multiply64
 _INIT = next(f.values for f in CONV.fields if f.name == "init")
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import UnsupportedError
+from odc_mlir.isa.fields import LUT_ENTRIES
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.numerics import lut
 from odc_mlir.numerics.elementwise import (
@@ -38,7 +39,6 @@ from odc_mlir.simulator.engines.machine import (
     typed,
 )
 
-TABLE_ENTRIES = 256
 _SOFTMAX_PASSES = 3  # maximum; exponentials and their sum; scaling
 _ALL_TYPES = ("u8", "i8", "i16", "i32")
 _UNSCALED = ("lut", "copy")
@@ -71,7 +71,7 @@ def vop(m: Machine, v: Values) -> Work:
         a = _operand(m, v, "a", shape, output)
     b = _operand(m, v, "b", shape, output) if kind in _BINARY else None
     mapped = kind == "lut" or bool(v["lut"])
-    entries = m.access.read(m.memories.tables, Box(v["table"], TABLE_ENTRIES)) if mapped else None
+    entries = m.access.read(m.memories.tables, Box(v["table"], LUT_ENTRIES)) if mapped else None
     index_field = "a_type" if kind in _UNSCALED else "out_type"
     if mapped and max(ELEMENT_BYTES[v[index_field]], out_type.itemsize) > 1:
         raise UnsupportedError("look-up tables of 16-bit codes are not implemented")

@@ -17,6 +17,8 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError
+from odc_mlir.isa.fields import FULL_RECORD_BYTES
+from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.convert_circle_to_npu import lower
@@ -25,7 +27,6 @@ from odc_mlir.transforms.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.partition.plans import Work
 from odc_mlir.transforms.placement import NPU, main_function, operators, placed
 from odc_mlir.transforms.residence_ir import layer_choices
-from odc_mlir.transforms.schedule.accesses import FULL_RECORD_BYTES
 from odc_mlir.transforms.schedule.balance import EXPOSED
 from odc_mlir.transforms.schedule.cost import ports
 from odc_mlir.transforms.tensor_ir import NOTHING_COMPUTED
@@ -50,7 +51,7 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Wor
     return cycles
 
 
-def npu_works(module: ModuleOp, target: Target, memory: MemoryMode) -> list[Work | str | Defect | None]:
+def npu_works(ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode) -> list[Work | str | Defect | None]:
     """For each operator of the main function its work in a segment, why it has no lowering, or None on the host."""
     scratch = module.clone()
     found: list[Work | str | Defect | None] = []
@@ -60,9 +61,9 @@ def npu_works(module: ModuleOp, target: Target, memory: MemoryMode) -> list[Work
         labels.append((op.SPEC.name, op_name(op)))
         if placed(op) == NPU:
             found[index] = _guarded(*labels[index], partial(_lower, op, index))
-    NpuFusePaddingPass().apply(Context(), scratch)
+    NpuFusePaddingPass().apply(ctx, scratch)
     width = ports(target, memory).constants.bytes_per_cycle
-    for layer in main_function(scratch).body.block.ops:
+    for layer in in_time(ctx, main_function(scratch).body.block.ops):
         if not isinstance(layer, npu.NpuTensorOp) or isinstance(layer, NOTHING_COMPUTED):
             continue
         index = int(op_name(layer))

@@ -130,14 +130,19 @@ class Choice:
     all_supported: Placement | None = None
 
 
-def choose(problem: Problem, bounds: Bounds, prefer: str = "performance") -> Choice:
-    """The best plan within ``bounds``; ``prefer`` as the compiler's: ``compile-time`` only compares the extremes."""
-    return _Search(problem, bounds, prefer).run()
+def choose(
+    problem: Problem, bounds: Bounds, prefer: str = "performance", check: Callable[[], None] = lambda: None
+) -> Choice:
+    """The best plan within ``bounds``; ``prefer`` as the compiler's: ``compile-time`` only compares the extremes.
+
+    ``check`` is called for every plan and may raise.
+    """
+    return _Search(problem, bounds, prefer, check).run()
 
 
 class _Search:
-    def __init__(self, problem: Problem, bounds: Bounds, prefer: str) -> None:
-        self.problem, self.bounds, self.prefer = problem, bounds, prefer
+    def __init__(self, problem: Problem, bounds: Bounds, prefer: str, check: Callable[[], None]) -> None:
+        self.problem, self.bounds, self.prefer, self.check = problem, bounds, prefer, check
         self.seen: dict[tuple[bool, ...], Placement] = {}
         self.reasons: dict[int, str] = {}
         items = problem.items
@@ -168,6 +173,7 @@ class _Search:
 
     def placement(self, units: Sequence[bool], name: str = SEARCH) -> Placement:
         """The plan with these units on the NPU, evaluated once; segments of views only go to the host."""
+        self.check()
         on_npu = [False] * len(self.problem.items)
         for unit, chosen in zip(self.problem.units, units, strict=True):
             for index in unit:

@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from odc_mlir.isa.fields import BIAS_BYTES, COMMON_RECORD_BYTES, FULL_RECORD_BYTES, LUT_ENTRIES
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.transforms.schedule.program import Buffer, Command, Place, enum_codes
-
-FULL_RECORD_BYTES = 9  # bias i32, multiplier i32, exponent i8
-COMMON_RECORD_BYTES = 5  # multiplier i32, exponent i8
-BIAS_BYTES = 4
-LUT_ENTRIES = 256
 
 _CONV_INIT = enum_codes(BY_MNEMONIC["conv"])["init"]
 _REDUCE_INIT = enum_codes(BY_MNEMONIC["reduce"])["init"]

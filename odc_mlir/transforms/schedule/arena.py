@@ -8,36 +8,38 @@ from dataclasses import dataclass
 
 from odc_mlir.transforms.schedule.program import Buffer, Command, Space
 
-ALIGNMENT = 32  # bytes: one SRAM burst of every shipped target, so that no transfer touches a burst too many
-
 
 @dataclass(slots=True)
 class Interval:
-    """A buffer and the first and last command that use it."""
+    """A buffer and the first and last command that use it.
+
+    ``alignment``: bytes of one SRAM burst, so that no transfer touches a burst too many.
+    """
 
     buffer: Buffer
     first: int
     last: int
+    alignment: int
 
     @property
     def size(self) -> int:
         """Bytes reserved."""
-        return -(-self.buffer.size // ALIGNMENT) * ALIGNMENT
+        return -(-self.buffer.size // self.alignment) * self.alignment
 
     def meets(self, other: Interval) -> bool:
         """Whether both are in use at some time."""
         return self.first <= other.last and other.first <= self.last
 
 
-def live_intervals(commands: Sequence[Command]) -> list[Interval]:
-    """The arena buffers in order of first use."""
+def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval]:
+    """The arena buffers in order of first use, each at a multiple of ``alignment``."""
     found: dict[int, Interval] = {}
     for index, command in enumerate(commands):
         for buffer, _ in command.places.values():
             if buffer.space is Space.ARENA:
                 interval = found.get(id(buffer))
                 if interval is None:
-                    found[id(buffer)] = Interval(buffer, index, index)
+                    found[id(buffer)] = Interval(buffer, index, index, alignment)
                 else:
                     interval.last = index
     return list(found.values())

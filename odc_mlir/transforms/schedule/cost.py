@@ -56,6 +56,11 @@ class ArrayWork(NamedTuple):
     accumulate: bool = False
 
 
+def step_cycles(target: Target) -> int:
+    """What a tile costs besides its work: a transfer and a computation issued, one waiting for the other twice."""
+    return 2 * (target.fetch.issue_cycles + target.fetch.semaphore_cycles)
+
+
 def conv_cycles(target: Target, shape: int, work: ArrayWork) -> float:
     """Cycles of a convolution instruction with array shape ``shape``."""
     array, vector = target.array, target.vector

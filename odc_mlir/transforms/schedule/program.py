@@ -11,6 +11,8 @@ from odc_mlir.isa.fields import Instruction, Kind, Queue, Region
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import Target
 
+MOST_LAYER_COMMANDS = 1 << 14  # of one layer: ten times what layers of real networks take on the smallest target
+
 
 class Space(StrEnum):
     """Where a buffer lies. The first four are regions bound at run time, the others local memories of the NPU."""

@@ -49,18 +49,19 @@ class Planner:
         self.nodes, self.candidates = nodes, candidates
         self.constant_bytes, self.target, self.memory = constant_bytes, target, memory
 
-    def plan(self) -> Plan:
+    def plan(self, check: Callable[[], None] = lambda: None) -> Plan:
         """The best plan found: all candidates that fit together, then without each that does not pay.
 
-        Raises CompileError where a layer fits in no way.
+        ``check`` is called again and again and may raise. Raises CompileError where a layer fits in no way.
         """
         best = self._evaluate(frozenset())
         kept = self._fitting()
         while kept:
             trial = self._try(kept)
+            check()
             if trial is not None:
                 if trial.balance.score <= best.balance.score * WORTHWHILE:
-                    best = self._improved(trial)
+                    best = self._improved(trial, check)
                 break
             kept -= {max(kept, key=lambda i: (self.candidates[i].size, i))}
         return best
@@ -76,9 +77,10 @@ class Planner:
                 kept -= {alive.pop()}
         return kept
 
-    def _improved(self, plan: Plan) -> Plan:
+    def _improved(self, plan: Plan, check: Callable[[], None]) -> Plan:
         """``plan`` without the tensors whose absence makes it better."""
         for index in sorted(plan.residents, key=lambda i: (-self.candidates[i].size, i)):
+            check()
             trial = self._try(frozenset(plan.residents) - {index})
             if trial is not None and trial.balance.score < plan.balance.score * WORTHWHILE:
                 plan = trial

@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from odc_mlir.errors import AllocationError
 from odc_mlir.targets import Target
-from odc_mlir.transforms.schedule.arena import ALIGNMENT, Interval, allocate, live_intervals, lowest_gap
+from odc_mlir.transforms.schedule.arena import Interval, allocate, live_intervals, lowest_gap
 from odc_mlir.transforms.schedule.hazards import dependences
 from odc_mlir.transforms.schedule.program import Buffer, Command, Space, command
 from odc_mlir.transforms.schedule.timeline import Timeline
@@ -49,12 +49,12 @@ def stage_constants(commands: Sequence[Command], target: Target, sram_bytes: int
     Constants for which SRAM has no room stay off-chip and are read from there; AllocationError where that is
     impossible or the tensors alone exceed the arena.
     """
-    intervals = live_intervals(commands)
+    intervals = live_intervals(commands, target.sram.burst_bytes)
     used = allocate(intervals)
     if used > sram_bytes:
         raise arena_too_small(intervals, used, sram_bytes)
     chunks = _chunks(commands)
-    _place(chunks, intervals, sram_bytes)
+    _place(chunks, intervals, sram_bytes, target.sram.burst_bytes)
     copied = [chunk for chunk in chunks if chunk.target is not None]
     result, live = _insert_copies(commands, copied, target)
     _place_again([*intervals, *live])
@@ -103,13 +103,13 @@ def _chunks(commands: Sequence[Command]) -> list[Chunk]:
     return chunks
 
 
-def _place(chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int) -> None:
+def _place(chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int, alignment: int) -> None:
     """Give chunks a buffer and the earliest program position from which their SRAM is free until their last use."""
     taken = [(i.buffer.address or 0, (i.buffer.address or 0) + i.size, i.first, i.last) for i in tensors]
     taken.sort()
     start = 0
     for chunk in chunks:
-        size = -(-chunk.size // ALIGNMENT) * ALIGNMENT
+        size = -(-chunk.size // alignment) * alignment
         for last in (chunk.settled, chunk.last_use):
             found = _earliest_gap(taken, start, chunk.first_use, last, size, sram_bytes)
             if found is not None:
@@ -203,7 +203,7 @@ def _insert_copies(
         result.append(_redirected(item, homes))
     done = list(accumulate(timeline.finish, max))
     live = [
-        Interval(chunk.target, min(bisect_right(done, start), position), chunk.settled)
+        Interval(chunk.target, min(bisect_right(done, start), position), chunk.settled, target.sram.burst_bytes)
         for chunk, start, position in zip(chunks, queue.starts, queue.positions, strict=True)
         if chunk.target is not None
     ]

@@ -9,8 +9,8 @@ from itertools import product
 from typing import NamedTuple
 
 from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import LUT_ENTRIES
 from odc_mlir.targets import Target
-from odc_mlir.transforms.schedule.accesses import LUT_ENTRIES
 from odc_mlir.transforms.schedule.constants import ConstantPool
 from odc_mlir.transforms.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.schedule.layers import ElementwiseLayer, ReduceLayer, Scale, SoftmaxLayer, Tensor

@@ -24,7 +24,7 @@ def verify_program(commands: Sequence[Command], target: Target, region_bytes: di
 
     ``region_bytes``: size of each region that is bound at run time.
     """
-    _verify_buffers(commands, local_sizes(target) | region_bytes)
+    _verify_buffers(commands, local_sizes(target) | region_bytes, target.sram.burst_bytes)
     _verify_bounds(commands)
     _verify_order(commands)
 
@@ -33,7 +33,7 @@ def _name(commands: Sequence[Command], index: int) -> str:
     return f"instruction {index} ({commands[index].mnemonic} in queue {commands[index].queue.name.lower()})"
 
 
-def _verify_buffers(commands: Sequence[Command], sizes: dict[Space, int]) -> None:
+def _verify_buffers(commands: Sequence[Command], sizes: dict[Space, int], alignment: int) -> None:
     for buffer in buffers_of(commands):
         if buffer.address is None:
             raise CompileError(f"buffer {buffer.name!r} in {buffer.space} has no address")
@@ -42,7 +42,7 @@ def _verify_buffers(commands: Sequence[Command], sizes: dict[Space, int]) -> Non
                 f"buffer {buffer.name!r} ends at {buffer.address + buffer.size}, "
                 f"{buffer.space} has {sizes[buffer.space]} units"
             )
-    intervals: list[Interval] = live_intervals(commands)
+    intervals: list[Interval] = live_intervals(commands, alignment)
     if (clash := overlapping(intervals)) is not None:
         first, second = clash
         raise CompileError(

@@ -19,6 +19,7 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.schedule import cost
 from odc_mlir.transforms.schedule.cost import ArrayWork, PlaneWork, Runs, transfer_bytes
 from odc_mlir.transforms.schedule.geometry import MAX_PAD, MAX_RUNS, Window, clip, even_splits
+from odc_mlir.transforms.schedule.program import MOST_LAYER_COMMANDS
 from odc_mlir.transforms.schedule.window_plans import conv_plans, depthwise_plans, pool_plans, sliced_plans
 from odc_mlir.transforms.schedule.window_tiling import WindowTiling, footprint, step_kinds
 
@@ -26,7 +27,6 @@ ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are r
 COMPUTE_BYTES = BY_MNEMONIC["conv"].size_bytes
 TRANSFER_BYTES = BY_MNEMONIC["load"].size_bytes
 WEIGHT_BYTES = BY_MNEMONIC["wload"].size_bytes
-STEP_OVERHEAD_CYCLES = 8  # semaphores and issue per tile
 
 
 class Choice(NamedTuple):
@@ -68,7 +68,7 @@ def window_choices(window: Window, target: Target, room: Room, *, weighted: bool
 def _too_large(window: Window, target: Target) -> CompileError:
     return CompileError(
         f"no tile of a {window.kernel_height}x{window.kernel_width} window with dilation {window.dilation_y}x"
-        f"{window.dilation_x} fits in the local memories of {target.name}"
+        f"{window.dilation_x} fits in the local memories of {target.name}, or too many tiles would be needed"
     )
 
 
@@ -106,6 +106,8 @@ class _Search:
         for plan in plans:
             for tiling in self._sized(plan):
                 traffic = self._traffic(tiling)
+                if traffic.tiles * sum(times for _, times in step_kinds(self.window, tiling)) > MOST_LAYER_COMMANDS:
+                    continue
                 for shape in self.shapes:
                     found.append((*self._estimate(tiling, traffic, shape), shape, tiling))
         found.sort(key=lambda item: item[:2])
@@ -232,7 +234,7 @@ class _Search:
             serial += store + stores * 2 * latency
         if self.weighted and by_groups and tiling.weight_slots == 1 and groups > 1:
             serial += moved_weights + groups * 2 * latency
-        cycles = max(cycles, serial) + latency * (min(loads, 1) + min(stores, 1)) + jobs * STEP_OVERHEAD_CYCLES
+        cycles = max(cycles, serial) + latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
         moves = (min(loads, 1) + min(stores, 1)) * TRANSFER_BYTES
         program = (COMPUTE_BYTES + moves) * min(jobs, ROLLED_TILES)
         more = max(0, steps - (groups if by_groups else 1))
@@ -245,7 +247,8 @@ class _Search:
             return 0.0, 0
         uses = 1 if tiling.resident else tiles
         param_uses = 1 if tiling.params_resident else tiles
-        moved = self.window.weight_bytes * uses + self.window.out_channels * 9 * param_uses
+        params = self.window.out_channels * self.target.local.param_entry_bytes
+        moved = self.window.weight_bytes * uses + params * param_uses
         loads = uses * (1 if tiling.resident else steps) + param_uses * (1 if tiling.params_resident else steps)
         return float(moved), loads
 

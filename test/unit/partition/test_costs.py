@@ -17,6 +17,7 @@ from odc_mlir.transforms.partition import costs
 from odc_mlir.transforms.partition.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans import Work
 from odc_mlir.transforms.placement import operators, place_on_host, place_on_npu
+from odc_mlir.universe import make_context
 
 TARGET = targets.load("npu-256")
 T = "tensor<1x16x16x16x!quant.uniform<i8:f32, 0.05:3>>"
@@ -42,7 +43,7 @@ def module() -> Any:
 
 
 def test_works_of_operators() -> None:
-    table, padding, convolution = npu_works(module(), TARGET, "flash")
+    table, padding, convolution = npu_works(make_context(), module(), TARGET, "flash")
     assert isinstance(table, Work)
     assert table.constant_bytes == 0
     assert padding == Work()  # the convolution pads
@@ -54,14 +55,14 @@ def test_works_of_operators() -> None:
 def test_host_operators_have_no_work_and_padding_alone_has() -> None:
     made = module()
     place_on_host(list(operators(made))[2], "test")
-    _, padding, convolution = npu_works(made, TARGET, "flash")
+    _, padding, convolution = npu_works(make_context(), made, TARGET, "flash")
     assert convolution is None
     assert isinstance(padding, Work)
     assert padding.cycles > 0
 
 
 def test_estimates_are_near_the_simulator() -> None:
-    works = [work for work in npu_works(module(), TARGET, "flash") if isinstance(work, Work)]
+    works = [work for work in npu_works(make_context(), module(), TARGET, "flash") if isinstance(work, Work)]
     estimate = segment_cycles(TARGET, "flash")(works)
     measured = odc_mlir.compile(TEXT.encode()).report["cycles_total"]
     assert 0.7 * measured < estimate < 1.4 * measured
@@ -87,7 +88,7 @@ def test_a_lowering_that_fails_is_a_reason(error: Exception, reason: str, monkey
 
     monkeypatch.setattr(costs, "lower", lower_or_fail)
     monkeypatch.delenv("ODC_DEFECTS", raising=False)
-    found = npu_works(module(), TARGET, "flash")[0]
+    found = npu_works(make_context(), module(), TARGET, "flash")[0]
     assert (found.reason if isinstance(found, Defect) else found) == reason
     plan = odc_mlir.compile(TEXT.encode()).plan
     assert plan is not None

@@ -13,9 +13,9 @@ IR = FACTS | {"support", "dialects"}
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "numerics": frozenset({"errors"}),
-    "targets": frozenset({"errors"}),
+    "targets": frozenset({"errors", "isa"}),
     "ops": frozenset({"errors"}),
-    "isa": frozenset({"errors", "targets"}),
+    "isa": frozenset({"errors"}),
     "formats": frozenset({"errors", "ops"}),
     "quantization": frozenset({"errors", "ops", "numerics", "formats"}),
     "simulator": frozenset({"errors", "isa", "targets", "numerics"}),

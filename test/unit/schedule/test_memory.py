@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 from helpers.npu_layers import binary, check, make_module
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.container import read
-from odc_mlir.transforms.schedule.arena import ALIGNMENT, Interval, allocate, lowest_gap, most_live_bytes, overlapping
+from odc_mlir.transforms.schedule.arena import Interval, allocate, lowest_gap, most_live_bytes, overlapping
 from odc_mlir.transforms.schedule.program import Buffer, Space
 from odc_mlir.transforms.schedule.residence import Border, Layout, Resident, gaps, place_residents
+
+ALIGNMENT = 32
 
 lives = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 20), st.integers(0, 10)), min_size=1, max_size=25)
 
 
 def intervals_of(items: list[tuple[int, int, int]]) -> list[Interval]:
-    return [Interval(Buffer(f"b{i}", Space.ARENA, s), first, first + n) for i, (s, first, n) in enumerate(items)]
+    buffers = [Buffer(f"b{i}", Space.ARENA, size) for i, (size, _, _) in enumerate(items)]
+    return [Interval(b, first, first + n, ALIGNMENT) for b, (_, first, n) in zip(buffers, items, strict=True)]
 
 
 @given(lives)

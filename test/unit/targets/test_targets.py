@@ -46,9 +46,36 @@ def test_a_file_is_as_good_as_a_name(tmp_path: Path) -> None:
         (
             "buffer_bytes = 256",
             "buffer_bytes = 255",
-            "key 'fetch.buffer_bytes' is 255, two bursts and two instructions",
+            "key 'fetch.buffer_bytes' is 255, it must be at least 256: two bursts and two instructions",
         ),
         ('name = "npu-256"', "name = ", "not valid TOML"),
+        ('name = "npu-256"', "name = " + "[" * 9999, "not valid TOML"),
+        (
+            "tile_bytes = 19_168",
+            "tile_bytes = 64",
+            "key 'local.tile_bytes' is 64, it must be at least 1024: two slots for inputs and two for results",
+        ),
+        (
+            "tile_bytes = 19_168",
+            "tile_bytes = 65_537",
+            "key 'local.tile_bytes' is 65537, it may be at most 65536: addresses in instructions have 16 bits",
+        ),
+        ("weight_bytes = 16_384", "weight_bytes = 511", "key 'local.weight_bytes' is 511, it must be at least 512"),
+        ("accumulators = 2_048", "accumulators = 31", "key 'local.accumulators' is 31, it must be at least 32: one"),
+        ("accumulator_bytes = 5", "accumulator_bytes = 4", "key 'local.accumulator_bytes' is 4, it must be at least 5"),
+        ("accumulator_bytes = 5", "accumulator_bytes = 6", "key 'local.accumulator_bytes' is 6, it may be at most 5"),
+        ("param_entry_bytes = 9", "param_entry_bytes = 8", "key 'local.param_entry_bytes' is 8, it must be at least 9"),
+        ("param_entries = 256", "param_entries = 7", "key 'local.param_entries' is 7, it must be at least 16: two"),
+        ("table_bytes = 1_056", "table_bytes = 255", "key 'local.table_bytes' is 255, it must be at least 256: one"),
+        ("capacity_bytes = 4_194_304", "capacity_bytes = 1", "key 'sram.capacity_bytes' is 1, it must be at least"),
+        (
+            "capacity_bytes = 4_194_304",
+            "capacity_bytes = 268_435_457",
+            "key 'sram.capacity_bytes' is 268435457, it may",
+        ),
+        ("burst_bytes = 128", "burst_bytes = 96", "key 'offchip.burst_bytes' is 96, it must be at least 1 and divide"),
+        ("burst_bytes = 32", "burst_bytes = 0", "key 'sram.burst_bytes' is 0, it must be at least 1 and divide 128"),
+        ("clock_hz = 500_000_000", f"clock_hz = {10**30}", f"key 'clock_hz' is {10**30}, it may be at most"),
     ],
 )
 def test_what_is_wrong_is_named(old: str, new: str, message: str) -> None:
