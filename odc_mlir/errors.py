@@ -6,6 +6,7 @@ seen and what is allowed; the keyword fields say where. Tools print ``str(error)
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,8 @@ class OdcError(Exception):
     """Base of all errors that are not bugs of ours.
 
     ``op``: operator kind (``CONV_2D``), ``tensor``: tensor name, ``location``: file, file:line or segment name,
-    ``stage``: compiler stage or runtime phase, ``hint``: what the user can do.
+    ``stage``: compiler stage or runtime phase, ``hint``: what the user can do. ``passing``: the same may work another
+    time, since what was missing is memory, disk space, a lock, or a process that was not killed.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class OdcError(Exception):
         location: str | None = None,
         stage: str | None = None,
         hint: str | None = None,
+        passing: bool = False,
     ) -> None:
         message = printable(message)
         super().__init__(message)
@@ -54,6 +57,7 @@ class OdcError(Exception):
         self.location = location
         self.stage = stage
         self.hint = hint
+        self.passing = passing
 
     def __str__(self) -> str:
         where = [
@@ -141,7 +145,15 @@ class SimulationError(OdcError):
 
 
 class RecordsError(OdcError):
-    """A file of recorded ranges is damaged, of another version, or was made for another model."""
+    """A file of recorded ranges cannot be used: it is of a newer version, or cannot be read or written."""
+
+
+class RecordsDamagedError(RecordsError):
+    """A file of recorded ranges is none, is damaged, or was made for another model."""
+
+
+class CacheError(OdcError):
+    """A file or folder of the cache is not what it should be: of another kind, of another owner, out of reach."""
 
 
 class SessionError(OdcError):
@@ -166,3 +178,15 @@ class InsufficientOutputError(SessionError):
 
 class DeprecatedApiError(SessionError):
     """A call that exists only so that its users learn what to call instead."""
+
+
+_PASSING = frozenset(
+    getattr(errno, name)
+    for name in ("EAGAIN", "EBUSY", "EDQUOT", "EINTR", "EIO", "EMFILE", "ENFILE", "ENOLCK", "ENOMEM", "ENOSPC")
+    if hasattr(errno, name)
+)
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether the same call may work another time: the system was short of something."""
+    return error.errno in _PASSING

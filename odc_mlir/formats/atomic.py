@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from odc_mlir.errors import OdcError
@@ -24,7 +25,7 @@ def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memory
             with target.open("wb") as file:
                 file.writelines(chunks)
             return
-        _replace(target, chunks, None if mode is None else stat.S_IMODE(mode))
+        replace_file(target, chunks, None if mode is None else stat.S_IMODE(mode))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise OdcError(f"the file cannot be written: {reason}", location=os.fspath(path)) from None
@@ -39,12 +40,14 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
-def _replace(target: Path, chunks: tuple[bytes | bytearray | memoryview, ...], mode: int | None) -> None:
+def replace_file(target: Path, chunks: Sequence[bytes | bytearray | memoryview], mode: int | None = None) -> None:
+    """Let ``target`` be a file of these chunks with the rights ``mode``, whatever is there; raises OSError."""
     # A random name, because several processes may write one target at the same time. The target's own name is no part
     # of it, as that may already be as long as names can be.
     temporary = target.with_name(f".odc-{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
-        with temporary.open("xb") as file:
+        with open(os.open(temporary, flags, 0o666 if mode is None else mode), "wb") as file:
             file.writelines(chunks)
             file.flush()
             if mode is not None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sqlite3
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
@@ -19,8 +21,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from odc_mlir.errors import RecordsError
-from odc_mlir.formats.cache import records_path
+from odc_mlir.errors import CacheError, RecordsDamagedError, RecordsError, is_passing
+from odc_mlir.formats import private
+from odc_mlir.formats.cache import cache_folder, records_path
 from odc_mlir.quantization.packing import DamagedError, can_pack, pack, unpack
 from odc_mlir.quantization.recorded import InputFacts, Records, Shapes, TensorKey, joined
 from odc_mlir.quantization.statistics import TensorStatistics
@@ -36,6 +39,22 @@ _APPLICATION = int.from_bytes(b"ODCR", "big")
 _BATCHES_KEPT = 32  # per set of shapes; one more joins them
 _WAIT_SECONDS = 60.0  # for another process that is writing
 _AFRESH = "RecordStore.discard starts afresh"
+_BESIDE = ("-journal", "-wal", "-shm")  # what SQLite may keep beside a file
+
+# SQLite's primary result codes: of what may be over soon, and of what no other try can change.
+_BUSY = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PROTOCOL,
+    }
+)
+_REFUSED = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH})
 
 _SCHEMA = """
 CREATE TABLE about (digest TEXT NOT NULL);
@@ -55,10 +74,12 @@ def is_record_store(head: bytes) -> bool:
 class RecordStore:
     """The records in the file ``path``, of the model with ``digest`` (default: whatever model the file is of).
 
-    The file is made when it is not there, unless ``create`` is false. At most ``max_inputs`` raw inputs of together
-    ``max_input_bytes`` are kept, the newest. Everything raises RecordsError: for a file that is damaged, none of ours,
-    of another version or of another model, or that cannot be read or written. Threads and processes may share a file;
-    an object of this class holds nothing open between calls.
+    The file is made, with rights for its owner alone, when it is not there, unless ``create`` is false. At most
+    ``max_inputs`` raw inputs of together ``max_input_bytes`` are kept, the newest. While another process writes, calls
+    wait at most ``wait_seconds``. ``private``: the file must be ours, and a regular file; rights that are too wide are
+    taken back. Everything raises RecordsError: RecordsDamagedError for a file that is damaged, none of ours or of
+    another model, and a ``passing`` one for what may be over soon. Threads and processes may share a file; an object of this
+    class holds nothing open between calls.
     """
 
     def __init__(
@@ -69,16 +90,22 @@ class RecordStore:
         create: bool = True,
         max_inputs: int = DEFAULT_INPUTS,
         max_input_bytes: int = DEFAULT_INPUT_BYTES,
+        wait_seconds: float = _WAIT_SECONDS,
+        private: bool = False,
     ) -> None:
         self.path = Path(path)
+        self.wait_seconds = wait_seconds
+        self.private = private
         self.max_inputs = max_inputs
         self.max_input_bytes = max_input_bytes
         if create:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise RecordsError(f"the folder cannot be made: {error.strerror}", location=str(self.path)) from None
-        elif not self.path.is_file():
+                raise RecordsError(
+                    f"the folder cannot be made: {error.strerror}", location=str(self.path), passing=is_passing(error)
+                ) from None
+        elif not os.path.lexists(self.path):
             raise RecordsError("there is no such file of records", location=str(self.path))
         with self._open(write=create) as database:
             self.digest = self._enter(database, digest, create=create)
@@ -86,12 +113,33 @@ class RecordStore:
     @classmethod
     def of_model(cls, digest: str, **options: Any) -> RecordStore:
         """The store in the cache for the model with ``digest``."""
-        return cls(records_path(digest), digest, **options)
+        path = records_path(digest)
+        try:
+            private.make_folder(path.parent, within=cache_folder())
+        except CacheError as error:
+            raise _of_records(error) from None
+        return cls(path, digest, private=True, **options)
+
+    @staticmethod
+    def move_aside(path: Path) -> Path:
+        """Give the file at ``path``, with what SQLite may have left beside it, another name; that. Raises RecordsError.
+
+        For a file that is damaged: someone may want to know what was in it.
+        """
+        aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
+        try:
+            # A journal that stays behind would be rolled back into the next file, so it goes first.
+            for suffix in (*_BESIDE, ""):
+                with suppress(FileNotFoundError):
+                    os.rename(f"{path}{suffix}", f"{aside}{suffix}")
+        except OSError as error:
+            raise RecordsError(f"the file cannot be moved aside: {error.strerror}", location=str(path)) from None
+        return aside
 
     @staticmethod
     def discard(path: str | os.PathLike[str]) -> None:
         """Delete the file at ``path``, whatever it is, with what SQLite may have left beside it."""
-        for suffix in ("", "-journal", "-wal", "-shm"):
+        for suffix in (*_BESIDE, ""):
             try:
                 Path(f"{os.fspath(path)}{suffix}").unlink(missing_ok=True)
             except OSError as error:
@@ -116,7 +164,7 @@ class RecordStore:
 
     def _check_digest(self, digest: str) -> None:
         if digest and self.digest and digest != self.digest:
-            raise RecordsError(
+            raise RecordsDamagedError(
                 f"the file holds records of the model {self.digest[:12]}, not of {digest[:12]}",
                 location=self._where,
                 hint=f"use another file; {_AFRESH}",
@@ -160,7 +208,7 @@ class RecordStore:
             rows = database.execute("SELECT shapes, SUM(runs) FROM batches GROUP BY shapes ORDER BY MIN(id)").fetchall()
         try:
             return {tuple(tuple(map(int, shape)) for shape in json.loads(text)): int(runs) for text, runs in rows}
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise self._damaged(str(error)) from None
 
     def inputs(self) -> list[list[NDArray[Any]]]:
@@ -189,8 +237,9 @@ class RecordStore:
     @contextmanager
     def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
         """A connection in one transaction, which takes effect at the end unless something is raised."""
+        self._check_files(create=write)
         try:
-            with closing(sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)) as database:
+            with closing(sqlite3.connect(self.path, timeout=self.wait_seconds, isolation_level=None)) as database:
                 database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 try:
                     yield database
@@ -200,12 +249,36 @@ class RecordStore:
                         database.execute("ROLLBACK")
                     raise
                 database.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            raise RecordsError(f"the records cannot be used: {error}", location=self._where) from None
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise self._damaged(str(error)) from None
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+            raise self._typed(error) from None
 
-    def _damaged(self, reason: str) -> RecordsError:
+    def _check_files(self, *, create: bool) -> None:
+        """Raise RecordsError unless SQLite can open what is there without waiting; make the file if it is to be."""
+        try:
+            if create and not os.path.lexists(self.path):
+                private.make_empty_file(self.path)
+            for suffix in ("", *_BESIDE):
+                place = Path(f"{self.path}{suffix}")
+                if self.private:
+                    private.check_file(place)
+                elif os.path.lexists(place) and not stat.S_ISREG(place.stat().st_mode):
+                    raise RecordsError("the records cannot be used: it is no regular file", location=str(place))
+        except CacheError as error:
+            raise _of_records(error) from None
+        except OSError as error:
+            raise RecordsError(
+                f"the records cannot be used: {error.strerror}", location=self._where, passing=is_passing(error)
+            ) from None
+
+    def _typed(self, error: Exception) -> RecordsError:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # the rest says more of it
+        if code in _BUSY:
+            return RecordsError(f"the records cannot be used now: {error}", location=self._where, passing=True)
+        if code in _REFUSED:
+            return RecordsError(f"the records cannot be used: {error}", location=self._where)
+        return self._damaged(str(error))
+
+    def _damaged(self, reason: str) -> RecordsDamagedError:
         return _damage(reason, self._where)
 
     def _enter(self, database: sqlite3.Connection, digest: str | None, *, create: bool) -> str:
@@ -221,10 +294,11 @@ class RecordStore:
             database.execute("INSERT INTO about (digest) VALUES (?)", (digest or "",))
             return digest or ""
         if application != _APPLICATION:
-            raise RecordsError("this is no file of records", location=self._where, hint=_AFRESH)
+            raise RecordsDamagedError("this is no file of records", location=self._where, hint=_AFRESH)
         if version != RECORDS_VERSION:
-            age = "newer" if version > RECORDS_VERSION else "older"
-            raise RecordsError(
+            is_newer = version > RECORDS_VERSION
+            age, kind = ("newer", RecordsError) if is_newer else ("older", RecordsDamagedError)
+            raise kind(
                 f"the records are of version {version}, {age} than {RECORDS_VERSION}, which is the one known here",
                 location=self._where,
                 hint=_AFRESH,
@@ -270,12 +344,16 @@ def _batch(database: sqlite3.Connection, identity: int, runs: int, inputs: str, 
         return Records(
             "", int(runs), tensors, {name: InputFacts(**facts) for name, facts in json.loads(inputs).items()}
         )
-    except (DamagedError, ValueError, TypeError, AttributeError) as error:
+    except (DamagedError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _damage(str(error), where) from None
 
 
-def _damage(reason: str, where: str) -> RecordsError:
-    return RecordsError(f"the file of records is damaged: {reason}", location=where, hint=_AFRESH)
+def _damage(reason: str, where: str) -> RecordsDamagedError:
+    return RecordsDamagedError(f"the file of records is damaged: {reason}", location=where, hint=_AFRESH)
+
+
+def _of_records(error: CacheError) -> RecordsError:
+    return RecordsError(error.message, location=error.location, hint=error.hint, passing=error.passing)
 
 
 def _packed_sample(sample: Sequence[NDArray[Any]]) -> bytes:

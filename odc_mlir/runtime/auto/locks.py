@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from odc_mlir.errors import CompileError
+from odc_mlir.errors import CacheError, CompileError
+from odc_mlir.formats import private
 
 _POLL_SECONDS = 0.05
 
@@ -17,27 +18,45 @@ _POLL_SECONDS = 0.05
 def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
     """Hold the lock file at ``path``, waiting at most ``seconds`` for it; raises CompileError when that is too short.
 
-    The kernel lets go of it when the process ends, however it ends. The empty file stays.
+    The kernel lets go of it when the process ends, however it ends. The empty file stays; its holder may delete it.
     """
     import fcntl
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise CompileError(f"the lock cannot be made: {error.strerror}", location=str(path), stage="lock") from None
-    try:
-        deadline = time.monotonic() + seconds
-        while True:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            private.make_folder(path.parent, within=path.parent.parent)
+            descriptor = private.open_file(path, os.O_RDWR | os.O_CREAT)
+        except CacheError as error:
+            raise CompileError(
+                f"the lock cannot be made: {error.message}", location=str(path), stage="lock", passing=error.passing
+            ) from None
+        except FileNotFoundError:
+            continue  # the folder has just been removed
+        try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
+                if _is_at(descriptor, path):
+                    yield
+                    return
+                continue  # the holder before has deleted it, and someone else may hold another by that name
+            except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise CompileError(
-                        "another process has been working on this model for too long", location=str(path), stage="lock"
+                        "another process has been working on this model for too long",
+                        location=str(path),
+                        stage="lock",
+                        passing=True,
                     ) from None
-                time.sleep(_POLL_SECONDS)
-        yield
-    finally:
-        os.close(descriptor)
+        finally:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that was forked meanwhile has it too
+            os.close(descriptor)
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False

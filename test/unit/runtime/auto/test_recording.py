@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import sqlite3
+import stat
+import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -60,46 +66,184 @@ def test_what_is_recorded_reaches_the_disk_from_time_to_time(tmp_path: Path, mon
     kept = recorder(tmp_path / "ranges.sqlite")
     for _ in range(5):
         kept.run(EXECUTOR, inputs(1))
+    assert kept._background.wait(5)
     assert RecordStore(tmp_path / "ranges.sqlite", create=False).runs() == 4
 
 
 def test_a_store_that_cannot_be_written_fails_no_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     broken = recorder(tmp_path / "file" / "ranges.sqlite")
-    for _ in range(40):
-        broken.run(EXECUTOR, inputs(1))
-    assert broken.runs(ONE) == 40
+    for _ in range(3):
+        (out,) = broken.run(EXECUTOR, inputs(1))
+        np.testing.assert_array_equal(out, np.full((1, 4), 3))
     broken.flush()
     assert "the folder cannot be made" in (broken.failure or "")
 
 
-def test_a_store_that_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def failing(monkeypatch: pytest.MonkeyPatch, *, passing: bool) -> None:
+    def fail(*arguments: object) -> None:
+        raise RecordsError("it does not work", passing=passing)
+
+    monkeypatch.setattr(RecordStore, "append", fail)
+    monkeypatch.setattr(recording, "_RETRY_SECONDS", (0.01, 0.01))
+
+
+@pytest.mark.parametrize("passing", [True, False])
+def test_a_store_that_fails_later(passing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = recorder(tmp_path / "ranges.sqlite")
+    kept.run(EXECUTOR, inputs(1))
+    assert kept.flush()
+    with monkeypatch.context() as patch:
+        failing(patch, passing=passing)
+        kept.run(EXECUTOR, inputs(2))
+        assert not kept.flush()
+    assert (kept.runs(ONE), kept.dropped_runs) == (1, 1)
+    assert kept.failure == "runs that were not recorded: 1, as it does not work"
+    kept.run(EXECUTOR, inputs(3))
+    kept.flush()
+    assert kept.runs(ONE) == (2 if passing else 1)
+    assert (kept.refused is None) is passing
+
+
+def test_no_run_waits_for_a_store_that_another_process_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ranges.sqlite"
+    monkeypatch.setattr(recording, "_RUNS_PER_APPEND", 2)
+    before = recorder(path)
+    before.run(EXECUTOR, inputs(1))
+    before.flush()
+    kept = recorder(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for _ in range(80):  # more than can wait
+            start = time.perf_counter()
+            kept.run(EXECUTOR, inputs(1))
+            kept.runs(ONE)
+            assert time.perf_counter() - start < 0.1
+        assert not kept.flush(0.5)
+        assert kept.dropped_runs > 0
+        assert "database is locked" in (kept.failure or "")
+        other.execute("ROLLBACK")
+    kept.flush(20)
+    assert kept.runs(ONE) == 81 - kept.dropped_runs == RecordStore(path, DIGEST, create=False).runs()
+    assert kept.refused is None
+
+
+def test_the_end_waits_for_a_moment_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "FINISH_SECONDS", 0.4)
     kept = recorder(tmp_path / "ranges.sqlite")
     kept.run(EXECUTOR, inputs(1))
     kept.flush()
+    kept.run(EXECUTOR, inputs(1))
+    with closing(sqlite3.connect(tmp_path / "ranges.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        start = time.perf_counter()
+        kept.finish()
+        assert time.perf_counter() - start < 2
+    assert kept.dropped_runs == 1
 
-    def full(*arguments: object) -> None:
-        raise RecordsError("the records cannot be used: database or disk is full")
 
-    monkeypatch.setattr(RecordStore, "append", full)
-    kept.run(EXECUTOR, inputs(2))
+def test_alternating_shapes_are_gathered_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    appended = []
+    append = RecordStore.append
+    monkeypatch.setattr(RecordStore, "append", lambda *arguments: [append(*arguments), appended.append(arguments)])
+    monkeypatch.setattr(recording, "_SECONDS_PER_APPEND", 100.0)
+    kept = recorder(tmp_path / "ranges.sqlite")
+    for value in range(20):
+        kept.run(EXECUTOR, inputs(value, 1 + value % 2))
+    assert (kept.runs(ONE), kept.runs(TWO), appended) == (10, 10, [])
+    for rows in range(3, 12):  # more than are gathered at a time
+        kept.run(EXECUTOR, inputs(1, rows))
+    assert kept.flush()
+    store = RecordStore(tmp_path / "ranges.sqlite", DIGEST, create=False)
+    assert store.shapes() == {((n, 4), (n, 4)): 10 if n < 3 else 1 for n in range(1, 12)}
+    assert store.records(ONE).statistics()["a"].maximum == 18
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+@pytest.mark.parametrize("fault", ["newer", "locked", "pipe", "folder", "symbolic link", "socket", "full"])
+def test_only_damage_takes_a_store_away(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not damaged stays as it is, byte by byte."""
+    monkeypatch.setattr(recording, "_RETRY_SECONDS", (0.01,))
+    path = tmp_path / "cache" / "records" / "ranges.sqlite"
+    path.parent.mkdir(parents=True)
+    other = tmp_path / "other"
+    with closing(sqlite3.connect(other if fault == "symbolic link" else path, isolation_level=None)) as database:
+        RecordStore(other if fault == "symbolic link" else path, DIGEST)
+        if fault == "newer":
+            database.execute("PRAGMA user_version = 99")
+        elif fault == "locked":
+            database.execute("BEGIN EXCLUSIVE")
+        elif fault == "full":
+            failing(monkeypatch, passing=True)
+        elif fault == "symbolic link":
+            path.symlink_to(other)
+        else:
+            path.unlink()
+            {
+                "pipe": lambda: os.mkfifo(path),
+                "folder": lambda: path.mkdir(),
+                "socket": lambda: make_socket(path),
+            }[fault]()
+        before = path.read_bytes() if path.is_file() else path.lstat().st_mode
+        kept = recorder(path)
+        kept.run(EXECUTOR, inputs(1))
+        assert not kept.flush(10)
+        assert kept.failure is not None
+        assert (path.read_bytes() if path.is_file() else path.lstat().st_mode) == before
+    names = {"pipe": "a pipe", "folder": "a folder", "symbolic link": "a symbolic link", "socket": "a socket"}
+    assert names.get(fault, "") in (kept.failure or "")
+    assert (kept.refused is None) is (fault in ("locked", "full"))
+
+
+def test_records_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "records" / "m" / "ranges.sqlite"
+    before = os.umask(0)
+    try:
+        kept = RunRecorder(EXECUTOR.graph, DIGEST, path, tmp_path / "cache")
+        kept.run(EXECUTOR, inputs(1))
+        assert kept.flush()
+    finally:
+        os.umask(before)
+    for place in (path, *path.parents[:3]):
+        assert stat.S_IMODE(place.stat().st_mode) == (0o600 if place == path else 0o700), place
+    path.chmod(0o644)  # as an earlier version left it
+    path.parent.chmod(0o755)
+    again = RunRecorder(EXECUTOR.graph, DIGEST, path, tmp_path / "cache")
+    assert again.runs(ONE) == 1
+    again.run(EXECUTOR, inputs(1))
+    assert again.flush()
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+
+
+def test_records_of_someone_else_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "records" / "ranges.sqlite"
+    kept = recorder(path)
+    kept.run(EXECUTOR, inputs(1))
     kept.flush()
-    assert "disk is full" in (kept.failure or "")
-    assert kept.runs(ONE) == 2
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    other = recorder(path)
+    other.run(EXECUTOR, inputs(1))
+    other.flush()
+    assert f"it belongs to user {os.getuid()}, not to user {os.getuid() + 1}" in (other.refused or "")
 
 
-@pytest.mark.parametrize("other", [b"no database", b"SQLite format 3\0" + bytes(100), None])
-def test_a_store_that_is_damaged_or_of_another_model_begins_anew(tmp_path: Path, other: bytes | None) -> None:
-    path = tmp_path / "ranges.sqlite"
-    if other is None:
-        RecordStore(path, "cd" * 32)
-    else:
-        path.write_bytes(other)
-    fresh = recorder(path)
-    fresh.run(EXECUTOR, inputs(1))
-    fresh.flush()
-    assert fresh.failure is None
-    assert RecordStore(path, DIGEST, create=False).runs() == 1
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_process_records_for_itself(tmp_path: Path) -> None:
+    kept = recorder(tmp_path / "ranges.sqlite")
+    kept.run(EXECUTOR, inputs(1))
+    child = os.fork()
+    if child == 0:
+        kept.run(EXECUTOR, inputs(2))
+        os._exit(0 if kept.flush(5) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert kept.flush(5)
+    store = RecordStore(tmp_path / "ranges.sqlite", DIGEST, create=False)
+    assert sorted(sample[0].flat[0] for sample in store.inputs()) == [1, 2]
+    assert store.runs() == 2
 
 
 def test_of_large_inputs_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,191 @@
+"""Private files and folders: of this user alone, regular, and never waited for.
+
+What an application feeds to its model is nobody else's business, and a cache is a place where anything may lie. So every
+file of it is opened here: no symbolic link is followed, no pipe, device or socket is read, what belongs to someone else
+is refused, and rights that are too wide are taken back.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from odc_mlir.errors import CacheError, is_passing
+from odc_mlir.formats.atomic import replace_file
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+_OTHERS = 0o077
+# Systems that lack a flag lack what it is against.
+_SAFELY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISREG, "a file"),
+)
+
+
+def make_folder(path: Path, *, within: Path) -> None:
+    """Make ``path``, a folder below ``within``, with rights for its owner alone; raises CacheError.
+
+    ``within`` is made too. Where it is there already it is the caller's and stays as it is, but each folder below it
+    must be ours; rights that are too wide are taken back.
+    """
+    _make(within)
+    place = within
+    for name in path.relative_to(within).parts:
+        place = place / name
+        _make(place)
+        _check_folder(place)
+
+
+def _make(path: Path) -> None:
+    try:
+        for folder in [item for item in (path, *path.parents) if not os.path.lexists(item)][::-1]:
+            try:
+                folder.mkdir(FOLDER_MODE)
+                folder.chmod(FOLDER_MODE)  # the process's mask may have taken rights of ours
+            except FileExistsError:  # another process was faster
+                continue
+    except OSError as error:
+        raise _failed("the folder cannot be made", path, error) from None
+
+
+def _check_folder(path: Path) -> None:
+    try:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise CacheError(f"it is {_kind(found.st_mode)}, not a folder", location=str(path), hint="remove it")
+        _check_owner(found, path)
+        if stat.S_IMODE(found.st_mode) & _OTHERS:
+            path.chmod(FOLDER_MODE)
+    except OSError as error:
+        raise _failed("the folder cannot be used", path, error) from None
+
+
+def _check(found: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise CacheError(f"it is {_kind(found.st_mode)}, not a file", location=str(path), hint="remove it")
+    _check_owner(found, path)
+
+
+def _check_owner(found: os.stat_result, path: Path) -> None:
+    owner = os.geteuid() if hasattr(os, "geteuid") else found.st_uid
+    if found.st_uid != owner:
+        raise CacheError(
+            f"it belongs to user {found.st_uid}, not to user {owner}", location=str(path), hint="use another cache"
+        )
+
+
+def _kind(mode: int) -> str:
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
+
+
+def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
+    """The descriptor of the file at ``path``; raises FileNotFoundError where there is none, and CacheError.
+
+    ``flags`` are those of :func:`os.open`; a file that is made gets rights for its owner alone.
+    """
+    try:
+        descriptor = os.open(path, flags | _SAFELY, FILE_MODE)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _not_opened(path, error) from None
+    try:
+        found = os.fstat(descriptor)
+        _check(found, path)
+        if stat.S_IMODE(found.st_mode) & _OTHERS or (flags & os.O_CREAT and not found.st_mode & stat.S_IWUSR):
+            os.fchmod(descriptor, FILE_MODE)
+    except OSError as error:
+        os.close(descriptor)
+        raise _failed("the file cannot be used", path, error) from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _not_opened(path: Path, error: OSError) -> CacheError:
+    if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+        with suppress(OSError):
+            kind = _kind(path.lstat().st_mode)
+            return CacheError(f"it is {kind}, not a file", location=str(path), hint="remove it")
+    return _failed("the file cannot be opened", path, error)
+
+
+def _failed(what: str, path: Path, error: OSError) -> CacheError:
+    return CacheError(f"{what}: {error.strerror}", location=str(path), passing=is_passing(error))
+
+
+def check_file(path: Path) -> None:
+    """Raise CacheError unless ``path`` is a private file, or nothing at all. The file is not opened.
+
+    SQLite's locks are the process's: they would all be lost when any descriptor of the file is closed.
+    """
+    try:
+        found = path.lstat()
+        _check(found, path)
+        if stat.S_IMODE(found.st_mode) & _OTHERS:
+            path.chmod(FILE_MODE)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _failed("the file cannot be used", path, error) from None
+
+
+def make_empty_file(path: Path) -> None:
+    """Make the file unless it is there, such that no descriptor of it is ever closed here; raises OSError."""
+    temporary = path.with_name(f".odc-{secrets.token_hex(8)}.tmp")
+    try:
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, FILE_MODE))
+        temporary.chmod(FILE_MODE)
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = open_file(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_file(path: Path, *, max_bytes: int) -> bytes:
+    """What the file holds; raises FileNotFoundError, and CacheError also where that is more than ``max_bytes``."""
+    with _opened(path) as descriptor, open(descriptor, "rb", closefd=False) as stream:
+        try:
+            data = stream.read(max_bytes + 1)
+        except OSError as error:
+            raise _failed("the file cannot be read", path, error) from None
+    if len(data) > max_bytes:
+        raise CacheError(f"it has more than {max_bytes} bytes", location=str(path))
+    return data
+
+
+def digest_file(path: Path) -> str:
+    """The SHA-256 of the file, in hexadecimal; raises FileNotFoundError and CacheError."""
+    with _opened(path) as descriptor, open(descriptor, "rb", closefd=False) as stream:
+        try:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise _failed("the file cannot be read", path, error) from None
+
+
+def write_file(path: Path, *chunks: bytes | bytearray | memoryview) -> None:
+    """Write the chunks to ``path`` as a whole; what has that name is replaced. Raises CacheError."""
+    try:
+        replace_file(path, chunks, FILE_MODE)
+    except OSError as error:
+        raise _failed("the file cannot be written", path, error) from None
