@@ -47,7 +47,7 @@ class OdcError(Exception):
         location: str | None = None,
         stage: str | None = None,
         hint: str | None = None,
-        passing: bool = False,
+        passing: object = False,  # callers spread dicts of text over these parameters
     ) -> None:
         message = printable(message)
         super().__init__(message)
@@ -57,7 +57,7 @@ class OdcError(Exception):
         self.location = location
         self.stage = stage
         self.hint = hint
-        self.passing = passing
+        self.passing = bool(passing)
 
     def __str__(self) -> str:
         where = [
@@ -130,6 +130,10 @@ class CompileError(OdcError):
 
 class TimeLimitError(CompileError):
     """Compiling took longer than it was allowed to."""
+
+
+class MemoryLimitError(CompileError):
+    """Compiling needed more memory than it was allowed to take."""
 
 
 class AllocationError(CompileError):

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, is_passing
 
 
 def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memoryview) -> None:
@@ -28,7 +28,8 @@ def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memory
         replace_file(target, chunks, None if mode is None else stat.S_IMODE(mode))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise OdcError(f"the file cannot be written: {reason}", location=os.fspath(path)) from None
+        passing = isinstance(error, OSError) and is_passing(error)
+        raise OdcError(f"the file cannot be written: {reason}", location=os.fspath(path), passing=passing) from None
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:

@@ -1,8 +1,8 @@
 """Private files and folders: of this user alone, regular, and never waited for.
 
-What an application feeds to its model is nobody else's business, and a cache is a place where anything may lie. So every
-file of it is opened here: no symbolic link is followed, no pipe, device or socket is read, what belongs to someone else
-is refused, and rights that are too wide are taken back.
+What an application feeds to its model is nobody else's business, and anything may lie in a cache. So all its files are
+opened here: no symbolic link is followed, no pipe, device or socket is read, what belongs to someone else is refused,
+and rights that are too wide are taken back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make_folder(path: Path, *, within: Path) -> None:
     for name in path.relative_to(within).parts:
         place = place / name
         _make(place)
-        _check_folder(place)
+        check_folder(place)
 
 
 def _make(path: Path) -> None:
@@ -58,7 +58,8 @@ def _make(path: Path) -> None:
         raise _failed("the folder cannot be made", path, error) from None
 
 
-def _check_folder(path: Path) -> None:
+def check_folder(path: Path) -> None:
+    """Raise CacheError unless ``path`` is a folder of ours; rights that are too wide are taken back."""
     try:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode):
@@ -76,11 +77,17 @@ def _check(found: os.stat_result, path: Path) -> None:
     _check_owner(found, path)
 
 
+def is_ours(found: os.stat_result) -> bool:
+    """Whether this user owns what ``found`` is of."""
+    return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+
+
 def _check_owner(found: os.stat_result, path: Path) -> None:
-    owner = os.geteuid() if hasattr(os, "geteuid") else found.st_uid
-    if found.st_uid != owner:
+    if not is_ours(found):
         raise CacheError(
-            f"it belongs to user {found.st_uid}, not to user {owner}", location=str(path), hint="use another cache"
+            f"it belongs to user {found.st_uid}, not to user {os.geteuid()}",
+            location=str(path),
+            hint="use another cache",
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import CompileError, OdcError, OptionError, UnsupportedError
+from odc_mlir.errors import CompileError, MemoryLimitError, OdcError, OptionError, UnsupportedError, is_passing
 from odc_mlir.formats.atomic import sync_folder
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.outputs import ZIP, beside_or_in_cache, check_output, is_in_cache
@@ -86,7 +86,7 @@ def generate(
         str(original),
         str(made),
         wanted,
-        dict(target_options or {}),
+        _absolute(target_options or {}),
         tuple(None if shape is None else tuple(shape) for shape in shapes),
         dict(options or {}),
     )
@@ -99,12 +99,21 @@ def generate(
     return final
 
 
+def _absolute(options: Mapping[str, Setting]) -> dict[str, Setting]:
+    """``options`` such that the plugin, which works elsewhere, finds the file of a machine."""
+    machine = options.get("target")
+    is_file = isinstance(machine, str) and machine.endswith(".toml")
+    return {**options, "target": os.path.abspath(str(machine))} if is_file else dict(options)
+
+
 def _new_folder(parent: Path) -> Path:
     """A hidden folder beside the output: on its file system, so that the result can be renamed."""
     try:
         return Path(tempfile.mkdtemp(prefix=".odc-", dir=parent))
     except OSError as error:
-        raise CompileError(f"nothing can be written there: {error.strerror}", location=str(parent)) from None
+        raise CompileError(
+            f"nothing can be written there: {error.strerror}", location=str(parent), passing=is_passing(error)
+        ) from None
 
 
 def _ask(source: PluginSource, request: CodegenRequest | None, limits: Limits) -> dict[str, Any]:
@@ -119,13 +128,17 @@ def _ask(source: PluginSource, request: CodegenRequest | None, limits: Limits) -
     try:
         answer = run_job(_WORKER, job, limits)
     except CompileError as error:
-        raise CompileError(error.message, location=f"{source.target} from {source.origin}", stage=STAGE) from None
+        error.location = f"{source.target} from {source.origin}"
+        raise
     failure = answer["error"]
     if failure is None:
         return answer
+    where = f"{source.target} from {source.origin}"
+    if failure["kind"] == "memory":
+        raise MemoryLimitError(f"the plugin failed: {failure['text']}", location=where, stage=STAGE)
     kind = UnsupportedError if failure["kind"] == "unsupported" else CompileError
     verb = "refuses the model" if failure["kind"] == "unsupported" else "failed"
-    raise kind(f"the plugin {verb}: {failure['text']}", location=f"{source.target} from {source.origin}", stage=STAGE)
+    raise kind(f"the plugin {verb}: {failure['text']}", location=where, stage=STAGE)
 
 
 def _check(source: PluginSource, made: Path) -> None:
@@ -158,4 +171,6 @@ def _put_in_place(temporary: Path, final: Path) -> None:
         temporary.replace(final)
         sync_folder(final.parent)
     except OSError as error:
-        raise CompileError(f"the file cannot be put in place: {error.strerror}", location=str(final)) from None
+        raise CompileError(
+            f"the file cannot be put in place: {error.strerror}", location=str(final), passing=is_passing(error)
+        ) from None

@@ -1,7 +1,8 @@
 """Run one job in a process of its own, with limits of time and memory.
 
 The process is a fresh Python that gets a JSON document on standard input and writes its answer to a file. It leads a
-process group that is ended as a whole, whatever happens, so nothing that a plugin started is left behind.
+process group that is ended as a whole, whatever happens, so nothing that a plugin started is left behind. It works in
+a folder of its own, with little of the environment (see process.py).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,9 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import CompileError, parsing
+from odc_mlir.errors import CompileError, OdcError, TimeLimitError, is_passing
+from odc_mlir.formats.private import read_file
+from odc_mlir.plugins.process import isolated_command, isolated_environment
 
 STAGE = "codegen"
+_MAX_ANSWER_BYTES = 1 << 20
 _TAIL_BYTES = 2000  # of what the process printed, kept for the message
 
 
@@ -33,44 +36,65 @@ class Limits:
 
 
 def run_job(module: str, job: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """Run ``python -m module`` on ``job`` and return its answer; raises CompileError when it gives none.
+    """Run ``module`` on ``job`` in a process of its own and return its answer; raises CompileError when it gives none.
 
-    ``module`` reads the job, to which the keys ``answer`` (path of the file to write) and ``memory_bytes`` are added.
+    ``module`` reads the job, to which the keys ``answer`` (path of the file to write), ``seconds`` and ``memory_bytes``
+    are added. The error is a TimeLimitError where it was slow, and ``passing`` where it was killed or the system was
+    short of something.
     """
-    with tempfile.TemporaryDirectory(prefix="odc-job-") as folder:
-        answer, printed = Path(folder, "answer.json"), Path(folder, "printed")
-        document = json.dumps({**job, "answer": str(answer), "memory_bytes": limits.memory_bytes})
-        with printed.open("wb") as sink:
-            process = subprocess.Popen(
-                [sys.executable, "-m", module],
-                stdin=subprocess.PIPE,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                env=_environment(),
-                start_new_session=True,
-            )
-            timed_out = False
-            try:
-                process.communicate(document.encode(), timeout=limits.seconds)
-            except subprocess.TimeoutExpired:
-                timed_out = True
-            finally:
-                _end_group(process)
-        if timed_out:
-            raise CompileError(f"the plugin took longer than {limits.seconds:g} s and was ended", stage=STAGE)
-        if process.returncode == 0 and answer.exists():
-            with parsing("the plugin's answer is not valid JSON", CompileError):
-                result: Any = json.loads(answer.read_bytes())
-            if isinstance(result, dict):
-                return result
-        raise CompileError(f"the plugin's process {_ending(process.returncode)}{_tail(printed)}", stage=STAGE)
+    try:
+        with tempfile.TemporaryDirectory(prefix="odc-job-") as folder:
+            return _run(module, job, limits, Path(folder))
+    except OSError as error:
+        raise CompileError(
+            f"the plugin's process cannot be run: {error.strerror}", stage=STAGE, passing=is_passing(error)
+        ) from None
 
 
-def _environment() -> dict[str, str]:
-    """Ours, such that the process finds this package wherever it was imported from."""
-    here = str(Path(__file__).resolve().parents[2])
-    others = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{others}" if others else here}
+def _run(module: str, job: Mapping[str, Any], limits: Limits, folder: Path) -> dict[str, Any]:
+    answer, printed, work = folder / "answer.json", folder / "printed", folder / "work"
+    work.mkdir()
+    facts = {"answer": str(answer), "seconds": limits.seconds, "memory_bytes": limits.memory_bytes}
+    document = json.dumps({**job, **facts})
+    with printed.open("wb") as sink:
+        process = subprocess.Popen(
+            isolated_command(module),
+            stdin=subprocess.PIPE,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env=isolated_environment(TMPDIR=str(work)),
+            cwd=work,
+            start_new_session=True,
+        )
+        timed_out = False
+        try:
+            process.communicate(document.encode(), timeout=limits.seconds)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        finally:
+            _end_group(process)
+    code = process.returncode
+    if timed_out or code == -getattr(signal, "SIGXCPU", 0):
+        raise TimeLimitError(f"the plugin took longer than {limits.seconds:g} s and was ended", stage=STAGE)
+    if code == 0 and (found := _answer(answer)) is not None:
+        return found
+    raise CompileError(f"the plugin's process {_ending(code)}{_tail(printed)}", stage=STAGE, passing=code < 0)
+
+
+def _answer(path: Path) -> dict[str, Any] | None:
+    """What the process says, None for what no process of ours would say: a plugin shares it."""
+    try:
+        found = json.loads(read_file(path, max_bytes=_MAX_ANSWER_BYTES))
+    except (OdcError, OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    failure = found.get("error")
+    if failure is not None:
+        texts = [failure.get(key) for key in ("kind", "text")] if isinstance(failure, dict) else [None]
+        return found if all(isinstance(text, str) for text in texts) else None
+    said = isinstance(found.get("name"), str) and isinstance(found.get("quantization"), (str, type(None)))
+    return found if said else None
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -28,7 +28,7 @@ class PluginSource:
     """Where a plugin was found.
 
     ``file``: the Python file that holds ``create_codegen``, or None for an entry point, ``reference`` then being its
-    ``module:function`` and ``folder`` where its package was installed (None: where Python finds it anyway).
+    ``module:function`` and ``folder`` where its package was installed (an editable one, its metadata alone).
     """
 
     target: str
@@ -96,8 +96,9 @@ def _in_folder(folder: Path) -> Sequence[PluginSource]:
         files = sorted(path for path in folder.iterdir() if path.suffix == ".py" and _TARGET.fullmatch(path.stem))
     except OSError:
         return []
-    plugins = [PluginSource(path.stem, str(path), file=str(path)) for path in files]
-    return plugins + list(_entry_points(metadata.distributions(path=[str(folder)]), str(folder)))
+    # A plugin is loaded by a process that works elsewhere.
+    plugins = [PluginSource(path.stem, str(path), file=os.path.abspath(path)) for path in files]
+    return plugins + list(_entry_points(metadata.distributions(path=[str(folder)]), os.path.abspath(folder)))
 
 
 def _entry_points(distributions: Iterable[metadata.Distribution], folder: str | None) -> Iterator[PluginSource]:
@@ -108,5 +109,6 @@ def _entry_points(distributions: Iterable[metadata.Distribution], folder: str | 
             if entry.group == GROUP and _TARGET.fullmatch(entry.name):
                 name = distribution.metadata["Name"]
                 origin = f"{name} {distribution.version} ({entry.value})"
-                found.setdefault(entry.name, PluginSource(entry.name, origin, reference=entry.value, folder=folder))
+                place = folder or os.path.abspath(str(distribution.locate_file("")))
+                found.setdefault(entry.name, PluginSource(entry.name, origin, reference=entry.value, folder=place))
     yield from (found[name] for name in sorted(found))

@@ -1,4 +1,4 @@
-"""The process that a plugin runs in: ``python -m odc_mlir.plugins.worker`` with a job on standard input.
+"""The process that a plugin runs in, started by isolation.py with a job on standard input.
 
 The answer is an object with ``error`` (text and kind of what went wrong, null when nothing did) and, asked to
 ``describe``, what the plugin says of itself.
@@ -6,9 +6,11 @@ The answer is an object with ``error`` (text and kind of what went wrong, null w
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
+import math
 import os
 import signal
 import sys
@@ -23,13 +25,48 @@ from odc_mlir.plugins.registry import FACTORY
 from odc_mlir.plugins.request import CodegenPlugin, CodegenRequest
 
 _PARENT_POLL_SECONDS = 0.5
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def main() -> int:
     """Do the job; the exit code is 0 whenever there is an answer."""
     job = json.load(sys.stdin)
+    parent = os.getpid()
+    child = os.fork() if hasattr(os, "fork") else 0
+    if child:
+        return _guard(child)
+    _end_with_parent(parent)
+    _limit(job["memory_bytes"], job["seconds"])
+    _work(job)
+    return 0
+
+
+def _guard(child: int) -> int:
+    """End everything when the process that started this one is gone, since then nobody else would.
+
+    The plugin's own process could not see to that: a plugin may hold the interpreter's lock for ever.
+    """
     Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    _limit_memory(job["memory_bytes"])
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:  # say how the plugin ended by ending likewise
+        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        os.kill(os.getpid(), -code)
+    return code
+
+
+def _end_with_parent(parent: int) -> None:
+    """Be killed when the guard is, where the system can do that."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was killed before
+        os._exit(1)
+
+
+def _work(job: Mapping[str, Any]) -> None:
     try:
         answer = {"error": None, **_do(job)}
     except MemoryError:
@@ -40,7 +77,6 @@ def main() -> int:
         text = " ".join(str(error).split())
         answer = _failure("raised", f"it raised {type(error).__name__}: {text}" if text else type(error).__name__)
     Path(job["answer"]).write_text(json.dumps(answer))
-    return 0
 
 
 def _end_with(parent: int) -> None:
@@ -54,16 +90,20 @@ def _failure(kind: str, text: str) -> dict[str, Any]:
     return {"error": {"kind": kind, "text": text}}
 
 
-def _limit_memory(limit: int | None) -> None:
-    if limit is None:
-        return
+def _limit(memory_bytes: int | None, seconds: float | None) -> None:
+    """``seconds`` are of the clock, so as many of each processor, which ends what nobody waits for any more."""
     try:
         import resource
     except ImportError:  # a system without such limits
         return
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))
+    wanted = {
+        resource.RLIMIT_AS: memory_bytes,
+        resource.RLIMIT_CPU: None if seconds is None else math.ceil(seconds * (os.cpu_count() or 1)) + 1,
+    }
+    for kind, limit in wanted.items():
+        if limit is not None:
+            _, hard = resource.getrlimit(kind)
+            resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _do(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,16 +128,23 @@ def _do(job: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
+def _add_folder(folder: str) -> None:
+    """Let modules be found in ``folder`` before installed ones, but not in place of Python's own."""
+    installed = (i for i, place in enumerate(sys.path) if Path(place).name in ("site-packages", "dist-packages"))
+    if folder not in sys.path:
+        sys.path.insert(next(installed, len(sys.path)), folder)
+
+
 def load(file: str | None, reference: str | None, folder: str | None) -> CodegenPlugin:
     """The plugin that a :class:`~odc_mlir.plugins.registry.PluginSource` of these parts names."""
     if folder is not None:
-        sys.path.insert(0, folder)
+        _add_folder(folder)
     if file is not None:
         spec = importlib.util.spec_from_file_location("odc_codegen_plugin", file)
         if spec is None or spec.loader is None:
             raise TypeError(f"{file} is no Python file")
         module, name = importlib.util.module_from_spec(spec), FACTORY
-        sys.path.insert(0, str(Path(file).parent))
+        _add_folder(str(Path(file).parent))
         spec.loader.exec_module(module)
     else:
         where, _, name = (reference or "").partition(":")

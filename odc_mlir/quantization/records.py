@@ -78,8 +78,8 @@ class RecordStore:
     ``max_inputs`` raw inputs of together ``max_input_bytes`` are kept, the newest. While another process writes, calls
     wait at most ``wait_seconds``. ``private``: the file must be ours, and a regular file; rights that are too wide are
     taken back. Everything raises RecordsError: RecordsDamagedError for a file that is damaged, none of ours or of
-    another model, and a ``passing`` one for what may be over soon. Threads and processes may share a file; an object of this
-    class holds nothing open between calls.
+    another model, and a ``passing`` one for what may be over soon. Threads and processes may share a file; an object of
+    this class holds nothing open between calls.
     """
 
     def __init__(

@@ -253,7 +253,7 @@ def test_a_damaged_result_is_made_anew(
     elif damage == "record":
         record.write_text('{"schema_version": 1')
     else:
-        record.write_text(record.read_text().replace('"schema_version": 1', '"schema_version": 99', 1))
+        record.write_text(record.read_text().replace('"schema_version": 2', '"schema_version": 99', 1))
     again = run()
     again.infer()
     assert any("cached result is damaged" in item.reason for item in again.status.fallbacks)

@@ -1,33 +1,46 @@
 """What has been made on the device, kept for the next process: results, and reasons why there is none.
 
 Each result is a folder named after its key, a digest of everything that it follows from. It appears whole or not at
-all, says the digest of each of its files, and is thrown away when they do not agree.
+all, says the digest of each of its files, and is thrown away when they do not agree. Only its owner may read it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import math
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from odc_mlir.errors import CompileError
-from odc_mlir.formats.atomic import sync_folder, write_file
-from odc_mlir.formats.cache import content_digest
+from odc_mlir.errors import CacheError, CompileError, OdcError, is_passing
+from odc_mlir.formats import private
+from odc_mlir.formats.atomic import sync_folder
+from odc_mlir.formats.outputs import MODEL, ZIP, write_output
+from odc_mlir.runtime.auto.locks import file_lock
 
-SCHEMA_VERSION = 1
+_log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 2
 RECORD_NAME = "result.json"
 MODEL_NAME = "model.circle"
 COMPILED_STEM = "compiled"
 DEFAULT_MAX_BYTES = 1 << 30
 _KEY_DIGITS = 40
+_MAX_RECORD_BYTES = 1 << 20
+
+PASSING = "passing"
+KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING)
+# After so many failures that may pass, another try waits so long. It is not waited for the first time.
+_RETRY_SECONDS = (0.0, 0.0, 60.0, 600.0, 3600.0)
 
 
 def make_key(facts: Mapping[str, Any]) -> str:
@@ -40,8 +53,9 @@ def make_key(facts: Mapping[str, Any]) -> str:
 class Result:
     """What came of a job. ``level`` is that of the best thing made, None for a refusal with its ``reason``.
 
-    ``kind`` says what the reason is about: ``accuracy``, ``unsupported``, ``time``, ``memory`` or ``failed``; with a
-    level it is why there is nothing better. ``budget`` are the limits that were in force.
+    ``kind``, one of KINDS, says what the reason is about; with a level it is why there is nothing better. ``budget``
+    are the limits that were in force. Of a failure that may pass, ``attempts`` says how often it was met in a row, the
+    last time at ``failed_at``, in seconds since the epoch.
     """
 
     level: str | None
@@ -54,30 +68,43 @@ class Result:
     seconds: dict[str, float] = field(default_factory=dict)
     budget: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    attempts: int = 0
+    failed_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A result with its folder, whose files are what they were when it was made."""
+    """A result with its folder, whose ``files`` are what they were when it was made."""
 
     folder: Path
     result: Result
+    files: frozenset[str] = frozenset({MODEL_NAME})
 
     @property
-    def model(self) -> Path:
-        """The quantised model."""
-        return self.folder / MODEL_NAME
+    def model(self) -> Path | None:
+        """The quantised model, where there is one."""
+        return self.folder / MODEL_NAME if MODEL_NAME in self.files else None
 
     @property
     def compiled(self) -> Path | None:
         """What a plugin made."""
         return None if self.result.compiled is None else self.folder / self.result.compiled
 
+    def copy_to(self, model: Path | None, compiled: Path | None) -> None:
+        """Copy what was made to where the user wants it too, as far as that can be written."""
+        for source, target, output in ((self.model, model, MODEL), (self.compiled, compiled, ZIP)):
+            if target is not None and source is not None:
+                try:
+                    write_output(target, source.read_bytes(), output)
+                except (OdcError, OSError) as error:
+                    _log.warning("%s", error)
+
 
 class Artefacts:
     """The results in ``folder``, which need not exist."""
 
     def __init__(self, folder: Path) -> None:
+        self.root = folder
         self.folder = folder / "compiled"
 
     def lock_path(self, key: str) -> Path:
@@ -88,18 +115,27 @@ class Artefacts:
         """The result for ``key``, or None and, where there was something, why it cannot be used; that is deleted."""
         place = self.folder / key
         try:
-            document = json.loads((place / RECORD_NAME).read_bytes())
-            return Artefact(place, _checked(place, document)), None
-        except (FileNotFoundError, NotADirectoryError):
-            if not place.is_dir():
+            if not os.path.lexists(place):
                 return None, None
+            private.check_folder(place)
+            text = private.read_file(place / RECORD_NAME, max_bytes=_MAX_RECORD_BYTES)
+            return _checked(place, json.loads(text)), None
+        except FileNotFoundError:
             problem = f"it has no {RECORD_NAME}"
-        except OSError as error:
-            return None, f"the cached result cannot be read: {error.strerror}"
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except CacheError as error:
+            if error.passing:
+                return None, f"the cached result cannot be read: {error}"
+            problem = str(error)
+        except (ValueError, RecursionError) as error:
             problem = str(error) or type(error).__name__
         self.discard(key)
         return None, f"the cached result is damaged: {problem}"
+
+    def has_files(self, key: str) -> bool:
+        """Whether there seems to be more for ``key`` than a refusal; nothing is checked, or read."""
+        with suppress(OSError):
+            return any(name != RECORD_NAME for name in os.listdir(self.folder / key))
+        return False
 
     def touch(self, key: str) -> None:
         """Say that the result is in use."""
@@ -107,48 +143,67 @@ class Artefacts:
             os.utime(self.folder / key / RECORD_NAME)
 
     def discard(self, key: str) -> None:
-        """Delete the result for ``key``, if there is one and it can be deleted."""
+        """Delete the result for ``key``, if there is one that is ours and can be deleted."""
         place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}.old"
         with suppress(OSError):
-            os.rename(place, aside)
-        shutil.rmtree(aside, ignore_errors=True)
+            if private.is_ours(place.lstat()):
+                os.rename(place, aside)
+        remove(aside)
 
     def new_folder(self, key: str) -> Path:
         """A folder to make a result in; what others have left unfinished is removed. The lock must be held."""
         self.sweep(key)
         place = self.folder / f".{key}.{secrets.token_hex(4)}.new"
         try:
-            place.mkdir(parents=True)
-        except OSError as error:
-            raise CompileError(f"the cache cannot be written: {error.strerror}", location=str(self.folder)) from None
+            private.make_folder(place, within=self.root)
+        except CacheError as error:
+            raise CompileError(
+                f"the cache cannot be written: {error}", location=str(self.folder), passing=error.passing
+            ) from None
         return place
 
     def sweep(self, key: str) -> None:
         """Remove what is left of attempts that did not end. The lock must be held."""
         with suppress(OSError):
             for entry in self.folder.glob(f".{key}.*"):
-                shutil.rmtree(entry, ignore_errors=True)
+                remove(entry)
 
     def commit(self, key: str, work: Path, result: Result) -> Artefact:
         """Let what lies in ``work`` be the result for ``key``; raises OdcError and leaves nothing when that fails."""
         try:
-            files = {file.name: content_digest(file) for file in sorted(work.iterdir()) if file.is_file()}
+            files = {file.name: private.digest_file(file) for file in sorted(work.iterdir()) if file.is_file()}
             document = {"schema_version": SCHEMA_VERSION, "files": files, "result": asdict(result)}
             for name in files:
                 with (work / name).open("rb") as stream:
                     os.fsync(stream.fileno())
-            write_file(work / RECORD_NAME, json.dumps(document, indent=1).encode())
+            private.write_file(work / RECORD_NAME, json.dumps(document, indent=1).encode())
             self.discard(key)
             os.rename(work, self.folder / key)
             sync_folder(self.folder)
+        except CacheError as error:
+            raise CompileError(
+                f"the result cannot be kept: {error.message}", location=error.location, passing=error.passing
+            ) from None
         except OSError as error:
-            raise CompileError(f"the result cannot be kept: {error.strerror}", location=str(self.folder)) from None
-        return Artefact(self.folder / key, result)
+            raise CompileError(
+                f"the result cannot be kept: {error.strerror}", location=str(self.folder), passing=is_passing(error)
+            ) from None
+        return Artefact(self.folder / key, result, frozenset(files))
 
     def keep_refusal(self, key: str, result: Result) -> None:
         """Remember why there is nothing for ``key``; nothing happens where that cannot be written."""
         with suppress(OSError, CompileError):
             self.commit(key, self.new_folder(key), result)
+
+    def clean(self, key: str, refusal: Result | None) -> None:
+        """Remove what a process left that did not end well, unless another one is at work; remember ``refusal``."""
+        try:
+            with file_lock(self.lock_path(key), seconds=0):
+                self.sweep(key)
+                if refusal is not None:
+                    self.keep_refusal(key, refusal)
+        except OdcError as error:
+            _log.debug("not cleaned: %s", error)
 
     def entries(self) -> Iterator[tuple[str, int, float]]:
         """Key, size in bytes and time of last use of each result."""
@@ -178,23 +233,94 @@ class Artefacts:
         return deleted
 
 
-def is_still_true(result: Result, budget: Mapping[str, float]) -> bool:
-    """Whether a refusal holds under ``budget`` too: what took too much may fit into more."""
+def retry_seconds(attempts: int) -> float:
+    """How long to wait for another try after so many failures that may pass."""
+    return _RETRY_SECONDS[min(attempts, len(_RETRY_SECONDS) - 1)]
+
+
+def is_final(result: Result, budget: Mapping[str, float], now_seconds: float) -> bool:
+    """Whether another try, under ``budget``, would bring the same ``result``.
+
+    What took too much may fit into more, and what may pass may have passed. ``now_seconds``: since the epoch.
+    """
+    if result.kind == PASSING:
+        return 0 <= now_seconds - result.failed_at < retry_seconds(result.attempts)
     limit = {"time": "seconds", "memory": "bytes"}.get(result.kind or "")
     return limit is None or budget.get(limit, 0.0) <= result.budget.get(limit, 0.0)
 
 
-def _checked(place: Path, document: dict[str, Any]) -> Result:
-    if document["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"it is of version {document['schema_version']!r}, expected {SCHEMA_VERSION}")
-    for name, digest in document["files"].items():
-        file = place / name
-        if Path(name).name != name or not file.is_file():
+def seconds_left(result: Result, budget: Mapping[str, float], now_seconds: float) -> float | None:
+    """How long the reason in ``result`` still holds, None: for good; 0: another try may do better already."""
+    if not is_final(result, budget, now_seconds):
+        return 0.0
+    return retry_seconds(result.attempts) - (now_seconds - result.failed_at) if result.kind == PASSING else None
+
+
+def remove(entry: Path) -> None:
+    """Delete what lies at ``entry``, whatever it is, as far as that can be done."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            entry.unlink(missing_ok=True)
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
+
+
+_SCHEMA: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
+    {
+        "level": lambda value: value in (None, "quantized", "compiled"),
+        "reason": _is_text,
+        "kind": lambda value: value is None or value in KINDS,
+        "stage": _is_text,
+        "scheme": _is_text,
+        "compiled": lambda value: value is None or (isinstance(value, str) and Path(value).name == value),
+        "verdict": lambda value: value is None or isinstance(value, dict),
+        "seconds": _are_numbers,
+        "budget": _are_numbers,
+        "notes": lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+        "attempts": lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        "failed_at": _is_number,
+    }
+)
+"""What each field of a result may be; a record has all of them and no other."""
+
+
+def _checked(place: Path, document: Any) -> Artefact:
+    """The result that ``document`` describes; raises ValueError."""
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"it is of version {version!r}, expected {SCHEMA_VERSION}")
+    files, fields = document.get("files"), document.get("result")
+    if not isinstance(files, dict) or not isinstance(fields, dict) or fields.keys() != _SCHEMA.keys():
+        raise ValueError(f"{RECORD_NAME} has other fields than a result")
+    for name, is_right in _SCHEMA.items():
+        if not is_right(fields[name]):
+            raise ValueError(f"{name!r} cannot be {str(fields[name])[:50]!r}")
+    for name, digest in files.items():
+        try:
+            found = private.digest_file(place / name) if Path(name).name == name else None
+        except FileNotFoundError:
+            found = None
+        if found is None:
             raise ValueError(f"{name!r} is missing")
-        if content_digest(file) != digest:
+        if found != digest:
             raise ValueError(f"{name!r} has other contents than when it was made")
-    result = Result(**document["result"])
-    for name in ([result.compiled] if result.compiled else []) + ([MODEL_NAME] if result.level == "quantized" else []):
-        if name not in document["files"]:
+    result = Result(**fields)
+    needed = [name for name in (result.compiled, MODEL_NAME if result.level == "quantized" else None) if name]
+    for name in needed:
+        if name not in files:
             raise ValueError(f"{name!r} is missing")
-    return result
+    if result.level == "compiled" and result.compiled is None:
+        raise ValueError("it is compiled, but names no file")
+    return Artefact(place, result, frozenset(files))

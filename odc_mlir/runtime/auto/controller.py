@@ -3,59 +3,47 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import RLock, Thread
+from threading import Condition, RLock, Thread
 from typing import Any
 
-from odc_mlir.errors import CompileError, OdcError
-from odc_mlir.formats.atomic import write_file
-from odc_mlir.formats.cache import content_digest
-from odc_mlir.formats.outputs import MODEL, ZIP, write_output
-from odc_mlir.ops.spec import Trait
+from odc_mlir.errors import OdcError
+from odc_mlir.formats.private import digest_file
 from odc_mlir.plugins.request import Preference
-from odc_mlir.quantization.recorded import Shapes
-from odc_mlir.runtime.auto.artefacts import Artefact, Artefacts, Result, is_still_true
-from odc_mlir.runtime.auto.job import PHASES, Job, Step, key_of, model_file
+from odc_mlir.quantization.recorded import Shapes, shapes_of
+from odc_mlir.runtime.auto.artefacts import (
+    PASSING,
+    Artefact,
+    Artefacts,
+    Result,
+    retry_seconds,
+    seconds_left,
+)
+from odc_mlir.runtime.auto.background import Background
+from odc_mlir.runtime.auto.job import PHASES, Job, Step, key_of, make_job, target_facts
 from odc_mlir.runtime.auto.lane import Lane
-from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.auto.original import Original, is_quantized, why_not
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.auto.serving import Serving, Surroundings, open_artefact
 from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, Trigger
 from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.graph import Graph
+
+__all__ = ["AutoCompiler", "Original"]
 
 _log = logging.getLogger(__name__)
 
 # Programs for this many sets of input shapes are kept in memory; another one replaces the longest unused.
-SHAPES_KEPT = 4
+SHAPES_KEPT = 16
 _TIMES_ENOUGH = 4  # recording ends at so many times the runs that are needed
 _IDLE_POLL_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Original:
-    """The model as it was loaded: its executor, its bytes and how to identify it.
-
-    ``path`` is a file that holds exactly the bytes with ``digest``, None where there is none; ``package`` is the
-    nnpackage that it comes from.
-    """
-
-    executor: Executor
-    digest: str
-    path: Path | None
-    read: Callable[[], bytes]
-    package: Path | None = None
-
-    @property
-    def graph(self) -> Graph:
-        """The model's graph."""
-        return self.executor.graph
+# What failed and may pass is not tried again earlier in the same process, and then less and less often.
+_RETRY_SECONDS = 30.0
 
 
 class AutoCompiler:
@@ -72,41 +60,75 @@ class AutoCompiler:
         around: Surroundings,
         *,
         forbidden: str | None = None,
-        save_to: Sequence[Path | None] = (None, None),
+        save_to: tuple[Path | None, Path | None] = (None, None),
         problem: str | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self.original = original
         self.settings = settings
         self.quantized = is_quantized(original.graph)
-        self.recorder = RunRecorder(original.graph, original.digest, settings.records_file(original.digest))
+        self.recorder = RunRecorder(
+            original.graph, original.digest, settings.records_file(original.digest), settings.folder
+        )
         self._artefacts = Artefacts(settings.folder)
         self._around = around
         self._save_to = save_to
         self._problem = problem
+        self._notes = list(notes)
+        self._budget = {"seconds": settings.timeout_seconds, "bytes": float(settings.memory_bytes)}
         self._forbidden = forbidden or why_not(original.graph)
-        self._lock = RLock()
+        self._target: list[str] = []
+        if self._forbidden is None:
+            try:
+                self._target = target_facts(settings.plugin, settings.machine)
+            except OdcError as error:
+                self._forbidden = str(error)
         self._lanes: OrderedDict[Shapes, Lane] = OrderedDict()
         self._current: Lane | None = None
+        # A result whose quantised model serves other shapes too, and what runs it.
+        self._base: Artefact | None = None
+        self._base_serving: Serving | None = None
         self._last_run = time.monotonic()
         self._closed = False
+        self._background = Background("odc-auto")
+        self._begin_process()
+        # What was recorded is kept too when nobody closes the session.
+        weakref.finalize(self, self.recorder.hand_over)
+
+    def _begin_process(self) -> None:
+        """What belongs to one process: at first, and in a child of it, which has none of its threads."""
+        self._process = os.getpid()
+        self._lock = RLock()
+        self._changed = Condition(self._lock)
+        self._idler: Thread | None = None
+        self._background.begin()
+
+    def _check_process(self) -> None:
+        if self._process == os.getpid():
+            return
+        self._begin_process()
+        for lane in self._lanes.values():
+            if lane.is_busy:  # for the process before; here it begins anew, and finds what that makes
+                lane.abandon()
 
     # Between runs.
 
     def open(self, shapes: Shapes) -> None:
         """Look for what is there for inputs of ``shapes``; with the trigger first-run also make it, and wait."""
+        self._check_process()
         with self._lock:
-            lane = self._lane(shapes)
-            if self.settings.trigger is Trigger.FIRST_RUN and self._may_start(lane):
+            lane = self._lane(shapes, may_wait=True)
+            if self.settings.trigger is not Trigger.FIRST_RUN:
+                return
+            if self._may_start(lane):
                 self._start(lane)
-            supervisor = lane.supervisor if self.settings.trigger is Trigger.FIRST_RUN else None
-        if supervisor is not None:
-            supervisor.join()
+        self.wait()
 
     def candidates(self, shapes: Shapes) -> Iterator[Serving | None]:
         """What may compute the next answer, best first; None, which is last, stands for the model itself."""
-        lane = self._lane(shapes)
+        self._check_process()
         with self._lock:
-            self._current = lane
+            lane = self._current = self._lane(shapes)
             self._last_run = time.monotonic()
             servings = list(lane.servings)
         yield from servings
@@ -125,40 +147,57 @@ class AutoCompiler:
             lane.served = Level.ORIGINAL if serving is None else serving.level
             for item, error in failed:
                 _log.warning("%s: %s; going on without", item.level, error)
+                if self._base_serving is not None and item.executor is self._base_serving.executor:
+                    self._base_serving = None
                 lane.give_up(item, error.stage or "run", str(error))
-            if self._may_start(lane) and self.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
+            if lane.is_due:
+                self._try_again(lane)
+            refused = None if self._needs_no_records(lane) else self.recorder.refused
+            if lane.phase is Phase.COLLECTING and refused is not None:
+                lane.enter(Phase.REJECTED, refused)
+            elif self.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN) and self._may_start(lane):
                 self._start(lane)
 
     def start(self) -> None:
         """Start now, for the shapes last run, if enough is recorded; errors are reasons in the status."""
+        self._check_process()
         with self._lock:
             if self._current is not None and self._may_start(self._current):
                 self._start(self._current)
 
     def retry(self) -> None:
-        """Forget why it was rejected, for the shapes last run, and begin anew."""
+        """Forget what became of the shapes last run, and begin anew; what there is serves until then.
+
+        Nothing happens while a process works on them.
+        """
+        self._check_process()
         with self._lock:
             lane = self._current
-            if lane is None or lane.phase is not Phase.REJECTED or self._forbidden:
+            if lane is None or lane.is_busy or self._forbidden or self._closed:
+                return
+            lane.attempts, lane.retry_at = 0, None
+            if lane.phase is Phase.ACTIVE and lane.best is Level.QUANTIZED and lane.artefact is not None:
+                self._start(lane, again=True)
                 return
             if lane.key is not None:
                 self._artefacts.discard(lane.key)
+            if self._base is not None and self._base.folder.name == lane.key:
+                self._base = None
+            lane.result = lane.artefact = None
             lane.enter(Phase.FLOAT)
-            lane.result = lane.artefact = lane.supervisor = None
             self._begin(lane)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until nothing works in the background; whether that is so."""
-        with self._lock:
-            working = [lane.supervisor for lane in self._lanes.values() if lane.supervisor is not None]
-        ended = [supervisor.join(seconds) for supervisor in working]
-        return all(ended)
+        self._check_process()
+        with self._changed:
+            return self._changed.wait_for(lambda: not any(lane.is_busy for lane in self._lanes.values()), seconds)
 
     def close(self) -> None:
         """Keep what was recorded. A process that is at work goes on: the next session finds what it makes."""
-        with self._lock:
-            self._closed = True
-            self.recorder.flush()
+        self._check_process()
+        self._closed = True
+        self.recorder.finish()
 
     def stop(self) -> None:
         """The same, but end processes too."""
@@ -170,6 +209,7 @@ class AutoCompiler:
 
     def status(self) -> AutoStatus:
         """Where it stands for the shapes last run."""
+        self._check_process()
         with self._lock:
             lane, settings = self._current, self.settings
             status = AutoStatus(
@@ -179,26 +219,20 @@ class AutoCompiler:
                 scheme=settings.scheme,
                 preference=settings.preference.name.lower(),
                 trigger=str(settings.trigger),
+                notes=list(self._notes),
             )
             if lane is None:
                 status.phase = Phase.REJECTED if self._forbidden else Phase.FLOAT
                 status.reason = self._forbidden
                 return status
-            status.phase, status.reason, status.key = lane.phase, lane.reason, lane.key
-            status.serving = lane.served or lane.best
-            status.records = self.recorder.runs(lane.shapes)
-            status.progress = lane.progress(status.records, settings.records)
-            status.shapes = [list(shape) for shape in lane.shapes]
-            for name, value in lane.facts().items():
-                setattr(status, name, value)
-            status.fallbacks = lane.fallbacks + [found for item in lane.servings for found in item.failures()]
+            lane.describe(status, self.recorder.runs(lane.shapes))
             if self.recorder.failure is not None:
                 status.fallbacks.append(Fallback("records", "record", self.recorder.failure))
             return status
 
     # Lanes.
 
-    def _lane(self, shapes: Shapes) -> Lane:
+    def _lane(self, shapes: Shapes, *, may_wait: bool = False) -> Lane:
         with self._lock:
             lane = self._lanes.get(shapes)
             if lane is None:
@@ -206,146 +240,185 @@ class AutoCompiler:
                 if self._problem is not None:
                     lane.fallbacks.append(Fallback("package", "load", self._problem))
                 self._current = self._current or lane
-                self._begin(lane)
+                self._begin(lane, may_wait=may_wait)
                 self._forget_lanes()
             else:
                 self._lanes.move_to_end(shapes)
             return lane
 
     def _forget_lanes(self) -> None:
-        idle = [shapes for shapes, lane in self._lanes.items() if not lane.is_working]
+        idle = [shapes for shapes, lane in self._lanes.items() if not lane.is_busy]
         while len(self._lanes) > SHAPES_KEPT and len(idle) > 1:
             del self._lanes[idle.pop(0)]
 
-    def _begin(self, lane: Lane) -> None:
-        """Take what is there already, else begin to collect, or to work where no records are needed."""
+    def _begin(self, lane: Lane, *, may_wait: bool = False) -> None:
+        """Take what is there already, else begin to collect, or to work where no records are needed.
+
+        A result takes long to open, so a run, which may not wait, goes on with what serves other shapes.
+        """
         if self._forbidden:
             lane.enter(Phase.REJECTED, self._forbidden)
             return
-        try:
-            lane.key = key_of(self.settings, self.original.digest, lane.shapes)
-        except OdcError as error:
-            lane.enter(Phase.REJECTED, str(error))
-            return
-        found, problem = self._artefacts.find(lane.key)
-        if problem is not None:
-            _log.warning("%s; it is made anew", problem)
-            lane.fallbacks.append(Fallback("cache", "load", problem))
-        if found is not None and (found.result.level is not None or self._is_refused(found.result)):
-            self._take(lane, found)
+        lane.key = key_of(self.settings, self.original.digest, lane.shapes, self._target)
+        if may_wait or not self._artefacts.has_files(lane.key):
+            self._load(lane)
             return
         self._borrow(lane)
-        lane.enter(Phase.COLLECTING)
-        starts = self.settings.trigger is Trigger.AFTER_RECORDS and self._needs_no_records(lane)
-        if starts and self._may_start(lane):
-            self._start(lane)
-        if self.settings.trigger is Trigger.IDLE:
-            Thread(target=self._watch_for_idleness, args=(lane,), name="odc-idle", daemon=True).start()
+        lane.is_loading = True
+        if not self._background.submit(lambda: self._load(lane)):
+            lane.is_loading = False
 
-    def _is_refused(self, result: Result) -> bool:
-        budget = {"seconds": self.settings.timeout_seconds, "bytes": float(self.settings.memory_bytes)}
-        return result.level is None and is_still_true(result, budget)
+    def _load(self, lane: Lane) -> None:
+        """Take what is there for ``lane``, else begin to collect."""
+        try:
+            found, problem = self._artefacts.find(lane.key or "")
+            if problem is not None:
+                _log.warning("%s; it is made anew", problem)
+                with self._lock:
+                    lane.fallbacks.append(Fallback("cache", "load", problem))
+            if found is None:
+                self._collect(lane)
+                return
+            seconds = seconds_left(found.result, self._budget, time.time())
+            if found.result.level is None and seconds == 0:
+                self._collect(lane)
+                lane.attempts = found.result.attempts
+                return
+            self._take(lane, found)
+            if seconds is not None:
+                lane.postpone(found.result.attempts, seconds)
+        finally:
+            with self._changed:
+                lane.is_loading = False
+                self._changed.notify_all()
+
+    def _collect(self, lane: Lane) -> None:
+        with self._lock:
+            if not lane.servings:
+                self._borrow(lane)
+            lane.enter(Phase.COLLECTING)
+            starts = self.settings.trigger is Trigger.AFTER_RECORDS and self._needs_no_records(lane)
+            if starts and self._may_start(lane):
+                self._start(lane)
+            if self.settings.trigger is Trigger.IDLE and (self._idler is None or not self._idler.is_alive()):
+                self._idler = Thread(target=_start_when_idle, args=(weakref.ref(self),), name="odc-idle", daemon=True)
+                self._idler.start()
 
     def _borrow(self, lane: Lane) -> None:
         """Until something is made for these shapes, the quantised model of others serves them on the host."""
-        for other in reversed(self._lanes.values()):
-            model = other.artefact.model if other.artefact is not None else None
-            if other is not lane and other.servings and other.artefact is not None and model and model.is_file():
-                borrowed = Artefact(other.artefact.folder, Result(str(Level.QUANTIZED)))
-                lane.servings = open_artefact(borrowed, self.original.graph, lane.shapes, self._around).servings
-                return
-
-    def _base(self, lane: Lane) -> Artefact | None:
-        """A result for other shapes, whose quantised model is to be compiled for these."""
-        for other in reversed(self._lanes.values()):
-            if other is not lane and other.artefact is not None and other.artefact.model.is_file():
-                return other.artefact
-        return None
+        if self._base_serving is None:
+            return
+        try:
+            self._base_serving.executor.prepare(lane.shapes)
+        except OdcError as error:
+            lane.fallbacks.append(Fallback(str(Level.QUANTIZED), "load", str(error)))
+            return
+        lane.servings = [Serving(Level.QUANTIZED, self._base_serving.executor)]
 
     def _needs_no_records(self, lane: Lane) -> bool:
-        return self.quantized or self._base(lane) is not None
+        return self.quantized or self._base is not None
 
     # Working.
 
     def _may_start(self, lane: Lane) -> bool:
-        if lane.phase is not Phase.COLLECTING or self._closed:
+        if lane.phase is not Phase.COLLECTING or self._closed or lane.is_postponed:
             return False
         if any(other.is_working for other in self._lanes.values()):
             return False
-        if self._base(lane) is not None and self.settings.preference is Preference.COMPILE_TIME_FIRST:
+        if self._base is not None and self.settings.preference is Preference.COMPILE_TIME_FIRST:
             return False  # the host serves other shapes well enough
         return self._needs_no_records(lane) or self.recorder.runs(lane.shapes) >= self.settings.records
 
-    def _start(self, lane: Lane) -> None:
-        """Start a process for ``lane``."""
-        self.recorder.flush()
-        base = self._base(lane)
-        lane.enter(Phase.COMPILING if self._needs_no_records(lane) else Phase.QUANTIZING)
-        if self.recorder.failure is not None and not self._needs_no_records(lane):
-            lane.enter(Phase.REJECTED, self.recorder.failure)
+    def _try_again(self, lane: Lane) -> None:
+        """What failed before may work by now."""
+        if self._closed or any(other.is_busy for other in self._lanes.values()):
             return
+        if lane.phase is Phase.ACTIVE:
+            self._start(lane, again=True)
+        elif lane.phase is Phase.REJECTED:
+            lane.retry_at = None
+            lane.enter(Phase.FLOAT)
+            self._begin(lane)
+
+    def _start(self, lane: Lane, *, again: bool = False) -> None:
+        """Let a process start for ``lane``; ``again``: what was made before is not as good as it could be."""
+        needs_none = again or self._needs_no_records(lane)
+        base = None if again else self._base
+        lane.retry_at = None
+        lane.enter(Phase.COMPILING if needs_none else Phase.QUANTIZING)
+
+        def launch() -> None:
+            self._launch(lane, base, needs_records=not needs_none, again=again)
+
+        if needs_none:
+            self._background.submit(launch, always=True)
+        else:  # which must be in the store before
+            self.recorder.flush(then=launch)
+
+    def _launch(self, lane: Lane, base: Artefact | None, *, needs_records: bool, again: bool) -> None:
+        """Start a process for ``lane``: in the background."""
         try:
-            job = self._job(lane, base)
+            if needs_records and self.recorder.refused is not None:
+                self._stay(lane, self.recorder.refused, passing=False)
+            elif needs_records and self.recorder.runs(lane.shapes) < self.settings.records:
+                self._stay(lane, self.recorder.failure or "the records are not in the store yet", passing=True)
+            else:
+                job = self._job(lane, base, again=again)
+                ours = weakref.ref(self)
+                lane.supervisor = Supervisor(
+                    job, lambda facts: _heard(ours, lane, facts), lambda ending: _ended(ours, lane, ending)
+                )
         except OdcError as error:
-            lane.enter(Phase.REJECTED, str(error))
-            return
-        lane.supervisor = Supervisor(
-            job, lambda facts: self._heard(lane, facts), lambda ending: self._ended(lane, ending)
-        )
+            self._stay(lane, str(error), passing=error.passing)
 
-    def _job(self, lane: Lane, base: Artefact | None) -> Job:
+    def _stay(self, lane: Lane, reason: str, *, passing: bool) -> None:
+        """No process has started, or it has brought nothing."""
+        with self._changed:
+            if passing:
+                lane.attempts += 1
+                lane.postpone(lane.attempts, max(_RETRY_SECONDS, retry_seconds(lane.attempts)))
+            if lane.artefact is not None and lane.servings:
+                lane.enter(Phase.ACTIVE, reason)
+            elif passing and lane.supervisor is None:
+                lane.enter(Phase.COLLECTING, reason)
+            else:
+                lane.enter(Phase.REJECTED, reason)
+            self._changed.notify_all()
+
+    def _job(self, lane: Lane, base: Artefact | None, *, again: bool) -> Job:
         settings, original = self.settings, self.original
-        if base is not None:
-            model, digest = base.model, content_digest(base.model)
+        if base is not None and base.model is not None:
+            model, digest = base.model, digest_file(base.model)
         else:
-            model, digest = self._model_path(), original.digest
-        declared = [info.shape for info in original.graph.input_infos()]
-        fixed = None if declared == list(lane.shapes) else [list(shape) for shape in lane.shapes]
-        return Job(
+            base, model, digest = None, original.file(settings.folder), original.digest
+        return make_job(
+            settings,
             key=lane.key or "",
-            folder=str(settings.folder),
-            model=str(model.absolute()),
+            model=model,
             digest=digest,
-            records=str(self.recorder.path),
+            records=self.recorder.path,
             quantized=self.quantized or base is not None,
-            plugin=settings.plugin,
-            machine=settings.machine,
-            scheme=settings.scheme,
-            metric=settings.metric,
-            limit=settings.limit,
-            preference=int(settings.preference),
-            seconds=settings.timeout_seconds,
-            memory_bytes=settings.memory_bytes,
-            fixed_shapes=fixed,
-            package=str(original.package.absolute()) if original.package is not None and fixed is None else None,
+            fixed_shapes=original.other_shapes(lane.shapes),
+            package=original.package,
+            again=again,
+            target=self._target,
         )
 
-    def _model_path(self) -> Path:
-        """A file of the model; raises OdcError when there is none and none can be made."""
-        if self.original.path is not None:
-            return self.original.path
-        path = model_file(self.settings.folder, self.original.digest)
-        if not path.is_file():
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise CompileError(f"the cache cannot be written: {error.strerror}", location=str(path)) from None
-            write_file(path, self.original.read())
-        return path
-
-    def _heard(self, lane: Lane, facts: dict[str, Any]) -> None:
+    def heard(self, lane: Lane, facts: dict[str, Any]) -> None:
+        """The process says how far it is: in a thread of its supervisor."""
         with self._lock:
             step = facts["step"]
             if step == Step.TARGET_ASKED:
-                lane.scheme = str(facts["scheme"])
+                lane.scheme = str(facts.get("scheme"))
             if step == "not installed":
-                lane.fallbacks.append(Fallback("package", "install", str(facts["reason"])))
+                lane.fallbacks.append(Fallback("package", "install", str(facts.get("reason"))))
             phase = PHASES.get(Step(step)) if step in set(Step) else None
             if phase is not None and lane.is_working:
                 lane.enter(phase)
 
-    def _ended(self, lane: Lane, ending: Ending) -> None:
+    def ended(self, lane: Lane, ending: Ending) -> None:
         """The process has ended: in a thread of its supervisor."""
+        lane.is_concluding = True
         try:
             self._conclude(lane, ending)
         except Exception as error:  # a background thread has nobody else to tell
@@ -354,32 +427,28 @@ class AutoCompiler:
                 lane.servings = []
                 if lane.phase is not Phase.REJECTED:
                     lane.enter(Phase.REJECTED, f"{type(error).__name__}: {error}")
+        finally:
+            with self._changed:
+                lane.is_concluding = False
+                lane.supervisor = None
+                self._changed.notify_all()
 
     def _conclude(self, lane: Lane, ending: Ending) -> None:
         key = lane.key or ""
         found, problem = self._artefacts.find(key)
-        if found is None:
+        if ending.problem is not None or found is None:
             reason = ending.problem or problem or "nothing was made"
-            refusal = Result(None, reason, ending.kind, budget=self._job_budget(lane))
-            self._clean(key, refusal)
-            with self._lock:
-                lane.enter(Phase.REJECTED, reason)
+            if found is not None and (lane.artefact is None or found.result != lane.artefact.result):
+                self._take(lane, found)  # it ended after it had done its work
+                return
+            self._stay(lane, reason, passing=ending.kind == PASSING)
+            refusal = Result(None, reason, ending.kind, budget=self._budget)
+            if ending.kind == PASSING:
+                refusal.attempts, refusal.failed_at = lane.attempts, time.time()
+            self._artefacts.clean(key, refusal if lane.artefact is None and ending.kind in ("time", PASSING) else None)
             return
         self._take(lane, found)
-        self._save(found)
-
-    def _job_budget(self, lane: Lane) -> dict[str, float]:
-        return lane.supervisor.job.budget if lane.supervisor is not None else {}
-
-    def _clean(self, key: str, refusal: Result | None) -> None:
-        """Remove what a process left that did not end well, unless another one is at work; remember what took long."""
-        try:
-            with file_lock(self._artefacts.lock_path(key), seconds=0):
-                self._artefacts.sweep(key)
-                if refusal is not None and refusal.kind == "time":
-                    self._artefacts.keep_refusal(key, refusal)
-        except OdcError as error:
-            _log.debug("not cleaned: %s", error)
+        found.copy_to(*self._save_to)
 
     def _take(self, lane: Lane, found: Artefact) -> None:
         """Let a result serve: opened and, where inputs are known, proven, before anyone can see it."""
@@ -390,68 +459,58 @@ class AutoCompiler:
                 lane.enter(Phase.REJECTED, result.reason)
             return
         self._artefacts.touch(lane.key or "")
-        opened = open_artefact(found, self.original.graph, lane.shapes, self._around)
-        fallbacks = list(opened.fallbacks)
+        inputs = self.recorder.last_inputs
+        fitting = inputs if inputs is not None and shapes_of(inputs) == lane.shapes else None
+        opened = open_artefact(found, self.original.graph, lane.shapes, self._around, fitting)
+        fallbacks, servings = list(opened.fallbacks), opened.servings
         if result.level != Level.COMPILED and result.reason is not None:
             fallbacks.append(Fallback(str(Level.COMPILED), result.stage or "compile", result.reason))
-        servings = []
-        inputs = self.recorder.last_inputs
-        fitting = inputs is not None and tuple(array.shape for array in inputs) == lane.shapes
-        for serving in opened.servings:
-            try:
-                if inputs is not None and fitting and not serving.proven and not _casts(serving, self.original.graph):
-                    serving.prove(inputs)
-                servings.append(serving)
-            except OdcError as error:
-                fallbacks.append(Fallback(str(serving.level), error.stage or "run", str(error)))
         with self._lock:
             lane.artefact, lane.result = found, result
             lane.fallbacks += fallbacks
             lane.servings = servings
+            self._keep_base(found, servings)
+            if result.kind == PASSING:
+                lane.postpone(result.attempts, max(_RETRY_SECONDS, retry_seconds(result.attempts)))
             if servings:
                 lane.enter(Phase.ACTIVE, None if not fallbacks else fallbacks[-1].reason)
             else:
                 lane.enter(Phase.REJECTED, fallbacks[-1].reason if fallbacks else "nothing was made")
 
-    def _save(self, found: Artefact) -> None:
-        """Copy what was made to where the user wants it too."""
-        for source, target in zip((found.model, found.compiled), self._save_to, strict=True):
-            if target is not None and source is not None and source.is_file():
-                try:
-                    write_output(target, source.read_bytes(), MODEL if source == found.model else ZIP)
-                except OdcError as error:
-                    _log.warning("%s", error)
+    def _keep_base(self, found: Artefact, servings: Sequence[Serving]) -> None:
+        on_host = next((item for item in servings if item.level is Level.QUANTIZED), None)
+        if found.model is not None and on_host is not None:
+            self._base, self._base_serving = found, on_host
 
-    def _watch_for_idleness(self, lane: Lane) -> None:
-        """Start when enough is recorded and nothing has been run for a while."""
-        while not self._closed and lane.phase is Phase.COLLECTING:
-            time.sleep(_IDLE_POLL_SECONDS)
-            with self._lock:
-                if time.monotonic() - self._last_run >= IDLE_SECONDS and self._may_start(lane):
-                    self._start(lane)
-
-
-def is_quantized(graph: Graph) -> bool:
-    """Whether values that the graph computes are quantised."""
-    computed = {index for item in graph.nodes for index in item.outputs}
-    return any(graph.tensors[i].info.is_integer and graph.tensors[i].quant is not None for i in computed)
+    def start_if_idle(self) -> bool:
+        """Start what may be started when nothing has been run for a while; whether there will be more to start."""
+        with self._lock:
+            collecting = [lane for lane in self._lanes.values() if lane.phase is Phase.COLLECTING or lane.is_busy]
+            if self._closed or not collecting:
+                self._idler = None
+                return False
+            if time.monotonic() - self._last_run >= IDLE_SECONDS:
+                for lane in collecting:
+                    if self._may_start(lane):
+                        self._start(lane)
+            return True
 
 
-def why_not(graph: Graph) -> str | None:
-    """Why a model must not be exchanged between two runs, None where it may."""
-    if any(info.is_variable for info in graph.tensors):
-        return "the model keeps state from run to run, which an exchange would lose"
-    for item in graph.nodes:
-        if Trait.STATEFUL in item.node.spec.traits:
-            return f"{item.node.spec.name} {item.node.name!r} keeps state from run to run, which an exchange would lose"
-    if not graph.nodes:
-        return "the model computes nothing"
-    return None
+def _start_when_idle(compiler: weakref.ref[AutoCompiler]) -> None:
+    """The thread of all shapes; it does not keep a session that is not used any more."""
+    while True:
+        time.sleep(_IDLE_POLL_SECONDS)
+        found = compiler()
+        if found is None or not found.start_if_idle():
+            return
+        del found
 
 
-def _casts(serving: Serving, original: Graph) -> bool:
-    """Whether inputs must be converted for it, so that recorded ones do not fit."""
-    return any(
-        ours.dtype != theirs.dtype
-        for ours, theirs in zip(serving.executor.graph.input_infos(), original.input_infos(), strict=True)
-    )
+def _heard(compiler: weakref.ref[AutoCompiler], lane: Lane, facts: dict[str, Any]) -> None:
+    if (found := compiler()) is not None:
+        found.heard(lane, facts)
+
+
+def _ended(compiler: weakref.ref[AutoCompiler], lane: Lane, ending: Ending) -> None:
+    if (found := compiler()) is not None:
+        found.ended(lane, ending)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Any
 from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.plugins import registry
+from odc_mlir.plugins.fingerprint import fingerprint
 from odc_mlir.quantization.recorded import Shapes
 from odc_mlir.runtime.auto.artefacts import make_key
 from odc_mlir.runtime.auto.settings import AutoSettings
@@ -54,7 +55,8 @@ class Job:
     """``model`` is a file whose content must have ``digest``; ``quantized``: it is quantised already.
 
     ``fixed_shapes``: the shapes to give to the model's inputs, None where they are the model's own. ``package``: the
-    nnpackage to install the result in.
+    nnpackage to install the result in. ``again``: what is there already is not good enough. ``target``: what the key
+    says of it.
     """
 
     key: str
@@ -73,6 +75,8 @@ class Job:
     memory_bytes: int
     fixed_shapes: list[list[int]] | None = None
     package: str | None = None
+    again: bool = False
+    target: list[str] = field(default_factory=list)
 
     @property
     def budget(self) -> dict[str, float]:
@@ -89,12 +93,15 @@ class Job:
         return cls(**json.loads(text))
 
 
-def key_of(settings: AutoSettings, digest: str, shapes: Shapes) -> str:
-    """The key of what these settings make of the model with ``digest`` for inputs of ``shapes``; raises OptionError."""
+def key_of(settings: AutoSettings, digest: str, shapes: Shapes, target: Sequence[str]) -> str:
+    """The key of what these settings make of the model with ``digest`` for inputs of ``shapes``.
+
+    ``target`` is what :func:`target_facts` says.
+    """
     facts: dict[str, Any] = {
         "model": digest,
         "shapes": [list(shape) for shape in shapes],
-        "target": _target_facts(settings),
+        "target": list(target),
         "scheme": settings.scheme,
         "metric": settings.metric,
         "limit": settings.limit,
@@ -104,13 +111,46 @@ def key_of(settings: AutoSettings, digest: str, shapes: Shapes) -> str:
     return make_key(facts)
 
 
-def _target_facts(settings: AutoSettings) -> list[str]:
-    """What tells one target from another: the plugin with its version, and the machine by its description."""
-    source = registry.find(settings.plugin)
-    if settings.machine is None:
-        return [settings.plugin, source.origin]
-    target = targets.load(settings.machine)
-    return [settings.plugin, source.origin, target.name, target.digest("flash").hex()]
+def make_job(
+    settings: AutoSettings,
+    *,
+    model: Path,
+    records: Path,
+    package: Path | None,
+    fixed_shapes: Shapes | None,
+    **facts: Any,
+) -> Job:
+    """The job that ``settings`` ask for; ``facts`` are its other fields."""
+    fixed = None if fixed_shapes is None else [list(shape) for shape in fixed_shapes]
+    return Job(
+        folder=str(settings.folder),
+        model=str(model.absolute()),
+        records=str(records),
+        plugin=settings.plugin,
+        machine=settings.machine,
+        scheme=settings.scheme,
+        metric=settings.metric,
+        limit=settings.limit,
+        preference=int(settings.preference),
+        seconds=settings.timeout_seconds,
+        memory_bytes=settings.memory_bytes,
+        fixed_shapes=fixed,
+        package=str(package.absolute()) if package is not None and fixed is None else None,
+        **facts,
+    )
+
+
+def target_facts(plugin: str, machine: str | None) -> list[str]:
+    """What tells one target from another: the plugin, its version and files, and the machine by its description.
+
+    Raises OdcError where there is no such plugin or machine.
+    """
+    source = registry.find(plugin)
+    facts = [plugin, source.origin, fingerprint(source)]
+    if machine is None:
+        return facts
+    target = targets.load(machine)
+    return [*facts, target.name, target.digest("flash").hex()]
 
 
 def progress_line(step: str, **facts: Any) -> bytes:
@@ -125,8 +165,3 @@ def read_progress(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("step"), str) else None
-
-
-def model_file(folder: Path, digest: str) -> Path:
-    """Where a model is kept that has no file of its own."""
-    return folder / "models" / f"{digest}.circle"

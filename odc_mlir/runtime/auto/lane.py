@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import Any
 
 from odc_mlir.quantization.recorded import Shapes
 from odc_mlir.runtime.auto.artefacts import Artefact, Result
 from odc_mlir.runtime.auto.serving import Serving
-from odc_mlir.runtime.auto.status import NEXT, Fallback, Level, Phase
+from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Supervisor
 
 _PROGRESS = {
@@ -25,7 +25,11 @@ _COLLECTED = 0.4
 
 @dataclass(slots=True)
 class Lane:
-    """``servings`` are what may compute answers instead of the model itself, best first."""
+    """``servings`` are what may compute answers instead of the model itself, best first.
+
+    ``attempts`` have failed in a row for what may pass; another one may begin at ``retry_at``, on the monotonic clock,
+    None: never. ``is_loading``: a result is being opened in the background.
+    """
 
     shapes: Shapes
     key: str | None = None
@@ -38,6 +42,10 @@ class Lane:
     supervisor: Supervisor | None = None
     scheme: str | None = None
     served: Level | None = None  # what computed the last answer
+    attempts: int = 0
+    retry_at: float | None = None
+    is_loading: bool = False
+    is_concluding: bool = False
 
     def enter(self, phase: Phase, reason: str | None = None) -> None:
         """Go on to ``phase``, as the table of phases allows."""
@@ -61,6 +69,31 @@ class Lane:
         return self.phase in (Phase.QUANTIZING, Phase.CHECKING, Phase.COMPILING)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether something is being done about it in the background."""
+        return self.is_working or self.is_loading or self.is_concluding
+
+    def abandon(self) -> None:
+        """Nobody works on it here any more."""
+        self.supervisor, self.is_loading, self.is_concluding = None, False, False
+        if self.is_working or self.phase is Phase.FLOAT:
+            self.phase = Phase.ACTIVE if self.artefact is not None and self.servings else Phase.COLLECTING
+
+    def postpone(self, attempts: int, seconds: float) -> None:
+        """After so many failures that may pass: no other try before so many ``seconds`` are over."""
+        self.attempts, self.retry_at = attempts, time.monotonic() + seconds
+
+    @property
+    def is_postponed(self) -> bool:
+        """Whether it is too early for another try."""
+        return self.retry_at is not None and time.monotonic() < self.retry_at
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for another try."""
+        return self.retry_at is not None and not self.is_postponed and not self.is_busy
+
+    @property
     def best(self) -> Level:
         """The level of what will compute the next answer."""
         return self.servings[0].level if self.servings else Level.ORIGINAL
@@ -71,12 +104,16 @@ class Lane:
             return _COLLECTED * min(1.0, records / max(1, needed))
         return _PROGRESS[self.phase]
 
-    def facts(self) -> dict[str, Any]:
-        """What the result says."""
+    def describe(self, status: AutoStatus, records: int) -> None:
+        """Put into ``status`` what is known of these shapes, of which so many ``records`` are there."""
         result = self.result
-        return {
-            "verdict": None if result is None else result.verdict,
-            "seconds": {} if result is None else dict(result.seconds),
-            "scheme": (result.scheme if result is not None else None) or self.scheme,
-            "artefact": None if self.artefact is None else str(self.artefact.folder),
-        }
+        status.phase, status.reason, status.key = self.phase, self.reason, self.key
+        status.serving = self.served or self.best
+        status.records = records
+        status.progress = self.progress(records, status.records_needed)
+        status.shapes = [list(shape) for shape in self.shapes]
+        status.verdict = None if result is None else result.verdict
+        status.seconds = {} if result is None else dict(result.seconds)
+        status.scheme = (result.scheme if result is not None else None) or self.scheme
+        status.artefact = None if self.artefact is None else str(self.artefact.folder)
+        status.fallbacks = self.fallbacks + [found for item in self.servings for found in item.failures()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -82,7 +83,10 @@ class RunRecorder:
         self._graph, self._digest = graph, digest
         self._root = path.parent if root is None else root
         self._background = Background("odc-records", _BATCHES_WAITING)
+        self._hurry = Event()  # nobody has time for another try
         self._begin()
+        # Where Python ends, what is on its way still arrives, or is given up soon.
+        weakref.finalize(self, _end, self._background, self._hurry)
 
     def _begin(self) -> None:
         """With nothing gathered: at first, and in a child process, whose parent keeps what was gathered before."""
@@ -90,7 +94,7 @@ class RunRecorder:
         self._lock = RLock()  # of what is gathered
         self._counts = RLock()  # of what is counted; never held while anything else is done
         self._background.begin()
-        self._hurry = Event()  # nobody has time for another try
+        self._hurry.clear()
         self._gatherings: OrderedDict[Shapes, _Gathering] = OrderedDict()
         self._pending: Counter[Shapes] = Counter()  # gathered, or on the way into the store
         self._stored: dict[Shapes, int] = {}
@@ -204,22 +208,21 @@ class RunRecorder:
 
         With ``then`` it does not wait: that is called, in the background, when everything has been tried.
         """
-        self._check_process()
-        with self._lock:
-            self._hand_over_all()
+        self.hand_over()
         if then is not None:
             return self._background.submit(then, always=True)
         return self._background.wait(seconds) and self.failure is None
 
-    def finish(self) -> None:
-        """The last flush: what cannot be put into the store in good time is dropped."""
+    def hand_over(self) -> None:
+        """Let what was recorded be put into the store, without waiting for that."""
         self._check_process()
         with self._lock:
             self._hand_over_all()
-        if not self._background.wait(FINISH_SECONDS / 2):
-            self._hurry.set()
-            self._background.wait(FINISH_SECONDS / 2)
-            self._hurry.clear()
+
+    def finish(self) -> None:
+        """The last flush: what cannot be put into the store in good time is dropped."""
+        self.hand_over()
+        _end(self._background, self._hurry)
 
     # In the background.
 
@@ -277,6 +280,14 @@ class RunRecorder:
         store = RecordStore(self.path, self._digest, wait_seconds=_STORE_WAIT_SECONDS, private=True)
         store.shapes()
         return store
+
+
+def _end(background: Background, hurry: Event) -> None:
+    """Wait for a moment until nothing is on its way to the store, then let it be dropped."""
+    if not background.wait(FINISH_SECONDS / 2):
+        hurry.set()
+        background.wait(FINISH_SECONDS / 2)
+        hurry.clear()
 
 
 def _nbytes(inputs: Sequence[Array]) -> int:

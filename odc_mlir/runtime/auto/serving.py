@@ -68,16 +68,23 @@ class Opened:
     fallbacks: list[Fallback] = field(default_factory=list)
 
 
-def open_artefact(artefact: Artefact, original: Graph, shapes: Shapes, around: Surroundings) -> Opened:
+def open_artefact(
+    artefact: Artefact,
+    original: Graph,
+    shapes: Shapes,
+    around: Surroundings,
+    inputs: Sequence[Array] | None = None,
+) -> Opened:
     """Executors for what is in ``artefact``, ready for inputs of ``shapes``; nothing is raised for what is broken.
 
-    ``original`` is the graph that they stand in for: as many inputs and outputs.
+    ``original`` is the graph that they stand in for: as many inputs and outputs. Where its ``inputs`` fit, they are
+    proven by them.
     """
     opened = Opened()
     makers = []
     if artefact.compiled is not None:
         makers.append((Level.COMPILED, artefact.compiled, _compiled))
-    if artefact.model.is_file():
+    if artefact.model is not None:
         makers.append((Level.QUANTIZED, artefact.model, _on_host))
     for level, path, make in makers:
         try:
@@ -86,9 +93,11 @@ def open_artefact(artefact: Artefact, original: Graph, shapes: Shapes, around: S
             serving.executor.prepare(shapes)
             if serving.twin is not None:
                 serving.twin.prepare(shapes)
+            if inputs is not None and not serving.proven and not _casts(serving, original):
+                serving.prove(inputs)
             opened.servings.append(serving)
         except OdcError as error:
-            opened.fallbacks.append(Fallback(str(level), "load", str(error)))
+            opened.fallbacks.append(Fallback(str(level), "run" if error.stage == "proof" else "load", str(error)))
     return opened
 
 
@@ -112,6 +121,14 @@ def _on_host(level: Level, path: Path, around: Surroundings) -> Serving:
     context = around.context()
     graph = build_graph(read_model(path), custom_ops=context.custom_ops)
     return Serving(level, HostExecutor(graph, resize=True, max_bytes=around.max_bytes, context=context))
+
+
+def _casts(serving: Serving, original: Graph) -> bool:
+    """Whether inputs must be converted for it, so that those of the original do not fit."""
+    return any(
+        ours.dtype != theirs.dtype
+        for ours, theirs in zip(serving.executor.graph.input_infos(), original.input_infos(), strict=True)
+    )
 
 
 def _check_interface(graph: Graph, original: Graph) -> None:

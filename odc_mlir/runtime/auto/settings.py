@@ -113,6 +113,8 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
     target = value("ODC_TARGET")
     if not target.endswith(SUFFIX):
         targets.load(target)
+        # What compiles works in another folder.
+        target = str(Path(target).absolute()) if target.endswith(".toml") else target
     return AutoSettings(
         target=target,
         scheme=scheme_of(scheme).name if scheme and scheme != "none" else None,

@@ -38,12 +38,14 @@ NEXT: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
     {
         # A cached result or a refusal needs no work; a quantised model no records.
         Phase.FLOAT: frozenset({Phase.COLLECTING, *_WORKING, Phase.ACTIVE, Phase.REJECTED}),
-        Phase.COLLECTING: frozenset({*_WORKING, Phase.ACTIVE, Phase.REJECTED}),
-        Phase.QUANTIZING: frozenset({Phase.CHECKING, Phase.COMPILING, Phase.ACTIVE, Phase.REJECTED}),
+        Phase.COLLECTING: frozenset({*_WORKING, Phase.FLOAT, Phase.ACTIVE, Phase.REJECTED}),
+        # Back to collecting where the process cannot start for now.
+        Phase.QUANTIZING: frozenset({Phase.CHECKING, Phase.COMPILING, Phase.COLLECTING, Phase.ACTIVE, Phase.REJECTED}),
         Phase.CHECKING: frozenset({Phase.COMPILING, Phase.ACTIVE, Phase.REJECTED}),
-        Phase.COMPILING: frozenset({Phase.ACTIVE, Phase.REJECTED}),
-        Phase.ACTIVE: frozenset({Phase.REJECTED}),
-        Phase.REJECTED: frozenset({Phase.FLOAT, Phase.COLLECTING}),  # only when the user asks for another try
+        Phase.COMPILING: frozenset({Phase.COLLECTING, Phase.ACTIVE, Phase.REJECTED}),
+        # Another try, where the user asks for it or what was in the way may be gone.
+        Phase.ACTIVE: frozenset({Phase.FLOAT, *_WORKING, Phase.REJECTED}),
+        Phase.REJECTED: frozenset({Phase.FLOAT, Phase.COLLECTING}),
     }
 )
 """The phases that may follow each."""
@@ -64,6 +66,7 @@ class AutoStatus:
 
     ``serving`` computed the last answer, or before there is one will compute the first; ``progress`` is 0 to 1.
     ``reason``: why the phase is what it is, where that needs one. ``shapes`` are the input shapes that this is about.
+    ``notes`` are what else should be known, such as a setting that is ignored.
     """
 
     enabled: bool = False
@@ -83,6 +86,7 @@ class AutoStatus:
     verdict: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data."""

@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Thread, Timer
 from typing import Any
 
+from odc_mlir.errors import is_passing
+from odc_mlir.plugins.process import isolated_command, isolated_environment
+from odc_mlir.runtime.auto.artefacts import PASSING
 from odc_mlir.runtime.auto.job import Job, Step, read_progress
 
 # The process ends itself when its time is over, unless it is stuck where it cannot.
 _GRACE_SECONDS = 5.0
 _TAIL_LINES = 3
+_WORKER = "odc_mlir.runtime.auto.worker"
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How the process ended; ``problem`` None: it has put a result into the cache."""
+    """How the process ended; ``problem`` None: it has put a result into the cache. ``kind``: as that of a result."""
 
     problem: str | None
     kind: str = "failed"
@@ -32,7 +34,7 @@ class Ending:
 class Supervisor:
     """One background process. ``tell`` gets each step, and ``ended`` how it ended, both in a thread of ours."""
 
-    command: tuple[str, ...] = (sys.executable, "-m", "odc_mlir.runtime.auto.worker")
+    command: tuple[str, ...] = ()  # in place of the worker
 
     def __init__(self, job: Job, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
         self.job = job
@@ -42,6 +44,7 @@ class Supervisor:
         self._timer = Timer(0, self._time_out)  # not started
         self._last_step = "start"
         self._reason: str | None = None
+        self._passing = False
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._thread = Thread(target=self._supervise, name="odc-auto-compilation", daemon=True)
         self._thread.start()
@@ -65,16 +68,19 @@ class Supervisor:
         try:
             ending = self._watch()
         except OSError as error:
-            ending = Ending(f"the background process cannot be started: {error.strerror}")
+            kind = PASSING if is_passing(error) else "failed"
+            ending = Ending(f"the background process cannot be started: {error.strerror}", kind)
         self._ended(ending)
 
     def _watch(self) -> Ending:
         process = self._process = subprocess.Popen(
-            self.command,
+            self.command or isolated_command(_WORKER),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            # Its one thread leaves the processors to the application.
+            env=isolated_environment(OPENBLAS_NUM_THREADS="1"),
+            cwd=os.path.abspath(os.sep),  # until it has made a folder of its own
             start_new_session=True,
         )
         self._start_timer()
@@ -97,7 +103,7 @@ class Supervisor:
                 self._tail.append(text)
             return
         if found["step"] == "failed":
-            self._reason = str(found.get("reason"))
+            self._reason, self._passing = str(found.get("reason")), found.get("passing") is True
             return
         self._last_step = found["step"]
         if self._last_step == Step.STARTED:
@@ -125,18 +131,13 @@ class Supervisor:
         if code == 0:
             return Ending(None)
         if self._reason is not None:
-            return Ending(self._reason)
-        how = f"ended with code {code}"
+            return Ending(self._reason, PASSING if self._passing else "failed")
+        how, kind = f"ended with code {code}", "failed"
         if code < 0:
+            how, kind = f"was ended by signal {-code}", PASSING
             with suppress(ValueError):
                 how = f"was ended by {signal.Signals(-code).name}"
+        if code == -getattr(signal, "SIGXCPU", 0):
+            kind = "time"
         detail = f": {self._tail[-1]}" if self._tail else ""
-        return Ending(f"the background process {how} after the step {self._last_step!r}{detail}")
-
-
-def _environment() -> dict[str, str]:
-    """Ours, such that the process finds this package, and leaves the processors to the application."""
-    here = str(Path(__file__).resolve().parents[3])
-    others = os.environ.get("PYTHONPATH")
-    paths = f"{here}{os.pathsep}{others}" if others else here
-    return {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
+        return Ending(f"the background process {how} after the step {self._last_step!r}{detail}", kind)

@@ -1,4 +1,4 @@
-"""The background process: ``python -m odc_mlir.runtime.auto.worker`` with a job on standard input.
+"""The background process, started by supervisor.py with a job on standard input.
 
 It quantises, checks, compiles, and puts what it made into the cache, or the reason why there is nothing. It holds the
 lock of its key all the time, and limits itself in time and memory. On standard output it says how far it is.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import shutil
 import signal
@@ -19,8 +20,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from odc_mlir.errors import AccuracyError, ModelError, OdcError, UnsupportedError
-from odc_mlir.formats.atomic import write_file
+from odc_mlir.errors import (
+    AccuracyError,
+    CompileError,
+    MemoryLimitError,
+    ModelError,
+    OdcError,
+    TimeLimitError,
+    UnsupportedError,
+)
+from odc_mlir.formats import private
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.package import read_package
 from odc_mlir.formats.package_update import install
@@ -29,11 +38,13 @@ from odc_mlir.plugins.isolation import Limits
 from odc_mlir.plugins.registry import extension_of
 from odc_mlir.quantization.verdict import describe
 from odc_mlir.runtime.auto import build
-from odc_mlir.runtime.auto.artefacts import COMPILED_STEM, MODEL_NAME, Artefacts, Result, is_still_true
-from odc_mlir.runtime.auto.job import Job, Step, progress_line
+from odc_mlir.runtime.auto.artefacts import COMPILED_STEM, MODEL_NAME, PASSING, Artefact, Artefacts, Result, is_final
+from odc_mlir.runtime.auto.job import Job, Step, progress_line, target_facts
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.status import Level
 
+# Who got less of the time than this was kept waiting, by a machine with too much to do or by something that hangs.
+_BUSY_SHARE = 0.5
 _NICENESS = 10  # the application's runs come first
 # What the system says of disks that are full, broken or read-only, in whatever error.
 _PASSING = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
@@ -60,46 +71,65 @@ class Worker:
         self._scheme: str | None = job.scheme
 
     def run(self) -> None:
-        """Do it all; raises OdcError only when nothing can be written at all."""
+        """Do it all; raises OdcError only when nothing can be kept, not even a reason."""
         job = self.job
         self.announce(Step.STARTED)
         with file_lock(self.artefacts.lock_path(job.key), seconds=job.seconds):
             self.announce(Step.LOCKED)
             found, _ = self.artefacts.find(job.key)
-            if found is None or (found.result.level is None and not is_still_true(found.result, job.budget)):
-                self._make()
+            if found is None or job.again or not is_final(found.result, job.budget, time.time()):
+                self._make(found)
             self.announce(Step.DONE)
 
-    def _make(self) -> None:
+    def _make(self, found: Artefact | None) -> None:
         work = self.artefacts.new_folder(self.job.key)
         tempfile.tempdir = str(work)  # so that nothing is left elsewhere when this process is killed
+        os.chdir(work)
         try:
             try:
-                self._fill(work)
+                self._fill(work, found)
             except MemoryError:
                 self._refuse("memory", f"it needs more than {self.job.memory_bytes >> 20} MB of memory")
             except _OutOfTimeError:
-                self._refuse("time", f"it takes longer than {self.job.seconds:g} s")
+                kind = "time" if _used_seconds() > _BUSY_SHARE * self.job.seconds else PASSING
+                self._refuse(kind, f"it takes longer than {self.job.seconds:g} s")
+            except (TimeLimitError, MemoryLimitError) as error:
+                self._refuse("time" if isinstance(error, TimeLimitError) else "memory", str(error))
             except OdcError as error:
-                if _is_passing(error):
-                    raise
-                self._refuse(_kind_of(error), str(error))
+                self._refuse(PASSING if _is_passing(error) else _kind_of(error), str(error))
+            if self.result.kind == PASSING and self.result.level is None:
+                raise CompileError(self.result.reason or "", passing=True)
+            if self.result.kind == PASSING and found is not None:
+                self.result.attempts += found.result.attempts
             self._commit(work)
         finally:
+            os.chdir(os.sep)
             self.artefacts.sweep(self.job.key)
 
     def _refuse(self, kind: str, reason: str) -> None:
         """Say why nothing better was made than what there is."""
-        self.result.kind, self.result.reason = kind, reason
+        result = self.result
+        result.kind, result.reason = kind, reason
+        result.attempts, result.failed_at = (1, time.time()) if kind == PASSING else (0, 0.0)
 
-    def _fill(self, work: Path) -> None:
-        """Make everything in ``work``; what was made before something is raised stays."""
+    def _fill(self, work: Path, found: Artefact | None) -> None:
+        """Make everything in ``work``; what was made before something is raised stays.
+
+        The quantised model of what was ``found`` is good enough: only what came after it had failed.
+        """
         job, result = self.job, self.result
         if content_digest(job.model) != job.digest:
             raise _ChangedError("the model file has changed since it was loaded", location=job.model)
+        if target_facts(job.plugin, job.machine) != job.target:
+            raise _ChangedError("the plugin or the machine has changed since the model was loaded")
         self.announce(Step.MODEL_READ)
         source = Path(job.model)
-        if not job.quantized:
+        if found is not None and found.model is not None and not job.quantized:
+            source = Path(shutil.copyfile(found.model, work / MODEL_NAME))
+            old = found.result
+            result.level, result.scheme, result.verdict = str(Level.QUANTIZED), old.scheme, old.verdict
+            result.seconds = dict(old.seconds)
+        elif not job.quantized:
             source = work / MODEL_NAME
             with self._timed("quantize"):
                 self._quantize(source)
@@ -142,7 +172,7 @@ class Worker:
         if not made.verdict["passed"]:
             raise AccuracyError(f"the quantised model {describe(made.verdict)}", stage="check")
         self.announce(Step.CHECKED)
-        write_file(output, made.model)
+        private.write_file(output, made.model)
         self.announce(Step.MODEL_KEPT)
 
     def _compile(self, source: Path, work: Path) -> Path:
@@ -188,7 +218,15 @@ class Worker:
 
 def _is_passing(error: OdcError) -> bool:
     """Whether another try may do better with the same job, so that the failure is not worth remembering."""
-    return isinstance(error, _ChangedError) or any(text in str(error) for text in _PASSING)
+    return error.passing or isinstance(error, _ChangedError) or any(text in str(error) for text in _PASSING)
+
+
+def _used_seconds() -> float:
+    """The time of processors that this process and its children have got."""
+    import resource
+
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def _kind_of(error: OdcError) -> str:
@@ -213,9 +251,11 @@ def limit_resources(seconds: float, memory_bytes: int) -> None:
     """Let this process end, or run out of memory, rather than exceed its limits."""
     import resource
 
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))
+    # The alarm below needs the interpreter's lock, which compiled code may hold; this limit needs nothing.
+    cpu_seconds = math.ceil(seconds * (os.cpu_count() or 1)) + 1
+    for kind, limit in ((resource.RLIMIT_AS, memory_bytes), (resource.RLIMIT_CPU, cpu_seconds)):
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
     def expired(_signal: int, _frame: FrameType | None) -> None:
         raise _OutOfTimeError
@@ -229,6 +269,7 @@ def limit_resources(seconds: float, memory_bytes: int) -> None:
 def main() -> int:
     """Do the job on standard input; 0 when its result is in the cache."""
     job = Job.from_json(sys.stdin.read())
+    os.umask(0o077)  # what is made here is private, plugins' files included
     stream = os.dup(1)
     os.dup2(2, 1)  # whatever others print is no progress
 
@@ -241,7 +282,7 @@ def main() -> int:
         Worker(job, announce).run()
     except (OdcError, MemoryError, _OutOfTimeError) as error:
         text = str(error) or "it ran out of memory or time"
-        announce("failed", reason=text)
+        announce("failed", reason=text, passing=isinstance(error, OdcError) and _is_passing(error))
         return 1
     return 0
 

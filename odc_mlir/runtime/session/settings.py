@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from odc_mlir.errors import OptionError, SessionError
+from odc_mlir.formats.cache import CACHE_VARIABLE
 
 ENABLE = "OnDeviceCompilation"
 
@@ -40,6 +42,13 @@ _ONLY = MappingProxyType(
 _FALSE = frozenset({"", "0", "off", "false", "n", "no"})
 
 
+def _may_choose(key: str, value: str) -> bool:
+    """Whether a package may set ``key`` to ``value``: it may not say where on this machine files are written."""
+    if key == CACHE_VARIABLE:
+        return False
+    return key != "WORKSPACE_DIR" or not (os.path.isabs(value) or ".." in Path(value).parts)
+
+
 def is_true(text: str) -> bool:
     """A switch as people write it: everything but 0, off, false, n, no and nothing is true, in any case."""
     return text.strip().casefold() not in _FALSE
@@ -57,10 +66,21 @@ class Settings:
 
     def get(self, key: str, default: str | None = None) -> str:
         """The value of ``key``; an empty string counts as not set."""
-        for source in (self.chosen, os.environ, self.config):
+        for source in (self.chosen, os.environ):
             if value := source.get(key, ""):
                 return value
+        if (value := self.config.get(key, "")) and _may_choose(key, value):
+            return value
         return DEFAULTS.get(key, "") if default is None else default
+
+    @property
+    def ignored(self) -> list[str]:
+        """What the package says of folders of this machine that are not its business, as text."""
+        return [
+            f"the package's config.cfg chooses {key} {value!r}, which only the application and the environment may"
+            for key, value in self.config.items()
+            if value and not _may_choose(key, value)
+        ]
 
     def flag(self, key: str, default: str | None = None) -> bool:
         """The value of the switch ``key``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -87,7 +86,8 @@ class Switcher:
 
     def _compile(self, target: str | None, preference: Preference | None) -> None:
         """Begin to compile on the device, unless there is a reason not to."""
-        from odc_mlir.runtime.auto.controller import AutoCompiler, Original
+        from odc_mlir.runtime.auto.controller import AutoCompiler
+        from odc_mlir.runtime.auto.original import Original
         from odc_mlir.runtime.auto.serving import Surroundings
         from odc_mlir.runtime.auto.settings import read_settings
 
@@ -106,13 +106,12 @@ class Switcher:
                 forbidden=self._why_not(executor),
                 save_to=(self._exchange.quantized_path, self._exchange.codegen_path),
                 problem=source.problem,
+                notes=loader.settings.ignored,
             )
         except OdcError as error:
             self._problem = str(error)
             return
         self._recorder.share(self.auto.recorder)
-        # What was recorded is kept too when nobody closes the session.
-        weakref.finalize(self, self.auto.recorder.flush)
 
     def _adjusted(self, settings: AutoSettings, target: str | None, preference: Preference | None) -> AutoSettings:
         """The settings with what calls of this session have chosen."""
@@ -139,7 +138,7 @@ class Switcher:
         """How far compiling on the device is, what computes the answers, and why."""
         if self.auto is not None:
             return self.auto.status()
-        status = AutoStatus(enabled=self._enabled)
+        status = AutoStatus(enabled=self._enabled, notes=self._loader.settings.ignored)
         executor = None if self._original is None else self._original.executor
         package = self._loader.source.package if isinstance(executor, PlanExecutor) else None
         if self._problem is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from odc_mlir.errors import CompileError, OdcError
-from odc_mlir.runtime.auto.artefacts import Artefacts, Result, is_still_true, make_key
+from odc_mlir.runtime.auto.artefacts import Artefacts, Result, is_final, make_key
 from odc_mlir.runtime.auto.locks import file_lock
 
 
@@ -136,7 +136,25 @@ def test_pruning_takes_what_was_not_used_for_longest(artefacts: Artefacts) -> No
     ],
 )
 def test_refusals_hold_under_the_same_limits(kind: str, budget: dict[str, float], holds: bool) -> None:
-    assert is_still_true(Result(None, "no", kind, budget={"seconds": 10.0, "bytes": 100.0}), budget) is holds
+    assert is_final(Result(None, "no", kind, budget={"seconds": 10.0, "bytes": 100.0}), budget, 0.0) is holds
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds", "holds"),
+    [
+        (1, 0, False),
+        (2, 59, True),
+        (2, 61, False),
+        (3, 599, True),
+        (3, 601, False),
+        (99, 3599, True),
+        (99, 3601, False),
+    ],
+)
+def test_what_may_pass_is_tried_again_less_and_less_often(attempts: int, seconds: float, holds: bool) -> None:
+    failed = Result(None, "killed", "passing", attempts=attempts, failed_at=1e9)
+    assert is_final(failed, {}, 1e9 + seconds) is holds
+    assert not is_final(failed, {}, 1e9 - 1)  # a clock that was set back must not hold it for ever
 
 
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:

@@ -17,6 +17,11 @@ def read(**values: str) -> AutoSettings:
     return read_settings(settings.get, settings.flag)
 
 
+def chosen(**values: str) -> AutoSettings:
+    settings = Settings(chosen=values)
+    return read_settings(settings.get, settings.flag)
+
+
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for key in DEFAULTS:
@@ -125,5 +130,24 @@ def test_targets_that_cannot_be() -> None:
 def test_the_cache_is_an_absolute_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ODC_CACHE_DIR")
     with pytest.raises(OptionError, match="ODC_CACHE_DIR is 'here', expected an absolute path"):
-        read(ODC_CACHE_DIR="here")
-    assert read(ODC_CACHE_DIR="/there").records_file("abc") == Path("/there/records/abc/ranges.sqlite")
+        chosen(ODC_CACHE_DIR="here")
+    assert chosen(ODC_CACHE_DIR="/there").records_file("abc") == Path("/there/records/abc/ranges.sqlite")
+
+
+@pytest.mark.parametrize("key", ["ODC_CACHE_DIR", "WORKSPACE_DIR"])
+def test_a_package_does_not_say_where_files_are_written(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings({key: "/elsewhere", "ODC_RECORDS": "3"})
+    assert settings.get(key, "none") == ("none" if key == "WORKSPACE_DIR" else str(tmp_path))
+    assert settings.ignored == [
+        f"the package's config.cfg chooses {key} '/elsewhere', which only the application and the environment may"
+    ]
+    assert settings.get("ODC_RECORDS") == "3"
+    monkeypatch.setenv(key, "/env")
+    assert settings.get(key) == "/env"
+    settings.chosen[key] = "/chosen"
+    assert settings.get(key) == "/chosen"
+    for value, expected in (("sub", "sub"), ("../up", "none"), ("a/../../up", "none")):
+        monkeypatch.delenv("WORKSPACE_DIR", raising=False)
+        assert Settings({"WORKSPACE_DIR": value}).get("WORKSPACE_DIR", "none") == expected

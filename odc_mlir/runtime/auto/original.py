@@ -1,0 +1,70 @@
+"""The model that a session has loaded, as compiling on the device sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from odc_mlir.errors import CacheError
+from odc_mlir.formats import private
+from odc_mlir.ops.spec import Trait
+from odc_mlir.quantization.recorded import Shapes
+from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The model as it was loaded: its executor, its bytes and how to identify it.
+
+    ``path`` is a file that holds exactly the bytes with ``digest``, None where there is none; ``package`` is the
+    nnpackage that it comes from.
+    """
+
+    executor: Executor
+    digest: str
+    path: Path | None
+    read: Callable[[], bytes]
+    package: Path | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The model's graph."""
+        return self.executor.graph
+
+    def other_shapes(self, shapes: Shapes) -> Shapes | None:
+        """``shapes`` where they are not those that the model itself has for its inputs."""
+        return None if [info.shape for info in self.graph.input_infos()] == list(shapes) else shapes
+
+    def file(self, folder: Path) -> Path:
+        """A file of the model, made in the cache ``folder`` where there is none; raises OdcError."""
+        if self.path is not None:
+            return self.path
+        path = folder / "models" / f"{self.digest}.circle"
+        private.make_folder(path.parent, within=folder)
+        try:
+            if private.digest_file(path) == self.digest:
+                return path
+        except (CacheError, FileNotFoundError):  # what lies there is replaced
+            pass
+        private.write_file(path, self.read())
+        return path
+
+
+def is_quantized(graph: Graph) -> bool:
+    """Whether values that the graph computes are quantised."""
+    computed = {index for item in graph.nodes for index in item.outputs}
+    return any(graph.tensors[i].info.is_integer and graph.tensors[i].quant is not None for i in computed)
+
+
+def why_not(graph: Graph) -> str | None:
+    """Why a model must not be exchanged between two runs, None where it may."""
+    if any(info.is_variable for info in graph.tensors):
+        return "the model keeps state from run to run, which an exchange would lose"
+    for item in graph.nodes:
+        if Trait.STATEFUL in item.node.spec.traits:
+            return f"{item.node.spec.name} {item.node.name!r} keeps state from run to run, which an exchange would lose"
+    if not graph.nodes:
+        return "the model computes nothing"
+    return None
