@@ -60,21 +60,30 @@ class BlobAttr(Data[Blob]):
                     return Blob(bytes.fromhex(text[2:]))
                 except ValueError:
                     parser.raise_error("a blob's inline bytes are not hexadecimal")
-            if len(text) != 64 or set(text) - set("0123456789abcdef"):
-                parser.raise_error("expected 0x and hexadecimal bytes, or a SHA-256 digest of 64 lower-case digits")
             parser.parse_punctuation(",")
-            size = parser.parse_integer(allow_boolean=False, allow_negative=False)
-        blob = Blob.unresolved(text, size)
-        return parser.blobs.intern(blob) if isinstance(parser, OdcParser) else blob
+            return unresolved_blob(parser, text, parser.parse_integer(allow_boolean=False, allow_negative=False))
 
     def print_parameter(self, printer: Printer) -> None:
         blob = self.data
         if blob.size <= INLINE_BYTES and blob.is_resolved:
             printer.print_string(f'<"0x{blob.data.hex()}">')
-            return
-        printer.print_string(f'<"{blob.digest}", {blob.size}>')
-        if isinstance(printer, OdcPrinter):
-            printer.record_blob(blob)
+        else:
+            print_blob(printer, blob)
+
+
+def print_blob(printer: Printer, blob: Blob) -> None:
+    """Name a blob by digest and size; a printer of whole files will write its bytes too."""
+    printer.print_string(f'<"{blob.digest}", {blob.size}>')
+    if isinstance(printer, OdcPrinter):
+        printer.record_blob(blob)
+
+
+def unresolved_blob(parser: AttrParser, digest: str, size: int) -> Blob:
+    """The blob that a text names by digest and size; its bytes may follow at the end of the file."""
+    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        parser.raise_error("expected 0x and hexadecimal bytes, or a SHA-256 digest of 64 lower-case digits")
+    blob = Blob.unresolved(digest, size)
+    return parser.blobs.intern(blob) if isinstance(parser, OdcParser) else blob
 
 
 @dataclass(frozen=True, slots=True)

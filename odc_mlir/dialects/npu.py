@@ -23,6 +23,7 @@ from odc_mlir.dialects.npu_base import (
     INT,
     TENSOR,
     ZERO,
+    ChannelsAttr,
     CodeType,
     CodeTypeAttr,
     ElementwiseKind,
@@ -47,6 +48,7 @@ from odc_mlir.dialects.npu_move import MoveOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 
 __all__ = [
+    "ChannelsAttr",
     "CodeType",
     "ConstantOp",
     "ConvOp",
@@ -349,7 +351,7 @@ class ReshapeOp(NpuTensorOp):
 
 
 TENSOR_OPS = (ConstantOp, ConvOp, ElementwiseOp, PoolOp, PadOp, ReduceOp, SoftmaxOp, LutOp, ScaleOp, ReshapeOp, MoveOp)
-TENSOR_ATTRIBUTES = (ScaleAttr, ElementwiseKindAttr, PoolKindAttr, ReduceKindAttr, CodeTypeAttr)
+TENSOR_ATTRIBUTES = (ScaleAttr, ElementwiseKindAttr, PoolKindAttr, ReduceKindAttr, CodeTypeAttr, ChannelsAttr)
 
 
 @cache

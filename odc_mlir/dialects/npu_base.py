@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sized
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i32
 from xdsl.dialects.utils import EnumAttribute
-from xdsl.ir import Attribute, Operation, ParametrizedAttribute, SpacedOpaqueSyntaxAttribute, SSAValue
+from xdsl.ir import Attribute, Data, Operation, ParametrizedAttribute, SpacedOpaqueSyntaxAttribute, SSAValue
 from xdsl.irdl import EqAttrConstraint, IRDLOperation, irdl_attr_definition, param_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -14,8 +15,10 @@ from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
 from odc_mlir.dialects.circle import info_of
+from odc_mlir.dialects.circle_attributes import print_blob, unresolved_blob
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.support.blob import Blob
 
 Ints = DenseArrayBase[IntegerType]
 Int = IntegerAttr[IntegerType]
@@ -24,6 +27,8 @@ INT = IntegerAttr.constr(type=EqAttrConstraint(i32))
 INTS = DenseArrayBase.constr(i32)
 TENSOR = TensorType.constr()
 UNIT_PAIR = DenseArrayBase.from_list(i32, [1, 1])
+_CHANNEL_BYTES = 4
+_INLINE_CHANNELS = 16
 NO_PADS = DenseArrayBase.from_list(i32, [0, 0, 0, 0])
 ZERO = IntegerAttr(0, i32)
 
@@ -117,6 +122,45 @@ class ScaleAttr(ParametrizedAttribute):
         printer.print_string(f"<{multiplier}, {exponent}>")
 
 
+@irdl_attr_definition
+class ChannelsAttr(Data[Blob]):
+    """One 32-bit integer per channel: ``#npu.channels<5, -6>``; many print as a blob, ``<"4f5a…", 512>``."""
+
+    name = "npu.channels"
+
+    @classmethod
+    def of(cls, values: Iterable[int]) -> ChannelsAttr:
+        return cls(Blob(array("i", values).tobytes()))
+
+    def __len__(self) -> int:
+        return self.data.size // _CHANNEL_BYTES
+
+    @property
+    def values(self) -> memoryview:
+        """The integers, read-only; raises ModelError where the text that this came from had left them out."""
+        return self.data.data.cast("i")
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Blob:
+        with parser.in_angle_brackets():
+            if (digest := parser.parse_optional_str_literal()) is None:
+                found = parser.parse_comma_separated_list(
+                    parser.Delimiter.NONE, lambda: parser.parse_integer(allow_boolean=False)
+                )
+                try:
+                    return Blob(array("i", found).tobytes())
+                except OverflowError:
+                    parser.raise_error("a channel's value does not fit in 32 bits")
+            parser.parse_punctuation(",")
+            return unresolved_blob(parser, digest, parser.parse_integer(allow_boolean=False, allow_negative=False))
+
+    def print_parameter(self, printer: Printer) -> None:
+        if len(self) <= _INLINE_CHANNELS and self.data.is_resolved:
+            printer.print_string(f"<{', '.join(map(str, self.values))}>")
+        else:
+            print_blob(printer, self.data)
+
+
 def ints(values: Iterable[int]) -> Ints:
     """A dense i32 array attribute of any iterable of integers."""
     return DenseArrayBase.from_list(i32, [int(v) for v in values])
@@ -166,7 +210,7 @@ class NpuTensorOp(IRDLOperation):
             if len(shape_of(value)) != 4:
                 raise VerifyException(f"{self.name} needs [N, H, W, C] tensors, not rank {len(shape_of(value))}")
 
-    def check_length(self, what: str, values: Ints, length: int) -> None:
+    def check_length(self, what: str, values: Sized, length: int) -> None:
         if len(values) != length:
             raise VerifyException(f"{self.name} needs {length} values in {what}, not {len(values)}")
 

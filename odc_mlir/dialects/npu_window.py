@@ -17,6 +17,7 @@ from odc_mlir.dialects.npu_base import (
     NO_PADS,
     TENSOR,
     UNIT_PAIR,
+    ChannelsAttr,
     CodeType,
     CodeTypeAttr,
     Ints,
@@ -57,9 +58,9 @@ class ConvOp(NpuTensorOp):
     out_zero = prop_def(INT)
     act_min = prop_def(INT)
     act_max = prop_def(INT)
-    bias = prop_def(INTS)
-    multiplier = prop_def(INTS)
-    exponent = prop_def(INTS)
+    bias = prop_def(ChannelsAttr)
+    multiplier = prop_def(ChannelsAttr)
+    exponent = prop_def(ChannelsAttr)
     output = result_def(TENSOR)
 
     traits = traits_def(Pure())
@@ -86,9 +87,9 @@ class ConvOp(NpuTensorOp):
         weight_zero: int,
         out_zero: int,
         clamp: tuple[int, int],
-        bias: Ints,
-        multiplier: Ints,
-        exponent: Ints,
+        bias: ChannelsAttr,
+        multiplier: ChannelsAttr,
+        exponent: ChannelsAttr,
     ) -> None:
         properties: dict[str, Attribute | None] = {
             "depthwise": UnitAttr() if depthwise else None,

@@ -28,12 +28,20 @@ _REGIONS = {region.name.lower(): region for region in Region}
 
 
 def emit_segment(segment: SegmentOp, target: Target, memory: MemoryMode) -> bytes:
-    """The ``.npu`` file of ``segment``, whose target body went through ``npu-insert-sync``; raises CompileError."""
+    """The ``.npu`` file of ``segment``; errors as :func:`container_of`."""
+    return write(container_of(segment, target, memory))
+
+
+def container_of(segment: SegmentOp, target: Target, memory: MemoryMode) -> Container:
+    """The program of ``segment`` and all that belongs to it.
+
+    Raises CompileError for a target body that is not at the end of the stage npu-alloc.
+    """
     program = _program(segment)
     inputs = tuple(map(_record(Region.INPUTS), segment.inputs, _offsets(segment, "npu.input_offsets")))
     outputs = tuple(map(_record(Region.OUTPUTS), segment.outputs, _offsets(segment, "npu.output_offsets")))
     constants = _constants(segment)
-    container = Container(
+    return Container(
         code=codec.encode(item.instr for item in program),
         constants=constants,
         inputs=inputs,
@@ -45,7 +53,6 @@ def emit_segment(segment: SegmentOp, target: Target, memory: MemoryMode) -> byte
         source_hash=hashlib.sha256(constants).digest()[:16],
         compiler_version=_version(),
     )
-    return write(container)
 
 
 def _metadata(segment: SegmentOp, target: Target, memory: MemoryMode) -> dict[str, Any]:

@@ -57,10 +57,10 @@ class NpuFunctions(InterpreterFunctions):
         (x,) = args
         dtype = {npu.CodeType.I8: "int8", npu.CodeType.U8: "uint8"}[op.weight_type.data]
         weights = codes(op.weights, dtype).reshape(op.weight_shape).astype(np.int32) - _integer(op.weight_zero)
-        bias = np.array(op.bias.get_values(), np.int32)
+        bias = np.array(op.bias.values, np.int32)
         scale = Requantizer(
-            np.array(op.multiplier.get_values()),
-            np.array(op.exponent.get_values()),
+            np.array(op.multiplier.values),
+            np.array(op.exponent.values),
             _integer(op.out_zero),
             _integer(op.act_min),
             _integer(op.act_max),

@@ -18,12 +18,21 @@ The first four bytes of a resource are its alignment, as upstream has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from typing import IO, Any, Literal
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, UnknownLoc
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    FusedLoc,
+    LocationAttr,
+    ModuleOp,
+    NameLoc,
+    UnitAttr,
+    UnknownLoc,
+)
 from xdsl.ir import Attribute, BlockArgument, Operation, TypeAttribute
 from xdsl.parser import Parser, ParserState
 from xdsl.printer import Printer
@@ -43,7 +52,13 @@ _ALIGNMENT = (16).to_bytes(4, "little")
 
 # Attributes and types that print as an alias when their text is longer than this.
 _ALIAS_CHARACTERS = 64
-_ALIASES = {"quant.uniform": "!per_axis", "circle.qparams": "#qparams"}
+_ALIASES = {
+    "quant.uniform": "!per_axis",
+    "circle.qparams": "#qparams",
+    NameLoc.name: "#loc",
+    FusedLoc.name: "#loc",
+}
+_LINE_CHARACTERS = 120  # attributes of a module that take more stand on lines of their own
 
 
 class OdcPrinter(Printer):
@@ -61,7 +76,11 @@ class OdcPrinter(Printer):
 
     def print_attribute(self, attribute: Attribute) -> None:
         if attribute.name in _ALIASES and (alias := self._alias(attribute)) is not None:
-            self.print_string(alias)
+            if isinstance(attribute, LocationAttr):
+                with self.in_location():
+                    self.print_string(alias)
+            else:
+                self.print_string(alias)
             return
         super().print_attribute(attribute)
 
@@ -83,7 +102,7 @@ class OdcPrinter(Printer):
         """The text of something printed on its own; blobs in it are collected here."""
         text = StringIO()
         printer = OdcPrinter(text, generic=self.print_generic_format, locations=False)
-        printer.blobs = self.blobs
+        printer.blobs, printer.aliases, printer._short = self.blobs, self.aliases, self._short
         print_it(printer)
         return text.getvalue()
 
@@ -101,6 +120,34 @@ class OdcPrinter(Printer):
         self._open.append(op)
         super().print_op(op)
         self._open.pop()
+
+    def print_attr_dict(self, attr_dict: Mapping[str, Attribute]) -> None:
+        """As xDSL's; the attributes of a module, which can be long, break into lines."""
+        if not (self._open and isinstance(self._open[-1], ModuleOp)):
+            super().print_attr_dict(attr_dict)
+            return
+        self._print_broken(DictionaryAttr(attr_dict), "\n")
+
+    def _print_broken(self, attribute: Attribute, line: str) -> None:
+        """Print ``attribute`` on one line if it is short, else its parts on lines below; ``line`` starts a line."""
+        text = self._apart(lambda printer: printer.print_attribute(attribute))
+        items: list[tuple[str, Attribute]] = []
+        if isinstance(attribute, DictionaryAttr):
+            items = list(attribute.data.items())
+        elif isinstance(attribute, ArrayAttr):
+            items = [("", item) for item in attribute.data]
+        if len(text) <= _LINE_CHARACTERS or not items:
+            self.print_string(text)
+            return
+        self.print_string(text[0])
+        for index, (name, item) in enumerate(items):
+            self.print_string(f",{line}  " if index else f"{line}  ")
+            if name:
+                self.print_identifier_or_string_literal(name)
+                self.print_string("" if isinstance(item, UnitAttr) else " = ")
+            if not isinstance(item, UnitAttr):
+                self._print_broken(item, line + "  ")
+        self.print_string(line + text[-1])
 
     def print_block_argument(self, arg: BlockArgument, print_type: bool = True) -> None:
         self._open.append(arg)

@@ -23,6 +23,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--json", action="store_true", help="print one JSON document, with every value in full")
+    parser.add_argument(
+        "--listing", action="store_true", help="write the program in a .npu file as text that odc-sim runs"
+    )
     return parser
 
 
@@ -32,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> None:
+    if arguments.listing:
+        print(listing(arguments.file), end="")
+        return
     document = describe(arguments.file)
     if arguments.json:
         import json
@@ -42,6 +48,17 @@ def _body(arguments: argparse.Namespace) -> None:
 
     for line in render(document):
         print(line)
+
+
+def listing(path: str) -> str:
+    """The whole program in the .npu file at ``path`` as text; raises PackageError for any other file."""
+    from odc_mlir.isa import container
+    from odc_mlir.isa.listing import write_listing
+
+    file = Path(path)
+    if not file.is_file():
+        raise ModelError("there is no such file" if not file.exists() else "this is not a regular file", location=path)
+    return write_listing(container.read(file.read_bytes(), path))
 
 
 def describe(path: str) -> Document:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from xdsl.utils.target import Target
 
     from odc_mlir.errors import OdcError
+    from odc_mlir.support.text import Constants
 
 EPILOG = """\
 Passes run in the order of the command line, whatever flag names them. A pass with options:
@@ -255,31 +256,46 @@ def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> 
     if name == "mlir":
         from odc_mlir.support.text import write_module
 
-        on_terminal = arguments.output_file is None and sys.stdout.isatty()
         write_module(
             module,
             text,
-            constants=arguments.constants or ("elide" if on_terminal else "known"),
+            constants=_constants(arguments),
             generic=arguments.print_op_generic,
-            locations=arguments.print_debuginfo or not on_terminal,
+            locations=arguments.print_debuginfo or not _on_terminal(arguments),
             properties=not arguments.print_no_properties,
         )
     else:
-        _text_target(arguments.target).emit(context, module, text)
+        _text_target(arguments).emit(context, module, text)
     return text.getvalue().encode()
 
 
-def _text_target(text: str) -> Target:
+def _on_terminal(arguments: argparse.Namespace) -> bool:
+    return arguments.output_file is None and sys.stdout.isatty()
+
+
+def _constants(arguments: argparse.Namespace) -> Constants:
+    """Which constants' bytes are written."""
+    wanted: Constants | None = arguments.constants
+    return wanted or ("elide" if _on_terminal(arguments) else "known")
+
+
+def _text_target(arguments: argparse.Namespace) -> Target:
+    """The output target with its options; bytes of constants are left out of listings as they are out of IR."""
+    from dataclasses import replace
+
     from xdsl.utils.arg_spec import parse_spec
 
+    from odc_mlir.emitter.npu_listing import NpuListingTarget
     from odc_mlir.errors import OptionError
     from odc_mlir.support.diagnostics import typed_errors
     from odc_mlir.universe import ALL_TARGETS
 
     with typed_errors():
-        spec = parse_spec(text)
+        spec = parse_spec(arguments.target)
         try:
-            return ALL_TARGETS[spec.name]().from_spec(spec)
+            target = ALL_TARGETS[spec.name]().from_spec(spec)
+            elided = _constants(arguments) == "elide"
+            return replace(target, data=False) if elided and isinstance(target, NpuListingTarget) else target
         except ValueError as error:
             raise OptionError(f"target {spec.name!r}: {error}") from error
 

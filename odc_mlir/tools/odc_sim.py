@@ -25,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
         "Run one compiled segment on the NPU simulator: values bit for bit, and every cycle accounted for.",
         epilog="Only the file and its inputs are used, no model and no compiler. docs/npu.md describes the machine.",
     )
-    parser.add_argument("segment", metavar="SEGMENT.npu")
+    parser.add_argument("segment", metavar="SEGMENT.npu", help="a compiled segment, or a listing of one")
     parser.add_argument("--load", metavar="IN", help="inputs from an NPZ or HDF5 file (default: random codes)")
     parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
     parser.add_argument("--dump", metavar="OUT", help="outputs to an NPZ or HDF5 file")
@@ -57,7 +57,7 @@ def _body(arguments: argparse.Namespace) -> None:
     path = Path(arguments.segment)
     if not path.is_file():
         raise PackageError("there is no such file", location=arguments.segment)
-    program = simulator.load(path.read_bytes(), target=arguments.target, location=arguments.segment)
+    program = simulator.load(_binary(path), target=arguments.target, location=arguments.segment)
     samples = _samples(arguments, program)
     results = [
         simulator.simulate(
@@ -74,6 +74,21 @@ def _body(arguments: argparse.Namespace) -> None:
     if not arguments.quiet:
         for line in summary(program, results[0].counters):
             print(line)
+
+
+def _binary(path: Path) -> bytes:
+    """The bytes of a program; a listing is assembled."""
+    from odc_mlir.isa.container import MAGIC, write
+    from odc_mlir.isa.listing import read_listing
+
+    data = path.read_bytes()
+    if data.startswith(MAGIC):
+        return data
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data  # neither: what loads it says so
+    return write(read_listing(text))
 
 
 def _samples(arguments: argparse.Namespace, program: Program) -> Samples:

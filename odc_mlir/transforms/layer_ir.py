@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_base import CODE_TYPES, CodeType, Ints
+from odc_mlir.dialects.npu_base import CODE_TYPES, CodeType
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES
@@ -66,7 +66,7 @@ def read_layers(segment: SegmentOp) -> Layers:
     return _Reader(segment).result
 
 
-def _array(values: Ints) -> NDArray[np.int32]:
+def _array(values: npu.ChannelsAttr) -> NDArray[np.int32]:
     return np.frombuffer(values.data.data, np.int32)
 
 

@@ -98,6 +98,6 @@ def of_channels(integers: dict[str, Any], chosen: Iterable[int]) -> dict[str, An
     """``integers`` with the values of some result channels only."""
     wanted, rows = list(chosen), {}
     for name in PER_CHANNEL:
-        values = integers[name].get_values()
-        rows[name] = npu.ints(values[channel] for channel in wanted)
+        values = integers[name].values
+        rows[name] = npu.ChannelsAttr.of(values[channel] for channel in wanted)
     return {**integers, **rows}

@@ -14,8 +14,8 @@ from odc_mlir.dialects.npu_move import Nest
 from odc_mlir.transforms.lower_channel_groups import group_codes, needs_channel_groups, of_channels
 from odc_mlir.transforms.lower_products import (
     convolution_integers,
-    i32_array,
     lower_conv_2d,
+    per_channel,
     requantisation,
     weight_codes,
     window_of,
@@ -81,9 +81,9 @@ def lower_resize_bilinear(site: Site) -> None:
                 weight_zero=0,
                 out_zero=0,
                 clamp=(low, high),
-                bias=i32_array(np.zeros(1), channels),
-                multiplier=i32_array(np.array(1 << 30), channels),
-                exponent=i32_array(np.array(-shift), channels),
+                bias=per_channel(np.zeros(1), channels),
+                multiplier=per_channel(np.array(1 << 30), channels),
+                exponent=per_channel(np.array(-shift), channels),
             )
             places = Phase(a, height, (), 0, 0), Phase(b, width, (), 0, 0)
             parts.append(Part(*places, list(range(channels)), site.emit(made)))

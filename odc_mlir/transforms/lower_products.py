@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects.builtin import BytesAttr, DenseArrayBase, i32
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
@@ -16,6 +15,7 @@ from odc_mlir.numerics.convolution import real_multipliers
 from odc_mlir.numerics.elementwise import mul_params
 from odc_mlir.numerics.fixed import quantize_multipliers
 from odc_mlir.ops.infer.geometry import axis_window, window_options
+from odc_mlir.support.blob import Blob
 from odc_mlir.transforms.lowering_site import CODE_TYPES, Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.npu_checks import centred, centred_range
 
@@ -24,9 +24,9 @@ Pads = tuple[int, int, int, int]
 NO_PADS: Pads = (0, 0, 0, 0)
 
 
-def i32_array(values: NDArray[Any], count: int) -> npu.Ints:
+def per_channel(values: NDArray[Any], count: int) -> npu.ChannelsAttr:
     """``count`` integers; a single one is repeated."""
-    return DenseArrayBase(i32, BytesAttr(np.broadcast_to(values.reshape(-1), (count,)).astype("<i4").tobytes()))
+    return npu.ChannelsAttr(Blob(np.broadcast_to(values.reshape(-1), (count,)).astype("<i4").tobytes()))
 
 
 def window_of(site: Site, kernel: Pair) -> tuple[Pair, Pair, Pads]:
@@ -59,9 +59,9 @@ def requantisation(
         "weight_zero": weight_zero,
         "out_zero": quant_of(result).zero_point,
         "clamp": site.clamp(),
-        "bias": i32_array(np.zeros(1) if bias is None else bias.array(), channels),
-        "multiplier": i32_array(multiplier, channels),
-        "exponent": i32_array(exponent, channels),
+        "bias": per_channel(np.zeros(1) if bias is None else bias.array(), channels),
+        "multiplier": per_channel(multiplier, channels),
+        "exponent": per_channel(exponent, channels),
         "weight_type": CODE_TYPES[filters.dtype],
     }
 
@@ -181,9 +181,9 @@ def lower_mul_by_channels(site: Site, dynamic: int) -> None:
             weight_zero=params.b_zero,
             out_zero=params.out_zero,
             clamp=(params.act_min, params.act_max),
-            bias=i32_array(np.zeros(1), channels),
-            multiplier=i32_array(np.array(params.multiplier), channels),
-            exponent=i32_array(np.array(params.exponent), channels),
+            bias=per_channel(np.zeros(1), channels),
+            multiplier=per_channel(np.array(params.multiplier), channels),
+            exponent=per_channel(np.array(params.exponent), channels),
             weight_type=CODE_TYPES[factors.dtype],
         )
     )
@@ -201,9 +201,9 @@ def lower_row_sums(site: Site, rows: int, columns: int, scale: tuple[int, int]) 
             weight_zero=0,
             out_zero=quant_of(site.result).zero_point,
             clamp=site.clamp(),
-            bias=npu.ints([0]),
-            multiplier=npu.ints([scale[0]]),
-            exponent=npu.ints([scale[1]]),
+            bias=npu.ChannelsAttr.of([0]),
+            multiplier=npu.ChannelsAttr.of([scale[0]]),
+            exponent=npu.ChannelsAttr.of([scale[1]]),
             weight_type=npu.CodeType.I8,
         )
     )

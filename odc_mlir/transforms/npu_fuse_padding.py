@@ -73,9 +73,9 @@ def as_convolution(pad: npu.PadOp) -> npu.ConvOp:
         weight_zero=0,
         out_zero=zero,
         clamp=npu.code_range(dtype),
-        bias=npu.ints([0] * channels),
-        multiplier=npu.ints([IDENTITY[0]] * channels),
-        exponent=npu.ints([IDENTITY[1]] * channels),
+        bias=npu.ChannelsAttr.of([0] * channels),
+        multiplier=npu.ChannelsAttr.of([IDENTITY[0]] * channels),
+        exponent=npu.ChannelsAttr.of([IDENTITY[1]] * channels),
     )
     copy.location = pad.location
     return copy

@@ -6,9 +6,18 @@ import io
 from pathlib import Path
 
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 import odc_mlir
-from odc_mlir import pipelines
+from helpers.data import GoldenModel, golden_models
+from odc_mlir import pipelines, targets
+from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
+from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.emitter import emit_segment
+from odc_mlir.isa import container
+from odc_mlir.isa.codec import decode
+from odc_mlir.isa.listing import read_listing, write_listing
+from odc_mlir.targets import MemoryMode
 from odc_mlir.tools import odc_opt
 
 STAGES = pipelines.stage_names()
@@ -42,7 +51,7 @@ def test_stages_compose(index: int, test_data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_operation_keeps_a_name(name: str, stage: str, test_data: Path) -> None:
-    from xdsl.dialects.builtin import ModuleOp, UnknownLoc
+    from xdsl.dialects.builtin import UnknownLoc
     from xdsl.dialects.func import FuncOp
 
     module = odc_mlir.lower(odc_mlir.load(test_data / "models" / f"{name}.circle"), stage=stage, target="npu-256")
@@ -70,3 +79,41 @@ def test_stock_xdsl_accepts_elided_generic_text(stage: str, test_data: Path, tmp
     text = io.StringIO()
     Printer(text, print_generic_format=True).print_op(module)
     assert "circle.conv_2d" in text.getvalue()
+
+
+def _finished(model: GoldenModel, target: str, memory: str) -> ModuleOp:
+    return odc_mlir.lower(odc_mlir.load(model.circle), stage="npu-alloc", target=target, memory=memory)
+
+
+@pytest.mark.parametrize("memory", ["flash", "sram"])
+@pytest.mark.parametrize("model", golden_models("zoo", "digits", quantised=True))
+def test_ir_listing_and_binary_are_the_same_instructions(model: GoldenModel, memory: MemoryMode) -> None:
+    target = targets.load("npu-256")
+    module = _finished(model, target.name, memory)
+    for segment in (op for op in module.walk() if isinstance(op, SegmentOp)):
+        binary = emit_segment(segment, target, memory)
+        listing = write_listing(container.read(binary))
+        assert container.write(read_listing(listing)) == binary
+        assert segment.target_block is not None
+        expected: list[str] = []
+        for op in segment.target_block.ops:
+            if isinstance(op, LoopOp):
+                expected += ["loop", *(inner.SPEC.mnemonic for inner in op.instructions), "end"]
+            elif isinstance(op, InstructionOp):
+                expected.append(op.SPEC.mnemonic)
+        assert [instr.mnemonic for instr in decode(container.read(binary).code)] == expected
+        lines = [line for line in listing.splitlines() if not line.startswith(".")]
+        assert [line.split()[0].partition("@")[0] for line in lines] == expected
+
+
+@pytest.mark.slow
+def test_the_text_of_a_large_program_is_short_and_reads_back(test_data: Path, tmp_path: Path) -> None:
+    once, twice = tmp_path / "once.mlir", tmp_path / "twice.mlir"
+    model = test_data / "models" / "zoo" / "mobilenet_v2_1.0_224_quant.circle"
+    _odc_opt(model, "--stage", STAGES[-1], "--constants", "elide", "-o", once)
+    text = once.read_text()
+    assert len(text) <= 1_500_000
+    lines = [line for line in text.splitlines() if not line.startswith("!per_axis")]
+    assert max(map(len, lines)) <= 1000
+    _odc_opt(once, "--constants", "elide", "-o", twice)
+    assert twice.read_text() == text

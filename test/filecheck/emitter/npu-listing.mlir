@@ -8,13 +8,16 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} 
       odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
     } target {
     ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias [1, 2] multiplier [1073741824, 1073741824] exponent [0, 0] : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+      %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 2> multiplier <1073741824, 1073741824> exponent <0, 0> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
       odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
     }
     func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   }
 }
 // CHECK: ; segment segment_0
+// CHECK: .metadata {"target": "npu-256"
+// CHECK: .constants 17
+// CHECK-NEXT: .bytes
 // CHECK-NEXT: copy target=arena:0x0 bytes=17 post=2
 // CHECK-NEXT: load source=inputs:0x0
 // CHECK-NEXT: wload source=arena:0x0 coded_bytes=4 bytes=4 wait=2

@@ -3,9 +3,11 @@
 
 // What a file says beyond its graph survives the way through a Circle file: signatures, metadata, names with any
 // characters, functions that control flow refers to, and custom operators.
-// CHECK: builtin.module attributes {circle.version = 2 : i32, circle.description = "two \22words\22",
-// CHECK-SAME: circle.signatures = [{key = "serve", subgraph = @main, inputs = {{\[\[}}"image", 1 : i32], ["flag", 0 : i32]], outputs = {{\[\[}}"y", 0 : i32]]}]
-// CHECK-SAME: circle.metadata = [{name = "min_runtime_version", data = #circle.blob<"0x312e3134">}]
+// CHECK: builtin.module attributes {
+// CHECK-NEXT: circle.version = 2 : i32,
+// CHECK-NEXT: circle.description = "two \22words\22",
+// CHECK-NEXT: circle.signatures = [{key = "serve", subgraph = @main, inputs = {{\[\[}}"image", 1 : i32], ["flag", 0 : i32]], outputs = {{\[\[}}"y", 0 : i32]]}]
+// CHECK-NEXT: circle.metadata = [{name = "min_runtime_version", data = #circle.blob<"0x312e3134">}]
 builtin.module attributes {
   circle.version = 2 : i32, circle.description = "two \22words\22",
   circle.signatures = [{key = "serve", subgraph = @main, inputs = [["image", 1 : i32], ["flag", 0 : i32]], outputs = [["y", 0 : i32]]}],

@@ -11,8 +11,11 @@ func.func @main(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
   %5 = circle.dequantize(%4) : (tensor<*x!quant.uniform<i8:f32, 0.0078125>>) -> tensor<?x8xf32>
   func.return %5 : tensor<?x8xf32>
 }
-// CHECK: builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash, prefer = performance, numerics = fixed>, odc.partition = {chosen = {name = "all-supported"
-// CHECK-NEXT: func.func @main(%[[X:.*]]: tensor<1x8xf32>) -> tensor<1x8xf32> attributes {odc.declared_inputs = [tensor<?x8xf32>]} {
+// CHECK: builtin.module attributes {
+// CHECK-NEXT: odc.target = #odc.target<"npu-256", memory = flash, prefer = performance, numerics = fixed>,
+// CHECK-NEXT: odc.partition = {
+// CHECK-NEXT: chosen = {name = "all-supported"
+// CHECK: func.func @main(%[[X:.*]]: tensor<1x8xf32>) -> tensor<1x8xf32> attributes {odc.declared_inputs = [tensor<?x8xf32>]} {
 // CHECK-NEXT: %[[SUM:.*]] = circle.const [1.5] : tensor<1xf32>
 // CHECK-NEXT: circle.mul(%[[X]], %[[SUM]]) attributes {odc.declared = [tensor<?x8xf32>], odc.placed = "host", odc.reason = "element-type: '' is float32"}
 // CHECK-NEXT: circle.quantize({{.*}}) attributes {{{.*}}odc.placed = "host"

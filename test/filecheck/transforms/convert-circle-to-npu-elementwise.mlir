@@ -42,7 +42,7 @@ func.func @mul_by_channels(%a: tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>) -
 // CHECK-LABEL: func.func @mul_by_channels(
 // CHECK: target {
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
-// CHECK-NEXT: %[[V1:.*]] = npu.conv depthwise %[[V0]] kernel [1, 1] weights <"0x0203"> i8 zeros(-3, 4, 1) clamp(-128, 127) bias [0, 0] multiplier [1073741824, 1073741824] exponent [-1, -1]
+// CHECK-NEXT: %[[V1:.*]] = npu.conv depthwise %[[V0]] kernel [1, 1] weights <"0x0203"> i8 zeros(-3, 4, 1) clamp(-128, 127) bias <0, 0> multiplier <1073741824, 1073741824> exponent <-1, -1>
 // CHECK-NEXT: %[[V2:.*]] = npu.reshape %[[V1]]
 
 // -----

@@ -27,7 +27,7 @@ func.func @interpolated(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>) -> te
 // CHECK-LABEL: func.func @interpolated(
 // CHECK: } target {
 // CHECK: npu.move {{.*}} -> tensor<1x4x4x1x
-// CHECK: npu.conv depthwise %{{.*}} kernel [2, 2] weights <"0x02060612"> i8 zeros(0, 0, 0) clamp(-128, 127) bias [0] multiplier [1073741824] exponent [-4]
+// CHECK: npu.conv depthwise %{{.*}} kernel [2, 2] weights <"0x02060612"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <0> multiplier <1073741824> exponent <-4>
 // CHECK: npu.conv depthwise {{.*}} weights <"0x06021206"> i8
 // CHECK: npu.conv depthwise {{.*}} weights <"0x06120206"> i8
 // CHECK: npu.conv depthwise {{.*}} weights <"0x12060602"> i8

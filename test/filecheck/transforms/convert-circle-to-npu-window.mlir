@@ -44,7 +44,7 @@ func.func @mean_of_rows(%x: tensor<2x4x2x8x!quant.uniform<i8:f32, 0.5:-3>>) -> t
 // CHECK-LABEL: func.func @mean_of_rows(
 // CHECK: target {
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
-// CHECK-NEXT: %[[V1:.*]] = npu.conv %[[V0]] kernel [1, 1] weights <"0x0101010101010101"> i8 zeros(-3, 0, -3) clamp(-128, 127) bias [0] multiplier [1073741824] exponent [-2]
+// CHECK-NEXT: %[[V1:.*]] = npu.conv %[[V0]] kernel [1, 1] weights <"0x0101010101010101"> i8 zeros(-3, 0, -3) clamp(-128, 127) bias <0> multiplier <1073741824> exponent <-2>
 // CHECK-NEXT: %[[V2:.*]] = npu.reshape %[[V1]]
 
 // -----

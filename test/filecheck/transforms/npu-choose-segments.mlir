@@ -7,7 +7,9 @@ func.func @main(%x: tensor<1x64x64x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x
   %0 = circle.tanh(%x) : (tensor<1x64x64x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x64x64x16x!quant.uniform<i8:f32, 0.0078125>>
   func.return %0 : tensor<1x64x64x16x!quant.uniform<i8:f32, 0.0078125>>
 }
-// CHECK: builtin.module attributes {{{.*}}odc.partition = {chosen = {name = "all-supported", estimate_ns = {{[0-9]+}} : i64, segments = 1 : i64, npu_operators = 1 : i64}, runner_up = {name = "all-host", estimate_ns
+// CHECK: odc.partition = {
+// CHECK-NEXT: chosen = {name = "all-supported", estimate_ns = {{[0-9]+}} : i64, segments = 1 : i64, npu_operators = 1 : i64},
+// CHECK-NEXT: runner_up = {name = "all-host", estimate_ns
 // CHECK: circle.tanh({{.*}}) attributes {odc.placed = "npu"}
 // TWO: circle.tanh({{.*}}) attributes {odc.placed = "host", odc.reason = "segment-size: 1 of at least 2 operators"}
 // NONE: circle.tanh({{.*}}) attributes {odc.placed = "host", odc.reason = "segment-count: at most 0 segments"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from xdsl.dialects import test as test_dialect
-from xdsl.dialects.builtin import ModuleOp, StringAttr, UnknownLoc
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, UnitAttr, UnknownLoc
 from xdsl.ir import Operation
 from xdsl.printer import Printer
 
@@ -188,3 +188,26 @@ def test_the_type_cache_tells_types_apart() -> None:
     first, second = parse_module(make_context(), text).body.block.ops
     assert [str(type) for type in first.result_types] == types
     assert str(second.result_types[0]) == types[1]
+
+
+def test_long_locations_are_named_once_and_read_back() -> None:
+    long = "layer/" + "x" * 80
+    module = _module(*(test_dialect.TestOp() for _ in range(2)), test_dialect.TestOp())
+    for op, name in zip(module.body.block.ops, (long, long, "short"), strict=True):
+        op.location = name_loc(name)
+    text = module_text(module)
+    assert text.count(long) == 1
+    assert text.count("loc(#loc0)") == 2
+    assert 'loc("short")' in text
+    assert [op_name(op) for op in parse_module(make_context(), text).body.block.ops] == [long, long, "short"]
+
+
+def test_long_attributes_of_a_module_break_into_lines_and_read_back() -> None:
+    module = _module()
+    words = ArrayAttr([StringAttr("w" * 30)] * 4)
+    module.attributes |= {"a.flag": UnitAttr(), "a.dict": DictionaryAttr({"x y": words}), "b.short": StringAttr("s")}
+    text = module_text(module)
+    assert max(map(len, text.splitlines())) < 60
+    again = parse_module(make_context(), text)
+    assert again.attributes == module.attributes
+    assert module_text(again) == text

@@ -10,6 +10,7 @@ import pytest
 
 from helpers import npu_listing as listing
 from helpers.npu import codes
+from odc_mlir.tools import odc_dump
 from odc_mlir.tools.odc_sim import main
 
 
@@ -82,6 +83,28 @@ def test_unusable_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "a header of 64 bytes, the file has 4" in first
     assert "x.npu" in first
     assert "there is no such file" in second
+
+
+def test_a_listing_runs_like_its_binary(segment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert odc_dump.main(["--listing", str(segment)]) == 0
+    text = tmp_path / "segment.s"
+    text.write_text(capsys.readouterr().out)
+    outputs = [tmp_path / "binary.npz", tmp_path / "text.npz"]
+    for path, output in zip((segment, text), outputs, strict=True):
+        assert main([str(path), "--dump", str(output)]) == 0
+    binary, assembled = (np.load(path)["out_0"] for path in outputs)
+    assert (binary == assembled).all()
+    first, second = capsys.readouterr().out.split("target ")[1:]
+    assert first == second
+
+
+def test_a_file_that_is_neither(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.s").write_text("halt\n")
+    (tmp_path / "y.npu").write_bytes(b"\xff\xfe")
+    assert main([str(tmp_path / "x.s")]) == main([str(tmp_path / "y.npu")]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert "the listing has no .metadata" in first
+    assert "an NPU program has a header" in second
 
 
 def test_wrong_usage(segment: Path) -> None:

@@ -22,7 +22,7 @@ func.func @f(%x: tensor<4x!quant.uniform<i16:f32, 0.5>>) {
 
 // A convolution reads images.
 func.func @f(%x: tensor<4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv needs [N, H, W, C] tensors, not rank 3
@@ -31,7 +31,7 @@ func.func @f(%x: tensor<4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // The kernel has two sizes.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv needs 2 values in kernel, not 1
@@ -40,7 +40,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // Padding has four.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] pads [1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] pads [1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv needs 4 values in pads, not 1
@@ -49,7 +49,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // Strides are positive.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] stride [0, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] stride [0, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv: kernel, stride and dilation are at least 1, pads at least 0
@@ -58,7 +58,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // The result has the size that the window gives.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 2] weights <"0x0101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 2] weights <"0x0101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv: the window gives width 3, the result has 4
@@ -67,7 +67,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // And as many images as the input.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<2x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<2x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv: input batch 1 and result batch 2 differ
@@ -76,7 +76,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // Depthwise: each input channel gives as many results.
 func.func @f(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv depthwise %x kernel [1, 1] weights <"0x010101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0, 0, 0] multiplier [1, 1, 1] exponent [0, 0, 0] : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x3x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv depthwise %x kernel [1, 1] weights <"0x010101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0, 0, 0> multiplier <1, 1, 1> exponent <0, 0, 0> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x3x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv: 3 result channels for 2 input channels
@@ -85,7 +85,7 @@ func.func @f(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) {
 
 // One bias per result channel.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0, 0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0, 0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv needs 1 values in bias, not 2
@@ -94,7 +94,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // And as many weights as kernel and channels ask for.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] weights <"0x0101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] weights <"0x0101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv needs 1 weights [1, 1, 1, 1], the blob has 2
@@ -103,7 +103,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // Numbers fit the instruction.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (40000, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (40000, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv: in_zero is 40000, the instruction holds -32768 to 32767
@@ -112,7 +112,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // Dilations too.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] dilation [256, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] dilation [256, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv: dilation_y is 256, the instruction holds 0 to 255
@@ -121,7 +121,7 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // The clamp lies inside the type.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (0, 200) bias [0] multiplier [1] exponent [0] : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (0, 200) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.conv: clamp [0, 200] is not an interval inside [-128, 127]

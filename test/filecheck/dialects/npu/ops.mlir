@@ -3,8 +3,8 @@
 
 // Every operation reads back as it was written, with each optional part present and absent, from both syntaxes.
 func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x4x4x2x!quant.uniform<u8:f32, 0.5>>, %c: tensor<2x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.conv %x kernel [1, 1] weights <"0x0102"> i8 zeros (7, 0, 0) clamp (-128, 127) bias [5] multiplier [1073741824] exponent [-3] : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
-  %1 = npu.conv depthwise %u kernel [1, 2] stride [2, 2] dilation [1, 3] pads [0, 1, 0, 2] weights <"0x01020304"> u8 zeros (0, 9, 3) clamp (3, 200) bias [5, -6] multiplier [1, 2] exponent [3, -4] : tensor<1x4x4x2x!quant.uniform<u8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<u8:f32, 0.5>>
+  %0 = npu.conv %x kernel [1, 1] weights <"0x0102"> i8 zeros (7, 0, 0) clamp (-128, 127) bias <5> multiplier <1073741824> exponent <-3> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  %1 = npu.conv depthwise %u kernel [1, 2] stride [2, 2] dilation [1, 3] pads [0, 1, 0, 2] weights <"0x01020304"> u8 zeros (0, 9, 3) clamp (3, 200) bias <5, -6> multiplier <1, 2> exponent <3, -4> : tensor<1x4x4x2x!quant.uniform<u8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<u8:f32, 0.5>>
   %2 = npu.elementwise add %x, %c a_zero 7 out_zero -1 shift 20 a_scale <1, 2> b_scale <3, -4> out_scale <5, -6> clamp (-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   %3 = npu.elementwise mul %x, %x a_zero 7 b_zero 7 out_scale <5, -6> clamp (0, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   %4 = npu.elementwise max %x, %x clamp (-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>
@@ -23,8 +23,8 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x
   %17 = npu.move %c pieces [array<i32: 0, 0, 1, 2, 1, 1>] fill 7 : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: %{{.*}} = npu.conv %{{.*}} kernel [1, 1] weights <"0x0102"> i8 zeros(7, 0, 0) clamp(-128, 127) bias [5] multiplier [1073741824] exponent [-3] : {{.*}} -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
-// CHECK-NEXT: %{{.*}} = npu.conv depthwise %{{.*}} kernel [1, 2] stride [2, 2] dilation [1, 3] pads [0, 1, 0, 2] weights <"0x01020304"> u8 zeros(0, 9, 3) clamp(3, 200) bias [5, -6] multiplier [1, 2] exponent [3, -4] : {{.*}} -> tensor<1x2x2x2x!quant.uniform<u8:f32, 0.5>>
+// CHECK: %{{.*}} = npu.conv %{{.*}} kernel [1, 1] weights <"0x0102"> i8 zeros(7, 0, 0) clamp(-128, 127) bias <5> multiplier <1073741824> exponent <-3> : {{.*}} -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.conv depthwise %{{.*}} kernel [1, 2] stride [2, 2] dilation [1, 3] pads [0, 1, 0, 2] weights <"0x01020304"> u8 zeros(0, 9, 3) clamp(3, 200) bias <5, -6> multiplier <1, 2> exponent <3, -4> : {{.*}} -> tensor<1x2x2x2x!quant.uniform<u8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.elementwise add %{{.*}}, %{{.*}} a_zero 7 out_zero -1 shift 20 a_scale <1, 2> b_scale <3, -4> out_scale <5, -6> clamp(-128, 127) : {{.*}} -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.elementwise mul %{{.*}}, %{{.*}} a_zero 7 b_zero 7 out_scale <5, -6> clamp(0, 127) : {{.*}} -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.elementwise max %{{.*}}, %{{.*}} clamp(-128, 127) : {{.*}} -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>
