@@ -18,7 +18,8 @@ from odc_mlir import compiler
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
-from odc_mlir.formats.outputs import MODEL_BY_NAME, check_output, write_output
+from odc_mlir.formats.kinds import MODEL_BY_NAME
+from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array

@@ -3,8 +3,8 @@
 What this project wrote, and still recognises, is replaced without asking. Recognised is
 
 * a package, when its manifest lists every file in it and no digest has changed since;
-* a single file of the kind that is to be written (:class:`Kind`), told by its content; a model, when writing it again
-  gives the same bytes; an empty file; a device or a pipe.
+* a single file of the kind that is to be written (:mod:`odc_mlir.formats.kinds`), told by its content; a model, when
+  writing it again gives the same bytes; an empty file; a device or a pipe.
 
 Anything else is refused, naming the first file that is not known, unless the caller says ``overwrite``. Even then only
 files are replaced whose place is taken by a new one: whatever else lies in a folder stays. A folder never takes the
@@ -14,40 +14,24 @@ place of a file, nor a file that of a folder. The input of a command is not its 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from odc_mlir.errors import OdcError, OptionError, PackageError, parsing
 from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.cache import cache_folder
+from odc_mlir.formats.kinds import FOLDER, ZIP, Kind
 from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
 
 _log = logging.getLogger(__name__)
 
 FilePath = str | os.PathLike[str]
 
-OWN_MARK = "odc-mlir"
-"""Stands in files of formats that others write too: pages and array files."""
-
 _MADE = "made"  # what is made of models that nothing can be put beside
 _HINT = "choose another name, or overwrite it (--overwrite, overwrite=True)"
-_MARK_BYTES = 2048  # from the start of a page, among which its mark is
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of output: its ``name`` for errors, how a file of ours is told, and the suffixes that it may have."""
-
-    name: str
-    recognises: Callable[[Path], bool]
-    suffixes: tuple[str, ...] = ()
-    is_text: bool = False  # it may go to standard output
-    is_folder: bool = False
 
 
 def check_output(path: FilePath, kind: Kind, *, overwrite: bool = False, inputs: Iterable[FilePath] = ()) -> None:
@@ -177,95 +161,9 @@ def _is_plain(file: Path) -> bool:
         return False
 
 
-# How files of ours are told.
-
-
 def _is_ours(path: Path, kind: Kind) -> bool:
     try:
         with parsing("not recognised", OptionError):
             return kind.recognises(path)
     except OdcError:
         return False
-
-
-def _is_own_zip(path: Path) -> bool:
-    from odc_mlir.formats.members import ZipMembers
-
-    members = ZipMembers(path)
-    known = recognised_files(members[MANIFEST_PATH]) if MANIFEST_PATH in members else {}
-    return bool(known) and all(known.get(name) == digest_of(members[name]) for name in members)
-
-
-def _is_own_model(path: Path) -> bool:
-    from odc_mlir.formats.circle.reader import read_model
-    from odc_mlir.formats.circle.writer import write_model, write_tflite
-
-    model = read_model(path)
-    again = write_tflite(model) if model.schema == "tflite" else write_model(model)
-    return bytes(again) == path.read_bytes()
-
-
-def json_kind(name: str, *keys: str) -> Kind:
-    """A JSON object that has these keys."""
-
-    def recognises(path: Path) -> bool:
-        document = json.loads(path.read_bytes())
-        return isinstance(document, dict) and set(keys) <= document.keys()
-
-    return Kind(name, recognises, is_text=True)
-
-
-def _is_own_page(path: Path) -> bool:
-    with path.open("rb") as file:
-        return PAGE_MARK.encode() in file.read(_MARK_BYTES)
-
-
-def _is_own_array_file(path: Path) -> bool:
-    import zipfile
-
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return archive.comment == OWN_MARK.encode()
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        return bool(file.attrs.get("generator") == OWN_MARK)
-
-
-def _is_printed_ir(path: Path) -> bool:
-    """Text that starts as printed IR does, and has none of the comments that people write into theirs."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    first = next((line for line in lines if line.strip() and not line.startswith("// -----")), "")
-    starts = ("module", "builtin.module", '"builtin.module"', "!", "#")
-    commented = any(line.lstrip().startswith("//") and not line.startswith("// -----") for line in lines)
-    return first.startswith(starts) and not commented
-
-
-def starts_with(name: str, *heads: bytes) -> Kind:
-    """Text that starts with one of ``heads``."""
-
-    def recognises(path: Path) -> bool:
-        with path.open("rb") as file:
-            return file.read(max(map(len, heads), default=0)).startswith(heads)
-
-    return Kind(name, recognises, is_text=True)
-
-
-PAGE_MARK = f'<meta name="generator" content="{OWN_MARK}">'
-"""The element of a page's head by which it is recognised."""
-
-FOLDER = Kind("a package", lambda path: False, is_folder=True)
-ZIP = Kind("a package", _is_own_zip)
-MODEL = Kind("a model", _is_own_model)
-MODEL_BY_NAME = Kind("a model", _is_own_model, (".circle", ".tflite"))
-ARRAYS = Kind("a file of arrays", _is_own_array_file, (".npz", ".h5", ".hdf5"))
-PAGE = Kind("a page", _is_own_page, is_text=True)
-IR_TEXT = Kind("IR", _is_printed_ir, is_text=True)
-TRACE = json_kind("a trace", "traceEvents", "displayTimeUnit")
-UNKNOWN = Kind("a file", lambda path: False)
-"""Formats that others define, or that say nothing of themselves: only an empty file may be replaced."""
-
-
-def package_kind(path: FilePath) -> Kind:
-    """A package's folder, or the zip that its name asks for."""
-    return ZIP if Path(path).suffix.lower() == ".zip" else FOLDER

@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 
 from odc_mlir.errors import PackageError
 from odc_mlir.formats.atomic import sync_folder, write_file
+from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.manifest import (
     CONFIG_NAME,
     MANIFEST_PATH,
@@ -37,7 +38,7 @@ from odc_mlir.formats.manifest import (
     parse_manifest,
 )
 from odc_mlir.formats.members import DirectoryMembers, ZipMembers
-from odc_mlir.formats.outputs import check_output, entries, package_kind, unknown_entries
+from odc_mlir.formats.outputs import check_output, entries, unknown_entries
 from odc_mlir.formats.plan import Plan, parse_plan
 
 MODEL_NAME = "model.circle"

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, OptionError, parsing
 from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.kinds import ARRAYS, OWN_MARK, UNKNOWN
 from odc_mlir.formats.npz import most_bytes, read_npz
-from odc_mlir.formats.outputs import OWN_MARK
+from odc_mlir.formats.outputs import check_output
 
 Array = NDArray[Any]
 Layout = Literal["single", "axis", "numbered"]
@@ -131,22 +132,23 @@ def write_outputs(
     outputs: Sequence[Sequence[Array]],
     layout: Layout,
     tensors: Sequence[Mapping[str, Array]] = (),
+    *,
+    overwrite: bool = False,
 ) -> None:
     """Write ``outputs[k][j]``, output j of sample k, as the file's suffix (.npz, .h5, .hdf5) and ``layout`` ask.
 
     ``tensors[k]`` are further tensors of sample k by name. Raises OptionError for another suffix, and where a name is
-    that of an output, and OdcError when the file cannot be written.
+    that of an output, and OdcError when the file cannot be written, or is none of ours (see ``formats.outputs``).
     """
+    check_output(path, ARRAYS, overwrite=overwrite)
     suffix = Path(path).suffix.lower()
     if suffix in _HDF5_SUFFIXES:
         write_file(path, _hdf5_bytes(outputs, layout, tensors))
-    elif suffix == ".npz":
+    else:
         arrays, others = _named(outputs, layout), _named_tensors(tensors, layout)
         for name in arrays.keys() & others.keys():
             raise OptionError(f"the tensor {name!r} has the name of an output in the file", hint="write an HDF5 file")
         write_file(path, _npz_bytes({**arrays, **others}))
-    else:
-        raise OptionError(f"cannot tell the format of {os.fspath(path)!r} by its name", hint="use .npz, .h5 or .hdf5")
 
 
 def _named(outputs: Sequence[Sequence[Array]], layout: Layout) -> dict[str, Array]:
@@ -239,8 +241,13 @@ def read_raw(prefix: str, tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]
     return arrays
 
 
-def write_raw(prefix: str, arrays: Sequence[Array]) -> None:
-    """Write each array's bytes to ``prefix.0``, ``prefix.1`` ..."""
+def write_raw(prefix: str, arrays: Sequence[Array], *, overwrite: bool = False) -> None:
+    """Write each array's bytes to ``prefix.0``, ``prefix.1`` ...
+
+    Raises OptionError where a file is there, as nothing tells ours, unless ``overwrite``.
+    """
+    for index in range(len(arrays)):
+        check_output(f"{prefix}.{index}", UNKNOWN, overwrite=overwrite)
     for index, array in enumerate(arrays):
         write_file(f"{prefix}.{index}", np.ascontiguousarray(array).tobytes())
 

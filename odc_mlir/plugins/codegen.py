@@ -6,14 +6,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import CompileError, MemoryLimitError, OdcError, OptionError, UnsupportedError, is_passing
 from odc_mlir.formats.atomic import sync_folder
 from odc_mlir.formats.circle.reader import identify, read_model
-from odc_mlir.formats.outputs import ZIP, beside_or_in_cache, check_output, is_in_cache
+from odc_mlir.formats.kinds import ZIP
+from odc_mlir.formats.outputs import beside_or_in_cache, check_output, is_in_cache
 from odc_mlir.formats.package import is_package, read_package
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.isolation import STAGE, Limits, run_job
@@ -22,7 +23,7 @@ from odc_mlir.plugins.request import CodegenRequest, Preference, Setting
 
 __all__ = ["Description", "Limits", "Preference", "default_output", "describe", "generate"]
 
-OUTPUT = replace(ZIP, name="a compiled model")
+OUTPUT = ZIP._replace(name="a compiled model")
 """What a plugin makes; of that only our own packages can be told from files of others."""
 
 _WORKER = "odc_mlir.plugins.worker"

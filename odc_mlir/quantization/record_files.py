@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from odc_mlir.formats.outputs import Kind
+from odc_mlir.formats.kinds import Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def _is_records(path: Path) -> bool:

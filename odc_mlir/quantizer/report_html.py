@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.formats.outputs import PAGE_MARK
+from odc_mlir.formats.kinds import PAGE_MARK
 from odc_mlir.formats.quantities import decibel_text, quality_name, quality_text
 from odc_mlir.quantization.statistics import TensorStatistics
 from odc_mlir.quantization.verdict import describe

@@ -13,7 +13,8 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model, write_tflite
-from odc_mlir.formats.outputs import MODEL_BY_NAME, check_output, write_output
+from odc_mlir.formats.kinds import MODEL_BY_NAME
+from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantization.minmax_file import write_minmax
 from odc_mlir.quantization.record_files import RECORDS

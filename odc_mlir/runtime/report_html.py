@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from odc_mlir.formats.outputs import PAGE_MARK
+from odc_mlir.formats.kinds import PAGE_MARK
 from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
 from odc_mlir.runtime.report_partition import plan_text
 

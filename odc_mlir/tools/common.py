@@ -21,10 +21,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, printable
+from odc_mlir.tools.files import opened, shown
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -40,7 +41,7 @@ def base_parser(prog: str, description: str, *, epilog: str | None = None) -> ar
     The namespace gets ``verbose`` (count), ``quiet`` and ``debug``. Abbreviated long options are refused, so that
     adding an option never changes what a script means.
     """
-    parser = argparse.ArgumentParser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+    parser = _Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr (twice: even more)")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors on stderr")
@@ -48,8 +49,27 @@ def base_parser(prog: str, description: str, *, epilog: str | None = None) -> ar
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line, with the nearest name that there is."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}{nearest(self, message)}\n")
+
+
+def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> str:
+    """``; did you mean --overwrite?`` for a message about options, some of which are like ours or ``others``."""
+    from difflib import get_close_matches
+
+    known = [option for action in parser._actions for option in action.option_strings] + list(others)
+    words = [word.partition("=")[0].rstrip(":") for word in message.split() if word.startswith("--")]
+    found = [match for word in words if word not in known for match in get_close_matches(word, known, n=1)]
+    return f"; did you mean {', '.join(found)}?" if found else ""
+
+
 def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | None = None) -> int:
     """Parse ``argv`` (default: the command line), run ``body`` on the result and return the exit code.
+
+    The files that are named are checked first (see :mod:`odc_mlir.tools.files`).
 
     Never raises for anything that a user can cause, wrong usage and ``--help`` included.
     """
@@ -58,9 +78,14 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
             arguments = parser.parse_args(argv)
     except SystemExit as stop:  # argparse: 0 after --help and --version, 2 after wrong usage
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+
+    def call() -> int | None:
+        with opened(parser, arguments):
+            return body(arguments)
+
     return guarded(
         parser.prog,
-        lambda: body(arguments),
+        call,
         verbose=arguments.verbose,
         quiet=arguments.quiet,
         debug=arguments.debug,
@@ -68,9 +93,12 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
     )
 
 
-def usage_error(parser: argparse.ArgumentParser, message: str) -> int:
-    """Say on stderr how options contradict each other, which the parser itself cannot know; returns the exit code."""
-    print(printable(f"{parser.format_usage()}{parser.prog}: error: {message}"), file=sys.stderr)
+def usage_error(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> int:
+    """Say on stderr how options contradict each other, which the parser itself cannot know; returns the exit code.
+
+    ``others``: options that the parser does not know itself, for :func:`nearest`.
+    """
+    print(printable(f"{parser.prog}: error: {message}{nearest(parser, message, others)}"), file=sys.stderr)
     return EXIT_USAGE
 
 
@@ -147,7 +175,7 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
         import traceback
 
         sys.stderr.write(printable(traceback.format_exc()))
-    print(printable(f"{prog}: {text}"), file=sys.stderr)
+    print(printable(shown(f"{prog}: {text}")), file=sys.stderr)
     return code
 
 
@@ -196,7 +224,7 @@ def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
     class LineFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             origin = f"{record.name}: " if verbose > 1 else ""
-            text = " ".join(record.getMessage().split())  # one line, or a name could forge another
+            text = " ".join(shown(record.getMessage()).split())  # one line, or a name could forge another
             return f"{prog}: {record.levelname.lower()}: {origin}{text}"
 
     logger = logging.getLogger("odc_mlir")

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odc_mlir.formats.kinds import json_kind, starts_with
 from odc_mlir.tools.common import counted
+from odc_mlir.tools.files import shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 Shapes = Sequence[tuple[int, ...]]
 
+PROFILE = json_kind("a profile", "schema_version", "units")
+TIMES = starts_with("a file of times", b"Model,Backend,")
 _PHASES = ("MODEL_LOAD", "PREPARE", "EXECUTE", "PEAK")
 _KINDS = ("RSS", "HWM", "PSS")
 _RULE = "=" * 35
@@ -143,29 +147,28 @@ def write_profile(
     document["segments"] = {unit.step.name: unit.counters for unit in getattr(executor, "segments", ())}
     document["fallbacks"] = executor.fallbacks
     document["peak_activation_bytes"] = executor.prepare(shapes).peak_bytes
-    _write_json(path, document)
+    document["model"] = shown(document["model"])
+    arguments.files.write_json(path, document, "profile")
 
 
-def write_trace(path: str, executor: Executor, shapes: Shapes, measurement: Measurement) -> None:
+def write_trace(arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: Measurement) -> None:
     """Write a trace as JSON: every timed run, the modelled inference, what goes on inside each of its segments."""
     from odc_mlir.runtime.profile import trace_events
 
     inside = {unit.step.name: unit.trace for unit in getattr(executor, "segments", ()) if unit.trace}
-    _write_json(path, trace_events(measurement.events, modelled_of(executor, shapes), inside))
+    document = trace_events(measurement.events, modelled_of(executor, shapes), inside)
+    arguments.files.write_json(arguments.trace, document, "trace")
 
 
-def _write_json(path: str, document: dict[str, Any]) -> None:
-    import json
-
-    from odc_mlir.formats.atomic import write_file
-
-    write_file(path, (json.dumps(document, indent=1) + "\n").encode())
+def csv_path(model: str, backend: str) -> str:
+    """``odc-run-MODEL-BACKEND.csv``, in the current folder."""
+    return f"odc-run-{Path(model).resolve().name}-{backend}.csv"
 
 
 def write_csv(
-    model: str, backend: str, executor: Executor, shapes: Shapes, measurement: Measurement, memory: MemoryPoll
+    arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: Measurement, memory: MemoryPoll
 ) -> None:
-    """Write ``odc-run-MODEL-BACKEND.csv`` into the current folder: one header line, one line of values.
+    """Write the file of :func:`csv_path`: one header line, one line of values.
 
     Times are measured here, in milliseconds; those of runs that simulate an NPU have another name, and what is modelled
     a column of its own.
@@ -173,13 +176,11 @@ def write_csv(
     import csv
     import io
 
-    from odc_mlir.formats.atomic import write_file
-
-    name = Path(model).resolve().name
+    name = Path(arguments.model).resolve().name
     times = measurement.execute_ms()
     row: dict[str, str | float | int] = {
         "Model": name,
-        "Backend": backend,
+        "Backend": arguments.backend,
         "ModelLoad_Time": f"{1000 * measurement.load_seconds:.3f}",
         "Prepare_Time": f"{1000 * measurement.prepare_seconds:.3f}",
         **{f"{_run_word(executor)}_Time_{key.capitalize()}": f"{times[key]:.3f}" for key in ("min", "max", "mean")},
@@ -192,4 +193,5 @@ def write_csv(
     writer = csv.DictWriter(text, list(row), lineterminator="\n")
     writer.writeheader()
     writer.writerow(row)
-    write_file(f"odc-run-{name}-{backend}.csv", text.getvalue().encode())
+    path = csv_path(arguments.model, arguments.backend)
+    arguments.files.write(path, text.getvalue().encode(), "write_report")

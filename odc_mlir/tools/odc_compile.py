@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odc_mlir.errors import OptionError
+from odc_mlir.formats.kinds import IR_TEXT, PAGE, json_kind, package_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
+REPORT = json_kind("a report", "schema_version", "cycles_total", "layers")
 _REASONS_SHOWN = 12
 
 
@@ -21,9 +24,18 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
         "The summary simulates one inference; -q leaves it out.",
     )
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("-o", "--output", metavar="OUT", help="package folder, or zip file when it ends with .zip")
-    parser.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="hardware (%(default)s)")
+    add_input(parser, "model", metavar="MODEL")
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        metavar="OUT",
+        kind=lambda arguments: IR_TEXT if arguments.emit else package_kind(arguments.output),
+        help="package folder, or zip file when it ends with .zip",
+    )
+    add_input(
+        parser, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="hardware (%(default)s)"
+    )
     parser.add_argument(
         "--memory", default="flash", choices=("flash", "sram"), help="where constants live (%(default)s)"
     )
@@ -39,11 +51,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--strict", action="store_true", help="fail where a segment would fall back to the host")
     parser.add_argument("--emit", metavar="STAGE", help="print the IR after this stage and stop")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that odc-mlir does not know as its own")
-    parser.add_argument("--report-json", metavar="FILE", help="write the report as JSON")
-    parser.add_argument("--report-html", metavar="FILE", help="write the report as an HTML page")
+    add_overwrite(parser)
+    add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write the report as JSON")
+    add_output(parser, "--report-html", metavar="FILE", kind=PAGE, help="write the report as an HTML page")
     place = parser.add_argument_group("placing operators; NAME is an opcode or the name of a result")
-    place.add_argument("--partition", metavar="FILE.ini", help="partition file: a backend for opcodes or names")
+    add_input(place, "--partition", metavar="FILE.ini", help="partition file: a backend for opcodes or names")
     place.add_argument("--host", metavar="NAME,…", action="append", default=[], help="run these on the host")
     place.add_argument("--npu", metavar="NAME,…", action="append", default=[], help="run these on the NPU, if it can")
     place.add_argument(
@@ -123,7 +135,6 @@ def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
 def _emit(arguments: argparse.Namespace) -> None:
     import sys
 
-    from odc_mlir.formats.atomic import write_file
     from odc_mlir.runtime import api
     from odc_mlir.support.text import module_text
 
@@ -138,35 +149,33 @@ def _emit(arguments: argparse.Namespace) -> None:
     module = api.lower(module, arguments.emit, **_options(arguments))
     # As everywhere: text in a file stands alone, a terminal is spared the constants.
     if arguments.output:
-        write_file(arguments.output, module_text(module).encode())
+        arguments.files.write(arguments.output, module_text(module).encode(), "output")
     else:
         sys.stdout.write(module_text(module, constants="elide" if sys.stdout.isatty() else "keep"))
 
 
 def _compile(arguments: argparse.Namespace) -> None:
-    from odc_mlir.formats.atomic import write_file
     from odc_mlir.runtime import api
 
     try:
         package = api.compile(arguments.model, strict=arguments.strict, **_options(arguments), **_quantising(arguments))
     finally:
         quantizing.end_progress(arguments.quiet)
+    package.name = shown(package.name)
     if arguments.output:
         package.save(arguments.output, overwrite=arguments.overwrite)
     if arguments.report_json:
-        import json
-
-        write_file(arguments.report_json, (json.dumps(package.report, indent=1) + "\n").encode())
+        arguments.files.write_json(arguments.report_json, package.report, "report_json")
     if arguments.report_html:
         from odc_mlir.runtime.report_html import render
 
-        write_file(arguments.report_html, render(package.report).encode())
+        arguments.files.write(arguments.report_html, render(package.report).encode(), "report_html")
     if not arguments.quiet:
         from odc_mlir.runtime.report import build_report
 
         asked = arguments.report_json or arguments.report_html
         for line in _summary(package.report if asked else build_report(package, quick=True)):
-            print(line)
+            print(line, file=arguments.files.messages)
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool
+from odc_mlir.tools.files import add_input, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
@@ -32,19 +33,22 @@ def build_parser() -> argparse.ArgumentParser:
     )
     backends = ", ".join(_BACKENDS)
     for name in "AB":
-        parser.add_argument(
+        add_input(
+            parser,
             name.lower(),
             metavar=name,
             help=f"a model file or package, FILE@BACKEND, or a BACKEND ({backends}) for the other one's file",
         )
-    parser.add_argument("--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
+    add_input(parser, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
     parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
     parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
     parser.add_argument(
         "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not of integers (%(default)s)"
     )
     parser.add_argument("--numerics", default="fixed", choices=("fixed", "litert"), help="arithmetic (%(default)s)")
-    parser.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="for compiling (%(default)s)")
+    add_input(
+        parser, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
+    )
     parser.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
     parser.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
     parser.add_argument("--json", action="store_true", help="print one JSON document with every tensor and measure")
@@ -148,8 +152,8 @@ def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, A
     first = found.first_diverging
     return {
         "schema_version": SCHEMA_VERSION,
-        "reference": {"file": sides[0][0], "backend": sides[0][1]},
-        "other": {"file": sides[1][0], "backend": sides[1][1]},
+        "reference": {"file": shown(sides[0][0]), "backend": sides[0][1]},
+        "other": {"file": shown(sides[1][0]), "backend": sides[1][1]},
         "records": found.records,
         **asdict(found.tolerance),
         "agrees": first is None,

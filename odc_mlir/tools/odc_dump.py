@@ -9,6 +9,7 @@ from typing import Any
 
 from odc_mlir.errors import ModelError
 from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.files import add_input, shown
 
 Document = dict[str, Any]
 
@@ -21,7 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
         "ranges in a file of records (ranges.sqlite, minmax.bin).",
         epilog="What a file is, is told by its content.",
     )
-    parser.add_argument("file", metavar="FILE")
+    add_input(parser, "file", metavar="FILE")
     parser.add_argument("--json", action="store_true", help="print one JSON document, with every value in full")
     parser.add_argument(
         "--listing", action="store_true", help="write the program in a .npu file as text that odc-sim runs"
@@ -39,6 +40,7 @@ def _body(arguments: argparse.Namespace) -> None:
         print(listing(arguments.file), end="")
         return
     document = describe(arguments.file)
+    document["file"] = shown(document["file"])
     if arguments.json:
         import json
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odc_mlir.formats.kinds import IR_TEXT, MODEL, UNKNOWN, Kind, starts_with
 from odc_mlir.tools.common import base_parser, run_tool, usage_error
+from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from xdsl.context import Context
@@ -25,23 +27,38 @@ Passes run in the order of the command line, whatever flag names them. A pass wi
 --npu-form-segments='min-macs=1000', or in a pipeline: -p 'canonicalize,npu-form-segments{min-macs=1000}'.
 A stage's name in a pipeline stands for the passes that the stage adds."""
 
+LISTING = starts_with("a listing", b"; segment ")
 SEPARATOR = b"// -----"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    parser = _parser()
+    parser = build_parser()
     words = _pass_flags(parser, sys.argv[1:] if argv is None else argv)
     return run_tool(parser, lambda arguments: _body(parser, arguments), words)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-opt``, but for the flags of passes."""
     parser = base_parser("odc-opt", "Run compiler passes over a model.", epilog=EPILOG)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "input", nargs="?", default="-", help="a .circle, .tflite or .mlir file, told by content; - is standard input"
+    add_input(
+        parser,
+        "input",
+        nargs="?",
+        default="-",
+        own=True,
+        help="a .circle, .tflite or .mlir file, told by content; - is standard input",
     )
-    parser.add_argument("-o", "--output-file", metavar="OUT", help="write to this file instead of standard output")
+    add_output(
+        parser,
+        "-o",
+        "--output-file",
+        metavar="OUT",
+        kind=_kind_of_output,
+        help="write to this file instead of standard output",
+    )
+    add_overwrite(parser)
     parser.add_argument("-t", "--target", default="mlir", help="what to write: mlir (default), circle, npu-listing, …")
     run = parser.add_argument_group("what to run")
     run.add_argument(
@@ -85,6 +102,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _kind_of_output(arguments: argparse.Namespace) -> Kind:
+    """What ``-t`` writes; every form may go to standard output."""
+    kinds = {"mlir": IR_TEXT, "circle": MODEL, "npu-listing": LISTING}
+    return kinds.get(arguments.target.partition("{")[0], UNKNOWN)._replace(is_text=True)
+
+
 class _Step(argparse.Action):
     """Collects passes, pipelines and stages in command-line order as (kind, text)."""
 
@@ -120,7 +143,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         _print_lists(arguments)
         return None
     if (wrong := _wrong_usage(arguments)) is not None:
-        return usage_error(parser, wrong)
+        return usage_error(parser, wrong, [f"--{name}" for name in _pass_names()])
     from odc_mlir.errors import OdcError
 
     steps = list(_passes(arguments))
@@ -270,7 +293,7 @@ def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> 
 
 
 def _on_terminal(arguments: argparse.Namespace) -> bool:
-    return arguments.output_file is None and sys.stdout.isatty()
+    return arguments.output_file in (None, STANDARD) and sys.stdout.isatty()
 
 
 def _constants(arguments: argparse.Namespace) -> Constants:
@@ -301,14 +324,7 @@ def _text_target(arguments: argparse.Namespace) -> Target:
 
 
 def _write(arguments: argparse.Namespace, content: bytes) -> None:
-    if arguments.output_file is not None:
-        from odc_mlir.formats.atomic import write_file
-
-        write_file(arguments.output_file, content)
-        return
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    arguments.files.write(arguments.output_file or STANDARD, content, "output_file")
 
 
 if __name__ == "__main__":

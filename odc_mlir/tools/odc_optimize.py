@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import ModelError
+from odc_mlir.formats.kinds import MODEL_BY_NAME, json_kind
 from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.optimizer import Optimized
 
+REPORT = json_kind("a report of rewrites", "rewrites", "operators")
 _KINDS_SHOWN = 8
 
 
@@ -24,8 +27,9 @@ def build_parser() -> argparse.ArgumentParser:
         "Rewrite a model (.circle, .tflite, .mlir, nnpackage) into one that does the same with less.",
         epilog="Without any rewrite's flag: --O1. Exit code 1, and no OUT, when --verify finds a difference.",
     )
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("-o", "--output", metavar="OUT", help="rewritten model: .circle or .tflite")
+    add_input(parser, "model", metavar="MODEL")
+    add_output(parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, help="rewritten model: .circle or .tflite")
+    add_overwrite(parser)
     parser.add_argument("--O1", action="store_true", help="every rewrite that keeps results")
     parser.add_argument(
         "--without", metavar="NAME", action="append", default=[], help="leave a rewrite out; repeatable"
@@ -38,8 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after so many, to find one by halving")
     parser.add_argument("--verify", action="store_true", help="run both models on random inputs and compare them")
-    parser.add_argument("--report-json", metavar="FILE", help="write what was rewritten as JSON")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that odc-mlir did not write")
+    add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write what was rewritten as JSON")
     groups = {
         O1: parser.add_argument_group("rewrites of level O1"),
         ON_REQUEST: parser.add_argument_group("rewrites on request, which O1 leaves out"),
@@ -59,18 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
-    import json
-
-    from odc_mlir.formats.outputs import MODEL_BY_NAME, check_output, json_kind, write_output
     from odc_mlir.runtime import api
 
     if not (arguments.output or arguments.report_json or arguments.verify):
         return usage_error(parser, "give -o, --report-json or --verify")
-    report_kind = json_kind("a report of rewrites", "rewrites", "operators")
-    if arguments.output:
-        check_output(arguments.output, MODEL_BY_NAME, overwrite=arguments.overwrite, inputs=[arguments.model])
-    if arguments.report_json:
-        check_output(arguments.report_json, report_kind, overwrite=arguments.overwrite, inputs=[arguments.model])
     named = arguments.rewrites or []
     made = api.optimize(
         arguments.model,
@@ -82,19 +77,19 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         verify=arguments.verify,
     )
     if arguments.report_json:
-        text = json.dumps(report(made), indent=1) + "\n"
-        write_output(arguments.report_json, text.encode(), report_kind, overwrite=arguments.overwrite)
+        arguments.files.write_json(arguments.report_json, report(made), "report_json")
+    differs = made.difference is not None and not made.difference.is_none
+    if arguments.output and not differs:
+        made.save(arguments.output, overwrite=arguments.overwrite)
     if not arguments.quiet:
         for line in summary(made):
-            print(line)
-    if made.difference is not None and not made.difference.is_none:
+            print(line, file=arguments.files.messages)
+    if made.difference is not None and differs:
         raise ModelError(
             f"the rewritten model differs: real outputs by {made.difference.relative:.2g} of the largest, integers by "
             f"{made.difference.codes}",
             hint="halve --max-rewrites to find the rewrite that does it",
         )
-    if arguments.output:
-        made.save(arguments.output, overwrite=arguments.overwrite)
     return None
 
 

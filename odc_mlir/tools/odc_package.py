@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from odc_mlir.formats.kinds import package_kind
 from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -14,36 +16,44 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     inspect = commands.add_parser("inspect", help="say what is in a package", allow_abbrev=False)
-    inspect.add_argument("package", metavar="PACKAGE")
+    add_input(inspect, "package", metavar="PACKAGE")
     inspect.add_argument("--json", action="store_true", help="print one JSON document")
     inspect.set_defaults(body=_inspect)
 
     pack = commands.add_parser("pack", help="make a package of model files", allow_abbrev=False)
-    pack.add_argument("models", metavar="MODEL", nargs="+", help="model files, the primary one first")
-    pack.add_argument("-o", "--output", metavar="PACKAGE", required=True, help="a folder, or a zip if named .zip")
-    pack.add_argument("-c", "--config", metavar="FILE", help="settings (config.cfg) to put in")
+    add_input(pack, "models", metavar="MODEL", nargs="+", stdin=False, help="model files, the primary one first")
+    add_output(
+        pack,
+        "-o",
+        "--output",
+        metavar="PACKAGE",
+        required=True,
+        kind=lambda arguments: package_kind(arguments.output),
+        help="a folder, or a zip if named .zip",
+    )
+    add_input(pack, "-c", "--config", metavar="FILE", help="settings (config.cfg) to put in")
     pack.add_argument("--graph-input", metavar="M:S:I", action="append", default=[], help="input of connected models")
     pack.add_argument("--graph-output", metavar="M:S:I", action="append", default=[], help="output of connected models")
     pack.add_argument(
         "--connect", metavar="M:S:I=M:S:I,…", action="append", default=[], help="an output and the inputs that it feeds"
     )
-    pack.add_argument("--overwrite", action="store_true", help="replace an earlier package")
+    add_overwrite(pack)
     pack.set_defaults(body=_pack)
 
     unpack = commands.add_parser("unpack", help="write a package as a folder", allow_abbrev=False)
-    unpack.add_argument("package", metavar="PACKAGE")
-    unpack.add_argument("folder", metavar="FOLDER")
-    unpack.add_argument("--overwrite", action="store_true", help="replace an earlier package")
+    add_input(unpack, "package", metavar="PACKAGE")
+    add_output(unpack, "folder", metavar="FOLDER", kind=lambda arguments: package_kind(arguments.folder))
+    add_overwrite(unpack)
     unpack.set_defaults(body=_unpack)
 
     verify = commands.add_parser("verify", help="check that everything is whole and fits", allow_abbrev=False)
-    verify.add_argument("package", metavar="PACKAGE")
+    add_input(verify, "package", metavar="PACKAGE")
     verify.set_defaults(body=_verify)
 
     rollback = commands.add_parser(
         "rollback", help="undo what was installed: the package runs its own model again", allow_abbrev=False
     )
-    rollback.add_argument("package", metavar="PACKAGE")
+    add_input(rollback, "package", metavar="PACKAGE", stdin=False)
     rollback.set_defaults(body=_rollback)
     return parser
 
@@ -67,7 +77,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
         return {name: getattr(spec, name) for name in ("name", "shape", "dtype", "scale", "zero_point")}
 
     document = {
-        "package": arguments.package,
+        "package": shown(arguments.package),
         "bytes": sum(len(files.read(name)) for name in files.members),
         "models": list(files.manifest.models),
         "connected": files.manifest.is_connected,

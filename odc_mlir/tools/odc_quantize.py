@@ -6,9 +6,13 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, json_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
+VERDICT = json_kind("a verdict", "schema_version", "passed", "metrics")
+CIRCLE = MODEL._replace(suffixes=(".circle",))
 _LAYERS_SHOWN = 5
 _FINDINGS_SHOWN = 8
 
@@ -20,8 +24,16 @@ def build_parser() -> argparse.ArgumentParser:
         "Quantise a float model (.circle, .tflite, .mlir, nnpackage) and check how close the result is.",
         epilog="Exit code 1, and no OUT, when the accuracy limit is missed; --allow-accuracy-loss writes it anyway.",
     )
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("-o", "--output", metavar="OUT", help="quantised model: .circle or .tflite")
+    add_input(parser, "model", metavar="MODEL")
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        metavar="OUT",
+        kind=lambda arguments: CIRCLE if arguments.min_max_only else MODEL_BY_NAME,
+        help="quantised model: .circle or .tflite",
+    )
+    add_overwrite(parser)
     parser.add_argument("--scheme", choices=quantizing.SCHEMES, help="element types (int8)")
     parser.add_argument(
         "--min-max-only", action="store_true", help="write the float model with recorded ranges, as record-minmax does"
@@ -33,8 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     quantizing.add_help_flags(parser.add_argument_group("accuracy"))
     quantizing.add_limit_flags(parser.add_argument_group("limit (default: mpeir 0.1, and top1 0.99 for classifiers)"))
     reports = parser.add_argument_group("reports")
-    reports.add_argument("--report-json", metavar="FILE", help="write the verdict as JSON")
-    reports.add_argument("--report-html", metavar="FILE", help="write the verdict as a page with charts")
+    add_output(reports, "--report-json", metavar="FILE", kind=VERDICT, help="write the verdict as JSON")
+    add_output(reports, "--report-html", metavar="FILE", kind=PAGE, help="write the verdict as a page with charts")
     return parser
 
 
@@ -57,7 +69,6 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 
 
 def _record_only(arguments: argparse.Namespace) -> None:
-    from odc_mlir.formats.atomic import write_file
     from odc_mlir.formats.circle.writer import write_model
     from odc_mlir.frontend.export_circle import export_model
     from odc_mlir.quantizer.quantize import embed_ranges
@@ -73,9 +84,9 @@ def _record_only(arguments: argparse.Namespace) -> None:
         pictures=quantizing.pictures(arguments),
     )
     stored = export_model(module)
-    write_file(arguments.output, write_model(stored))
+    arguments.files.write(arguments.output, write_model(stored), "output")
     if arguments.save_records:
-        save_records(records, stored, arguments.save_records)
+        save_records(records, stored, arguments.save_records, overwrite=arguments.overwrite)
     if not arguments.quiet:
         print(f"{arguments.output}: ranges of {counted(records.runs, 'sample')}")
         for finding in records.findings[:_FINDINGS_SHOWN]:
@@ -83,9 +94,6 @@ def _record_only(arguments: argparse.Namespace) -> None:
 
 
 def _quantize(arguments: argparse.Namespace) -> None:
-    import json
-
-    from odc_mlir.formats.atomic import write_file
     from odc_mlir.runtime import api
 
     show = quantizing.progress_on_stderr("odc-quantize", arguments.quiet)
@@ -94,18 +102,19 @@ def _quantize(arguments: argparse.Namespace) -> None:
     finally:
         quantizing.end_progress(arguments.quiet)
     if arguments.save_records:
-        made.save_records(arguments.save_records)
+        made.save_records(arguments.save_records, overwrite=arguments.overwrite)
     if arguments.report_json:
-        write_file(arguments.report_json, (json.dumps(made.verdict, indent=1) + "\n").encode())
+        arguments.files.write_json(arguments.report_json, made.verdict, "report_json")
     if arguments.report_html:
-        write_file(arguments.report_html, made.report_html().encode())
+        arguments.files.write(arguments.report_html, made.report_html().encode(), "report_html")
+    accepted = made.passed or arguments.allow_accuracy_loss
+    if arguments.output and accepted:
+        made.save(arguments.output, overwrite=arguments.overwrite)
     if not arguments.quiet:
-        for line in summary(arguments.model, made.verdict):
-            print(line)
-    if not arguments.allow_accuracy_loss:
+        for line in summary(shown(arguments.model), made.verdict):
+            print(line, file=arguments.files.messages)
+    if not accepted:
         made.require_passed()
-    if arguments.output:
-        made.save(arguments.output)
 
 
 def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:

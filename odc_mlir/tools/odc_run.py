@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
+from odc_mlir.formats.kinds import ARRAYS, TRACE, UNKNOWN
 from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.measure import PROFILE, TIMES, csv_path
 from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
 
 if TYPE_CHECKING:
@@ -25,7 +28,8 @@ _log = logging.getLogger(__name__)
 def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-run``."""
     parser = base_parser("odc-run", "Run a .circle or .tflite model, or an nnpackage directory or zip.")
-    parser.add_argument("model", metavar="MODEL_OR_PACKAGE")
+    add_input(parser, "model", metavar="MODEL_OR_PACKAGE")
+    add_overwrite(parser)
     where = parser.add_argument_group("where it runs")
     where.add_argument(
         "--backend",
@@ -33,7 +37,9 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("auto", "host", "npu", "litert"),
         help="auto (default): a model on the host, a package on what it was compiled for; npu compiles a model first",
     )
-    where.add_argument("--target", default="npu-256", metavar="NAME|FILE.toml", help="for compiling (%(default)s)")
+    add_input(
+        where, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
+    )
     where.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
     where.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
     where.add_argument("--numerics", default="fixed", choices=("fixed", "litert"), help="arithmetic (%(default)s)")
@@ -46,19 +52,25 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_data_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--load", "-l", metavar="FILE", help="inputs from an NPZ or HDF5 file")
-    group.add_argument("--load:raw", dest="load_raw", metavar="PREFIX", help="inputs from PREFIX.0, PREFIX.1 ...")
+    add_input(group, "--load", "-l", metavar="FILE", help="inputs from an NPZ or HDF5 file")
+    add_input(
+        group, "--load:raw", dest="load_raw", metavar="PREFIX", stdin=False, help="inputs from PREFIX.0, PREFIX.1 ..."
+    )
     group.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
-    group.add_argument(
+    add_input(
+        group,
         "--labels",
         nargs="?",
         const="",
         metavar="FILE.npz",
         help="score right answers: array y of the loaded file, or of another one; implies --samples",
     )
-    group.add_argument("--dump", "-d", metavar="FILE", help="outputs to an NPZ or HDF5 file")
-    group.add_argument("--dump:raw", dest="dump_raw", metavar="PREFIX", help="outputs to PREFIX.0, PREFIX.1 ...")
-    group.add_argument("--dump_input:raw", dest="dump_input_raw", metavar="PREFIX", help="inputs likewise")
+    add_output(group, "--dump", "-d", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
+    for flag, name, text in (
+        ("--dump:raw", "dump_raw", "outputs to PREFIX.0, PREFIX.1 ..."),
+        ("--dump_input:raw", "dump_input_raw", "inputs likewise"),
+    ):
+        add_output(group, flag, dest=name, metavar="PREFIX", kind=UNKNOWN, paths=_first_of(name), help=text)
     group.add_argument(
         "--dump-tensor",
         action="append",
@@ -85,12 +97,29 @@ def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--run_delay", "--t", type=int, default=-1, metavar="US", help="sleep between timed runs")
     group.add_argument("--gpumem_poll", "-g", action="store_true", help=argparse.SUPPRESS)
     group.add_argument("--mem_poll", "-m", action="store_true", help="report resident memory after each phase")
-    group.add_argument("--write_report", "-p", action="store_true", help="write odc-run-MODEL-BACKEND.csv here")
-    group.add_argument("--verbose_level", type=int, default=0, choices=(0, 1, 2), help="1: time of each run (or -v N)")
-    group.add_argument("--profile", metavar="FILE.json", help="times by operator, measured here")
-    group.add_argument(
-        "--trace", metavar="FILE.json", help="trace of every timed run and of the modelled one, for a viewer"
+    add_output(
+        group,
+        "--write_report",
+        "-p",
+        action="store_true",
+        kind=TIMES,
+        paths=lambda arguments: [csv_path(arguments.model, arguments.backend)],
+        help="write odc-run-MODEL-BACKEND.csv here",
     )
+    group.add_argument("--verbose_level", type=int, default=0, choices=(0, 1, 2), help="1: time of each run (or -v N)")
+    add_output(group, "--profile", metavar="FILE.json", kind=PROFILE, help="times by operator, measured here")
+    add_output(
+        group,
+        "--trace",
+        metavar="FILE.json",
+        kind=TRACE,
+        help="trace of every timed run and of the modelled one, for a viewer",
+    )
+
+
+def _first_of(name: str) -> Callable[[argparse.Namespace], list[str]]:
+    """The first of the raw files that the argument called ``name`` gives the prefix of; the model tells how many."""
+    return lambda arguments: [f"{getattr(arguments, name)}.0"]
 
 
 def _natural(text: str) -> int:
@@ -158,7 +187,7 @@ def _body(arguments: argparse.Namespace) -> None:
     _tell(arguments, executor, samples, outputs, measurement, memory)
     if not arguments.dump:
         for name, value in tensors[0].items() if tensors else ():
-            print(f"{name}: {describe_values(value)}")
+            print(f"{name}: {describe_values(value)}", file=arguments.files.messages)
 
 
 def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
@@ -361,11 +390,11 @@ def _write_results(
     if arguments.output_shape:
         outputs = _reshaped(arguments.output_shape, [list(record) for record in outputs])
     if arguments.dump:
-        write_outputs(arguments.dump, outputs, samples.layout, tensors)
+        write_outputs(arguments.dump, outputs, samples.layout, tensors, overwrite=arguments.overwrite)
     if arguments.dump_raw:
-        write_raw(arguments.dump_raw, outputs[0])
+        write_raw(arguments.dump_raw, outputs[0], overwrite=arguments.overwrite)
     if arguments.dump_input_raw:
-        write_raw(arguments.dump_input_raw, samples.records[0])
+        write_raw(arguments.dump_input_raw, samples.records[0], overwrite=arguments.overwrite)
 
 
 def _tell(
@@ -385,16 +414,17 @@ def _tell(
     if arguments.profile:
         measure.write_profile(arguments.profile, arguments, executor, shapes, measurement)
     if arguments.trace:
-        measure.write_trace(arguments.trace, executor, shapes, measurement)
+        measure.write_trace(arguments, executor, shapes, measurement)
     if arguments.write_report:
-        measure.write_csv(arguments.model, arguments.backend, executor, shapes, measurement, memory)
+        measure.write_csv(arguments, executor, shapes, measurement, memory)
     if not arguments.quiet:
         level = max(arguments.verbose_level, arguments.verbose)
-        print(measure.summary(executor, shapes, measurement, memory, each_run=level > 0))
+        text = measure.summary(executor, shapes, measurement, memory, each_run=level > 0)
+        print(text, file=arguments.files.messages)
     if samples.labels is not None and outputs:
         info = executor.graph.output_infos()[0]
         metric, value = score([to_reals(info, record[0]) for record in outputs], samples.labels)
-        print(f"{metric} {value:.3f} over {len(outputs)} samples")
+        print(f"{metric} {value:.3f} over {len(outputs)} samples", file=arguments.files.messages)
 
 
 if __name__ == "__main__":

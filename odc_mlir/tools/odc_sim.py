@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odc_mlir.errors import InputError, PackageError, UnsupportedError
+from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind
 from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.formats.samples import Samples
     from odc_mlir.simulator import Program, Result
     from odc_mlir.simulator.counters import Counters
 
+COUNTERS = json_kind("a file of counters", "cycles", "queues", "ports")
 _SEED = 1
 
 
@@ -25,12 +28,15 @@ def build_parser() -> argparse.ArgumentParser:
         "Run one compiled segment on the NPU simulator: values bit for bit, and every cycle accounted for.",
         epilog="Only the file and its inputs are used, no model and no compiler. docs/npu.md describes the machine.",
     )
-    parser.add_argument("segment", metavar="SEGMENT.npu", help="a compiled segment, or a listing of one")
-    parser.add_argument("--load", metavar="IN", help="inputs from an NPZ or HDF5 file (default: random codes)")
+    add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or a listing of one")
+    add_input(parser, "--load", metavar="IN", help="inputs from an NPZ or HDF5 file (default: random codes)")
     parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
-    parser.add_argument("--dump", metavar="OUT", help="outputs to an NPZ or HDF5 file")
-    parser.add_argument("--trace", metavar="FILE.json", help="what ran when, for chrome://tracing or Perfetto")
-    parser.add_argument("--stats", metavar="FILE.json", help="all counters")
+    add_output(parser, "--dump", metavar="OUT", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
+    add_output(
+        parser, "--trace", metavar="FILE.json", kind=TRACE, help="what ran when, for chrome://tracing or Perfetto"
+    )
+    add_output(parser, "--stats", metavar="FILE.json", kind=COUNTERS, help="all counters")
+    add_overwrite(parser)
     parser.add_argument("--mode", default="fast", choices=("fast", "stepped"), help="kind of simulation (%(default)s)")
     parser.add_argument(
         "--memory-model",
@@ -38,7 +44,13 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("parity", "strict"),
         help="parity: one latency per transfer; strict: few bursts in flight as well (%(default)s)",
     )
-    parser.add_argument("--target", metavar="NAME|FILE.toml", help="the NPU to run on (default: that of the file)")
+    add_input(
+        parser,
+        "--target",
+        metavar="NAME|FILE.toml",
+        stdin=False,
+        help="the NPU to run on (default: that of the file)",
+    )
     parser.add_argument("--cycle-limit", type=int, metavar="N", help="stop with an error after so many cycles")
     parser.add_argument("--timing-only", action="store_true", help="compute no values: the same cycles, sooner")
     return parser
@@ -73,7 +85,7 @@ def _body(arguments: argparse.Namespace) -> None:
     _write(arguments, samples, results)
     if not arguments.quiet:
         for line in summary(program, results[0].counters):
-            print(line)
+            print(line, file=arguments.files.messages)
 
 
 def _binary(path: Path) -> bytes:
@@ -113,20 +125,13 @@ def _write(arguments: argparse.Namespace, samples: Samples, results: Sequence[Re
     from odc_mlir.formats.samples import write_outputs
 
     if arguments.dump:
-        write_outputs(arguments.dump, [list(result.outputs) for result in results], samples.layout)
+        outputs = [list(result.outputs) for result in results]
+        write_outputs(arguments.dump, outputs, samples.layout, overwrite=arguments.overwrite)
     first = results[0]
     if arguments.trace and first.trace is not None:
-        _write_json(arguments.trace, first.trace.to_chrome())
+        arguments.files.write_json(arguments.trace, first.trace.to_chrome(), "trace")
     if arguments.stats:
-        _write_json(arguments.stats, first.counters.to_dict())
-
-
-def _write_json(path: str, document: Any) -> None:
-    import json
-
-    from odc_mlir.formats.atomic import write_file
-
-    write_file(path, (json.dumps(document, indent=1) + "\n").encode())
+        arguments.files.write_json(arguments.stats, first.counters.to_dict(), "stats")
 
 
 def summary(program: Program, counters: Counters) -> Iterator[str]:

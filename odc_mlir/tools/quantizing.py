@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
+from odc_mlir.quantization.record_files import RECORDS
+from odc_mlir.tools.files import add_input, add_output
 
 if TYPE_CHECKING:
     from odc_mlir.formats.calibration import Pictures
@@ -18,7 +20,8 @@ SCHEMES = (*FULL_SCHEMES, "int8_wo", "int16_wo", "int4_wo")
 
 def add_common_flags(group: argparse._ArgumentGroup) -> None:
     """What every command that quantises takes."""
-    group.add_argument(
+    add_input(
+        group,
         "--calibration",
         metavar="DATA",
         help="samples: .npz, HDF5, a folder of raw files or pictures, or a text file that lists raw files",
@@ -31,10 +34,16 @@ def add_common_flags(group: argparse._ArgumentGroup) -> None:
 
 def add_data_flags(group: argparse._ArgumentGroup) -> None:
     """More about the data."""
-    group.add_argument("--evaluation", metavar="DATA", help="samples to check on (default: some of --calibration)")
+    add_input(group, "--evaluation", metavar="DATA", help="samples to check on (default: some of --calibration)")
     group.add_argument("--max-samples", type=int, metavar="N", help="take no more samples than this from each source")
-    group.add_argument("--records", metavar="FILE", help="recorded ranges instead of samples: ours or minmax.bin")
-    group.add_argument("--save-records", metavar="FILE", help="write what was recorded; minmax.bin when named .bin")
+    add_input(group, "--records", metavar="FILE", help="recorded ranges instead of samples: ours or minmax.bin")
+    add_output(
+        group,
+        "--save-records",
+        kind=RECORDS,
+        metavar="FILE",
+        help="write what was recorded; minmax.bin when named .bin",
+    )
     group.add_argument("--mean", metavar="R[,G,B]", help="of pictures: subtracted from pixels 0..255 (0)")
     group.add_argument("--scale", metavar="R[,G,B]", help="of pictures: pixels are multiplied by it (1/255)")
 
@@ -44,8 +53,10 @@ def add_scheme_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--granularity", choices=("channel", "tensor"), help="scales of weights (channel)")
     group.add_argument("--weights", choices=("symmetric", "asymmetric"), help="form of uint8 weights (asymmetric)")
     group.add_argument("--overrides", metavar="NAME:TYPE,…", help="other types for single layers, or float")
-    group.add_argument(
+    add_input(
+        group,
         "--mixed",
+        stdin=False,
         default="auto",
         metavar="auto|on|off|FILE.json",
         help="other types for layers that need them: found by measuring (auto: with help), or as a file in ONE's "

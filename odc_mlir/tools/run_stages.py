@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OptionError
+from odc_mlir.formats.kinds import MODEL_BY_NAME, Kind
+from odc_mlir.tools.files import add_output, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
@@ -27,16 +30,26 @@ Records = Sequence[Sequence["Array"]]
 def add_stage_flags(group: argparse._ArgumentGroup) -> None:
     """The flags of both stages."""
     group.add_argument("--quantize", choices=tuple(QUANTIZED_SUFFIXES), help="quantise the model first (or -q SCHEME)")
-    group.add_argument(
+    add_output(
+        group,
         "--qpath",
         metavar="FILE",
+        kind=MODEL_BY_NAME,
         help="where the quantised model goes (default: beside the model, or the cache)",
     )
     group.add_argument(
         "--minmax_runs", type=int, default=1, metavar="N", help="made-up samples to record ranges on without --load"
     )
     group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model by this plugin first")
-    group.add_argument("--cpath", metavar="FILE", help="where the compiled model goes (default: likewise)")
+    add_output(
+        group, "--cpath", metavar="FILE", kind=_compiled_kind, help="where the compiled model goes (default: likewise)"
+    )
+
+
+def _compiled_kind(arguments: argparse.Namespace) -> Kind:
+    from odc_mlir.plugins.codegen import OUTPUT
+
+    return OUTPUT
 
 
 def staged_model(arguments: argparse.Namespace, records: Callable[[str, int], Records]) -> str:
@@ -48,13 +61,16 @@ def staged_model(arguments: argparse.Namespace, records: Callable[[str, int], Re
     for flag, path, stage in (("--qpath", "qpath", "quantize"), ("--cpath", "cpath", "codegen")):
         if getattr(arguments, path) is not None and getattr(arguments, stage) is None:
             raise OptionError(f"{flag} names the result of --{stage}, which is not given")
+        if getattr(arguments, stage) is not None and getattr(arguments, path) is None and shown(model) != model:
+            raise OptionError(f"what --{stage} makes of standard input has no place", hint=f"name one with {flag}")
     if arguments.quantize is not None:
         model = _quantized(arguments, model, records)
     if arguments.codegen is not None:
         from odc_mlir.plugins.codegen import generate
 
         chosen = {"target": arguments.target, "memory": arguments.memory}
-        model = os.fspath(generate(model, arguments.codegen, arguments.cpath, target_options=chosen))
+        made = generate(model, arguments.codegen, arguments.cpath, target_options=chosen, overwrite=arguments.overwrite)
+        model = os.fspath(made)
         _say_where(arguments, "compiled", model)
     return model
 
@@ -68,19 +84,21 @@ def _quantized(arguments: argparse.Namespace, model: str, records: Callable[[str
     calibration = None
     if not arguments.quantize.endswith("_wo"):
         calibration = records(model, arguments.minmax_runs)
-    quantize(model, scheme=arguments.quantize, calibration=calibration, help=False).save(path)
+    made = quantize(model, scheme=arguments.quantize, calibration=calibration, help=False)
+    made.save(path, overwrite=arguments.overwrite)
     _say_where(arguments, "quantised", path)
     return str(path)
 
 
 def _say_where(arguments: argparse.Namespace, kind: str, path: str) -> None:
     if not arguments.quiet:
-        print(f"the {kind} model is {path}")
+        print(f"odc-run: the {kind} model is {path}", file=sys.stderr)
 
 
 def quantized_path(model: str, scheme: str) -> str:
     """Beside a model file, or inside a package's folder, under onert_run's name; in the cache where that is taken."""
-    from odc_mlir.formats.outputs import MODEL, beside_or_in_cache
+    from odc_mlir.formats.kinds import MODEL
+    from odc_mlir.formats.outputs import beside_or_in_cache
     from odc_mlir.formats.package import is_package
 
     path = Path(model)

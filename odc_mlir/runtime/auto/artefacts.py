@@ -24,7 +24,8 @@ from typing import Any
 from odc_mlir.errors import CacheError, CompileError, OdcError, is_passing
 from odc_mlir.formats import private
 from odc_mlir.formats.atomic import sync_folder
-from odc_mlir.formats.outputs import MODEL, ZIP, write_output
+from odc_mlir.formats.kinds import MODEL, ZIP
+from odc_mlir.formats.outputs import write_output
 from odc_mlir.runtime.auto.locks import file_lock
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from typing import Any
 
 from odc_mlir.errors import InvalidStateError, SessionError
 from odc_mlir.formats.cache import records_path
-from odc_mlir.formats.outputs import MODEL, write_output
+from odc_mlir.formats.kinds import MODEL
+from odc_mlir.formats.outputs import write_output
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.session.loader import Loader

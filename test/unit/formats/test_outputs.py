@@ -11,14 +11,15 @@ import pytest
 
 from helpers.models import add_model, model_bytes
 from odc_mlir.errors import OdcError, OptionError
-from odc_mlir.formats import outputs
+from odc_mlir.formats import kinds
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model, write_tflite
-from odc_mlir.formats.outputs import Kind, beside_or_in_cache, check_output, write_output
+from odc_mlir.formats.kinds import Kind
+from odc_mlir.formats.outputs import beside_or_in_cache, check_output, write_output
 from odc_mlir.formats.samples import write_outputs
 
-REPORT = outputs.json_kind("a report", "schema_version", "layers")
-LISTING = outputs.starts_with("a listing", b"; segment ")
+REPORT = kinds.json_kind("a report", "schema_version", "layers")
+LISTING = kinds.starts_with("a listing", b"; segment ")
 
 
 def _arrays(suffix: str) -> bytes:
@@ -38,14 +39,14 @@ def _zip_of_arrays(path: Path) -> bytes:
 
 
 OURS: list[tuple[Kind, bytes]] = [
-    (outputs.MODEL, model_bytes(add_model())),
-    (outputs.MODEL, bytes(write_tflite(add_model()))),
-    (outputs.ARRAYS, _arrays(".npz")),
-    (outputs.ARRAYS, _arrays(".h5")),
-    (outputs.PAGE, f"<!DOCTYPE html>\n<html><head>{outputs.PAGE_MARK}".encode()),
-    (outputs.IR_TEXT, b"builtin.module {\n}\n"),
-    (outputs.IR_TEXT, b"builtin.module {\n}\n// -----\nbuiltin.module {\n}\n"),
-    (outputs.TRACE, b'{"traceEvents": [], "displayTimeUnit": "ms"}'),
+    (kinds.MODEL, model_bytes(add_model())),
+    (kinds.MODEL, bytes(write_tflite(add_model()))),
+    (kinds.ARRAYS, _arrays(".npz")),
+    (kinds.ARRAYS, _arrays(".h5")),
+    (kinds.PAGE, f"<!DOCTYPE html>\n<html><head>{kinds.PAGE_MARK}".encode()),
+    (kinds.IR_TEXT, b"builtin.module {\n}\n"),
+    (kinds.IR_TEXT, b"builtin.module {\n}\n// -----\nbuiltin.module {\n}\n"),
+    (kinds.TRACE, b'{"traceEvents": [], "displayTimeUnit": "ms"}'),
     (REPORT, b'{"schema_version": 1, "layers": [], "more": 0}'),
     (LISTING, b"; segment a\nstop\n"),
 ]
@@ -71,7 +72,7 @@ def test_what_we_wrote_is_replaced(kind: Kind, content: bytes, tmp_path: Path) -
     assert path.read_bytes() == b"new"
 
 
-@pytest.mark.parametrize("kind", [*{kind.name: kind for kind, _ in OURS}.values(), outputs.ZIP, outputs.UNKNOWN])
+@pytest.mark.parametrize("kind", [*{kind.name: kind for kind, _ in OURS}.values(), kinds.ZIP, kinds.UNKNOWN])
 def test_what_others_wrote_is_not(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"file{kind.suffixes[0] if kind.suffixes else ''}"
     for content in [*THEIRS, _zip_of_arrays(tmp_path / "theirs"), *(data for other, data in OURS if other != kind)]:
@@ -89,35 +90,35 @@ def test_a_model_of_another_tool_is_not_ours(test_data: Path, tmp_path: Path) ->
     path = tmp_path / "m.circle"
     path.write_bytes(theirs.read_bytes())
     with pytest.raises(OptionError, match="not a model that odc-mlir wrote"):
-        check_output(path, outputs.MODEL)
+        check_output(path, kinds.MODEL)
     path.write_bytes(write_model(read_model(theirs)))
-    check_output(path, outputs.MODEL)
+    check_output(path, kinds.MODEL)
 
 
 def test_folders_and_empty_files(tmp_path: Path) -> None:
     for overwrite in (False, True):
         with pytest.raises(OptionError, match="a folder is in the way"):
-            check_output(tmp_path, outputs.MODEL, overwrite=overwrite)
+            check_output(tmp_path, kinds.MODEL, overwrite=overwrite)
     (tmp_path / "empty").touch()
-    write_output(tmp_path / "empty", b"new", outputs.UNKNOWN)
-    write_output(tmp_path / "empty", b"new", outputs.UNKNOWN)  # the same bytes again
-    check_output(os.devnull, outputs.UNKNOWN)
+    write_output(tmp_path / "empty", b"new", kinds.UNKNOWN)
+    write_output(tmp_path / "empty", b"new", kinds.UNKNOWN)  # the same bytes again
+    check_output(os.devnull, kinds.UNKNOWN)
 
 
 def test_parents_are_made_and_tried(tmp_path: Path) -> None:
-    check_output(tmp_path / "a" / "b" / "c.circle", outputs.MODEL)
+    check_output(tmp_path / "a" / "b" / "c.circle", kinds.MODEL)
     assert os.listdir(tmp_path / "a" / "b") == []
     (tmp_path / "file").touch()
     with pytest.raises(OptionError, match="nothing can be written there"):
-        check_output(tmp_path / "file" / "c.circle", outputs.MODEL)
+        check_output(tmp_path / "file" / "c.circle", kinds.MODEL)
     with pytest.raises(OptionError, match="nothing can be written there"):
-        check_output("/proc/c.circle", outputs.MODEL)
+        check_output("/proc/c.circle", kinds.MODEL)
 
 
 def test_suffixes(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"cannot tell the format of 'm\.onnx'.*use \.circle or \.tflite"):
-        check_output("m.onnx", outputs.MODEL_BY_NAME)
-    check_output(tmp_path / "m.TFLITE", outputs.MODEL_BY_NAME)
+        check_output("m.onnx", kinds.MODEL_BY_NAME)
+    check_output(tmp_path / "m.TFLITE", kinds.MODEL_BY_NAME)
 
 
 def test_an_input_is_no_output(tmp_path: Path) -> None:
@@ -126,8 +127,8 @@ def test_an_input_is_no_output(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(path)
     for name in (path, tmp_path / "link"):
         with pytest.raises(OptionError, match="it is read as well"):
-            check_output(name, outputs.MODEL, inputs=[path])
-        check_output(name, outputs.MODEL, inputs=[path], overwrite=True)
+            check_output(name, kinds.MODEL, inputs=[path])
+        check_output(name, kinds.MODEL, inputs=[path], overwrite=True)
 
 
 def test_the_cache_where_there_is_no_place_beside_the_model(
@@ -137,16 +138,16 @@ def test_the_cache_where_there_is_no_place_beside_the_model(
     model = tmp_path / "m.circle"
     model.write_bytes(b"a model")
     wanted = tmp_path / "m.npu"
-    assert beside_or_in_cache(model, wanted, outputs.ZIP) == wanted
+    assert beside_or_in_cache(model, wanted, kinds.ZIP) == wanted
     wanted.write_bytes(b"theirs")
     for taken in (wanted, Path("/proc/m.npu"), model):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            place = beside_or_in_cache(model, taken, outputs.ZIP)
+            place = beside_or_in_cache(model, taken, kinds.ZIP)
         assert place.is_relative_to(tmp_path / "cache")
         assert str(place) in caplog.text
-    write_output(place, b"one", outputs.ZIP)
-    write_output(place, b"two", outputs.ZIP)
+    write_output(place, b"one", kinds.ZIP)
+    write_output(place, b"two", kinds.ZIP)
     monkeypatch.setenv("ODC_CACHE_DIR", "relative")
     with pytest.raises(OptionError, match="ODC_CACHE_DIR"):
-        beside_or_in_cache(model, wanted, outputs.ZIP)
+        beside_or_in_cache(model, wanted, kinds.ZIP)

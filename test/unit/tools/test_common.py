@@ -93,8 +93,24 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(fail, "--count", "many") == 2
     assert "invalid int value: 'many'" in capsys.readouterr().err
     assert _run(fail, "--cou", "1") == 2, "abbreviations are refused"
+    capsys.readouterr()
     assert usage_error(base_parser("odc-test", "a test"), "give one") == 2
-    assert capsys.readouterr().err.endswith("odc-test: error: give one\n")
+    assert capsys.readouterr().err == "odc-test: error: give one\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--cuont=3"], "unrecognized arguments: --cuont=3; did you mean --count?"),
+        (["--nothing-like-it"], "unrecognized arguments: --nothing-like-it"),
+        (["--count"], "argument --count: expected one argument"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_the_nearest_name(
+    argv: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(lambda arguments: None, *argv) == 2
+    assert capsys.readouterr().err == f"odc-test: error: {expected}\n"
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -280,7 +280,7 @@ def test_where_a_quantised_model_goes(model: Path, tmp_path: Path) -> None:
     ("flags", "text"),
     [
         (["-g"], "there is no GPU whose memory could be reported"),
-        (["--qpath", "x"], "--qpath names the result of --quantize, which is not given"),
+        (["--qpath", "x.circle"], "--qpath names the result of --quantize, which is not given"),
         (["--cpath", "x"], "--cpath names the result of --codegen, which is not given"),
         (["-q", "uint8", "--minmax_runs", "0"], "--minmax_runs is 0, it must be at least 1"),
         (["--backend", "npu", "--numerics", "litert"], "litert numerics are not what the NPU computes"),

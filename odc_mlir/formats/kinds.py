@@ -1,0 +1,121 @@
+"""The kinds of files that commands and functions write, and how one of ours is told: by its content, never by its name.
+
+Nothing heavy is loaded here: commands declare their arguments with these, and ``--help`` has to be immediate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWN_MARK = "odc-mlir"
+"""Stands in files of formats that others write too: pages and array files."""
+
+_MARK_BYTES = 2048  # from the start of a page, among which its mark is
+
+
+class Kind(NamedTuple):
+    """A kind of output.
+
+    ``name`` is for errors. ``recognises`` may raise whatever reading a file that is something else raises.
+    """
+
+    name: str
+    recognises: Callable[[Path], bool]
+    suffixes: tuple[str, ...] = ()  # that a name may end with; any when empty
+    is_text: bool = False  # it may go to standard output
+    is_folder: bool = False
+
+
+def _is_never_ours(path: Path) -> bool:
+    return False
+
+
+def _is_own_zip(path: Path) -> bool:
+    from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
+    from odc_mlir.formats.members import ZipMembers
+
+    members = ZipMembers(path)
+    known = recognised_files(members[MANIFEST_PATH]) if MANIFEST_PATH in members else {}
+    return bool(known) and all(known.get(name) == digest_of(members[name]) for name in members)
+
+
+def _is_own_model(path: Path) -> bool:
+    from odc_mlir.formats.circle.reader import read_model
+    from odc_mlir.formats.circle.writer import write_model, write_tflite
+
+    model = read_model(path)
+    again = write_tflite(model) if model.schema == "tflite" else write_model(model)
+    return bytes(again) == path.read_bytes()
+
+
+def json_kind(name: str, *keys: str) -> Kind:
+    """A JSON object that has these keys."""
+
+    def recognises(path: Path) -> bool:
+        import json
+
+        document = json.loads(path.read_bytes())
+        return isinstance(document, dict) and set(keys) <= document.keys()
+
+    return Kind(name, recognises, is_text=True)
+
+
+def _is_own_page(path: Path) -> bool:
+    with path.open("rb") as file:
+        return PAGE_MARK.encode() in file.read(_MARK_BYTES)
+
+
+def _is_own_array_file(path: Path) -> bool:
+    import zipfile
+
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return archive.comment == OWN_MARK.encode()
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        return bool(file.attrs.get("generator") == OWN_MARK)
+
+
+def _is_printed_ir(path: Path) -> bool:
+    """Text that starts as printed IR does, and has none of the comments that people write into theirs."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = next((line for line in lines if line.strip() and not line.startswith("// -----")), "")
+    starts = ("module", "builtin.module", '"builtin.module"', "!", "#")
+    commented = any(line.lstrip().startswith("//") and not line.startswith("// -----") for line in lines)
+    return first.startswith(starts) and not commented
+
+
+def starts_with(name: str, *heads: bytes) -> Kind:
+    """Text that starts with one of ``heads``."""
+
+    def recognises(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(max(map(len, heads), default=0)).startswith(heads)
+
+    return Kind(name, recognises, is_text=True)
+
+
+PAGE_MARK = f'<meta name="generator" content="{OWN_MARK}">'
+"""The element of a page's head by which it is recognised."""
+
+FOLDER = Kind("a package", _is_never_ours, is_folder=True)
+ZIP = Kind("a package", _is_own_zip)
+MODEL = Kind("a model", _is_own_model)
+MODEL_BY_NAME = Kind("a model", _is_own_model, (".circle", ".tflite"))
+ARRAYS = Kind("a file of arrays", _is_own_array_file, (".npz", ".h5", ".hdf5"))
+PAGE = Kind("a page", _is_own_page, is_text=True)
+IR_TEXT = Kind("IR", _is_printed_ir, is_text=True)
+TRACE = json_kind("a trace", "traceEvents", "displayTimeUnit")
+UNKNOWN = Kind("a file", _is_never_ours)
+"""Formats that others define, or that say nothing of themselves: only an empty file may be replaced."""
+
+
+def package_kind(path: str | os.PathLike[str]) -> Kind:
+    """A package's folder, or the zip that its name asks for."""
+    return ZIP if os.fspath(path).lower().endswith(".zip") else FOLDER

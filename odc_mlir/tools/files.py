@@ -1,0 +1,193 @@
+"""Arguments that name files: declared once where the parser is made, checked before a command begins to work.
+
+An argument is :func:`add_output`, with the kind of file that the command writes there, or :func:`add_input`; a project
+test finds arguments that are neither. ``run_tool`` then
+
+* checks every output by the rule of :mod:`odc_mlir.formats.outputs` and makes its folder: no work is lost for a path;
+* refuses two outputs of one name, and an output that is read;
+* reads ``-`` from standard input, and lets ``-`` be standard output where text is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
+
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.kinds import Kind
+
+STANDARD = "-"
+"""Standard input or output, wherever a file is read or text is written."""
+
+Container = argparse.ArgumentParser | argparse._ArgumentGroup
+KindOf = Callable[[argparse.Namespace], Kind]
+PathsOf = Callable[[argparse.Namespace], list[str]]
+
+_ROLE = "role"
+_STDIN_FOLDER = "odc-stdin-"
+
+
+class Output(NamedTuple):
+    """An argument that names something to write. ``paths``: what is written, where that is not its value."""
+
+    kind: Kind | KindOf
+    paths: PathsOf | None = None
+
+    def kind_for(self, arguments: argparse.Namespace) -> Kind:
+        return self.kind if isinstance(self.kind, Kind) else self.kind(arguments)
+
+
+class Input(NamedTuple):
+    """An argument that names something to read. ``stdin``: ``-`` is standard input; ``own``: the command reads it."""
+
+    stdin: bool = True
+    own: bool = False
+
+
+def add_output(
+    container: Container, *flags: str, kind: Kind | KindOf, paths: PathsOf | None = None, **keywords: Any
+) -> None:
+    """Add an argument that names an output; a kind or paths that other arguments decide are functions of them."""
+    vars(container.add_argument(*flags, **keywords))[_ROLE] = Output(kind, paths)
+
+
+def add_input(container: Container, *flags: str, stdin: bool = True, own: bool = False, **keywords: Any) -> None:
+    """Add an argument that names an input."""
+    vars(container.add_argument(*flags, **keywords))[_ROLE] = Input(stdin, own)
+
+
+def add_overwrite(container: Container) -> None:
+    """Add the flag that every command with outputs has."""
+    container.add_argument(
+        "--overwrite", action="store_true", help="replace files too that odc-mlir does not recognise as its own"
+    )
+
+
+def role_of(action: argparse.Action) -> Output | Input | None:
+    """What an argument was declared as."""
+    found = vars(action).get(_ROLE)
+    return found if isinstance(found, Output | Input) else None
+
+
+class Files:
+    """The outputs of one call; ``kinds`` by name of the argument, ``uses_stdout``: one goes to standard output."""
+
+    def __init__(self, overwrite: bool) -> None:
+        self.overwrite = overwrite
+        self.kinds: dict[str, Kind] = {}
+        self.uses_stdout = False
+
+    def write(self, path: str, data: bytes, name: str) -> None:
+        """Write the output of the argument called ``name``; raises OdcError."""
+        if path == STANDARD:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        else:
+            from odc_mlir.formats.outputs import write_output
+
+            write_output(path, data, self.kinds[name], overwrite=self.overwrite)
+
+    def write_json(self, path: str, document: object, name: str) -> None:
+        """Write an output as JSON text."""
+        import json
+
+        self.write(path, (json.dumps(document, indent=1) + "\n").encode(), name)
+
+    @property
+    def messages(self) -> IO[str]:
+        """Where text for people goes: standard output, unless an output goes there."""
+        return sys.stderr if self.uses_stdout else sys.stdout
+
+
+def shown(text: str) -> str:
+    """``text`` with the name of the file that stands for standard input in words."""
+    return re.sub(rf"[^\s'\"]*{_STDIN_FOLDER}\w+/stdin", "<stdin>", text) if _STDIN_FOLDER in text else text
+
+
+@contextmanager
+def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Iterator[None]:
+    """Check all that ``arguments`` name, and put a file for ``-``; ``arguments.files`` writes. Raises OdcError."""
+    from odc_mlir.formats.outputs import check_output
+
+    actions = list(_actions(parser, arguments))
+    arguments.files = files = Files(overwrite=getattr(arguments, "overwrite", False))
+    inputs = [(action, role) for action in actions if isinstance(role := role_of(action), Input)]
+    read = [text for action, _ in inputs for text in _values(arguments, action) if text != STANDARD]
+    taken: dict[str, str] = {}
+    for action in actions:
+        role = role_of(action)
+        paths = _paths(arguments, action, role) if isinstance(role, Output) else []
+        if not isinstance(role, Output) or not paths:
+            continue
+        kind = files.kinds[action.dest] = role.kind_for(arguments)
+        for path in paths:
+            name = _name(action)
+            place = path if path == STANDARD else os.path.realpath(path)
+            if place in taken:
+                raise OptionError(f"{name} and {taken[place]} both write {path!r}", hint="give each its own file")
+            taken[place] = name
+            if path != STANDARD:
+                check_output(path, kind, overwrite=files.overwrite, inputs=read)
+            elif not kind.is_text:
+                raise OptionError(f"{name} is -, but {kind.name} is not written to standard output", hint="name a file")
+    files.uses_stdout = STANDARD in taken
+    with _standard_input(arguments, inputs):
+        yield
+
+
+def _actions(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Iterator[argparse.Action]:
+    """The arguments of a parser and of the command that was chosen below it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from _actions(action.choices[getattr(arguments, action.dest)], arguments)
+        else:
+            yield action
+
+
+def _values(arguments: argparse.Namespace, action: argparse.Action) -> list[str]:
+    value = getattr(arguments, action.dest, None)
+    return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str) and text]
+
+
+def _paths(arguments: argparse.Namespace, action: argparse.Action, role: Output) -> list[str]:
+    if role.paths is None:
+        value = getattr(arguments, action.dest, None)
+        if value == "":
+            raise OptionError(f"{_name(action)} names no file")
+        return _values(arguments, action)
+    return role.paths(arguments) if getattr(arguments, action.dest, None) else []
+
+
+def _name(action: argparse.Action) -> str:
+    return max(action.option_strings, key=len) if action.option_strings else str(action.metavar or action.dest)
+
+
+@contextmanager
+def _standard_input(arguments: argparse.Namespace, inputs: list[tuple[argparse.Action, Input]]) -> Iterator[None]:
+    """Let a file with what comes from standard input take the place of ``-``."""
+    wanted = [(action, role) for action, role in inputs if STANDARD in _values(arguments, action)]
+    if len(wanted) > 1:
+        raise OptionError(f"{' and '.join(_name(action) for action, _ in wanted)} are both standard input")
+    for action, role in wanted:
+        if not role.stdin:
+            raise OptionError(f"{_name(action)} is -, but it is not read from standard input", hint="name a file")
+    if not wanted or wanted[0][1].own:
+        yield
+        return
+    import tempfile
+    from pathlib import Path
+
+    ((action, _),) = wanted
+    with tempfile.TemporaryDirectory(prefix=_STDIN_FOLDER) as folder:
+        path = Path(folder, "stdin")
+        path.write_bytes(sys.stdin.buffer.read())
+        value = getattr(arguments, action.dest)
+        spooled = [str(path) if item == STANDARD else item for item in value] if isinstance(value, list) else str(path)
+        setattr(arguments, action.dest, spooled)
+        yield

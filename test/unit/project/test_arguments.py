@@ -1,0 +1,126 @@
+"""Arguments of commands that name files are declared as such, and nothing is written behind the rule's back."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from helpers.commands import COMMANDS, main_of, parsers
+from helpers.source import imports, package_files
+from odc_mlir.formats.kinds import Kind
+from odc_mlir.tools.common import base_parser
+from odc_mlir.tools.files import Input, Output, add_output, role_of
+
+# What an argument of free text may be called that names no file.
+NO_FILES = {"NAME", "NAME,…", "NAME[,NAME]", "NAME:TYPE,…", "NAME=NUMBER", "STAGE", "PIPELINE", "SHAPES", "SIZES"}
+NO_FILES |= {"EXT-gen", "KIND", "M:S:I", "M:S:I=M:S:I,…", "R[,G,B]"}
+NO_FILES_BY_FLAG = {("odc-opt", "--target"), ("odc-opt", "--run-pass"), ("odc-quantize", "--metric")}
+
+
+def _undeclared(command: str, parser: argparse.ArgumentParser) -> list[str]:
+    free = [action for action in parser._actions if action.nargs != 0 and not action.choices and action.type is None]
+    free = [action for action in free if not isinstance(action, argparse._SubParsersAction)]
+    return [
+        str(action.option_strings or action.dest)
+        for action in free
+        if role_of(action) is None
+        and action.metavar not in NO_FILES
+        and not any((command, flag) in NO_FILES_BY_FLAG for flag in action.option_strings)
+    ]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_arguments_that_name_files_are_declared(command: str) -> None:
+    """With ``add_input`` or ``add_output`` of ``odc_mlir.tools.files``; else add the metavar to those above."""
+    for _, parser in parsers(command):
+        assert _undeclared(command, parser) == []
+
+
+def test_a_new_output_would_be_noticed() -> None:
+    parser = base_parser("odc-test", "a test")
+    assert _undeclared("odc-test", parser) == []
+    parser.add_argument("--report-csv", metavar="FILE")
+    assert _undeclared("odc-test", parser) == ["['--report-csv']"]
+    declared = base_parser("odc-test", "a test")
+    add_output(declared, "--report-csv", metavar="FILE", kind=Kind("a table", lambda path: False))
+    assert _undeclared("odc-test", declared) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_whoever_writes_may_be_told_to_overwrite(command: str) -> None:
+    for _, parser in parsers(command):
+        writes = any(isinstance(role_of(action), Output) for action in parser._actions)
+        assert writes == ("--overwrite" in parser._option_string_actions)
+
+
+def test_commands_write_by_the_rule_only() -> None:
+    tools = [path for path in package_files() if path.parent.name == "tools"]
+    found = [item for path in tools for item in imports(path)]
+    assert len(tools) > len(COMMANDS)
+    assert not [item for item in found if item.target.endswith(".atomic")], "write with arguments.files"
+
+
+OUTPUTS = [
+    (command, words, action)
+    for command in COMMANDS
+    for words, parser in parsers(command)
+    for action in parser._actions
+    if isinstance(role_of(action), Output)
+]
+
+
+def _line(command: str, words: list[str], action: argparse.Action, path: Path) -> list[str]:
+    """A command line that writes to ``path`` and reads files that are not there."""
+    line = list(words)
+    (parser,) = [parser for found, parser in parsers(command) if found == words]
+    for other in parser._actions:
+        if not other.option_strings and other is not action:
+            line += ["no such file"] if isinstance(role_of(other), Input) else [str(path)]
+    if action.option_strings:
+        line += [action.option_strings[0], *([] if action.nargs == 0 else [str(path)])]
+    for needed in (other for other in parser._actions if other.required and other.dest != action.dest):
+        line += [needed.option_strings[0], str(path)] if needed.option_strings else []
+    return line
+
+
+@pytest.mark.parametrize(("command", "words", "action"), OUTPUTS, ids=lambda item: getattr(item, "dest", None))
+def test_outputs_are_checked_before_the_work_begins(
+    command: str,
+    words: list[str],
+    action: argparse.Action,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nobody asks for the model, which is not there, where the output cannot be written."""
+    monkeypatch.chdir(tmp_path)
+    role = role_of(action)
+    assert isinstance(role, Output)
+    arguments = argparse.Namespace(
+        emit=None, output="p", folder="p", min_max_only=False, model="no such file", backend="auto", target="mlir"
+    )
+    kind = role.kind_for(arguments)
+    name = f"out{kind.suffixes[0] if kind.suffixes else ''}"
+    given = tmp_path / "new" / name
+    setattr(arguments, action.dest, str(given))
+    (path,) = [Path(text) for text in (role.paths(arguments) if role.paths else [str(given)])]
+    line = _line(command, words, action, given)
+    path.parent.mkdir(exist_ok=True)
+    # A file of the user's, or a folder with one.
+    note = path / "note" if kind.is_folder else path
+    note.parent.mkdir(exist_ok=True)
+    note.write_text("mine")
+    assert main_of(command)(line) == 1
+    assert "that odc-mlir wrote" in (told := capsys.readouterr().err) or "'note' is in the way" in told
+    assert note.read_text() == "mine"
+    note.unlink()
+    # The wrong sort of thing.
+    if kind.is_folder:
+        path.rmdir()
+        path.write_text("mine")
+    else:
+        path.mkdir()
+    assert main_of(command)([*line, "--overwrite"]) == 1
+    assert "in the way" in capsys.readouterr().err

@@ -1,0 +1,204 @@
+"""Arguments that name files: what is checked before a command works, and what ``-`` is."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.models import ModelBuilder, add_model, model_bytes
+from odc_mlir.formats.kinds import ARRAYS, json_kind
+from odc_mlir.tools import odc_compile, odc_diff, odc_dump, odc_opt, odc_package, odc_quantize, odc_run, odc_sim
+from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
+
+REPORT = json_kind("a report", "a")
+Main = Callable[[list[str]], int]
+
+
+def _run(argv: list[str]) -> int:
+    """A command that writes a report, ``{"a": <what it read>}``."""
+    parser = base_parser("odc-test", "a test")
+    add_input(parser, "model")
+    add_input(parser, "--data", stdin=False)
+    add_output(parser, "-o", "--output", kind=REPORT)
+    add_output(parser, "--dump", kind=ARRAYS)
+    add_overwrite(parser)
+
+    def body(arguments: argparse.Namespace) -> None:
+        content = Path(arguments.model).read_text()
+        if arguments.output:
+            arguments.files.write_json(arguments.output, {"a": content}, "output")
+        print("done", file=arguments.files.messages)
+
+    return run_tool(parser, body, argv)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("m").write_text("model")
+    return "m"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["m", "-o", "r.npz", "--dump", "./r.npz"], "--dump and --output both write './r.npz'"),
+        (["m", "-o", "m"], "it is read as well"),
+        (["m", "--dump", "r.txt"], r"cannot tell the format of 'r\.txt' by its name"),
+        (["m", "--dump", "-"], "--dump is -, but a file of arrays is not written to standard output"),
+        (["m", "--data", "-"], "--data is -, but it is not read from standard input"),
+        (["m", "-o", ""], "--output names no file"),
+        (["m", "-o", "m/r"], "nothing can be written there"),
+    ],
+)
+def test_refused(argv: list[str], said: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(argv) == 1
+    told = capsys.readouterr()
+    assert not told.out
+    assert told.err.count("\n") == 1
+    assert re.search(said, told.err)
+
+
+def test_folders_are_made(model: str) -> None:
+    assert _run([model, "-o", "a/b/r.json"]) == 0
+    assert json.loads(Path("a/b/r.json").read_text()) == {"a": "model"}
+    assert _run([model, "-o", "a/b/r.json"]) == 0
+
+
+def test_standard_input_and_output(
+    model: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"piped")))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO()))
+    assert _run(["-", "-o", "-"]) == 0
+    written = sys.stdout.buffer
+    assert isinstance(written, io.BytesIO)
+    assert json.loads(written.getvalue()) == {"a": "piped"}
+    assert b"done" in capfdbinary.readouterr().err
+
+
+def test_what_came_from_standard_input_is_called_so(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"no model")))
+    assert odc_dump.main(["-"]) == 1
+    assert "(in <stdin>)" in capsys.readouterr().err
+
+
+# ---- the commands
+
+
+def _relu() -> bytes:
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 4), "int8", quant=(0.5, 3))
+    y = builder.tensor("y", (1, 4), "int8", quant=(0.5, 3))
+    builder.operator("RELU", [x], [y])
+    return model_bytes(builder.finish([x], [y]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A quantised model, a float one, calibration data, inputs, a segment."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "q.circle").write_bytes(_relu())
+    (folder / "f.circle").write_bytes(model_bytes(add_model()))
+    arrays = [np.random.default_rng(0).normal(size=(16, 1, 4)).astype(np.float32) for _ in range(2)]
+    np.savez(folder / "cal.npz", in_0=arrays[0], in_1=arrays[1])
+    np.savez(folder / "in.npz", in_0=np.zeros((1, 4), np.int8))
+    odc_mlir.compile(folder / "q.circle", placement={"strategy": "supported"}).save(folder / "p.zip")
+    odc_mlir.compile(folder / "q.circle", placement={"strategy": "supported"}).save(folder / "p")
+    segment = next((folder / "p").rglob("*.npu"))
+    (folder / "s.npu").write_bytes(segment.read_bytes())
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+READERS: list[tuple[Main, str, list[str]]] = [
+    (odc_compile.main, "q.circle", ["-q", "-o", "new/p"]),
+    (odc_run.main, "p.zip", ["-q"]),
+    (odc_sim.main, "s.npu", ["-q"]),
+    (odc_dump.main, "p.zip", []),
+    (odc_opt.main, "q.circle", ["-o", "new/q.mlir"]),
+    (odc_quantize.main, "f.circle", ["-q", "--no-help", "--calibration", "cal.npz", "-o", "new/q.circle"]),
+    (odc_diff.main, "q.circle", ["host"]),
+    (lambda argv: odc_package.main(["verify", *argv]), "p.zip", []),
+]
+
+
+@pytest.mark.parametrize(("main", "name", "rest"), READERS, ids=[name for _, name, _ in READERS])
+def test_every_command_reads_standard_input(
+    main: Main, name: str, rest: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, *rest]) == 0
+    expected = capsys.readouterr().out.replace(name, "<stdin>")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path(name).read_bytes())))
+    assert main(["-", *rest]) == 0
+    assert capsys.readouterr().out == expected
+
+
+class _Closed(io.TextIOBase):
+    """Standard output whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+WRITERS: list[tuple[Main, list[str], list[str]]] = [
+    (odc_compile.main, ["q.circle", "-o", "out.zip", "--report-json", "r.json", "--report-html", "r.html"], []),
+    (
+        odc_run.main,
+        ["p", "--load", "in.npz", "--dump", "o.npz", "--dump:raw", "raw", "--profile", "r.json", "--trace", "t.json"],
+        ["raw.0"],
+    ),
+    (odc_sim.main, ["s.npu", "--load", "in.npz", "--dump", "o.npz", "--stats", "r.json", "--trace", "t.json"], []),
+    (
+        odc_quantize.main,
+        ["f.circle", "--no-help", "--calibration", "cal.npz", "-o", "out.circle", "--report-html", "r.html"],
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("main", "argv", "more"), WRITERS, ids=[argv[0] for _, argv, _ in WRITERS])
+def test_a_closed_pipe_loses_no_output(
+    main: Main, argv: list[str], more: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = [*(word for flag, word in pairwise(argv) if _is_output(flag)), *more]
+    argv = [str(tmp_path / word) if _is_output(flag) else word for flag, word in zip(["", *argv], argv, strict=False)]
+    monkeypatch.setattr(sys, "stdout", _Closed())
+    assert main(argv) == 0
+    expected = {name for name in outputs if name != "raw"}
+    assert {path.name for path in tmp_path.iterdir()} == expected
+
+
+def _is_output(flag: str) -> bool:
+    return flag in ("-o", "--dump", "--dump:raw", "--stats", "--trace", "--profile", "--report-json", "--report-html")
+
+
+def test_what_is_made_of_standard_input_needs_a_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path("q.circle").read_bytes())))
+    assert odc_run.main(["-", "--codegen", "npu-gen"]) == 1
+    assert "name one with --cpath" in capsys.readouterr().err
+    assert odc_package.main(["rollback", "-"]) == 1
+    assert odc_package.main(["pack", "-", "-o", "new.zip"]) == 1
+    assert capsys.readouterr().err.count("not read from standard input") == 2
