@@ -14,17 +14,17 @@ import secrets
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from odc_mlir.errors import CacheError, RecordsDamagedError, RecordsError, is_passing
+from odc_mlir.errors import CacheError, RecordsDamagedError, RecordsError, is_passing, parsing
 from odc_mlir.formats import private
 from odc_mlir.formats.cache import cache_folder, records_path
-from odc_mlir.quantization.packing import DamagedError, can_pack, pack, unpack
+from odc_mlir.quantization.packing import can_pack, pack, unpack
 from odc_mlir.quantization.recorded import InputFacts, Records, Shapes, TensorKey, joined
 from odc_mlir.quantization.statistics import TensorStatistics
 
@@ -173,7 +173,7 @@ class RecordStore:
     def _trim(self, database: sqlite3.Connection) -> None:
         """Forget the oldest raw inputs beyond the bounds."""
         total = 0
-        rows = database.execute("SELECT id, bytes FROM samples ORDER BY id DESC").fetchall()
+        rows = database.execute("SELECT id, COALESCE(LENGTH(data), 0) FROM samples ORDER BY id DESC").fetchall()
         for place, (identity, size) in enumerate(rows):
             total += size
             if place >= self.max_inputs or total > self.max_input_bytes:
@@ -183,7 +183,9 @@ class RecordStore:
     def records(self, shapes: Shapes | None = None) -> Records:
         """All runs on inputs of ``shapes`` (default: of any), in the order in which they were added."""
         with self._open() as database:
-            result = joined(self._batches(database, shapes))
+            batches = list(self._batches(database, shapes))
+        with _content(self._where):
+            result = joined(batches)
         result.digest = self.digest
         return result
 
@@ -206,19 +208,15 @@ class RecordStore:
         """The sets of input shapes with the number of runs on each, in the order in which they first came."""
         with self._open() as database:
             rows = database.execute("SELECT shapes, SUM(runs) FROM batches GROUP BY shapes ORDER BY MIN(id)").fetchall()
-        try:
+        with _content(self._where):
             return {tuple(tuple(map(int, shape)) for shape in json.loads(text)): int(runs) for text, runs in rows}
-        except (ValueError, TypeError, RecursionError) as error:
-            raise self._damaged(str(error)) from None
 
     def inputs(self) -> list[list[NDArray[Any]]]:
         """The raw inputs that are kept, oldest first."""
         with self._open() as database:
             rows = database.execute("SELECT data FROM samples ORDER BY id").fetchall()
-        try:
+        with _content(self._where):
             return [list(unpack(data)[1].values()) for (data,) in rows]
-        except DamagedError as error:
-            raise self._damaged(str(error)) from None
 
     def reset(self, shapes: Shapes | None = None) -> None:
         """Forget the runs on inputs of ``shapes``; without, all runs and all raw inputs."""
@@ -329,7 +327,9 @@ def _compact(database: sqlite3.Connection, key: str, where: str) -> None:
     rows = database.execute("SELECT id, runs, inputs FROM batches WHERE shapes = ? ORDER BY id", (key,)).fetchall()
     if len(rows) <= _BATCHES_KEPT:
         return
-    whole = joined(_batch(database, identity, runs, inputs, where) for identity, runs, inputs in rows)
+    batches = [_batch(database, identity, runs, inputs, where) for identity, runs, inputs in rows]
+    with _content(where):
+        whole = joined(batches)
     for identity, _, _ in rows:
         database.execute("DELETE FROM tensors WHERE batch = ?", (identity,))
         database.execute("DELETE FROM batches WHERE id = ?", (identity,))
@@ -338,14 +338,18 @@ def _compact(database: sqlite3.Connection, key: str, where: str) -> None:
 
 
 def _batch(database: sqlite3.Connection, identity: int, runs: int, inputs: str, where: str) -> Records:
-    rows = database.execute("SELECT subgraph, name, data FROM tensors WHERE batch = ? ORDER BY rowid", (identity,))
-    try:
+    query = "SELECT subgraph, name, data FROM tensors WHERE batch = ? ORDER BY rowid"
+    rows = database.execute(query, (identity,)).fetchall()
+    with _content(where):
         tensors = {(int(subgraph), str(name)): TensorStatistics.from_bytes(data) for subgraph, name, data in rows}
         return Records(
             "", int(runs), tensors, {name: InputFacts(**facts) for name, facts in json.loads(inputs).items()}
         )
-    except (DamagedError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise _damage(str(error), where) from None
+
+
+def _content(where: str) -> AbstractContextManager[None]:
+    """For what rows say: whatever goes wrong with it means that the file is damaged. SQL stays outside."""
+    return parsing("the file of records is damaged", RecordsDamagedError, location=where, hint=_AFRESH)
 
 
 def _damage(reason: str, where: str) -> RecordsDamagedError:

@@ -345,7 +345,7 @@ class TensorStatistics:
             result._extremes = [extremes] if extremes.size else []
             if "counts" in arrays:
                 result.channels = Channels(*(arrays[name].copy() for name in Channels.__slots__))
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, IndexError, ValueError, TypeError, OverflowError) as error:
             raise DamagedError(f"not the statistics of a tensor: {error!r}") from error
         return result
 

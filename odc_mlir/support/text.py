@@ -39,7 +39,7 @@ from xdsl.printer import Printer
 from xdsl.utils.lexer import Input
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind, StringLiteral
 
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, parsing
 from odc_mlir.support.blob import Blob, BlobPool
 from odc_mlir.support.diagnostics import typed_errors
 
@@ -251,17 +251,16 @@ def parse_module(ctx: Context, text: str, name: str = "<text>") -> ModuleOp:
 
     Constants whose bytes the text leaves out stay unresolved. Raises ModelError with file, line and column.
     """
-    try:
-        with typed_errors():
-            return OdcParser(ctx, text, name).parse_module()
-    except UnicodeDecodeError as error:
-        raise ModelError("a string's escapes are not UTF-8", location=name) from error
-    except ValueError as error:  # how xDSL reports some malformed names
-        raise ModelError(
-            f"this text cannot be read: {error.args[0] if error.args else error}", location=name
-        ) from error
-    except RecursionError as error:
-        raise ModelError("this text is nested too deeply", location=name) from error
+    with parsing("this text cannot be read", ModelError, location=name):
+        try:
+            with typed_errors():
+                return OdcParser(ctx, text, name).parse_module()
+        except UnicodeDecodeError as error:
+            raise ModelError("a string's escapes are not UTF-8", location=name) from error
+        except RecursionError as error:
+            raise ModelError("this text is nested too deeply", location=name) from error
+        except ValueError as error:  # how xDSL reports some malformed names: what is wrong, then what to do
+            raise ValueError(error.args[0] if error.args else error) from error
 
 
 def write_module(

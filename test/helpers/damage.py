@@ -13,6 +13,7 @@ import re
 import sqlite3
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ NUMBERS = (-1, 0, 1, 2, 7, 255, 256, 1 << 31, -(1 << 31), 1 << 63, 10**25, 0.5, 
 VALUES: tuple[Any, ...] = (None, True, False, [], {}, [[]], [None], {"": 0}, *TEXTS, *NUMBERS)
 WORDS = (
     "", "0", "-1", "4294967296", "9" * 400, "1e400", "-inf", "nan", "0x", "true", '"', '"\\ff"', "[", "]", "{", "}",
-    "<", ">", "=", ":", ",", "#", "é", "\x1b[2J", "\0", "x" * 300, "(" * 60, "[" * 3000, "?", "*", "!", "%0", "@main", "f32",
-    "i8", "\n",
+    "<", ">", "=", ":", ",", "#", "é", "\x1b[2J", "\0", "x" * 300, "(" * 60, "[" * 3000, "?", "*", "!", "%0", "@main",
+    "f32", "i8", "\n",
 )  # fmt: skip
 _WORD = re.compile(r"\d[\w.+-]*|\w+|\s+|.", re.DOTALL)
 
@@ -48,7 +49,10 @@ def json_damage(text: bytes, rng: Rng) -> bytes:
     """A document with one to three nodes replaced, removed, doubled or swapped; now and then damaged text."""
     if rng.random() < 0.15:
         return text_damage(text, rng)
-    document = json.loads(text)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):  # damaged before
+        return text_damage(text, rng)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         document = changed(document, rng)
     try:
@@ -237,10 +241,10 @@ def sqlite_damage(path: Path, rng: Rng) -> None:
     try:
         for _ in range(rng.choice((1, 1, 2, 3))):
             table = rng.choice(("about", "batches", "tensors", "samples"))
-            columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
-            rows = [row[0] for row in database.execute(f"SELECT rowid FROM {table}")]
             action = rng.random()
             try:
+                columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+                rows = [row[0] for row in database.execute(f"SELECT rowid FROM {table}")]
                 if action < 0.7 and columns and rows:
                     column, row = rng.choice(columns), rng.choice(rows)
                     old = database.execute(f"SELECT {column} FROM {table} WHERE rowid = ?", (row,)).fetchone()[0]
@@ -253,7 +257,7 @@ def sqlite_damage(path: Path, rng: Rng) -> None:
                     database.execute(f"PRAGMA user_version = {rng.choice((0, 2, 99, -1))}")
                 else:
                     database.execute(f"DROP TABLE {table}")
-            except sqlite3.Error:
+            except (sqlite3.Error, zlib.error):
                 continue
     finally:
         database.close()
@@ -269,8 +273,6 @@ def _cell(old: Any, rng: Rng) -> Any:
 
 def _packed_damage(data: bytes, rng: Rng) -> bytes:
     """What quantization/packing.py wrote, with other facts, layout or numbers, compressed again."""
-    import zlib
-
     content = zlib.decompress(data)
     (length,) = struct.unpack_from("<I", content)
     head, body = content[4 : 4 + length], content[4 + length :]
