@@ -70,6 +70,14 @@ def load(source: ModelSource) -> ModuleOp:
     return module
 
 
+def model_bytes(source: ModelSource | ModuleOp) -> bytes:
+    """The bytes of the model file that a module in the circle dialect, or IR text, stands for; raises OdcError."""
+    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | ModuleOp):
+        raise OptionError(f"a {type(source).__name__} is no model", hint="give a file, its bytes or a module")
+    module = source if isinstance(source, ModuleOp) else load(source)
+    return bytes(write_model(export_circle.export_model(module)))
+
+
 def _head_or_bytes(source: ModelSource) -> bytes:
     """Enough of ``source`` to tell what it is; nothing of a file that cannot be read, which its reader reports."""
     if isinstance(source, bytes | bytearray | memoryview):

@@ -57,6 +57,7 @@ def _sparse(info: TensorInfo, data: memoryview, sparsity: Sparsity, shape: tuple
     if info.info.bits % 8 or not info.info.bits:
         raise UnsupportedError(f"a sparse constant cannot have the element type {info.dtype}", tensor=info.name)
     stored = data.nbytes * 8 // info.info.bits
+    data = data.cast("B")[: stored * info.info.bits // 8]
     values = _numbers(replace(info, shape=(stored,), sparsity=None), data, (stored,))
     try:
         return densify(values, sparsity, shape)

@@ -52,7 +52,8 @@ def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
 def densify(values: NDArray[Any], sparsity: Sparsity, shape: Sequence[int]) -> NDArray[Any]:
     """The dense tensor of ``shape`` with ``values`` in the places that ``sparsity`` gives them, zeros elsewhere.
 
-    Raises ModelError where the description contradicts itself, the shape or the number of values.
+    Values and indices beyond the last place are padding. Raises ModelError where the description contradicts itself or
+    the shape, or there are too few values.
     """
     rank, blocks = len(shape), len(sparsity.block_map)
     order = sparsity.traversal_order
@@ -64,10 +65,10 @@ def densify(values: NDArray[Any], sparsity: Sparsity, shape: Sequence[int]) -> N
     if any(not 0 <= dim < rank for dim in sparsity.block_map) or len(set(sparsity.block_map)) != blocks:
         raise ModelError(f"the block map {list(sparsity.block_map)} does not fit {rank} dimensions")
     places = _places(sparsity, most=math.prod(shape))
-    if len(places[0]) != values.size if places else values.size != 1:
-        stored = len(places[0]) if places else 1
-        raise ModelError(f"the levels describe {stored} elements, {values.size} are stored")
-    return _scatter(values, places, sparsity, shape)
+    described = len(places[0]) if places else 1
+    if described > values.size:
+        raise ModelError(f"the levels describe {described} elements, {values.size} are stored")
+    return _scatter(values.reshape(-1)[:described], places, sparsity, shape)
 
 
 def _places(sparsity: Sparsity, most: int) -> list[NDArray[np.int64]]:
@@ -100,9 +101,9 @@ def _compressed(level: DimMetadata, count: int, number: int) -> tuple[NDArray[An
         raise ModelError(f"level {number} has no segments or indices")
     segments, indices = level.segments.astype(np.int64), level.indices.astype(np.int64)
     lengths = np.diff(segments)
-    if len(segments) != count + 1 or segments[0] != 0 or segments[-1] != len(indices) or (lengths < 0).any():
+    if len(segments) != count + 1 or segments[0] != 0 or segments[-1] > len(indices) or (lengths < 0).any():
         raise ModelError(f"the segments of level {number} do not divide its {len(indices)} indices into {count} rows")
-    return np.repeat(np.arange(count), lengths), indices
+    return np.repeat(np.arange(count), lengths), indices[: segments[-1]]
 
 
 def _scatter(
@@ -124,5 +125,5 @@ def _scatter(
         if place.size and not 0 <= place.min() <= place.max() < shape[dim]:
             raise ModelError(f"an index along dimension {dim} is outside its extent of {shape[dim]}")
         index.append(place)
-    dense[tuple(index)] = values.reshape(-1) if index else values.reshape(())
+    dense[tuple(index)] = values if index else values.reshape(())
     return dense

@@ -37,8 +37,8 @@ Backend = Literal["auto", "host", "npu", "litert"]
 BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "litert")
 NUMERICS = ("fixed", "litert")
 
-ModelSource = str | os.PathLike[str] | bytes
-"""A .circle or .tflite file, an nnpackage directory or zip, or the bytes of a model file."""
+ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
+"""A .circle, .tflite or .mlir file, an nnpackage directory or zip, or the bytes of a file."""
 
 Module = Any
 """xDSL's ``ModuleOp``; the runtime knows nothing of IR and only hands it on."""
@@ -46,7 +46,7 @@ Module = Any
 
 @overload
 def run(
-    model: ModelSource | Package,
+    model: ModelSource | Module | Package,
     inputs: Sequence[Any],
     *,
     backend: Backend = ...,
@@ -64,7 +64,7 @@ def run(
 
 @overload
 def run(
-    model: ModelSource | Package,
+    model: ModelSource | Module | Package,
     inputs: Sequence[Any],
     *,
     backend: Backend = ...,
@@ -81,7 +81,7 @@ def run(
 
 
 def run(
-    model: ModelSource | Package,
+    model: ModelSource | Module | Package,
     inputs: Sequence[Any],
     *,
     backend: Backend = "auto",
@@ -97,14 +97,14 @@ def run(
 ) -> list[Array] | tuple[list[Array], dict[str, Array]]:
     """The model's outputs for ``inputs``: arrays in graph order, of the model's element types, not changed.
 
-    ``auto`` runs a model file on the host and a compiled package on what it was compiled for; ``npu`` compiles a model
-    file for ``target`` and ``memory`` first. A segment that the device cannot run is run by host kernels, which give
-    the same result; ``strict`` makes that an error, and so is what compiling leaves to the host. ``max_bytes`` bounds
-    the activations alive at one time. ``custom_ops`` computes custom operators, the default registry unless given.
-    ``microscaling`` allows tensors of microscaling types and ``binary_codes`` says how binary-coded weights are read:
-    files leave both open, so they are refused without. ``tensors``: names of tensors anywhere in the model, whose
-    values are then returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays that do
-    not fit and other OdcErrors.
+    ``model``: what :func:`compile` takes, or what it gave. ``auto`` runs a model file or module on the host and a
+    compiled package on what it was compiled for; ``npu`` compiles a model for ``target`` and ``memory`` first. A
+    segment that the device cannot run is run by host kernels, which give the same result; ``strict`` makes that an
+    error, and so is what compiling leaves to the host. ``max_bytes`` bounds the activations alive at one time.
+    ``custom_ops`` computes custom operators, the default registry unless given. ``microscaling`` allows tensors of
+    microscaling types and ``binary_codes`` says how binary-coded weights are read: files leave both open, so they are
+    refused without. ``tensors``: names of tensors anywhere in the model, whose values are then returned beside the
+    outputs, as ``(outputs, {name: value})``. Raises InputError for arrays that do not fit and other OdcErrors.
     """
     executor = open_executor(
         model,
@@ -129,7 +129,7 @@ def run(
 
 
 def open_executor(
-    model: ModelSource | Package,
+    model: ModelSource | Module | Package,
     *,
     backend: Backend = "auto",
     target: str = "npu-256",
@@ -164,6 +164,7 @@ def open_executor(
     context = None if choices == Context() else choices
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = "litert" if backend == "litert" else "host"
+    source, model = model, _runnable(model)
     subgraph = 0 if signature is None else _subgraph_of(model, signature)
     if subgraph:
         if backend == "npu":
@@ -172,7 +173,7 @@ def open_executor(
         return graph_executor(graph, host, all_tensors=all_tensors, **options)
     opened = _open(model, custom_ops)
     if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None):
-        opened = compile(model, target=target, memory=memory, strict=strict)
+        opened = compile(source, target=target, memory=memory, strict=strict)
     if isinstance(opened, Graph):
         return graph_executor(opened, host, all_tensors=all_tensors, **options)
     if backend in ("host", "litert") or opened.plan is None or numerics == "litert":
@@ -180,16 +181,30 @@ def open_executor(
     return opened.executor(**options)
 
 
+def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
+    """``model``, or the bytes of the file that a module, or IR text, stands for."""
+    if isinstance(model, Package):
+        return model
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        if identify(bytes(model[:8])) is not None:
+            return bytes(model)
+    elif isinstance(model, (str, os.PathLike)) and (not Path(model).is_file() or _holds_model(Path(model))):
+        return model
+    from odc_mlir import compiler
+
+    return compiler.model_bytes(model)
+
+
 def _open(model: ModelSource | Package, custom_ops: CustomOps | None) -> Package | Graph:
     if isinstance(model, Package):
         return model
-    if not isinstance(model, bytes) and is_package(model):
+    if isinstance(model, (str, os.PathLike)) and is_package(model):
         return Package.from_path(model)
     return build_graph(read_model(model), custom_ops=custom_ops)
 
 
 def _model_records(model: ModelSource | Package) -> Model:
-    if not isinstance(model, Package | bytes) and is_package(model):
+    if isinstance(model, (str, os.PathLike)) and is_package(model):
         model = Package.from_path(model)
     return model.model if isinstance(model, Package) else read_model(model)
 

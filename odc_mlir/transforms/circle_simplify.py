@@ -11,8 +11,8 @@ Before::
 After, where the permutations undo each other and nothing is padded: ``%4 = circle.reshape(%x, %t)``.
 
 * no change: sums with 0 and products with 1 of plain numbers, RESHAPE and its kin to the same shape, TRANSPOSE that
-  keeps the order, SLICE, PAD, TILE, SPLIT … that give all of their operand, CAST to the same type, QUANTIZE to the same
-  parameters;
+  keeps the order, SLICE, PAD, TILE, SPLIT, RESIZE … that give all of their operand, CAST to the same type, QUANTIZE to
+  the same parameters;
 * chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE;
 * TRANSPOSE that moves dimensions of extent 1 only is a RESHAPE, which costs nothing.
 
@@ -47,6 +47,7 @@ from odc_mlir.transforms.rewriting import (
 )
 
 VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ _IDENTITIES: Mapping[str, Callable[[CircleOp], SSAValue | None]] = {
     "SUB": _neutral(0, either=False),
     "MUL": _neutral(1, either=True),
     "DIV": _neutral(1, either=False),
-    **dict.fromkeys((*VIEWS, "SLICE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "BROADCAST_TO"), _same_size()),
+    **dict.fromkeys((*VIEWS, "SLICE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "BROADCAST_TO", *RESIZES), _same_size()),
     "SPLIT": _same_size(1),
     "SPLIT_V": _same_size(),
     "STRIDED_SLICE": _unit_strides,

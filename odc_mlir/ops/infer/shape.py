@@ -24,7 +24,10 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def reshape(node: Node) -> list[ResultType]:
-    """Operand 0 with the shape in operand 1, or in the option ``new_shape`` when that is left out or no vector."""
+    """Operand 0 with the shape in operand 1, or in the option ``new_shape`` when that is left out or no vector.
+
+    Where neither says anything, with the declared shape of the result.
+    """
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     wanted = written_shape(node)
     if wanted is None:
@@ -44,6 +47,8 @@ def written_shape(node: Node) -> tuple[int, ...] | None:
     info, written = node.optional(1), tuple(node.options.get("new_shape") or ())
     if info is not None and (info.shape is None or len(info.shape) == 1 or not written):
         return None
+    if info is None and not written:
+        return tuple(-1 if d is None else d for d in node.results[0].shape or ())
     return () if written == (0,) else written  # old files say "scalar" this way
 
 

@@ -11,7 +11,7 @@ from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.infer.named import position, required
 from odc_mlir.ops.infer.recurrent import gru_matrices
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import fetch, input_error
+from odc_mlir.runtime.kernels.common import fetch, fused_activation, input_error, unsupported
 from odc_mlir.runtime.kernels.sequences import Operands, require_float, through_time, when_known
 
 Values = Mapping[str, Array]
@@ -22,9 +22,10 @@ _SMALL_ARGUMENT = np.float32(-9)  # below, e^x stands for the logistic function
 def gru(node: Node) -> Execute:
     """``x [T, N, I]`` and state ``[N, n]`` to the last state or, with ``return_sequences``, all of them ``[T, N, n]``.
 
-    The first axis is time, whatever ``time_major`` says, and ``fused_activation_function`` is not used: ONE's kernels
-    read neither.
+    The first axis is time, whatever ``time_major`` says, as in ONE's kernels, which do not read it.
     """
+    if fused_activation(node) not in ("none", "tanh"):
+        raise unsupported(node, f"the activation {fused_activation(node)!r} is not supported; tanh is")
     by_state, by_input = gru_matrices(node)
     names = [name for stem in (by_input, by_state) for name in (stem, f"{stem}_bias")]
     require_float(node, "input", "state", *names)

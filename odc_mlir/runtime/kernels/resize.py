@@ -22,6 +22,8 @@ def _resize(node: Node, resizer: Callable[[tuple[int, ...], tuple[int, int], boo
         if 0 in image[1:3]:
             raise input_error(node, f"the input {list(shape)} has no pixels")
         check_elements(node, (image[0], *size, image[3]), node.results[0].dtype)
+        if size == image[1:3]:
+            return lambda x: x
         return resizer(shape, (size[0], size[1]), align_corners, half_pixel)
 
     return planned(node, 0, (1,), make)

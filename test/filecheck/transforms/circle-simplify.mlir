@@ -61,6 +61,20 @@ func.func @nothing(%x: tensor<2x4xf32>) -> tensor<2x4xf32> {
 
 // -----
 
+// An image that keeps its size.
+func.func @resized(%x: tensor<1x2x3x1xf32>) -> tensor<1x2x3x1xf32> {
+  %size = circle.const [2, 3] : tensor<2xi32>
+  %0 = circle.resize_bilinear(%x, %size) {half_pixel_centers = true} : (tensor<1x2x3x1xf32>, tensor<2xi32>) -> tensor<1x2x3x1xf32>
+  %1 = circle.resize_nearest_neighbor(%0, %size) {align_corners = true} : (tensor<1x2x3x1xf32>, tensor<2xi32>) -> tensor<1x2x3x1xf32>
+  %2 = circle.relu(%1) : (tensor<1x2x3x1xf32>) -> tensor<1x2x3x1xf32>
+  func.return %2 : tensor<1x2x3x1xf32>
+}
+// CHECK-LABEL: func.func @resized(
+// CHECK-SAME: %[[X:[^:]*]]:
+// CHECK-NEXT: circle.relu(%[[X]])
+
+// -----
+
 // Left alone: what the function returns, clamps, slices backwards, sums of codes, quotients with 1 on the left.
 func.func @left(%x: tensor<4xf32>, %q: tensor<4x!quant.uniform<i8:f32, 0.5:3>>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4x!quant.uniform<i8:f32, 0.5:3>>, tensor<4xf32>) {
   %zero = circle.const [0.0] : tensor<f32>

@@ -72,6 +72,22 @@ def test_tensors_inside_a_segment_stay_there() -> None:
     np.testing.assert_array_equal(outputs[0], tensors["c"])
 
 
+def test_run_takes_what_compile_takes(tmp_path: Path) -> None:
+    (tmp_path / "sum.circle").write_bytes(model_bytes(add_model()))
+    module = odc_mlir.load(tmp_path / "sum.circle")
+    text = tmp_path / "sum.mlir"
+    text.write_text(str(module))
+    inputs = [np.ones((1, 4), np.float32), np.arange(4, dtype=np.float32)[None]]
+    raw = model_bytes(add_model())
+    for model in (module, text, str(text), str(module).encode(), bytearray(raw), memoryview(raw)):
+        for backend in ("host", "npu"):
+            (found,) = odc_mlir.run(model, inputs, backend=backend)  # type: ignore[arg-type]
+            assert found.tolist() == [[2, 3, 4, 5]]
+    for wrong in (3, None, [1]):
+        with pytest.raises(OptionError, match="is no model"):
+            odc_mlir.run(wrong, inputs)
+
+
 def test_run_packages(model: Path, tmp_path: Path) -> None:
     files = build_package(model.read_bytes(), host_plan(add_model()), {})
     for name in ("package", "package.zip"):

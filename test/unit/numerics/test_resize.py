@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import scalar
+from helpers.nodes import const, node, run, tensor
 from odc_mlir.numerics import resize
 
 MODES = [(False, False), (True, False), (False, True)]
@@ -101,3 +102,13 @@ def test_neighbours_found_beforehand(dtype: str, sizes: tuple[int, int, int, int
     found = resize.bilinear_resizer(shape, x.dtype, output, *how)(x)
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, resize.resize_bilinear(x, output, *how))
+
+
+@pytest.mark.parametrize("name", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
+@pytest.mark.parametrize("options", [{}, {"align_corners": True}, {"half_pixel_centers": True}], ids=str)
+def test_the_same_size_changes_nothing(name: str, options: dict[str, bool]) -> None:
+    x = np.array([np.inf, 1, np.nan, -0.0, 1e-45, -np.inf], np.float32).reshape(1, 3, 2, 1)
+    made = node(name, [tensor("float32", x.shape), const([3, 2])], tensor("float32", None), **options)
+    found = run(made, x)
+    assert np.shares_memory(found, x)
+    np.testing.assert_array_equal(found, x)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.nodes import const, infer, tensor
+from helpers.nodes import const, infer, node, run, tensor
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.infer.slicing import Masks, strided_slice
 from odc_mlir.ops.spec import Shape
@@ -55,6 +55,11 @@ def test_reshape_by_a_computed_shape() -> None:
 
 def test_reshape_option_zero_means_scalar() -> None:
     check((), "RESHAPE", [tensor("int8", (1, 1))], new_shape=(0,))
+    for declared, shape in (((3, 2), (3, 2)), ((3, None), (3, 2)), (None, ())):
+        made = node("RESHAPE", [tensor("int8", (2, 3) if shape else (1,))], tensor("int8", declared))
+        assert made.spec.infer_function(made)[0].shape == shape
+        x = np.arange(6 if shape else 1).astype(np.int8).reshape(2 if shape else 1, -1)
+        assert run(made, x).shape == shape
 
 
 @pytest.mark.parametrize(

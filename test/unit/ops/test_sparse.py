@@ -61,6 +61,17 @@ def test_descriptions_that_contradict_themselves(sparsity: Sparsity, count: int,
         densify(np.arange(count), sparsity, (3, 3))
 
 
+def test_what_lies_beyond_the_last_place_is_padding() -> None:
+    """As LiteRT reads it: writers round buffers up."""
+    np.testing.assert_array_equal(densify(np.arange(1, 9), DIAGONAL, (3, 3)), np.diag([1, 2, 3]))
+    more = Sparsity((0, 1), (), (_dense(3), _rows(_indices(0, 1, 2, 3), _indices(0, 1, 2, 9))))
+    np.testing.assert_array_equal(densify(np.arange(1, 4), more, (3, 3)), np.diag([1, 2, 3]))
+    stored = const(np.arange(1, 9), "int16")
+    padded = memoryview(bytes(stored.data or b"") + b"\0")
+    info = replace(stored, shape=(3, 3), data=padded, sparsity=DIAGONAL)
+    np.testing.assert_array_equal(info.array(), np.diag([1, 2, 3]))
+
+
 def test_densify() -> None:
     stored = const([1.0, 2.0, 3.0], "float32")
     sparse = replace(stored, shape=(3, 3), sparsity=DIAGONAL)
