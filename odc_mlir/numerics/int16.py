@@ -21,6 +21,8 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 _STEPS = 512
 _LOW, _HIGH = -(1 << 15), (1 << 15) - 1
+LARGEST_ERROR = 32  # codes by which an interpolated table may be off: 1/1024 of the largest result
+_TRIED_STEP = 32  # of the codes that this is asked of
 _EXP_RANGE = 10.0  # softmax tabulates e^x on [-10, 0]
 _SIGMOID_SIZE = 256
 _POWER_TOLERANCE = 1e-3
@@ -63,8 +65,11 @@ def look_up(table: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
     return found
 
 
-def real_table16(function: Function, in_scale: float, out_scale: float) -> NDArray[np.int16]:
-    """Results of a real float32 function for all int16 codes, ordered by their bits; zero points are 0."""
+def real_table16(function: Function, in_scale: float, out_scale: float) -> NDArray[np.int16] | None:
+    """Results of a real float32 function for all int16 codes, ordered by their bits; zero points are 0.
+
+    None where interpolating is off by more than :data:`LARGEST_ERROR`: near a pole, or of a steep function.
+    """
 
     def limit(scale: float, code: int) -> float:
         return float(np.float32(scale) * np.float32(code))
@@ -73,7 +78,25 @@ def real_table16(function: Function, in_scale: float, out_scale: float) -> NDArr
         inputs, outputs = ((limit(scale, _LOW), limit(scale, _HIGH)) for scale in (in_scale, out_scale))
         table = wide_table(function, *inputs, *outputs, np.float32)
     codes = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
-    return look_up(table, codes).astype(np.int16)
+    found = look_up(table, codes)
+    tried = slice(_TRIED_STEP // 2, None, _TRIED_STEP)
+    exact = real_codes16(function, (in_scale, 0), (out_scale, 0))(codes[tried])
+    if int(np.abs(found[tried] - exact).max()) > LARGEST_ERROR:
+        return None
+    return found.astype(np.int16)
+
+
+def real_codes16(function: Function, in_quant: tuple[float, int], out_quant: tuple[float, int]) -> Function:
+    """Results of a real float32 function for int16 codes, computed one by one; ``*_quant`` are (scale, zero point)."""
+    scale, zero = np.float32(in_quant[0]), in_quant[1]
+
+    def compute(codes: NDArray[Any]) -> NDArray[Any]:
+        with np.errstate(all="ignore"):
+            real: NDArray[Any] = function(scale * (codes.astype(np.int64) - zero).astype(np.float32)).astype(np.float64)
+            steps = np.nan_to_num(real / np.float64(np.float32(out_quant[0])), nan=_LOW)
+        return np.asarray(np.clip(round_half_away(steps) + out_quant[1], _LOW, _HIGH))
+
+    return lambda codes: in_pieces(compute, codes, np.dtype(np.int16))
 
 
 @cache

@@ -121,10 +121,10 @@ def _weighted(x: NDArray[Any], row: _Line, column: _Line, one: Any, dtype: type)
 def resize_bilinear(x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool) -> NDArray[Any]:
     """``[N, H, W, C]`` to ``[N, *output, C]`` of the same dtype.
 
-    float32 and uint8 interpolate in float32 (uint8 adds 0.5 and truncates); signed codes use 10-bit positions and
-    round the sum half away from zero.
+    float32, uint8 and int16 interpolate in float32 (uint8 adds 0.5 and truncates); int8 uses 10-bit positions and
+    rounds the sum half away from zero. (So does the reference with int16, of whose 16 bits it keeps 8.)
     """
-    fixed = x.dtype.kind == "i"
+    fixed = x.dtype == np.int8
     lines = _fixed_line if fixed else _float_line
     rows = lines(x.shape[1], output[0], align_corners, half_pixel)
     columns = lines(x.shape[2], output[1], align_corners, half_pixel)
@@ -137,8 +137,7 @@ def resize_bilinear(x: NDArray[Any], output: Pair, align_corners: bool, half_pix
             total = _rounded(total)
         else:
             total = _weighted(x, part, columns, np.float32(1), np.float32)
-            if x.dtype.kind == "u":
-                total += np.float32(0.5)
+            total = _as_codes(total, x.dtype)
         out[:, y : y + step] = total.astype(x.dtype)
     return out
 
@@ -150,7 +149,7 @@ def bilinear_resizer(
     result = (shape[0], *output, shape[3])
     if not 0 < math.prod(result) <= FEW_ELEMENTS:
         return lambda x: resize_bilinear(x, output, align_corners, half_pixel)
-    fixed = dtype.kind == "i"
+    fixed = dtype == np.int8
     real: Any = np.int64 if fixed else np.float32
     one, lines = real(ONE if fixed else 1), _fixed_line if fixed else _float_line
     rows = lines(shape[1], output[0], align_corners, half_pixel)
@@ -178,12 +177,16 @@ def bilinear_resizer(
         return found
 
     def reals(x: NDArray[Any]) -> NDArray[Any]:
-        found = total(x)
-        if dtype.kind == "u":
-            found += _HALF
-        return found.astype(dtype).reshape(result)
+        return _as_codes(total(x), dtype).astype(dtype).reshape(result)
 
     return (lambda x: _rounded(total(x)).astype(dtype).reshape(result)) if fixed else reals
+
+
+def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Interpolated reals ready to be cut off to ``dtype``: rounded where that is a type of codes."""
+    if dtype.kind == "u":
+        total += _HALF
+    return np.rint(total) if dtype.kind == "i" else total
 
 
 def _rounded(total: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from odc_mlir.numerics.elementwise import leaky_params, leaky_quantized, scale_p
 from odc_mlir.numerics.fixed import activation_bounds, activation_range, code_range
 from odc_mlir.numerics.int16 import logistic16, sigmoid_params, softmax16_codes, softmax16_params, tanh16
 from odc_mlir.numerics.pieces import choose, in_pairs, limit, pieces
+from odc_mlir.numerics.quantize import quantize_real
 from odc_mlir.numerics.softmax import (
     log_softmax_codes,
     log_softmax_float,
@@ -25,10 +26,11 @@ from odc_mlir.numerics.softmax import (
 from odc_mlir.ops.infer.common import option, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import CODES, EIGHT_BIT, FLOATS, input_error, limits_of, scale_of, unsupported
-from odc_mlir.runtime.kernels.elementwise import broadcasting, coded_pairs
-from odc_mlir.runtime.kernels.unary import coded, real_function, unary
+from odc_mlir.runtime.kernels.elementwise import broadcasting, coded_pairs, of_reals16
+from odc_mlir.runtime.kernels.unary import coded, function_of_codes16, real_function, unary
 
 _LOG_SOFTMAX_SCALE = 1 / 16
+_LARGEST_SCALE_16 = 1.0  # of an operand of a 16-bit logistic or hyperbolic tangent
 _TOLERANCE = 1e-3  # of a scale that an operator fixes, relative
 
 
@@ -108,7 +110,8 @@ def prelu(node: Node) -> Execute:
     else:
         x, alpha = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
         params = prelu_params(x, alpha, scale_of(node, out), dtype.name)
-        compute = coded_pairs(node, lambda x, alpha: prelu_codes(x, alpha, params))
+        wide = of_reals16(node, lambda x, alpha: np.where(x >= 0, x, x * alpha))
+        compute = wide or coded_pairs(node, lambda x, alpha: prelu_codes(x, alpha, params))
 
     def check(x: tuple[int, ...], alpha: tuple[int, ...]) -> None:
         if x != alpha and np.broadcast_shapes(x, alpha) != x:
@@ -143,7 +146,9 @@ def hard_swish(node: Node) -> Execute:
 def logistic(node: Node) -> Execute:
     """``1 / (1 + e^-x)``."""
     if node.results[0].dtype == "int16":
-        params = sigmoid_params(scale_of(node, node.operand(0))[0], largest_shift=0)
+        if (scale := _plain_scale16(node)) is None:
+            return function_of_codes16(node, lut.logistic, interpolated=False)
+        params = sigmoid_params(scale, largest_shift=0)
         return coded(node, lambda codes: logistic16(codes, params))
     return real_function(node, lut.logistic)
 
@@ -151,9 +156,21 @@ def logistic(node: Node) -> Execute:
 def tanh(node: Node) -> Execute:
     """Hyperbolic tangent."""
     if node.results[0].dtype == "int16":
-        params = sigmoid_params(scale_of(node, node.operand(0))[0], largest_shift=1)
+        if (scale := _plain_scale16(node)) is None:
+            return function_of_codes16(node, np.tanh, interpolated=False)
+        params = sigmoid_params(scale, largest_shift=1)
         return coded(node, lambda codes: tanh16(codes, params))
     return real_function(node, np.tanh)
+
+
+def _plain_scale16(node: Node) -> float | None:
+    """The operand's scale where TensorFlow Lite's 16-bit kernels can compute with it, None for other parameters.
+
+    They take zero points as 0 and the result's scale as 1/32768.
+    """
+    (scale, zero), (out_scale, out_zero) = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
+    usual = abs(out_scale * (1 << 15) - 1) < _TOLERANCE and scale < _LARGEST_SCALE_16
+    return scale if usual and not (zero or out_zero) else None
 
 
 def softmax(node: Node) -> Execute:
@@ -169,10 +186,18 @@ def softmax(node: Node) -> Execute:
             node, lambda values: softmax_float(values.astype(np.float32, copy=False), beta).astype(dtype, copy=False)
         )
     scale, _ = scale_of(node, x)
-    if x.dtype not in EIGHT_BIT:
-        wide = softmax16_params(scale, beta)
-        return unary(node, lambda codes: softmax16_codes(codes, *wide))
     out_scale, out_zero = scale_of(node, out)
+    if x.dtype not in EIGHT_BIT:
+        if abs(out_scale * (1 << 15) - 1) < _TOLERANCE and not out_zero:
+            wide = softmax16_params(scale, beta)
+            return unary(node, lambda codes: softmax16_codes(codes, *wide))
+        step = np.float32(scale)
+        return unary(
+            node,
+            lambda codes: quantize_real(
+                softmax_float(codes.astype(np.float32) * step, beta), np.float32(out_scale), out_zero, dtype
+            ),
+        )
     if abs(out_scale * (1 << out.info.bits) - 1) < _TOLERANCE and out_zero == code_range(dtype)[0]:
         params = softmax_params(scale, beta)
         return unary(node, lambda codes: softmax_codes(codes, *params, dtype))

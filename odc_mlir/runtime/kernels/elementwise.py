@@ -27,6 +27,7 @@ from odc_mlir.numerics.elementwise import (
     squared_difference_quantized,
     sub_quantized,
 )
+from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.numerics.int16 import power_add, power_add_params
 from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, FEW_ELEMENTS, has_nan, in_pairs, pieces
 from odc_mlir.ops.infer.common import check_elements, require_dtype
@@ -191,7 +192,27 @@ def _coded(node: Node) -> bool:
     return out.dtype in CODES
 
 
+def of_reals16(node: Node, function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array] | None:
+    """``function`` of two operands of int16 codes with zero points, by float64; None for other types or without.
+
+    TensorFlow Lite has no such codes. Without zero points they have 17 bits, for which its arithmetic has no room.
+    """
+    infos = (node.operand(0), node.operand(1), node.results[0])
+    (a, a_zero), (b, b_zero), (y, y_zero) = (scale_of(node, info) for info in infos)
+    if infos[2].dtype != "int16" or not (a_zero or b_zero or y_zero):
+        return None
+    low, high = activation_codes(node, infos[2])
+
+    def compute(left: Array, right: Array) -> Array:
+        exact = function((left.astype(np.float64) - a_zero) * a, (right.astype(np.float64) - b_zero) * b)
+        return np.asarray(np.clip(round_half_away(exact / y) + y_zero, low, high), np.int16)
+
+    return lambda left, right: in_pairs(compute, left, right, np.int16)
+
+
 def _quantised_sum(node: Node, compute: Callable[[Array, Array, AddParams], Array], *, subtract: bool) -> Execute:
+    if (wide := of_reals16(node, np.subtract if subtract else np.add)) is not None:
+        return broadcasting(node, wide)
     out, act = node.results[0], activation_codes(node, node.results[0])
     a, b, y = scale_of(node, node.operand(0)), scale_of(node, node.operand(1)), scale_of(node, out)
     if out.dtype == "int16" and node.options.get("pot_scale_int16", True) and not (a[1] or b[1] or y[1]):
@@ -208,6 +229,8 @@ def mul(node: Node) -> Execute:
     require_dtype(node, out, *_PLAIN, "uint32", "complex64", *CODES)
     if not _coded(node):
         return plain(node, np.multiply)
+    if (wide := of_reals16(node, np.multiply)) is not None:
+        return broadcasting(node, wide)
     a, b = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
     params = mul_params(a, b, scale_of(node, out), activation_codes(node, out), out.info.numpy.name)
     return broadcasting(node, coded_pairs(node, lambda a, b: mul_quantized(a, b, params)))
@@ -229,7 +252,7 @@ def div(node: Node) -> Execute:
         return mapped(node, divide)
     a, b, y = scale_of(node, node.operand(0)), scale_of(node, node.operand(1)), scale_of(node, out)
     params = div_params(a, b, y, activation_codes(node, out), out.info.numpy.name)
-    quotient = coded_pairs(node, lambda a, b: div_quantized(a, b, params))
+    quotient = of_reals16(node, np.divide) or coded_pairs(node, lambda a, b: div_quantized(a, b, params))
     return broadcasting(node, lambda a, b: quotient(a, _divisor(node, b, params.b_zero)))
 
 
@@ -300,6 +323,8 @@ def squared_difference(node: Node) -> Execute:
             return np.asarray(difference * difference)
 
         return mapped(node, square)
+    if (wide := of_reals16(node, lambda a, b: np.square(a - b))) is not None:
+        return broadcasting(node, wide)
     a, b = scale_of(node, node.operand(0)), scale_of(node, node.operand(1))
     act = activation_codes(node, out)
     params = squared_difference_params(a, b, scale_of(node, out), act, out.info.numpy.name)

@@ -10,7 +10,7 @@ from odc_mlir.numerics import lut
 from odc_mlir.numerics.activation import rsqrt_codes, rsqrt_params, sqrt_codes
 from odc_mlir.numerics.elementwise import scale_params, scale_quantized
 from odc_mlir.numerics.fixed import code_range
-from odc_mlir.numerics.int16 import real_table16
+from odc_mlir.numerics.int16 import real_codes16, real_table16
 from odc_mlir.numerics.pieces import in_pieces
 from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -82,12 +82,23 @@ def real_function(node: Node, function: Function, *, tabulated: Function | None 
     if out.dtype == "float16":
         return unary(node, lambda values: in_pieces(lambda v: function(v.astype(np.float32)), values, np.float16))
     exact = tabulated or function
-    scales = scale_of(node, x), scale_of(node, out)
     if out.dtype == "int16":
-        table = real_table16(exact, scales[0][0], scales[1][0])
-    else:
-        table = lut.real_table(exact, *scales, x.info.numpy, out.info.numpy)
+        return function_of_codes16(node, exact)
+    table = lut.real_table(exact, scale_of(node, x), scale_of(node, out), x.info.numpy, out.info.numpy)
     return unary(node, lambda codes: lut.apply(table, codes))
+
+
+def function_of_codes16(node: Node, function: Function, *, interpolated: bool = True) -> Execute:
+    """The kernel of a real function of int16 codes: by TensorFlow Lite's table of 513 entries where that is near it.
+
+    That table has no zero points; with these, or not ``interpolated``, codes are computed one by one.
+    """
+    x, out = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
+    if interpolated and not (x[1] or out[1]):
+        table = real_table16(function, x[0], out[0])
+        if table is not None:
+            return unary(node, lambda codes: lut.apply(table, codes))
+    return coded(node, real_codes16(function, x, out))
 
 
 def _reals(node: Node, function: Function, *others: str) -> Execute:
@@ -172,13 +183,12 @@ def rsqrt(node: Node) -> Execute:
     if out.dtype in EIGHT_BIT:
         params = rsqrt_params((in_scale, in_zero), (out_scale, out_zero))
         return _of_positive(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params))
-    largest = np.float32(code_range("int16")[1] * np.float32(out_scale))
-    table = real_table16(
-        lambda v: np.where(v > 0, np.float32(1) / np.sqrt(np.where(v > 0, v, np.float32(1))), largest),
-        in_scale,
-        out_scale,
-    )
-    return _of_positive(node, lambda codes: lut.apply(table, codes))
+    largest = np.float32((code_range("int16")[1] - out_zero) * np.float32(out_scale))
+
+    def root(v: Array) -> Array:
+        return np.where(v > 0, np.float32(1) / np.sqrt(np.where(v > 0, v, np.float32(1))), largest)
+
+    return _of_positive(node, real_codes16(root, (in_scale, in_zero), (out_scale, out_zero)))
 
 
 def _of_positive(node: Node, compute: Function) -> Execute:

@@ -215,6 +215,8 @@ def test_mean(case: Case, axes: list[int], keep: bool) -> None:
 @pytest.mark.parametrize("mode", [(False, False), (True, False), (False, True)], ids=["plain", "corners", "half"])
 @pytest.mark.parametrize("name", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
 def test_resize(case: Case, name: str, mode: tuple[bool, bool]) -> None:
+    if (name, case.dtype) == ("RESIZE_BILINEAR", "int16"):
+        pytest.skip("the reference keeps 10 bits of positions; ours is in test_codes_mean_reals.py")
     size = const(case.rng.integers(1, 25, 2))
     made = node(name, [case.input, size], case.result(case.params), align_corners=mode[0], half_pixel_centers=mode[1])
     check(made, case.x, version=3)
