@@ -9,8 +9,6 @@ of :data:`SECTIONS`. With ``--check`` nothing is written, and the status is 1 wh
 from __future__ import annotations
 
 import argparse
-import ast
-import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,16 +55,14 @@ def passes() -> str:
 
 
 def _pass(name: str, cls: type[ModulePass]) -> str:
-    from xdsl.passes import get_pass_option_infos
+    from odc_mlir.transforms.describe import options_of, text_of
 
-    text = inspect.getdoc(sys.modules[cls.__module__]) or ""
-    paragraphs = [f"### `{name}`", markdown(text.removeprefix(f"``{name}``: "))]
-    said = _attribute_docs(cls)
+    paragraphs = [f"### `{name}`", markdown(text_of(cls))]
     options = [
-        f"- `{option.name}` ({option.expected_type.strip(chr(39))}"
-        + (f", default `{option.default_value}`" if option.default_value else "")
-        + f"): {said.get(option.name.replace('-', '_'), '')}"
-        for option in get_pass_option_infos(cls)
+        f"- `{option.name}` ({option.type}"
+        + (f", default `{option.default}`" if option.default else "")
+        + f"): {option.text}"
+        for option in options_of(cls)
     ]
     return "\n\n".join([*paragraphs, *(["Options:", "\n".join(options)] if options else [])])
 
@@ -97,22 +93,6 @@ def _close(lines: list[str]) -> None:
     while lines and not lines[-1]:
         lines.pop()
     lines += ["```", ""]
-
-
-def _attribute_docs(cls: type) -> dict[str, str]:
-    """The strings below the fields of a class, by field."""
-    (body,) = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body
-    said: dict[str, str] = {}
-    field = ""
-    for node in body.body if isinstance(body, ast.ClassDef) else []:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            field = node.target.id
-        elif field and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            said[field] = " ".join(str(node.value.value).replace("``", "`").split())
-            field = ""
-        else:
-            field = ""
-    return said
 
 
 def operators() -> str:

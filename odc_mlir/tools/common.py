@@ -133,7 +133,7 @@ def guarded(
     except MemoryError:
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
     except Exception as error:
-        where = write_reproducer(prog, sys.argv[1:] if argv is None else argv)
+        where = getattr(error, "reproducer", None) or write_reproducer(prog, sys.argv[1:] if argv is None else argv)
         kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         text = f"internal error: {' '.join(kind.split())}; please report this defect of odc-mlir to its maintainers"
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, UNKNOWN, Kind, starts_with
 from odc_mlir.tools.common import base_parser, run_tool, usage_error
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
+from odc_mlir.tools.opt_passes import pass_list, pass_names
+from odc_mlir.tools.opt_watch import IrPrinter, Timing, add_watch_options, reproducer_pipeline, write_ir_reproducer
 
 if TYPE_CHECKING:
     from xdsl.context import Context
@@ -59,8 +60,21 @@ def build_parser() -> argparse.ArgumentParser:
         help="write to this file instead of standard output",
     )
     add_overwrite(parser)
-    parser.add_argument("-t", "--target", default="mlir", help="what to write: mlir (default), circle, npu-listing, …")
+    parser.add_argument(
+        *("-t", "--emit", "--target"),
+        dest="format",
+        default="mlir",
+        metavar="FORMAT",
+        help="what to write: mlir (default), circle, npu-listing, …",
+    )
     run = parser.add_argument_group("what to run")
+    add_input(
+        run,
+        "--npu",
+        metavar="NAME|FILE.toml",
+        stdin=False,
+        help="the machine that passes compile for (default: npu-256)",
+    )
     run.add_argument(
         "-p", "--passes", dest="steps", action=_Step, default=[], metavar="PIPELINE", help="run these passes"
     )
@@ -71,6 +85,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--PASS-NAME[=OPTIONS]", dest="_", action="store_true", help="run one pass; --list-passes tells their names"
     )
     run.add_argument("--run-pass", dest="steps", action=_Step, help=argparse.SUPPRESS)
+    run.add_argument(
+        "--run-reproducer", action="store_true", help="run the passes that the input, left by a crash, names"
+    )
     text = parser.add_argument_group("text")
     text.add_argument(
         "--constants",
@@ -84,8 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument(
         "--print-debuginfo", action="store_true", help="print locations on a terminal too (elsewhere they always are)"
     )
-    text.add_argument("--print-between-passes", action="store_true", help="print the IR after each pass on stderr")
-    text.add_argument("--time-passes", action="store_true", help="print the seconds that each pass took on stderr")
+    add_watch_options(parser)
     read = parser.add_argument_group("reading")
     read.add_argument("--split-input-file", action="store_true", help="take the pieces between lines of // ----- apart")
     read.add_argument("--allow-unregistered-dialect", action="store_true", help="accept operations of any dialect")
@@ -94,18 +110,25 @@ def build_parser() -> argparse.ArgumentParser:
         "--verify-diagnostics", action="store_true", help="print what is wrong with the IR and exit with 0"
     )
     read.add_argument("--parsing-diagnostics", action="store_true", help="print what does not parse and exit with 0")
-    lists = parser.add_argument_group("lists").add_mutually_exclusive_group()
-    lists.add_argument("--list-passes", action="store_true", help="print the names of all passes")
-    lists.add_argument("--list-stages", action="store_true", help="print the stages in order and what each adds")
-    lists.add_argument("--list-targets", action="store_true", help="print what -t accepts")
-    lists.add_argument("--list-rules", action="store_true", help="print what the NPU asks of each operator, and groups")
+    _add_lists(parser)
     return parser
+
+
+def _add_lists(parser: argparse.ArgumentParser) -> None:
+    lists = parser.add_argument_group("lists").add_mutually_exclusive_group()
+    lists.add_argument(
+        "--help-pass", metavar="PASS", help="print what one pass does, refuses and takes; --help=PASS is the same"
+    )
+    lists.add_argument("--list-passes", action="store_true", help="print all passes, a line each, and their options")
+    lists.add_argument("--list-stages", action="store_true", help="print the stages in order and what each adds")
+    lists.add_argument("--list-targets", action="store_true", help="print what --emit and --npu accept")
+    lists.add_argument("--list-rules", action="store_true", help="print what the NPU asks of each operator, and groups")
 
 
 def _kind_of_output(arguments: argparse.Namespace) -> Kind:
     """What ``-t`` writes; every form may go to standard output."""
     kinds = {"mlir": IR_TEXT, "circle": MODEL, "npu-listing": LISTING}
-    return kinds.get(arguments.target.partition("{")[0], UNKNOWN)._replace(is_text=True)
+    return kinds.get(arguments.format.partition("{")[0], UNKNOWN)._replace(is_text=True)
 
 
 class _Step(argparse.Action):
@@ -124,6 +147,7 @@ def _pass_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[st
     Names of passes are not known yet here: finding out costs the start-up time that ``--help`` must not take.
     """
     known = {option for action in parser._actions for option in action.option_strings}
+    argv = [f"--help-pass={word[7:]}" if word.startswith("--help=") else word for word in argv]
     rewritten: list[str] = []
     for index, word in enumerate(argv):
         name = word.partition("=")[0]
@@ -139,45 +163,53 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 
         print(*rules_text(), sep="\n")
         return None
+    if arguments.help_pass is not None:
+        from odc_mlir.tools.opt_passes import pass_help
+
+        print(*pass_help(arguments.help_pass), sep="\n")
+        return None
     if arguments.list_passes or arguments.list_stages or arguments.list_targets:
         _print_lists(arguments)
         return None
     if (wrong := _wrong_usage(arguments)) is not None:
-        return usage_error(parser, wrong, [f"--{name}" for name in _pass_names()])
+        return usage_error(parser, wrong, [f"--{name}" for name in pass_names()])
     from odc_mlir.errors import OdcError
 
     steps = list(_passes(arguments))
+    timing = Timing("total")
     outputs: list[bytes] = []
     for content, first_line in _pieces(arguments):
         try:
-            outputs.append(_process(arguments, steps, content, first_line))
+            outputs.append(_process(arguments, steps, content, first_line, timing))
         except OdcError as error:
             if not _is_expected(arguments, error):
                 raise
             outputs.append(f"{error}\n".encode())
     _write(arguments, (SEPARATOR + b"\n").join(outputs))
+    if arguments.timing:
+        timing.seconds = sum(part.seconds for part in timing.parts)
+        print(*timing.lines(), sep="\n", file=sys.stderr)
     return None
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str | None:
     """What the parser could not know to be wrong: names of passes and targets."""
     flags = [text.partition("=")[0] for kind, text in arguments.steps if kind == "pass"]
-    if unknown := [f"--{name}" for name in flags if name not in _pass_names()]:
+    if unknown := [f"--{name}" for name in flags if name not in pass_names()]:
         return f"unrecognized arguments: {' '.join(unknown)}"
-    if arguments.target.partition("{")[0] not in _target_names():
-        return f"argument -t/--target: invalid choice: {arguments.target!r} (choose from {', '.join(_target_names())})"
+    if arguments.format.partition("{")[0] not in _format_names():
+        return f"argument -t/--emit: invalid choice: {arguments.format!r} (choose from {', '.join(_format_names())})"
+    if unknown := [
+        f"--print-ir-{when}={name}"
+        for when in ("before", "after")
+        for name in getattr(arguments, f"print_ir_{when}")
+        if name not in pass_names()
+    ]:
+        return f"no such pass: {unknown[0]}"
     return None
 
 
-def _pass_names() -> tuple[str, ...]:
-    from xdsl.transforms import get_all_passes
-
-    from odc_mlir import transforms
-
-    return (*transforms.NAMES, *sorted(get_all_passes()))
-
-
-def _target_names() -> tuple[str, ...]:
+def _format_names() -> tuple[str, ...]:
     from odc_mlir.universe import ALL_TARGETS
 
     return ("mlir", "circle", *ALL_TARGETS)
@@ -187,9 +219,15 @@ def _print_lists(arguments: argparse.Namespace) -> None:
     from odc_mlir import pipelines
 
     if arguments.list_passes:
-        print(*_pass_names(), sep="\n")
+        print(*pass_list(), sep="\n")
     elif arguments.list_targets:
-        print(*_target_names(), sep="\n")
+        from odc_mlir import targets
+
+        print(
+            f"formats (--emit): {', '.join(_format_names())}",
+            f"machines (--npu): {', '.join(targets.names())}",
+            sep="\n",
+        )
     else:
         width = max(map(len, pipelines.stage_names()))
         for stage in pipelines.STAGES:
@@ -199,16 +237,31 @@ def _print_lists(arguments: argparse.Namespace) -> None:
 def _passes(arguments: argparse.Namespace) -> Iterator[tuple[str, ModulePass]]:
     """The passes to run in order, each with the name that stands in errors."""
     from odc_mlir import pipelines
+    from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
 
-    for kind, text in arguments.steps:
+    chosen = [] if arguments.npu is None else [OdcSetTargetPass(arguments.npu)]
+    for kind, text in _steps(arguments):
         if kind == "stage":
-            yield from pipelines.passes_until(text)
+            yield from pipelines.passes_until(text, options=chosen)
             continue
         if kind == "pass":
             name, given, options = text.partition("=")
             text = f"{name}{{{options}}}" if given else name
         for spec in pipelines.expand(text):
-            yield spec.name, pipelines.build_pass(spec)
+            item = pipelines.build_pass(spec)
+            yield spec.name, chosen[0] if chosen and item == OdcSetTargetPass() else item
+
+
+def _steps(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """What the command line wants to run, as (kind, text)."""
+    if arguments.run_reproducer:
+        from odc_mlir.errors import ModelError
+
+        pipeline = reproducer_pipeline(Path(arguments.input).read_text())
+        if pipeline is None:
+            raise ModelError("this is no reproducer: it does not start with its RUN line", location=arguments.input)
+        yield "pipeline", pipeline
+    yield from arguments.steps
 
 
 def _is_expected(arguments: argparse.Namespace, error: OdcError) -> bool:
@@ -232,44 +285,76 @@ def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]
 
 
 def _process(
-    arguments: argparse.Namespace, steps: Sequence[tuple[str, ModulePass]], content: bytes | None, first_line: int
+    arguments: argparse.Namespace,
+    steps: Sequence[tuple[str, ModulePass]],
+    content: bytes | None,
+    first_line: int,
+    timing: Timing,
 ) -> bytes:
     """What one piece of the input becomes."""
+    from odc_mlir.errors import OdcError
     from odc_mlir.frontend.load import load_module
-    from odc_mlir.support.diagnostics import typed_errors
     from odc_mlir.universe import make_context
 
     context = make_context(allow_unregistered=arguments.allow_unregistered_dialect)
     verify = not arguments.disable_verify
     source = arguments.input if content is None else content
     name = "<stdin>" if arguments.input == "-" else arguments.input
-    module = load_module(context, source, name, first_line=first_line, verify=verify)
-    for stage, item in steps:
-        start = time.perf_counter()
-        with typed_errors(stage):
+
+    def read() -> ModuleOp:
+        return load_module(context, source, name, first_line=first_line, verify=verify)
+
+    with timing.part("read"):
+        module = read()
+    printer = IrPrinter(arguments)
+    for index, (stage, item) in enumerate(steps):
+        printer.start(item.name, module)
+        try:
+            _run(context, module, stage, item, timing, verify=verify)
+        except OdcError:
+            raise
+        except Exception as error:
+            error.reproducer = _reproducer(context, read, steps, index)  # type: ignore[attr-defined]
+            raise
+        printer.end(item.name, module)
+    with timing.part("write"):
+        return _emit(arguments, context, module)
+
+
+def _run(context: Context, module: ModuleOp, stage: str, item: ModulePass, timing: Timing, *, verify: bool) -> None:
+    """Run one pass, and verify what it leaves."""
+    from odc_mlir.support.diagnostics import typed_errors
+
+    with timing.part(stage) as whole, typed_errors(stage):
+        with whole.part(item.name if item.name != stage else "run"):
             item.apply(context, module)
-            if verify:
+        if verify:
+            with whole.part(f"verify {item.name}" if item.name != stage else "verify"):
                 module.verify()
-        _tell(arguments, item.name, time.perf_counter() - start, module)
-    return _emit(arguments, context, module)
 
 
-def _tell(arguments: argparse.Namespace, name: str, seconds: float, module: ModuleOp) -> None:
-    """What was asked to be shown on stderr after a pass."""
-    if arguments.time_passes:
-        print(f"pass {name} took {seconds:.6f} seconds", file=sys.stderr)
-    if arguments.print_between_passes:
-        from odc_mlir.support.text import write_module
+def _reproducer(
+    context: Context, read: Callable[[], ModuleOp], steps: Sequence[tuple[str, ModulePass]], broken: int
+) -> str | None:
+    """A file with the IR before pass number ``broken``, made again because the pass has left it half done."""
+    import traceback
 
-        print(f"IR after {name}:", file=sys.stderr)
-        write_module(module, sys.stderr, constants="elide", generic=arguments.print_op_generic, locations=False)
+    trace = traceback.format_exc()
+    module, done = read(), 0
+    try:
+        for _, item in steps[:broken]:
+            item.apply(context, module)
+            done += 1
+    except Exception:  # it did not fail the first time: give what came in
+        module, done = read(), 0
+    return write_ir_reproducer(module, steps[done:], trace)
 
 
 def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> bytes:
     """The module in the form that ``-t`` names."""
     from io import StringIO
 
-    name = arguments.target.partition("{")[0]
+    name = arguments.format.partition("{")[0]
     if name == "circle":
         from odc_mlir.formats.circle.writer import write_model
         from odc_mlir.frontend.export_circle import export_model
@@ -314,7 +399,7 @@ def _text_target(arguments: argparse.Namespace) -> Target:
     from odc_mlir.universe import ALL_TARGETS
 
     with typed_errors():
-        spec = parse_spec(arguments.target)
+        spec = parse_spec(arguments.format)
         try:
             target = ALL_TARGETS[spec.name]().from_spec(spec)
             elided = _constants(arguments) == "elide"

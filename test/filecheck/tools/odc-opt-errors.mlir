@@ -12,7 +12,7 @@
 // PIPELINE: odc-opt: error: cannot read the pipeline 'dce{': Expected argument name here
 // STAGE: odc-opt: error: unknown stage 'no-such-stage'; use one of circle, circle-opt,
 // OPTION: odc-opt: error: pass 'circle-infer-shapes': provided arguments ["fast"] not found in expected arguments
-// TARGET: odc-opt: error: argument -t/--target: invalid choice: 'no-such-target' (choose from mlir, circle,
+// TARGET: odc-opt: error: argument -t/--emit: invalid choice: 'no-such-target' (choose from mlir, circle,
 // FILE: odc-opt: error: cannot read the model: No such file or directory (in {{.*}}no-such-file)
 func.func @main() {
   func.return

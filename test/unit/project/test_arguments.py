@@ -15,8 +15,8 @@ from odc_mlir.tools.files import Input, Output, add_output, role_of
 
 # What an argument of free text may be called that names no file.
 NO_FILES = {"NAME", "NAME,…", "NAME[,NAME]", "NAME:TYPE,…", "NAME=NUMBER", "STAGE", "PIPELINE", "SHAPES", "SIZES"}
-NO_FILES |= {"EXT-gen", "KIND", "M:S:I", "M:S:I=M:S:I,…", "R[,G,B]"}
-NO_FILES_BY_FLAG = {("odc-opt", "--target"), ("odc-opt", "--run-pass"), ("odc-quantize", "--metric")}
+NO_FILES |= {"PASS", "FORMAT", "EXT-gen", "KIND", "M:S:I", "M:S:I=M:S:I,…", "R[,G,B]"}
+NO_FILES_BY_FLAG = {("odc-opt", "--run-pass"), ("odc-quantize", "--metric")}
 
 
 def _undeclared(command: str, parser: argparse.ArgumentParser) -> list[str]:
@@ -99,7 +99,7 @@ def test_outputs_are_checked_before_the_work_begins(
     role = role_of(action)
     assert isinstance(role, Output)
     arguments = argparse.Namespace(
-        emit=None, output="p", folder="p", min_max_only=False, model="no such file", backend="auto", target="mlir"
+        emit=None, output="p", folder="p", min_max_only=False, model="no such file", backend="auto", format="mlir"
     )
     kind = role.kind_for(arguments)
     name = f"out{kind.suffixes[0] if kind.suffixes else ''}"

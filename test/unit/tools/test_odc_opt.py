@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 from unittest import mock
@@ -13,6 +14,8 @@ from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.tools.odc_opt import main
+from odc_mlir.tools.opt_passes import pass_names
+from odc_mlir.transforms.circle_simplify import CircleSimplifyPass
 
 TENSORS = [Tensor("x", "float32", (2,)), Tensor("y", "float32", (2,)), Tensor("c", "float32", (2, 16), buffer=1)]
 GRAPH = SubGraph("main", TENSORS, (0,), (1, 2), [Operator("RELU", inputs=(0,), outputs=(1,))])
@@ -76,9 +79,17 @@ def test_errors_of_standard_input_name_it(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("flag", "expected"),
     [
-        ("--list-passes", ["circle-infer-shapes", "canonicalize"]),
+        (
+            "--list-passes",
+            [
+                "passes of odc-mlir:\n  circle-infer-shapes          Give every result the shape",
+                "\n      min-operators=1          A segment with fewer operators",
+                "\npasses of xDSL:\n  apply-eqsat-pdl",
+                "\n  canonicalize",
+            ],
+        ),
         ("--list-stages", ["circle-opt", "partition", "(circle-infer-shapes)"]),
-        ("--list-targets", ["mlir", "circle", "npu-listing"]),
+        ("--list-targets", ["formats (--emit): mlir, circle, npu-listing", "machines (--npu): npu-128, npu-256"]),
         (
             "--list-rules",
             ["CONV_2D\n  rank-4: input and result are [N, H, W, C]\n", "PAD -> CONV_2D"],
@@ -93,9 +104,92 @@ def test_lists(flag: str, expected: list[str], capsys: pytest.CaptureFixture[str
 
 def test_every_listed_pass_has_a_flag(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _main("--list-passes") == 0
-    assert len(set(capsys.readouterr().out.split())) > 50
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if re.match(r"  \S", line)]
+    assert tuple(listed) == pass_names()
     assert _main(model, "--apply-individual-rewrite") == 1
     assert "apply-individual-rewrite requires argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--help=npu-form-segments",), ("--help-pass", "npu-form-segments")])
+def test_the_help_of_a_pass(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(*words) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("npu-form-segments (stage partition)\n\nGather the operators marked for the NPU")
+    assert "Before::" in text
+    assert "  min-operators (int, default 1)\n      A segment with fewer" in text
+
+
+def test_the_help_of_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main("--help=no-such") == 1
+    assert "unknown pass 'no-such'" in capsys.readouterr().err
+
+
+def test_both_spellings_of_the_format(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("-t", "--emit", "--target"):
+        assert _main(model, flag, "mlir") == 0
+    assert capsys.readouterr().out.count("circle.relu") == 3
+
+
+@pytest.mark.parametrize("words", [("--stage", "partition"), ("-p", "partition"), ("--odc-set-target",)])
+def test_the_machine_to_compile_for(words: tuple[str, ...], model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(model, *words, "--npu", "npu-512") == 0
+    assert '#odc.target<"npu-512"' in capsys.readouterr().out
+    assert _main(model, "-p", "odc-set-target{target=npu-128}", "--npu", "npu-512") == 0
+    assert '#odc.target<"npu-128"' in capsys.readouterr().out
+
+
+def _titles(model: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    assert _main(model, "-p", "dce,circle-simplify,odc-set-target", *words) == 0
+    return re.findall(r"^IR .*", capsys.readouterr().err, re.MULTILINE)
+
+
+def test_ir_around_passes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = ("--print-ir-before=odc-set-target", "--print-ir-after", "odc-set-target")
+    assert _titles(model, capsys, *one) == ["IR before odc-set-target:", "IR after odc-set-target:"]
+    assert len(_titles(model, capsys, "--print-ir-before-all", "--print-ir-after-all")) == 6
+    assert _titles(model, capsys, "--print-ir-after-change") == [
+        "IR after dce: no change",
+        "IR after circle-simplify: no change",
+        "IR after odc-set-target:",
+    ]
+    assert _titles(model, capsys, "--print-ir-after-change", "--print-ir-after=dce") == ["IR after dce: no change"]
+    assert _main(model, "--print-ir-after=no-such") == 2
+
+
+def test_times_are_a_tree_with_the_longest_first(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(model, "--stage", "circle-opt", "--dce", "--timing") == 0
+    lines = [line.split(maxsplit=4) for line in capsys.readouterr().err.splitlines()]
+    names = [line[4] for line in lines]
+    assert names[0] == "total"
+    assert set(names) >= {"read", "write", "circle-opt", "cse", "verify cse", "dce", "run", "verify"}
+    assert lines[0][2] == "100.0"
+    tops = [float(line[0]) for line in lines if line[4] in ("read", "write", "circle", "circle-opt", "dce")]
+    assert tops[:2] == sorted(tops[:2], reverse=True)
+
+
+def test_a_crash_leaves_what_runs_by_one_command(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError("one")
+
+    words = (model, "-p", "odc-set-target{target=npu-128},circle-simplify,dce")
+    with mock.patch.object(CircleSimplifyPass, "apply", crash):
+        assert _main(*words) == 3
+        first = capsys.readouterr().err
+        path = first.split("with the file ")[1].strip()
+        text = Path(path).read_text()
+        assert text.startswith("// RUN: odc-opt %s -p 'circle-simplify,dce'\n// Traceback")
+        assert "ZeroDivisionError: one" in text
+        assert _main("--run-reproducer", path) == 3
+        assert "ZeroDivisionError: one" in capsys.readouterr().err
+    assert _main("--run-reproducer", path) == 0
+    assert '#odc.target<"npu-128"' in capsys.readouterr().out
+
+
+def test_only_a_reproducer_is_run_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.mlir"
+    path.write_text("builtin.module {}\n")
+    assert _main("--run-reproducer", path) == 1
+    assert "this is no reproducer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""What ``odc-opt`` says about passes: the list of all, and the help of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xdsl.passes import ModulePass
+
+_WIDTH = 28
+
+
+def pass_names() -> tuple[str, ...]:
+    """The names of all passes, ours first."""
+    from xdsl.transforms import get_all_passes
+
+    from odc_mlir import transforms
+
+    return (*transforms.NAMES, *sorted(get_all_passes()))
+
+
+def pass_list() -> Iterator[str]:
+    """A line for each pass and each of its options: ours in the order of the compiler, then xDSL's by name."""
+    from xdsl.transforms import get_all_passes
+
+    from odc_mlir import transforms
+
+    yield "passes of odc-mlir:"
+    for name in transforms.NAMES:
+        yield from _entry(name, transforms.load(name))
+    yield ""
+    yield "passes of xDSL:"
+    for name, load in sorted(get_all_passes().items()):
+        yield from _entry(name, load())
+
+
+def _entry(name: str, kind: type[ModulePass]) -> Iterator[str]:
+    from odc_mlir.transforms.describe import options_of, summary_of
+
+    yield f"  {name:{_WIDTH}} {summary_of(kind)}".rstrip()
+    for option in options_of(kind):
+        default = "" if option.default is None else f"={option.default}"
+        yield f"      {option.name + default:{_WIDTH - 4}} {option.text}".rstrip()
+
+
+def pass_help(name: str) -> Iterator[str]:
+    """All that one pass says: what it does, IR before and after, what it refuses, its options. Raises OptionError."""
+    from odc_mlir import pipelines
+    from odc_mlir.transforms.describe import options_of, text_of
+
+    kind = pipelines.find_pass(name)
+    stages = [stage.name for stage in pipelines.STAGES if name in stage.passes]
+    text = text_of(kind)
+    yield name + (f" (stage {', '.join(stages)})" if stages else "")
+    yield ""
+    yield (text[:1].upper() + text[1:]).replace("``", "`")
+    if options := options_of(kind):
+        yield ""
+        yield "options:"
+        for option in options:
+            default = "must be given" if option.default is None else f"default {option.default}"
+            yield f"  {option.name} ({option.type}, {default})"
+            yield f"      {option.text}"

@@ -1,0 +1,144 @@
+"""What ``odc-opt`` shows of a run of passes: IR before and after them, the time they took, and what broke."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+    from xdsl.passes import ModulePass
+
+_RUN = re.compile(r"// RUN: odc-opt %s -p '(?P<pipeline>[^\n]*)'\n")
+
+
+def add_watch_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this module."""
+    watch = parser.add_argument_group("watching passes, on stderr")
+    for when in ("before", "after"):
+        watch.add_argument(
+            f"--print-ir-{when}", action="append", default=[], metavar="PASS", help=f"print the IR {when} this pass"
+        )
+        watch.add_argument(f"--print-ir-{when}-all", action="store_true", help=f"print the IR {when} each pass")
+    watch.add_argument(
+        "--print-ir-after-change",
+        action="store_true",
+        help="print the IR after passes that changed it, of all or of PASS",
+    )
+    watch.add_argument(
+        "--print-between-passes", action="store_true", help=argparse.SUPPRESS
+    )  # xDSL's name of after-all
+    watch.add_argument(
+        *("--timing", "--time-passes"),
+        dest="timing",
+        action="store_true",
+        help="print CPU time as a tree, longest first",
+    )
+
+
+@dataclass
+class Timing:
+    """A named share of the time of what encloses it, in CPU seconds."""
+
+    name: str
+    seconds: float = 0.0
+    parts: list[Timing] = field(default_factory=list)
+
+    @contextmanager
+    def part(self, name: str) -> Generator[Timing]:
+        """Time a part; one with the name of the part before goes on with it."""
+        if not self.parts or self.parts[-1].name != name:
+            self.parts.append(Timing(name))
+        part = self.parts[-1]
+        start = time.process_time()
+        try:
+            yield part
+        finally:
+            part.seconds += time.process_time() - start
+
+    def lines(self, whole: float | None = None, indent: int = 0) -> Iterator[str]:
+        """A line for this and each part, those that took longest first, with percent of the whole."""
+        whole = self.seconds if whole is None else whole
+        percent = 100 * self.seconds / whole if whole else 0.0
+        yield f"{self.seconds:10.4f} s {percent:5.1f} %  {'  ' * indent}{self.name}"
+        for part in sorted(self.parts, key=lambda part: -part.seconds):
+            yield from part.lines(whole, indent + 1)
+
+
+class IrPrinter:
+    """Prints IR to stderr around the passes that the options name."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.before: Sequence[str] = arguments.print_ir_before
+        self.after: Sequence[str] = arguments.print_ir_after
+        self.before_all: bool = arguments.print_ir_before_all
+        self.after_all: bool = arguments.print_ir_after_all or arguments.print_between_passes
+        self.only_changes: bool = arguments.print_ir_after_change
+        self.generic: bool = arguments.print_op_generic
+        self._last = ""
+
+    def start(self, name: str, module: ModuleOp) -> None:
+        """Called before the pass ``name``."""
+        if self.only_changes:
+            self._last = self._text(module)
+        if self.before_all or name in self.before:
+            self._show(f"IR before {name}:", self._text(module))
+
+    def end(self, name: str, module: ModuleOp) -> None:
+        """Called after the pass ``name``."""
+        wanted = self.after_all or name in self.after or (self.only_changes and not self.after)
+        if not wanted:
+            return
+        text = self._text(module)
+        if self.only_changes and text == self._last:
+            print(f"IR after {name}: no change", file=sys.stderr)
+        else:
+            self._show(f"IR after {name}:", text)
+
+    def _text(self, module: ModuleOp) -> str:
+        from odc_mlir.support.text import module_text
+
+        return module_text(module, constants="elide", generic=self.generic, locations=False)
+
+    @staticmethod
+    def _show(title: str, text: str) -> None:
+        print(title, file=sys.stderr)
+        sys.stderr.write(text)
+
+
+def pipeline_text(steps: Sequence[tuple[str, ModulePass]]) -> str:
+    """What -p takes to run these passes."""
+    return ",".join(str(item.spec()) for _, item in steps)
+
+
+def write_ir_reproducer(module: ModuleOp, steps: Sequence[tuple[str, ModulePass]], trace: str) -> str | None:
+    """Write a file that ``odc-opt --run-reproducer`` runs: the IR before the passes that are left, and these.
+
+    Its first line is a lit RUN line. Returns its path, None where it cannot be written.
+    """
+    import os
+    import tempfile
+
+    from odc_mlir.support.text import module_text
+
+    comment = "".join(f"// {line}\n" for line in trace.splitlines())
+    text = f"// RUN: odc-opt %s -p '{pipeline_text(steps)}'\n{comment}{module_text(module, constants='known')}"
+    try:
+        handle, path = tempfile.mkstemp(prefix="odc-opt-crash-", suffix=".mlir")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        return None
+    return path
+
+
+def reproducer_pipeline(text: str) -> str | None:
+    """The pipeline that a reproducer holds, None for any other text."""
+    match = _RUN.match(text)
+    return match["pipeline"] if match is not None else None

@@ -1,0 +1,67 @@
+"""What passes say about themselves: the text of their modules and the strings below their options.
+
+``odc-opt --list-passes``, ``--help=PASS`` and the documentation are made of this.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from typing import NamedTuple
+
+from xdsl.passes import ModulePass, get_pass_option_infos
+
+
+class Option(NamedTuple):
+    """An option by the name of the command line; ``default`` None: it must be given."""
+
+    name: str
+    type: str
+    default: str | None
+    text: str
+
+
+def text_of(kind: type[ModulePass]) -> str:
+    """What the module of one of our passes says, without the pass's name; for others what the class says."""
+    module = inspect.getdoc(sys.modules[kind.__module__]) or ""
+    own = f"``{kind.name}``: "
+    if module.startswith(own):
+        return module.removeprefix(own)
+    said = kind.__dict__.get("__doc__") or ""
+    return "" if said.startswith(f"{kind.__name__}(") else inspect.cleandoc(said)  # dataclasses make one up
+
+
+def summary_of(kind: type[ModulePass]) -> str:
+    """The first paragraph of :func:`text_of` as one line, starting with a capital."""
+    line = " ".join(text_of(kind).partition("\n\n")[0].split()).replace("``", "`")
+    return line[:1].upper() + line[1:]
+
+
+def options_of(kind: type[ModulePass]) -> list[Option]:
+    """The options of a pass in order."""
+    said = _field_docs(kind)
+    return [
+        Option(
+            info.name.replace("_", "-"),
+            info.expected_type.strip("'"),
+            info.default_value,
+            said.get(info.name.replace("-", "_"), ""),
+        )
+        for info in get_pass_option_infos(kind)
+    ]
+
+
+def _field_docs(kind: type) -> dict[str, str]:
+    """The strings below the fields of a class, by field."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    said: dict[str, str] = {}
+    field = ""
+    for node in body.body if isinstance(body, ast.ClassDef) else []:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            field = node.target.id
+        elif field and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            said[field] = " ".join(str(node.value.value).replace("``", "`").split())
+            field = ""
+    return said
