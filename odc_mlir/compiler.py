@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -19,6 +19,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir import pipelines, targets
 from odc_mlir._version import __version__
+from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import ModelError, OptionError, UnsupportedError
@@ -33,6 +34,9 @@ from odc_mlir.retries import PARTITIONED, schedule_segments
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import parse_module
+from odc_mlir.targets.cpu import is_cpu
+from odc_mlir.targets.host import HostCosts
+from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
 from odc_mlir.transforms.npu_choose_segments import NpuChooseSegmentsPass
 from odc_mlir.transforms.odc_apply_annotations import OdcApplyAnnotationsPass
 from odc_mlir.transforms.odc_fix_batch import restore_batch
@@ -106,12 +110,16 @@ def lower(
     time_limit: float | None = None,
 ) -> ModuleOp:
     """A copy of ``module`` taken to the end of ``stage``; raises OdcError, TimeLimitError after ``time_limit`` s."""
-    options = OdcSetTargetPass(target, memory, prefer, sram_limit)
     pipelines.stages_until(stage)
-    options.choice()
     placing = placement_passes(placement or {})
+    chosen: ModulePass
+    if is_cpu(target):
+        chosen = NativeSetTargetPass(machine.resolve(target).name)
+    else:
+        chosen = OdcSetTargetPass(target, memory, prefer, sram_limit)
+        chosen.choice()
     lowered = module.clone()
-    pipelines.run(make_context(time_limit=time_limit), lowered, stage, options=[options, *placing])
+    pipelines.run(make_context(time_limit=time_limit), lowered, stage, options=[chosen, *placing])
     return lowered
 
 
@@ -186,7 +194,16 @@ def package_of(
     restore_batch(compiled.module)
     records, indices = export_circle.export_with_operators(compiled.module)
     files = {segment: f"{segment.sym_name.data.replace('_', '-')}.npu" for segment in compiled.binaries}
-    plan = make_plan(compiled.module, records, indices, files, options)
+    chosen = {
+        "prefer": options.prefer,
+        "quantize": read_word(compiled.module, SCHEME) or "none",
+        "sram_limit_bytes": options.sram_limit,
+    }
+    target = targets.load(options.target)
+    plan = make_plan(
+        compiled.module, records, indices, files, target=target.name, memory=options.memory, options=chosen
+    )
+    plan = replace(plan, partition=_partition_record(compiled.module, target.host))
     binaries = {files[segment]: data for segment, data in compiled.binaries.items()}
     return build_package(write_model(records), plan, binaries)
 
@@ -207,7 +224,10 @@ def make_plan(
     model: Model,
     indices: OperatorIndices,
     files: dict[SegmentOp, str],
-    options: OdcSetTargetPass,
+    *,
+    target: str,
+    memory: str | None,
+    options: Mapping[str, str | int | None],
 ) -> Plan:
     """The steps of one inference over ``model``, which ``module`` was written to."""
     tensors = _TensorIndices(model, indices)
@@ -225,22 +245,16 @@ def make_plan(
         inputs=tuple(graph.inputs),
         outputs=tuple(graph.outputs),
         steps=tuple(steps),
-        target=targets.load(options.target).name,
-        memory=options.memory,
+        target=target,
+        memory=memory,
         compiler_version=__version__,
-        options={
-            "prefer": options.prefer,
-            "quantize": read_word(module, SCHEME) or "none",
-            "sram_limit_bytes": options.sram_limit,
-        },
+        options=options,
         host_reasons={index: reason for index, reason in sorted(reasons.items()) if reason},
-        partition=_partition_record(module, options),
     )
 
 
-def _partition_record(module: ModuleOp, options: OdcSetTargetPass) -> dict[str, Any]:
+def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
     """What the partitioner wrote down, defects that it met, and the costs of the target's host."""
-    host = targets.load(options.target).host
     record = {key: _plain(module.attributes[name]) for key, name in _RECORDS.items() if name in module.attributes}
     return {**record.pop("partition", {}), **record, "host": host.to_dict()}
 

@@ -92,6 +92,27 @@ STAGES = (
     Stage("package", (), "the binaries are made of this"),
 )
 
+# The way to native code, which leaves the other one after stage ``quant``.
+BRANCH = "quant"
+NATIVE_STAGES = (
+    Stage(
+        "native-partition",
+        (
+            "native-set-target",
+            "odc-fix-batch",
+            "odc-apply-annotations",
+            "native-mark-supported",
+            "native-form-segments",
+            "npu-outline-segments",
+        ),
+        "divided into host operators and segments of native code",
+    ),
+    Stage("native", ("convert-circle-to-kernels",), "segments as calls of kernels on buffers"),
+    Stage("native-alloc", ("native-allocate-memory",), "buffers with addresses in an arena"),
+    Stage("native-loops", ("native-write-kernels",), "kernels as loops of vectors"),
+    Stage("native-llvm", ("convert-native-to-llvm",), "segments in the llvm dialect, of which object code is made"),
+)
+
 # What a float model goes through after stage ``circle-opt`` and before its ranges are recorded, to be quantised.
 # Results stay within float32's accuracy, not bit for bit; no stage of the compiler does this.
 QUANTIZE_PREPARE = (
@@ -107,8 +128,16 @@ Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that h
 
 
 def stage_names() -> tuple[str, ...]:
-    """The stages in order."""
-    return tuple(stage.name for stage in STAGES)
+    """The stages in order; those of the way to native code come last."""
+    return tuple(stage.name for stage in (*STAGES, *NATIVE_STAGES))
+
+
+def _way_to(name: str) -> tuple[Stage, ...]:
+    """All stages of the way on which stage ``name`` is."""
+    if name not in {stage.name for stage in NATIVE_STAGES}:
+        return STAGES
+    last = [stage.name for stage in STAGES].index(BRANCH)
+    return (*STAGES[: last + 1], *NATIVE_STAGES)
 
 
 def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
@@ -117,7 +146,11 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
     for wanted in (name, *([after] if after else [])):
         if wanted not in names:
             raise OptionError(f"unknown stage {wanted!r}", hint=f"use one of {', '.join(names)}")
-    return STAGES[names.index(after) + 1 if after else 0 : names.index(name) + 1]
+    way = _way_to(name)
+    order = [stage.name for stage in way]
+    if after and after not in order:
+        raise OptionError(f"stage {name!r} does not follow {after!r}")
+    return way[order.index(after) + 1 if after else 0 : order.index(name) + 1]
 
 
 def find_pass(name: str) -> type[ModulePass]:
@@ -143,7 +176,7 @@ def expand(pipeline: str) -> Iterator[ArgSpec]:
 
     Raises OptionError for text that is no pipeline.
     """
-    by_name = {stage.name: stage for stage in STAGES}
+    by_name = {stage.name: stage for stage in (*STAGES, *NATIVE_STAGES)}
     try:
         specs = list(parse_pipeline(pipeline))
     except (ValueError, ArgSpecParseError) as error:  # the second is no Exception; its last line says what is wrong

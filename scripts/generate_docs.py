@@ -40,10 +40,13 @@ def code(text: str) -> str:
 
 def stages() -> str:
     """The stages of the pipeline with their passes."""
-    from odc_mlir.pipelines import STAGES
+    from odc_mlir.pipelines import NATIVE_STAGES, STAGES
 
     head = ("stage", "what the IR is after it", "passes that it adds")
-    rows = [(code(stage.name), stage.summary, ", ".join(map(code, stage.passes)) or "none") for stage in STAGES]
+    rows = [
+        (code(stage.name), stage.summary, ", ".join(map(code, stage.passes)) or "none")
+        for stage in (*STAGES, *NATIVE_STAGES)
+    ]
     return table(head, rows)
 
 

@@ -126,6 +126,16 @@ class YieldOp(AbstractYieldOperation[Attribute]):
 
 
 @irdl_op_definition
+class EndOp(IRDLOperation):
+    """Ends a target body that holds a module of functions, whose parameters say what goes in and out."""
+
+    name = "odc.end"
+    traits = traits_def(IsTerminator())
+
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
 class SegmentOp(IRDLOperation):
     """A piece of the graph compiled for the target, kept twice.
 
@@ -204,4 +214,4 @@ def _types(types: Sequence[Attribute]) -> str:
     return f"({', '.join(map(str, types))})"
 
 
-Odc = Dialect("odc", [SegmentOp, YieldOp], [TargetAttr])
+Odc = Dialect("odc", [SegmentOp, YieldOp, EndOp], [TargetAttr])

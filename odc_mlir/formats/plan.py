@@ -16,6 +16,9 @@ from typing import Any, Literal
 from odc_mlir.errors import PackageError, parsing
 
 SCHEMA_VERSION = 1
+SEGMENT_SUFFIXES = (".npu", ".cpu")
+"""Of programs for an NPU, and of native code."""
+
 _LARGEST_INDEX = 2**31 - 1
 
 
@@ -43,7 +46,7 @@ class SegmentStep:
     @property
     def name(self) -> str:
         """What reports call the segment: the file's name without its suffix."""
-        return self.file.removesuffix(".npu")
+        return self.file.rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +224,8 @@ class _Reader:
         name = self.text(value, path)
         if not is_member_name(name):
             raise self.error(f"{path} is {name!r}, which is not a plain file name")
-        if not name.endswith(".npu"):
-            raise self.error(f"{path} is {name!r}, expected a name that ends with .npu")
+        if not name.endswith(SEGMENT_SUFFIXES):
+            raise self.error(f"{path} is {name!r}, expected a name that ends with {' or '.join(SEGMENT_SUFFIXES)}")
         return name
 
     def index(self, value: Any, path: str) -> int:

@@ -28,13 +28,14 @@ from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph, build_graph
 from odc_mlir.runtime.linking import linked_files
 from odc_mlir.runtime.package import Package
+from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
     from odc_mlir.optimizer import Optimized
     from odc_mlir.quantizer.result import Quantized
 
-Backend = Literal["auto", "host", "npu", "litert"]
-BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "litert")
+Backend = Literal["auto", "host", "npu", "native", "litert"]
+BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "native", "litert")
 NUMERICS = ("fixed", "litert")
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
@@ -98,13 +99,14 @@ def run(
     """The model's outputs for ``inputs``: arrays in graph order, of the model's element types, not changed.
 
     ``model``: what :func:`compile` takes, or what it gave. ``auto`` runs a model file or module on the host and a
-    compiled package on what it was compiled for; ``npu`` compiles a model for ``target`` and ``memory`` first. A
-    segment that the device cannot run is run by host kernels, which give the same result; ``strict`` makes that an
-    error, and so is what compiling leaves to the host. ``max_bytes`` bounds the activations alive at one time.
-    ``custom_ops`` computes custom operators, the default registry unless given. ``microscaling`` allows tensors of
-    microscaling types and ``binary_codes`` says how binary-coded weights are read: files leave both open, so they are
-    refused without. ``tensors``: names of tensors anywhere in the model, whose values are then returned beside the
-    outputs, as ``(outputs, {name: value})``. Raises InputError for arrays that do not fit and other OdcErrors.
+    compiled package on what it was compiled for; ``npu`` compiles a model for ``target`` and ``memory`` first,
+    ``native`` for the machine that runs this. A segment that the device cannot run is run by host kernels, which give
+    the same result; ``strict`` makes that an error, and so is what compiling leaves to the host. ``max_bytes`` bounds
+    the activations alive at one time. ``custom_ops`` computes custom operators, the default registry unless given.
+    ``microscaling`` allows tensors of microscaling types and ``binary_codes`` says how binary-coded weights are read:
+    files leave both open, so they are refused without. ``tensors``: names of tensors anywhere in the model, whose
+    values are then returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays that do
+    not fit and other OdcErrors.
     """
     executor = open_executor(
         model,
@@ -152,8 +154,10 @@ def open_executor(
     """
     _check_choice("backend", backend, BACKENDS)
     _check_choice("numerics", numerics, NUMERICS)
-    if numerics == "litert" and backend == "npu":
-        raise UnsupportedError("litert numerics are not what the NPU computes", hint="use the backend host")
+    if numerics == "litert" and backend in ("npu", "native"):
+        raise UnsupportedError(
+            f"litert numerics are not what the backend {backend} computes", hint="use the backend host"
+        )
     choices = Context(
         custom_ops=default_custom_ops() if custom_ops is None else custom_ops,
         binary_codes=binary_codes,
@@ -167,13 +171,17 @@ def open_executor(
     source, model = model, _runnable(model)
     subgraph = 0 if signature is None else _subgraph_of(model, signature)
     if subgraph:
-        if backend == "npu":
-            raise UnsupportedError("only the first subgraph can run on the NPU", hint="use the backend host")
+        if backend in ("npu", "native"):
+            raise UnsupportedError(
+                f"only the first subgraph can run by the backend {backend}", hint="use the backend host"
+            )
         graph = build_graph(_model_records(model), subgraph, custom_ops=custom_ops)
         return graph_executor(graph, host, all_tensors=all_tensors, **options)
     opened = _open(model, custom_ops)
-    if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None):
+    if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None or _is_native(opened)):
         opened = compile(source, target=target, memory=memory, strict=strict)
+    if backend == "native" and not _is_native(opened):
+        opened = compile(source, target=HERE, strict=strict)
     if isinstance(opened, Graph):
         return graph_executor(opened, host, all_tensors=all_tensors, **options)
     if backend in ("host", "litert") or opened.plan is None or numerics == "litert":
@@ -193,6 +201,31 @@ def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
     from odc_mlir import compiler
 
     return compiler.model_bytes(model)
+
+
+def _is_native(opened: Package | Graph) -> bool:
+    """Whether ``opened`` is a package of native code that this machine can run."""
+    return isinstance(opened, Package) and opened.plan is not None and is_cpu(opened.plan.target or "")
+
+
+def _native_package(
+    model: Any,
+    source: Any,
+    *,
+    target: str = HERE,
+    strict: bool,
+    time_limit: float | None = None,
+    verdict: dict[str, Any] | None = None,
+) -> Package:
+    """The package of native code for ``source``, which is the model at ``model``."""
+    from odc_mlir import native_compiler
+
+    start = time.perf_counter()
+    files = native_compiler.compile(source, target=target, strict=strict, time_limit=time_limit)
+    files = files.with_members(_linked_files(model))
+    measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": _peak_rss_bytes()}
+    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
+    return Package(files, name=name, measured=measured, verdict=verdict)
 
 
 def _open(model: ModelSource | Package, custom_ops: CustomOps | None) -> Package | Graph:
@@ -316,6 +349,8 @@ def compile(
     elif quantizing or allow_accuracy_loss:
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
         raise OptionError(f"{given} is for quantising, which is not asked for", hint="add quantize='int8'")
+    if is_cpu(target):
+        return _native_package(model, source, target=target, strict=strict, time_limit=time_limit, verdict=verdict)
     files = compiler.compile(
         source,
         target=target,

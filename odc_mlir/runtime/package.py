@@ -166,5 +166,11 @@ class Package:
             raise PackageError("nothing in this package is compiled", location=self.files.location)
         location = f"{self.files.location}/{self.files.manifest.plan}"
         return PlanExecutor(
-            graph, self.plan, open_device(), self.files.segment, context=context, location=location, **options
+            graph,
+            self.plan,
+            open_device(self.plan.target),
+            self.files.segment,
+            context=context,
+            location=location,
+            **options,
         )

@@ -12,11 +12,11 @@ from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import ResultType
-from odc_mlir.runtime.devices.base import Device, DeviceProgram, Port
+from odc_mlir.runtime.devices.base import Device, DeviceProgram, DirectProgram, ModelledProgram, Port
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph
 from odc_mlir.runtime.shaping import ShapedGraph
-from odc_mlir.runtime.units import Event, Frame, Unit, operator_units
+from odc_mlir.runtime.units import Event, Frame, Step, Unit, operator_units
 
 _log = logging.getLogger(__name__)
 
@@ -122,8 +122,8 @@ class SegmentUnit:
                     )
 
     def cycles(self) -> int | None:
-        """Of one run on the device, which do not depend on data; None where host kernels stand in."""
-        if self.program is None or self.failure is not None:
+        """Of one run on the device, which do not depend on data; None for host kernels and what is not modelled."""
+        if not isinstance(self.program, ModelledProgram) or self.failure is not None:
             return None
         try:
             counters = self.counters or self.program.measure().counters
@@ -131,11 +131,18 @@ class SegmentUnit:
             return None
         return counters.get("cycles")
 
-    def prepare(self, shaped: ShapedGraph) -> None:
-        """Nothing for a loaded program; host kernels where they have to stand in."""
+    def prepare(self, shaped: ShapedGraph) -> Step | None:
+        """For a loaded program that has one, its step; host kernels where they have to stand in."""
         if self.failure is not None:
             for index in self.step.operators:
                 shaped.prepare(index)
+        program = self.program
+        if self.failure is not None or not isinstance(program, DirectProgram):
+            return None
+        fits = all(
+            shaped.tensors[tensor].shape == port.shape for port, tensor in zip(program.inputs, self.reads, strict=True)
+        )
+        return program.step(self.reads, self.writes) if fits else None
 
     def inner_bytes(self, shaped: ShapedGraph) -> int:
         """Nothing: a device has memory of its own."""

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, UnsupportedError
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.runtime.bounds import ideal_cycles, model_floor_cycles
 from odc_mlir.runtime.clocks import Modelled, host_of, modelled
-from odc_mlir.runtime.devices.base import DeviceProgram, MemoryModel
+from odc_mlir.runtime.devices.base import MemoryModel, ModelledProgram
 from odc_mlir.runtime.plan import PlanExecutor
 from odc_mlir.runtime.report_partition import partition_report
 from odc_mlir.runtime.work import Measured, graph_work
+from odc_mlir.targets.cpu import is_cpu
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
@@ -89,7 +90,8 @@ def modelled_inference(executor: PlanExecutor) -> Modelled:
     """One inference by the modelled clock, as reports have it."""
     plan, segments = executor.plan, executor.segments
     cycles = {unit.step.file: unit.cycles() for unit in segments}
-    clock_hz = next((unit.program.target.clock_hz for unit in segments if unit.program is not None), None)
+    programs = [unit.program for unit in segments if isinstance(unit.program, ModelledProgram)]
+    clock_hz = next((program.target.clock_hz for program in programs), None)
     usable = {file: value for file, value in cycles.items() if value is not None}
     return modelled(plan, graph_work(executor.graph, host_of(plan)), usable, clock_hz)
 
@@ -98,6 +100,8 @@ def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
     executor = package.executor()
     if not isinstance(executor, PlanExecutor) or package.plan is None:
         raise TypeError("only a package with a plan has a report")
+    if is_cpu(package.plan.target or ""):
+        raise UnsupportedError("a package of native code has no modelled report", hint="measure its runs")
     return executor, package.plan
 
 
@@ -118,7 +122,8 @@ class _Segment:
         self.counters: dict[str, Mapping[str, Any]] = {}
         unit = next(unit for unit in executor.segments if unit.step is step)
         self.failure = unit.failure
-        self.program: DeviceProgram | None = unit.program if unit.failure is None else None
+        program = unit.program if unit.failure is None else None
+        self.program: ModelledProgram | None = program if isinstance(program, ModelledProgram) else None
         if self.program is not None:
             try:
                 self.counters = {model: self.program.measure(model).counters for model in models}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.comparison import Comparison, TensorComparison
     from odc_mlir.runtime.executor import Executor
 
-_BACKENDS = ("auto", "host", "npu", "litert")
+_BACKENDS = ("auto", "host", "npu", "native", "litert")
 _SEED = 1
 SCHEMA_VERSION = 1
 

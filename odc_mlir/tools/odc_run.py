@@ -34,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--backend",
         default="auto",
-        choices=("auto", "host", "npu", "litert"),
+        choices=("auto", "host", "npu", "native", "litert"),
         help="auto (default): a model on the host, a package on what it was compiled for; npu compiles a model first",
     )
     add_input(

@@ -14,6 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from xdsl.passes import ModulePass
 
+# Those of the way to native code, in a folder of their own.
+NATIVE = (
+    "native-set-target",
+    "native-mark-supported",
+    "native-form-segments",
+    "convert-circle-to-kernels",
+    "native-allocate-memory",
+    "native-write-kernels",
+    "convert-native-to-llvm",
+)
+
 NAMES = (
     "circle-infer-shapes",
     "circle-fold-constants",
@@ -55,12 +66,14 @@ NAMES = (
     "npu-insert-sync",
     "npu-verify-memory",
     "npu-roll-loops",
+    *NATIVE,
 )
 
 
 def load(name: str) -> type[ModulePass]:
     """The class of the pass called ``name``, one of :data:`NAMES`."""
-    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    folder = f"{__name__}.native" if name in NATIVE else __name__
+    module = importlib.import_module(f"{folder}.{name.replace('-', '_')}")
     found: type[ModulePass] = getattr(module, "".join(part.capitalize() for part in name.split("-")) + "Pass")
     return found
 

@@ -12,14 +12,14 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.spec import Trait
 
-PLACED = "odc.placed"  # "npu" or "host"
+PLACED = "odc.placed"  # "npu", "cpu" (native code) or "host"
 REASON = "odc.reason"  # why on the host
 PLACE = "odc.place"  # "npu" or "host": where the user wants it
 GROUP = "odc.group"  # number of the pattern group: operators that are placed together
 SEGMENT = "odc.segment"  # number of the segment to be made
 PARTITION = "odc.partition"  # of the module: the plan chosen and the others, for reports
 DEFECTS = "odc.defects"  # of the module: what failed by defects of the compiler, for reports
-NPU, HOST = "npu", "host"
+NPU, CPU, HOST = "npu", "cpu", "host"
 
 
 def functions(module: ModuleOp) -> Iterator[FuncOp]:

@@ -18,6 +18,9 @@ from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
 from odc_mlir.universe import make_context
 
+# Passes that somebody asks for by name.
+ASKED_FOR = ("circle-equalize-channels", "circle-optimize")
+
 RELU = """
 func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.uniform<i8:f32, 0.5>> {
   %0 = circle.relu(%x) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.uniform<i8:f32, 0.5>>
@@ -30,16 +33,19 @@ def module() -> ModuleOp:
 
 
 def test_every_pass_of_every_stage_exists_under_its_name() -> None:
-    for stage in pipelines.STAGES:
+    for stage in (*pipelines.STAGES, *pipelines.NATIVE_STAGES):
         for name in stage.passes:
             assert pipelines.find_pass(name).name == name
 
 
 def test_every_pass_of_ours_is_in_one_stage_or_serves_quantising() -> None:
-    used = [name for stage in pipelines.STAGES for name in stage.passes if name in transforms.NAMES]
-    assert len(used) == len(set(used))
+    for way in (pipelines.STAGES, pipelines.NATIVE_STAGES):
+        used = [name for stage in way for name in stage.passes if name in transforms.NAMES]
+        assert len(used) == len(set(used))
+    stages = (*pipelines.STAGES, *pipelines.NATIVE_STAGES)
+    used = [name for stage in stages for name in stage.passes]
     others = {name for name in transforms.NAMES if name not in used}
-    assert all("quant" in name or name in (*pipelines.QUANTIZE_PREPARE, "circle-equalize-channels") for name in others)
+    assert all("quant" in name or name in (*pipelines.QUANTIZE_PREPARE, *ASKED_FOR) for name in others)
 
 
 def test_passes_before_quantising_exist_under_their_names() -> None:
@@ -54,7 +60,15 @@ def test_names_do_not_clash_with_xdsl() -> None:
 
 def test_stage_names_in_order() -> None:
     expected = ("circle", "circle-opt", "quant", "partition", "npu", "npu-sched", "npu-alloc", "package")
-    assert pipelines.stage_names() == expected
+    native = ("native-partition", "native", "native-alloc", "native-loops", "native-llvm")
+    assert pipelines.stage_names() == (*expected, *native)
+
+
+def test_native_stages_leave_the_way_to_the_npu_after_quant() -> None:
+    names = [stage.name for stage in pipelines.stages_until("native")]
+    assert names == ["circle", "circle-opt", "quant", "native-partition", "native"]
+    with pytest.raises(OptionError, match="stage 'native' does not follow 'npu'"):
+        pipelines.stages_until("native", after="npu")
 
 
 def test_a_stage_includes_those_before_it() -> None:
@@ -69,7 +83,9 @@ def test_a_stage_includes_those_before_it() -> None:
 
 @pytest.mark.parametrize("arguments", [("lower",), ("npu", "lower")])
 def test_an_unknown_stage_lists_the_known_ones(arguments: tuple[str, ...]) -> None:
-    with pytest.raises(OptionError, match=r"unknown stage 'lower'; use one of circle, circle-opt, .*, package"):
+    with pytest.raises(
+        OptionError, match=r"unknown stage 'lower'; use one of circle, circle-opt, .*, package, native-partition, .*"
+    ):
         pipelines.stages_until(*arguments)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.units import Step
 from odc_mlir.targets import Target
 
 MemoryModel = Literal["parity", "strict"]
@@ -35,19 +36,33 @@ class DeviceResult:
 class DeviceProgram(Protocol):
     """A binary that is loaded and can run any number of times."""
 
-    target: Target
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
         """Execute once; raises OdcError when the device fails."""
 
+
+@runtime_checkable
+class ModelledProgram(DeviceProgram, Protocol):
+    """A program of a machine that is modelled: its cycles follow from the program alone."""
+
+    target: Target
+
     def measure(self, memory_model: MemoryModel = "parity") -> DeviceResult:
         """Counters of one execution, which do not depend on data; raises UnsupportedError where none are kept."""
 
 
+@runtime_checkable
+class DirectProgram(DeviceProgram, Protocol):
+    """A program that cannot fail once its inputs fit, and runs in this process."""
+
+    def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
+        """What runs it on the values of a run: ``reads`` and ``writes`` are tensors of the graph, in order of ports."""
+
+
 class Device(Protocol):
-    """A device that takes ``.npu`` binaries."""
+    """A device that takes binaries: ``.npu`` files, or ``.cpu`` ones."""
 
     name: str
 

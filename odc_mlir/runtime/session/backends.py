@@ -74,7 +74,7 @@ def open_executor(graph: Graph, package: Package | None, choice: Choice, context
         plan = _with_forced(plan, graph, forced, may_use_host=HOST in order or LITERT in order)
         location = f"{package.files.location}/{package.files.manifest.plan}"
         return PlanExecutor(
-            graph, plan, open_device(), package.files.segment, context=context, location=location, **options
+            graph, plan, open_device(plan.target), package.files.segment, context=context, location=location, **options
         )
     for index, name in forced.items():
         if name != order[0]:

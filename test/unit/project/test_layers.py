@@ -19,18 +19,24 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "formats": frozenset({"errors", "ops"}),
     "quantization": frozenset({"errors", "ops", "numerics", "formats"}),
     "simulator": frozenset({"errors", "isa", "targets", "numerics"}),
-    "runtime": FACTS | {"simulator", "plugins", "quantization"},
+    # Object code for processors and loading it: knows no IR, so that the runtime can use it.
+    "codegen": frozenset({"errors", "targets"}),
+    "runtime": FACTS | {"simulator", "plugins", "quantization", "codegen"},
     # Only the plugin of our own compiler imports it, in the process that the plugin runs in.
     "plugins": FACTS | {"compiler", "runtime.auto.build"},
     "support": FACTS,
     "dialects": FACTS | {"support"},
     "frontend": IR,
-    "transforms": IR | {"quantization"},
-    "emitter": IR,
+    # Native code takes parameters from the host kernels that it has to equal, prepared.
+    "transforms": IR | {"quantization", "runtime.kernels"},
+    "emitter": IR | {"codegen"},
     "interpreters": frozenset({"errors", "ops", "numerics", "support", "dialects", "runtime.kernels"}),
     "pipelines": IR | {"frontend", "transforms", "emitter"},
     "retries": IR | {"transforms", "emitter", "pipelines"},
-    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines", "retries", "universe"},
+    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines", "retries", "universe", "codegen"},
+    "native_compiler": IR
+    | {"frontend", "transforms", "emitter", "pipelines", "compiler", "universe", "codegen"}
+    | {"retries"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
     # What is quantised is also run, to be compared.
     "quantizer": IR | {"frontend", "transforms", "pipelines", "compiler", "universe", "quantization", "runtime"},
@@ -44,7 +50,7 @@ RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
-    | {"optimizer", "quantizer", "retries"}
+    | {"optimizer", "quantizer", "retries", "native_compiler"}
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
 
@@ -63,7 +69,7 @@ def _allowed(found: Import) -> bool:
     importer, target = room_of(found.importer), room_of(found.target)
     if importer == target or importer in ENTRANCES or target == "_version":
         return True
-    if found.importer == RUNTIME_TO_COMPILER and target in ("compiler", "optimizer", "quantizer"):
+    if found.importer == RUNTIME_TO_COMPILER and target in ("compiler", "native_compiler", "optimizer", "quantizer"):
         return found.lazy
     return any(
         found.target == f"odc_mlir.{allowed}" or found.target.startswith(f"odc_mlir.{allowed}.")

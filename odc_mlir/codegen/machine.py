@@ -1,0 +1,67 @@
+"""The running machine, and LLVM's view of a processor."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from odc_mlir.errors import OptionError
+from odc_mlir.targets import cpu
+from odc_mlir.targets.cpu import CpuTarget
+
+
+def import_llvm() -> Any:
+    """llvmlite's binding, ready for every target; raises OptionError when it is not installed."""
+    try:
+        from llvmlite import binding
+    except ImportError:
+        raise OptionError(
+            "native code needs the package llvmlite", hint="install odc-mlir with the extra native"
+        ) from None
+    _initialize()
+    return binding
+
+
+@cache
+def _initialize() -> None:
+    from llvmlite import binding
+
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+
+
+def running_features() -> frozenset[str]:
+    """LLVM's names of what the running machine can do; raises OptionError without llvmlite."""
+    found = import_llvm().get_host_cpu_features()
+    features = {name for name, present in found.items() if present}
+    # NEON is no feature that one can ask for where it is always there
+    return frozenset(features | ({"neon"} if running_architecture() == "aarch64" else set()))
+
+
+def running_architecture() -> str:
+    """The first part of the running machine's triple."""
+    return str(import_llvm().get_default_triple()).partition("-")[0]
+
+
+def resolve(name: str) -> CpuTarget:
+    """The processor called ``name``, where ``cpu`` is what describes the running machine best; raises OdcError."""
+    if name != cpu.HERE:
+        return cpu.load(name)
+    return cpu.best_for(running_architecture(), running_features())
+
+
+def why_not_here(architecture: str, features: tuple[str, ...]) -> str | None:
+    """Why code for such a processor cannot run here; None where it can."""
+    if architecture != (here := running_architecture()):
+        return f"it is for {architecture}, this machine is {here}"
+    missing = sorted(set(features) - running_features())
+    return f"this machine lacks {', '.join(missing)}" if missing else None
+
+
+def target_machine(target: CpuTarget) -> Any:
+    """LLVM's code generator for a processor."""
+    llvm = import_llvm()
+    features = ",".join([*(f"+{name}" for name in target.features), *target.tuning])
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=features, opt=3, reloc="pic"
+    )

@@ -1,0 +1,73 @@
+"""A segment in the llvm dialect as the bytes of a ``.cpu`` file."""
+
+from __future__ import annotations
+
+from xdsl.dialects import llvm
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+
+from odc_mlir.codegen.machine import import_llvm
+from odc_mlir.codegen.objects import emit_object
+from odc_mlir.dialects.circle import BlobAttr, info_of
+from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.errors import CompileError
+from odc_mlir.formats.native_segment import NativePort, NativeSegment
+from odc_mlir.ops.spec import TensorInfo
+from odc_mlir.targets.cpu import CpuTarget
+
+# Attributes and layout that the passes of the way to native code agree on.
+_CONSTANTS, _ARENA_BYTES, _INLINE = "native.constants", "native.arena_bytes", "native.inline"
+_ALIGNMENT_BYTES = _SLACK_BYTES = 64
+
+
+def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
+    """The ``.cpu`` file of a segment at stage ``native-llvm``; raises CompileError and OptionError."""
+    module = _module_of(segment)
+    constants, arena = module.attributes.get(_CONSTANTS), module.attributes.get(_ARENA_BYTES)
+    if not isinstance(constants, BlobAttr) or not isinstance(arena, IntegerAttr):
+        raise CompileError("the segment has no constants or no arena", hint="run the stages before native-llvm first")
+    last = segment.circle_block.last_op
+    assert isinstance(last, YieldOp)
+    return NativeSegment(
+        target=target.name,
+        triple=target.triple,
+        features=target.features,
+        entry=segment.sym_name.data,
+        inputs=tuple(_port(info_of(value)) for value in segment.circle_block.args),
+        outputs=tuple(_port(info_of(value)) for value in last.operands),
+        arena_bytes=arena.value.data,
+        alignment_bytes=_ALIGNMENT_BYTES,
+        slack_bytes=_SLACK_BYTES,
+        code=emit_object(llvm_text(module), target),
+        constants=bytes(constants.data.data),
+    ).to_bytes()
+
+
+def _module_of(segment: SegmentOp) -> ModuleOp:
+    block = segment.target_block
+    found = block.first_op if block is not None else None
+    if not isinstance(found, ModuleOp):
+        raise CompileError("the segment holds no functions", hint="run the stages before native-llvm first")
+    return found
+
+
+def _port(info: TensorInfo) -> NativePort:
+    return NativePort(info.name, info.dtype, info.static_shape)
+
+
+def llvm_text(module: ModuleOp) -> str:
+    """The LLVM module of functions in the llvm dialect, by xDSL's translation."""
+    import_llvm()
+    from xdsl.backend.llvm.convert import convert_module
+
+    inline = {op.sym_name.data for op in module.ops if isinstance(op, llvm.FuncOp) and _INLINE in op.attributes}
+    private = {
+        op.sym_name.data for op in module.ops if isinstance(op, llvm.FuncOp) and op.linkage.linkage.data == "internal"
+    }
+    translated = convert_module(module, fallback_target_triple="")
+    for function in translated.functions:
+        # the translation leaves both out
+        if function.name in private:
+            function.linkage = "internal"
+        if function.name in inline:
+            function.attributes.add("alwaysinline")
+    return str(translated)

@@ -1,0 +1,101 @@
+"""``.cpu`` files: a segment as object code, with its packed constants and what the caller must know.
+
+Layout: the magic, the length of the header as 8 bytes, the SHA-256 of all that follows; then the header (JSON), the
+object code and the constants. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from odc_mlir.errors import PackageError
+
+MAGIC = b"ODCCPU\x00\x01"
+SUFFIX = ".cpu"
+_HEADER = len(MAGIC) + 8 + 32
+
+
+@dataclass(frozen=True, slots=True)
+class NativePort:
+    """An input or output: its name, element type and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeSegment:
+    """One segment.
+
+    ``entry`` takes a pointer for each input, each output, the arena and the constants. ``slack_bytes`` behind each of
+    them may be read, and behind outputs and arena written; all are aligned to ``alignment_bytes``.
+    """
+
+    target: str
+    triple: str
+    features: tuple[str, ...]
+    entry: str
+    inputs: tuple[NativePort, ...]
+    outputs: tuple[NativePort, ...]
+    arena_bytes: int
+    alignment_bytes: int
+    slack_bytes: int
+    code: bytes
+    constants: bytes
+
+    def to_bytes(self) -> bytes:
+        """The file; equal segments give equal bytes."""
+        header: dict[str, Any] = {
+            "target": self.target,
+            "triple": self.triple,
+            "features": self.features,
+            "entry": self.entry,
+            "inputs": [[port.name, port.dtype, port.shape] for port in self.inputs],
+            "outputs": [[port.name, port.dtype, port.shape] for port in self.outputs],
+            "arena_bytes": self.arena_bytes,
+            "alignment_bytes": self.alignment_bytes,
+            "slack_bytes": self.slack_bytes,
+            "code_bytes": len(self.code),
+            "constants_bytes": len(self.constants),
+        }
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        body = b"".join((text, self.code, self.constants))
+        return b"".join((MAGIC, len(text).to_bytes(8, "little"), hashlib.sha256(body).digest(), body))
+
+
+def parse_native_segment(data: bytes) -> NativeSegment:
+    """The segment in the bytes of a ``.cpu`` file; raises PackageError where it is damaged."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise PackageError("it is no .cpu file of this version", hint="compile the model again")
+    length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
+    body = memoryview(data)[_HEADER:]
+    if len(data) < _HEADER or hashlib.sha256(body).digest() != data[len(MAGIC) + 8 : _HEADER]:
+        raise PackageError("the .cpu file is damaged: its checksum is wrong", hint="compile the model again")
+    try:
+        header = json.loads(bytes(body[:length]))
+        end = length + header["code_bytes"]
+        if len(body) != end + header["constants_bytes"]:
+            raise ValueError("its parts do not add up")
+        ports = [
+            tuple(NativePort(name, dtype, tuple(shape)) for name, dtype, shape in header[key])
+            for key in ("inputs", "outputs")
+        ]
+        return NativeSegment(
+            header["target"],
+            header["triple"],
+            tuple(header["features"]),
+            header["entry"],
+            ports[0],
+            ports[1],
+            int(header["arena_bytes"]),
+            int(header["alignment_bytes"]),
+            int(header["slack_bytes"]),
+            bytes(body[length:end]),
+            bytes(body[end:]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise PackageError(f"the .cpu file is malformed: {error}", hint="compile the model again") from error

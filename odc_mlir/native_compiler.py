@@ -1,0 +1,55 @@
+"""From a model to a package of native code: the other way through the pipeline, object code, the plan.
+
+What has no native kernel stays on the host kernels, with the reason.
+"""
+
+from __future__ import annotations
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from odc_mlir import pipelines
+from odc_mlir.codegen import machine
+from odc_mlir.compiler import ModelSource, load, make_plan, refuse_host_operators
+from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.emitter.native_segment import emit_native_segment
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.native_segment import SUFFIX
+from odc_mlir.formats.package import PackageFiles, build_package
+from odc_mlir.frontend import export_circle
+from odc_mlir.retries import segments
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
+from odc_mlir.transforms.odc_fix_batch import restore_batch
+from odc_mlir.universe import make_context
+
+PARTITIONED, LOWERED = "native-partition", "native-llvm"
+
+
+def compile(
+    model: ModelSource | ModuleOp, *, target: str = "cpu", strict: bool = False, time_limit: float | None = None
+) -> PackageFiles:
+    """Compile a model for a processor; the same model and processor give the same bytes.
+
+    ``target``: a shipped description, or ``cpu`` for the machine that runs this. ``strict``: an operator that stays on
+    the host is an error. Raises OdcError, and TimeLimitError when passes take more than ``time_limit`` seconds.
+    """
+    processor = machine.resolve(target)
+    module = model.clone() if isinstance(model, ModuleOp) else load(model)
+    context = make_context(time_limit=time_limit)
+    options = [NativeSetTargetPass(processor.name)]
+    pipelines.run(context, module, PARTITIONED, options=options)
+    if strict:
+        refuse_host_operators(module)
+    binaries = _binaries(context, module, processor)
+    restore_batch(module)
+    records, indices = export_circle.export_with_operators(module)
+    files = {segment: f"{segment.sym_name.data.replace('_', '-')}{SUFFIX}" for segment in binaries}
+    plan = make_plan(module, records, indices, files, target=processor.name, memory=None, options={})
+    return build_package(write_model(records), plan, {files[segment]: data for segment, data in binaries.items()})
+
+
+def _binaries(context: Context, module: ModuleOp, processor: CpuTarget) -> dict[SegmentOp, bytes]:
+    """The file of every segment in program order."""
+    pipelines.run(context, module, LOWERED, after=PARTITIONED, options=[NativeSetTargetPass(processor.name)])
+    return {segment: emit_native_segment(segment, processor) for segment in segments(module)}

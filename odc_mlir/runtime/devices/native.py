@@ -1,0 +1,86 @@
+"""The running machine as a device: segments of object code, called in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from odc_mlir.codegen.loading import LoadedObject
+from odc_mlir.codegen.machine import why_not_here
+from odc_mlir.errors import PackageError
+from odc_mlir.formats.native_segment import NativePort, NativeSegment, parse_native_segment
+from odc_mlir.ops.spec import Array, numpy_dtype
+from odc_mlir.runtime.devices.base import DeviceResult, Port
+from odc_mlir.runtime.units import Step, Values
+from odc_mlir.targets import cpu
+
+
+class NativeProgram:
+    """A loaded segment with memory of its own; one run at a time."""
+
+    def __init__(self, segment: NativeSegment) -> None:
+        self.inputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.inputs)
+        self.outputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.outputs)
+        self._object = LoadedObject(segment.code, segment.entry, cpu.load(segment.target), segment.entry)
+        buffers = [_buffer(_port_bytes(port), segment) for port in (*segment.inputs, *segment.outputs)]
+        constants = _buffer(len(segment.constants), segment)
+        constants[: len(segment.constants)] = np.frombuffer(segment.constants, np.uint8)
+        memory = [*buffers, _buffer(segment.arena_bytes, segment), constants]
+        self._memory = memory  # what the addresses below point to
+        self._addresses = tuple(ctypes.c_void_p(part.ctypes.data) for part in memory)
+        self._function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(memory))(self._object.address)
+        views = [
+            part[: _port_bytes(port)].view(numpy_dtype(port.dtype)).reshape(port.shape)
+            for port, part in zip((*segment.inputs, *segment.outputs), buffers, strict=True)
+        ]
+        self._ins, self._outs = views[: len(segment.inputs)], views[len(segment.inputs) :]
+
+    def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
+        """Execute once; nothing is counted."""
+        for target, value in zip(self._ins, inputs, strict=True):
+            np.copyto(target, value)
+        self._function(*self._addresses)
+        return DeviceResult(tuple(view.copy() for view in self._outs))
+
+    def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
+        """What runs the segment on the values of a run, as directly as can be."""
+        function, addresses = self._function, self._addresses
+        ins, outs = list(zip(self._ins, reads, strict=True)), list(zip(writes, self._outs, strict=True))
+        copyto = np.copyto
+
+        def step(values: Values) -> None:
+            for target, index in ins:
+                copyto(target, values[index])
+            function(*addresses)
+            for index, view in outs:
+                values[index] = view.copy()
+
+        return step
+
+
+def _port_bytes(port: NativePort) -> int:
+    return math.prod(port.shape) * numpy_dtype(port.dtype).itemsize
+
+
+def _buffer(size: int, segment: NativeSegment) -> Array:
+    """Zeroed bytes, aligned, with the gap behind them that kernels may reach into."""
+    raw = np.zeros(size + segment.slack_bytes + segment.alignment_bytes, np.uint8)
+    first = -raw.ctypes.data % segment.alignment_bytes
+    return raw[first : first + size + segment.slack_bytes]
+
+
+class NativeDevice:
+    """Loads ``.cpu`` files that are made for what the running machine can do."""
+
+    name = "native"
+
+    def load(self, data: bytes) -> NativeProgram:
+        """Check and load a segment; raises PackageError where it is damaged or made for another machine."""
+        segment = parse_native_segment(data)
+        reason = why_not_here(segment.triple.partition("-")[0], segment.features)
+        if reason is not None:
+            raise PackageError(f"it was compiled for {segment.target}: {reason}", hint="compile the model here")
+        return NativeProgram(segment)

@@ -1,0 +1,98 @@
+"""Small functions that kernels call and that the code generator puts in their place: products and requantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from odc_mlir.transforms.native.loops import Loops, i8, i16, i32, i64, lanes
+
+LANES = 16  # of 32 bits: what kernels call a vector; machines with shorter registers take several for one
+
+INLINE = "native.inline"
+"""Attribute of functions whose body takes the place of every call."""
+
+SUMS = lanes(LANES, i32)
+CODES = lanes(LANES, i8)
+QUAD = lanes(4, i8)  # four neighbours of one pixel
+WEIGHTS = lanes(4 * LANES, i8)  # four weights for each of 16 channels
+
+
+def _scale(w: Loops) -> SSAValue:
+    """``multiply(sums, q, -shift)`` of numerics.fixed.
+
+    ``round`` has all bits set where ``shift`` > 0: there, halves are rounded away from zero, to which end 1 is taken
+    off negative numbers. ``half`` is ``2^shift / 2``. The product and ``half`` together must stay below 2^31.
+    """
+    scaled = _doubling_high(w, w["sums"], w["q"])
+    sign = w.logical_and(w.shift_right(scaled, 31), w["round"])
+    return w.shift_right(w.add(w.add(scaled, sign), w["half"]), w["shift"])
+
+
+def _doubling_high(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
+    """``(a*b + 2^30) >> 31`` for vectors of 16 numbers, by 64-bit products of even and of odd elements."""
+    wide = lanes(LANES // 2, i64)
+    halves = []
+    for even in (True, False):
+        pair = []
+        for operand in (a, b):
+            whole = w.bitcast(operand, wide)
+            pair.append(w.shift_right(w.shift_left(whole, 32) if even else whole, 32))
+        product = w.add(w.mul(*pair), 1 << 30)
+        moved = w.shift_right(product, 31) if even else w.shift_left(product, 1)
+        halves.append(w.bitcast(moved, SUMS))
+    return w.shuffle(halves[0], halves[1], [i + (LANES if i % 2 else 0) for i in range(LANES)])
+
+
+_SCALING = dict.fromkeys(("sums", "q", "round", "half", "shift"), SUMS)
+_LIMITS = dict.fromkeys(("zero", "low", "high"), SUMS)
+
+
+def scale(name: str) -> FuncOp:
+    """Sums times a fixed-point number, rounded."""
+    w = Loops(name, _SCALING, [SUMS])
+    return w.finish(_scale(w))
+
+
+def requantize(name: str) -> FuncOp:
+    """``clamp(multiply(sums, q, -shift) + zero, low, high)`` of numerics.fixed, as codes."""
+    w = Loops(name, {**_SCALING, **_LIMITS}, [CODES])
+    codes = w.least(w.most(w.add(_scale(w), w["zero"]), w["low"]), w["high"])
+    return w.finish(w.narrow(codes, CODES))
+
+
+_DOT = {"sums": SUMS, "x": QUAD, "weights": WEIGHTS}
+
+
+def dot_vnni(name: str) -> FuncOp:
+    """``sums[c] + Σ x[k] * weights[c, k]`` for four unsigned ``x``, by AVX-512 VNNI."""
+    w = Loops(name, _DOT, [SUMS])
+    quad = w.bitcast(w["x"], lanes(1, i32))
+    spread = w.bitcast(w.broadcast(quad, LANES), WEIGHTS)
+    return w.finish(w.intrinsic("llvm.x86.avx512.vpdpbusd.512", [w["sums"], spread, w["weights"]], SUMS))
+
+
+def dot_portable(name: str) -> FuncOp:
+    """The same in arithmetic that every machine has."""
+    w = Loops(name, _DOT, [SUMS])
+    sums = w["sums"]
+    x = w.widen_unsigned(w["x"], lanes(4, i32))
+    for k in range(4):
+        column = w.shuffle(w["weights"], w["weights"], range(k, 4 * LANES, 4))
+        factor = w.broadcast(w.shuffle(x, x, [k]), LANES)
+        sums = w.add(sums, w.mul(w.widen(column, SUMS), factor))
+    return w.finish(sums)
+
+
+def tap(name: str) -> FuncOp:
+    """``sums[c] + x[c] * weights[c]``: one tap of a depthwise convolution for 16 channels."""
+    w = Loops(name, {"sums": SUMS, "x": CODES, "weights": lanes(LANES, i16)}, [SUMS])
+    product = w.mul(w.widen_unsigned(w["x"], SUMS), w.widen(w["weights"], SUMS))
+    return w.finish(w.add(w["sums"], product))
+
+
+HELPERS: dict[str, Callable[[str], FuncOp]] = {
+    function.__name__: function for function in (scale, requantize, dot_vnni, dot_portable, tap)
+}

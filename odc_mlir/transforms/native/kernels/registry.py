@@ -1,0 +1,74 @@
+"""Kernels by name: what they take and who writes their loops.
+
+A kernel is a function of loops over flat buffers. Sizes are parameters of the function, so that layers share it; what
+decides the code itself (the shape of a tile of registers) are options, and part of the function's name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute
+
+from odc_mlir.errors import CompileError
+from odc_mlir.transforms.native.loops import Loops
+
+Options = Mapping[str, int]
+Write = Callable[..., None]
+
+_MODULES = ("convolution", "pooling", "codes", "moves", "softmax", "reals")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``write(loops, helpers, **options)`` fills a function of these ``parameters``."""
+
+    name: str
+    parameters: Mapping[str, Attribute]
+    write: Write
+
+    def symbol(self, options: Options) -> str:
+        """The function's name for these options."""
+        return "_".join((self.name, *(f"{key}{value}" for key, value in options.items())))
+
+
+def kernel(**parameters: Attribute) -> Callable[[Write], Kernel]:
+    """Makes a kernel of the function that writes it, called after that."""
+    return lambda write: Kernel(write.__name__, parameters, write)
+
+
+def find_kernel(name: str) -> Kernel:
+    """The kernel called ``name``; raises CompileError."""
+    for module in _MODULES:
+        found = getattr(importlib.import_module(f"odc_mlir.transforms.native.kernels.{module}"), name, None)
+        if isinstance(found, Kernel):
+            return found
+    raise CompileError(f"there is no kernel {name!r}")
+
+
+class Helpers:
+    """Small functions that kernels call, made when first asked for; ``dot`` says how the machine multiplies bytes."""
+
+    def __init__(self, dot: str) -> None:
+        self._dot = dot
+        self.made: dict[str, FuncOp] = {}
+
+    def __getitem__(self, name: str) -> FuncOp:
+        if name not in self.made:
+            from odc_mlir.transforms.native.kernels.helpers import HELPERS
+
+            key = f"dot_{self._dot}" if name == "dot" else name
+            if key not in HELPERS:
+                raise CompileError(f"there is no helper {key!r}")
+            self.made[name] = HELPERS[key](name)
+        return self.made[name]
+
+
+def write_kernel(found: Kernel, options: Options, helpers: Helpers) -> FuncOp:
+    """The function of a kernel with these options."""
+    loops = Loops(found.symbol(options), found.parameters)
+    found.write(loops, helpers, **options)
+    return loops.finish()

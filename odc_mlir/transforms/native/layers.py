@@ -1,0 +1,38 @@
+"""Which operators become kernels, and how: one entry per operator."""
+
+from __future__ import annotations
+
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.spec import Node
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native import layers_elementwise, layers_moves, layers_products, layers_windows
+from odc_mlir.transforms.native.segment_writer import Plan, Write, refusal
+
+LAYERS: dict[str, Plan] = {
+    **layers_products.PLANS,
+    **layers_windows.PLANS,
+    **layers_elementwise.PLANS,
+    **layers_moves.PLANS,
+}
+
+
+def plan_of(node: Node, machine: CpuTarget) -> Write:
+    """What writes an operator; raises OdcError with the reason where it stays on the host."""
+    plan = LAYERS.get(node.spec.name)
+    if plan is None:
+        raise refusal(node, "there is no native kernel for this operator")
+    for info in (*node.operands, *node.results):
+        if info is not None and (info.shape is None or None in info.shape):
+            raise refusal(node, f"the shape of {info.name!r} is not fully known")
+        if info is not None and 0 in (info.shape or ()):
+            raise refusal(node, f"{info.name!r} has no elements")
+    return plan(node, machine)
+
+
+def reason_against(node: Node, machine: CpuTarget) -> str | None:
+    """Why an operator stays on the host, None where it does not."""
+    try:
+        plan_of(node, machine)
+    except OdcError as error:
+        return error.message
+    return None

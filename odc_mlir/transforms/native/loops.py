@@ -1,0 +1,257 @@
+"""Writes functions of loops over flat buffers: upstream's func, scf, memref, vector and arith, a line per operation.
+
+Buffers are ``memref<?xT>``, indexed in elements. Integers known when the code is written become constants at the top of
+the function, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from xdsl.builder import Builder
+from xdsl.dialects import arith, func, llvm, memref, scf, vector
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    DenseArrayBase,
+    Float32Type,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    LocationAttr,
+    MemRefType,
+    UnknownLoc,
+    VectorType,
+    f32,
+    i1,
+    i8,
+    i16,
+    i32,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
+
+__all__ = ["BYTES", "INDEX", "REALS", "WORDS", "Loops", "buffer", "f32", "i1", "i8", "i16", "i32", "i64", "lanes"]
+
+INDEX = IndexType()
+
+
+def buffer(element: Attribute) -> MemRefType[Attribute]:
+    """A flat buffer whose size its user knows."""
+    return MemRefType(element, [DYNAMIC_INDEX])
+
+
+BYTES, WORDS, REALS = buffer(i8), buffer(i32), buffer(f32)
+
+Number = SSAValue | int
+
+
+def lanes(count: int, element: Attribute) -> VectorType[Attribute]:
+    """A vector of ``count`` elements."""
+    return VectorType(element, [count])
+
+
+def _integer(type: Attribute) -> IntegerType:
+    assert isinstance(type, IntegerType)
+    return type
+
+
+class Loops:
+    """One function being written. ``arguments`` are its parameters, by name."""
+
+    def __init__(self, name: str, parameters: Mapping[str, Attribute], results: Sequence[Attribute] = ()) -> None:
+        self.op = func.FuncOp(name, (list(parameters.values()), list(results)), visibility="private")
+        self.entry: Block = self.op.body.block
+        self.arguments = dict(zip(parameters, self.entry.args, strict=True))
+        for text, value in self.arguments.items():
+            value.name_hint = text
+        self._constants: dict[tuple[int | float, Attribute], SSAValue] = {}
+        self._last_constant: Operation | None = None
+        self._builder = Builder(InsertPoint.at_end(self.entry))
+        self.location: LocationAttr = UnknownLoc()  # of what is added from now on
+
+    def __getitem__(self, name: str) -> SSAValue:
+        return self.arguments[name]
+
+    def emit(self, op: Operation) -> SSAValue:
+        """Add an operation; its first result."""
+        op.location = self.location
+        self._builder.insert(op)
+        return op.results[0]
+
+    def run(self, op: Operation) -> None:
+        """Add an operation without result."""
+        op.location = self.location
+        self._builder.insert(op)
+
+    def finish(self, *values: SSAValue) -> func.FuncOp:
+        """End the function, which returns ``values``."""
+        self.run(func.ReturnOp(*values))
+        return self.op
+
+    def constant(self, value: int | float, type: Attribute = INDEX) -> SSAValue:
+        """A number, made once at the top of the function; of a vector type in every element."""
+        key = (value, type)
+        if key not in self._constants:
+            attribute: Attribute
+            if isinstance(type, VectorType):
+                scalar = self.constant(value, type.element_type)
+                op: Operation = vector.BroadcastOp(scalar, type)
+            else:
+                if isinstance(type, Float32Type):
+                    attribute = FloatAttr(float(value), type)
+                else:
+                    assert isinstance(type, IntegerType | IndexType)
+                    attribute = IntegerAttr(int(value), type)
+                op = arith.ConstantOp(attribute)
+            op.location = self.location
+            if self._last_constant is None:
+                first = self.entry.first_op
+                if first is None:
+                    self.entry.add_op(op)
+                else:
+                    self.entry.insert_op_before(op, first)
+            else:
+                self.entry.insert_op_after(op, self._last_constant)
+            self._last_constant = op
+            self._constants[key] = op.results[0]
+        return self._constants[key]
+
+    def constant_bit(self, value: bool) -> SSAValue:
+        """A truth value, made once as well."""
+        return self.constant(-1 if value else 0, i1)
+
+    def number(self, value: Number, type: Attribute = INDEX) -> SSAValue:
+        """``value`` as a value."""
+        return self.constant(value, type) if isinstance(value, int) else value
+
+    # Index arithmetic; what is known is computed now.
+
+    def add(self, a: SSAValue, b: Number) -> SSAValue:
+        return a if isinstance(b, int) and b == 0 else self.emit(arith.AddiOp(a, self.number(b, a.type)))
+
+    def sub(self, a: SSAValue, b: Number) -> SSAValue:
+        return self.emit(arith.SubiOp(a, self.number(b, a.type)))
+
+    def mul(self, a: SSAValue, b: Number) -> SSAValue:
+        return a if isinstance(b, int) and b == 1 else self.emit(arith.MuliOp(a, self.number(b, a.type)))
+
+    def least(self, a: SSAValue, b: Number) -> SSAValue:
+        return self.emit(arith.MinSIOp(a, self.number(b, a.type)))
+
+    def most(self, a: SSAValue, b: Number) -> SSAValue:
+        return self.emit(arith.MaxSIOp(a, self.number(b, a.type)))
+
+    def shift_right(self, a: SSAValue, b: Number) -> SSAValue:
+        return self.emit(arith.ShRSIOp(a, self.number(b, a.type)))
+
+    def shift_left(self, a: SSAValue, b: Number) -> SSAValue:
+        return self.emit(arith.ShLIOp(a, self.number(b, a.type)))
+
+    def logical_and(self, a: SSAValue, b: Number) -> SSAValue:
+        return self.emit(arith.AndIOp(a, self.number(b, a.type)))
+
+    def xor(self, a: SSAValue, b: Number) -> SSAValue:
+        return self.emit(arith.XOrIOp(a, self.number(b, a.type)))
+
+    def compare(self, a: SSAValue, predicate: str, b: Number) -> SSAValue:
+        return self.emit(arith.CmpiOp(a, self.number(b, a.type), predicate))
+
+    def select(self, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.emit(arith.SelectOp(condition, a, b))
+
+    # Conversions. xDSL's arith casts of integers take no vectors, those of its llvm dialect do.
+
+    def to_index(self, a: SSAValue) -> SSAValue:
+        return self.emit(arith.IndexCastOp(a, INDEX))
+
+    def widen(self, a: SSAValue, type: Attribute) -> SSAValue:
+        """With sign."""
+        return self.emit(llvm.SExtOp(a, type) if isinstance(type, VectorType) else arith.ExtSIOp(a, _integer(type)))
+
+    def widen_unsigned(self, a: SSAValue, type: Attribute) -> SSAValue:
+        return self.emit(llvm.ZExtOp(a, type) if isinstance(type, VectorType) else arith.ExtUIOp(a, _integer(type)))
+
+    def narrow(self, a: SSAValue, type: Attribute) -> SSAValue:
+        """The low bits."""
+        return self.emit(llvm.TruncOp(a, type) if isinstance(type, VectorType) else arith.TruncIOp(a, _integer(type)))
+
+    # Memory.
+
+    def load(self, source: SSAValue, index: SSAValue) -> SSAValue:
+        return self.emit(memref.LoadOp.get(source, [index]))
+
+    def store(self, value: SSAValue, target: SSAValue, index: SSAValue) -> None:
+        self.run(memref.StoreOp.get(value, target, [index]))
+
+    def load_lanes(self, source: SSAValue, index: SSAValue, count: int) -> SSAValue:
+        """``count`` elements from ``index`` on."""
+        assert isinstance(source.type, MemRefType)
+        return self.emit(vector.LoadOp(source, [index], lanes(count, source.type.element_type)))
+
+    def store_lanes(self, value: SSAValue, target: SSAValue, index: SSAValue) -> None:
+        self.run(vector.StoreOp(value, target, [index]))
+
+    # Vectors.
+
+    def broadcast(self, a: SSAValue, count: int) -> SSAValue:
+        """``a``, a number or a vector of one element, in every element."""
+        element = a.type.element_type if isinstance(a.type, VectorType) else a.type
+        return self.emit(vector.BroadcastOp(a, lanes(count, element)))
+
+    def bitcast(self, a: SSAValue, type: Attribute) -> SSAValue:
+        return self.emit(vector.BitcastOp(a, type))
+
+    def shuffle(self, a: SSAValue, b: SSAValue, mask: Sequence[int]) -> SSAValue:
+        assert isinstance(a.type, VectorType)
+        result = lanes(len(mask), a.type.element_type)
+        return self.emit(vector.ShuffleOp(a, b, DenseArrayBase.from_list(i64, mask), result_type=result))
+
+    def reduce(self, a: SSAValue, kind: str) -> SSAValue:
+        """All elements of ``a`` combined: ``add``, ``maxsi``, ``maxui``, ``maximumf`` …"""
+        assert isinstance(a.type, VectorType)
+        flag = vector.CombiningKindAttr(vector.CombiningKindFlag(kind))
+        op = vector.ReductionOp.build(operands=[a, []], result_types=[a.type.element_type], properties={"kind": flag})
+        return self.emit(op)
+
+    def intrinsic(self, name: str, arguments: Sequence[SSAValue], result: Attribute) -> SSAValue:
+        """A call of one of LLVM's intrinsics."""
+        return self.emit(llvm.CallIntrinsicOp(name, arguments, [result]))
+
+    def call(self, function: func.FuncOp, *arguments: SSAValue) -> SSAValue:
+        """A call of a helper that returns one value."""
+        return self.emit(func.CallOp(function.sym_name.data, arguments, list(function.function_type.outputs)))
+
+    # Loops.
+
+    def loop(
+        self,
+        first: Number,
+        end: Number,
+        step: Number,
+        body: Callable[[SSAValue, Sequence[SSAValue]], Sequence[SSAValue]],
+        initial: Sequence[SSAValue] = (),
+    ) -> Sequence[SSAValue]:
+        """``for i in range(first, end, step)``; ``body(i, values)`` returns the values for the next round.
+
+        The result is the last round's.
+        """
+        begin, limit, stride = (self.number(value) for value in (first, end, step))
+        block = Block(arg_types=[INDEX, *(value.type for value in initial)])
+        op = scf.ForOp(begin, limit, stride, list(initial), Region(block))
+        self._builder.insert(op)
+        outer, self._builder = self._builder, Builder(InsertPoint.at_end(block))
+        values = body(block.args[0], block.args[1:])
+        self._builder.insert(scf.YieldOp(*values))
+        self._builder = outer
+        return op.results
+
+    def each(self, first: Number, end: Number, step: Number, body: Callable[[SSAValue], None]) -> None:
+        """``for i in range(first, end, step): body(i)``."""
+
+        def round_(index: SSAValue, _: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            body(index)
+            return ()
+
+        self.loop(first, end, step, round_)

@@ -1,0 +1,104 @@
+"""``native-allocate-memory``: give every buffer of a segment's function a place in its arena.
+
+Before::
+
+    %1 = memref.alloc(%c512) : memref<?xi8>
+
+After: buffers that are in use at the same time do not overlap; the module says how large the arena is. Behind every
+buffer is a gap, into which vectors may reach::
+
+    builtin.module attributes {native.arena_bytes = 1216 : i64, …} {
+      …
+      %1 = memref.view %arena[%c0][%c512] : memref<?xi8> to memref<?xi8>
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects import arith, memref
+from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, MemRefType, ModuleOp, i64
+from xdsl.dialects.func import FuncOp
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.transforms.native.segment_writer import ALIGNMENT, KERNEL, SLACK
+from odc_mlir.transforms.schedule.arena import lowest_gap
+
+ARENA_BYTES = "native.arena_bytes"
+"""Attribute of a segment's module: the size of its arena."""
+
+
+@dataclass(frozen=True)
+class NativeAllocateMemoryPass(ModulePass):
+    """Place buffers; see the module's text."""
+
+    name = "native-allocate-memory"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for module in segment_modules(op):
+            function = segment_function(module)
+            module.attributes[ARENA_BYTES] = IntegerAttr(_place(function), i64)
+
+
+def segment_modules(module: ModuleOp) -> list[ModuleOp]:
+    """The modules in the target bodies of the segments of ``module``."""
+    return [item for item in module.walk() if isinstance(item, ModuleOp) and item is not module]
+
+
+def segment_function(module: ModuleOp) -> FuncOp:
+    """The function of a segment: the only one that is not a kernel."""
+    (found,) = [
+        item
+        for item in module.ops
+        if isinstance(item, FuncOp) and KERNEL not in item.attributes and item.sym_visibility is None
+    ]
+    return found
+
+
+@dataclass(frozen=True)
+class _Interval:
+    op: memref.AllocOp
+    size: int
+    first: int
+    last: int
+
+
+def _place(function: FuncOp) -> int:
+    """Replace all allocations of a function; the bytes that they take."""
+    position = {op: index for index, op in enumerate(function.body.block.ops)}
+    intervals = [
+        _Interval(op, _reserved(op), index, max((position[use.operation] for use in op.memref.uses), default=index))
+        for op, index in position.items()
+        if isinstance(op, memref.AllocOp)
+    ]
+    placed: list[tuple[int, int, _Interval]] = []
+    for interval in sorted(intervals, key=lambda item: (-item.size, item.first)):
+        taken = sorted(
+            (start, end)
+            for start, end, other in placed
+            if other.first <= interval.last and interval.first <= other.last
+        )
+        start = lowest_gap(taken, interval.size)
+        placed.append((start, start + interval.size, interval))
+    arena = function.args[-2]
+    for start, _, interval in placed:
+        op = interval.op
+        place = arith.ConstantOp(IntegerAttr(start, IndexType()))
+        view = memref.ViewOp(arena, place.result, list(op.dynamic_sizes), op.memref.type)
+        place.location = view.location = op.location
+        Rewriter.insert_op(place, InsertPoint.before(op))
+        Rewriter.replace_op(op, view)
+    return max((end for _, end, _ in placed), default=0)
+
+
+def _reserved(op: memref.AllocOp) -> int:
+    """Bytes of an allocation with the gap behind it, whole cache lines."""
+    size = op.dynamic_sizes[0].owner
+    assert isinstance(size, arith.ConstantOp)
+    assert isinstance(size.value, IntegerAttr)
+    type = op.memref.type
+    assert isinstance(type, MemRefType)
+    assert isinstance(type.element_type, FixedBitwidthType)
+    return -(-(size.value.value.data * type.element_type.size + SLACK) // ALIGNMENT) * ALIGNMENT

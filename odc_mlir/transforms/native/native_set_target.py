@@ -1,0 +1,40 @@
+"""``native-set-target``: write down once what kind of processor the module is compiled for.
+
+After: the module has ``odc.target = #odc.target<"x86-64-vnni", …>``.
+
+Refuses a processor that there is no description of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice, target_of
+from odc_mlir.errors import CompileError
+from odc_mlir.targets import cpu
+from odc_mlir.targets.cpu import CpuTarget
+
+
+@dataclass(frozen=True)
+class NativeSetTargetPass(ModulePass):
+    """Choose the processor; see the module's text."""
+
+    name = "native-set-target"
+
+    target: str = "x86-64-vnni"
+    """A shipped description of a processor."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        op.attributes[TARGET] = TargetAttr(TargetChoice(cpu.load(self.target).name))
+
+
+def machine_of(module: ModuleOp) -> CpuTarget:
+    """The processor that ``native-set-target`` chose; raises CompileError before that."""
+    choice = target_of(module)
+    if choice is None:
+        raise CompileError("no processor is chosen", hint="run native-set-target first")
+    return cpu.load(choice.target)

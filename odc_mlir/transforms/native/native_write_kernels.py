@@ -1,0 +1,57 @@
+"""``native-write-kernels``: give the declared kernels of a segment their loops.
+
+Before::
+
+    func.func private @flip_sign(memref<?xi8>, memref<?xi8>, index) -> () attributes {native.kernel = "flip_sign"}
+
+After::
+
+    func.func private @flip_sign(%input: memref<?xi8>, %output: memref<?xi8>, %count: index) {
+      scf.for %i = %c0 to %count step %c64 {
+        %0 = vector.load %input[%i] : memref<?xi8>, vector<64xi8>
+        …
+
+and beside the kernels the small functions that they call, marked ``native.inline``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.transforms.native.kernels.helpers import INLINE
+from odc_mlir.transforms.native.kernels.registry import Helpers, find_kernel, write_kernel
+from odc_mlir.transforms.native.native_allocate_memory import segment_modules
+from odc_mlir.transforms.native.native_set_target import machine_of
+from odc_mlir.transforms.native.segment_writer import KERNEL, OPTIONS
+
+
+@dataclass(frozen=True)
+class NativeWriteKernelsPass(ModulePass):
+    """Write the loops of every declared kernel; see the module's text."""
+
+    name = "native-write-kernels"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        machine = machine_of(op)
+        for module in segment_modules(op):
+            helpers = Helpers(machine.dot)
+            for declared in [item for item in module.ops if isinstance(item, FuncOp) and KERNEL in item.attributes]:
+                name, options = declared.attributes[KERNEL], declared.attributes.get(OPTIONS)
+                assert isinstance(name, StringAttr)
+                assert isinstance(options, DictionaryAttr)
+                values = {
+                    key: value.value.data for key, value in options.data.items() if isinstance(value, IntegerAttr)
+                }
+                written = write_kernel(find_kernel(name.data), values, helpers)
+                block = module.body.block
+                block.insert_op_after(written, declared)
+                Rewriter.erase_op(declared)
+            for helper in helpers.made.values():
+                helper.attributes[INLINE] = UnitAttr()
+                module.body.block.add_op(helper)

@@ -1,0 +1,145 @@
+"""Native code: the integers of the host kernels, in packages and in place, and what happens where it cannot run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.data import GoldenModel, golden_models
+from helpers.networks import RANGES, RandomNetwork
+from helpers.operator_cases import CASES, inputs_of, module_of
+from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.formats import package as package_files
+from odc_mlir.interpreters.module import run_module
+from odc_mlir.runtime.package import Package
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_cnn_int8.circle"
+ZERO = [np.zeros((1, 8, 8, 1), np.int8)]
+
+# Cases of the NPU that become native code; a kernel that is lost would be missed by nothing else.
+NATIVE = {"add", "conv", "conv-uint8", "conv-stride-dilation", "depthwise-of-one-channel", "fully-connected", "softmax"}
+NATIVE |= {"logistic", "relu6", "mean-[1, 2]", "max-pool-uint8", "pad-and-convolve", "quantize", "views"}
+
+
+@pytest.mark.parametrize("model", golden_models("zoo", "digits", quantised=True))
+def test_golden_outputs(model: GoldenModel) -> None:
+    package = odc_mlir.compile(model.circle, target="cpu")
+    assert package.plan is not None
+    assert len(package.plan.segments) == 1, package.plan.host_reasons
+    for sample in model.samples():
+        for found, golden in zip(odc_mlir.run(package, sample.inputs, strict=True), sample.outputs, strict=True):
+            np.testing.assert_array_equal(found, golden)
+
+
+@pytest.mark.parametrize(("seed", "target"), [*((seed, "cpu") for seed in range(8)), (8, "x86-64-avx2")])
+def test_random_networks(seed: int, target: str) -> None:
+    _skip_unless_it_runs(target)
+    model = RandomNetwork(seed).build(operators=3 + seed % 8)
+    package = odc_mlir.compile(model, target=target)
+    (given,) = package.inputs
+    low, high = RANGES[given.dtype]
+    random = np.random.default_rng(seed)
+    for values in (random.integers(low, high + 1, given.shape), np.full(given.shape, low), np.full(given.shape, high)):
+        inputs = [values.astype(given.dtype)]
+        (expected,) = odc_mlir.run(model, inputs, backend="host")
+        (found,) = odc_mlir.run(package, inputs, strict=True)
+        np.testing.assert_array_equal(found, expected)
+
+
+def _skip_unless_it_runs(target: str) -> None:
+    from odc_mlir.codegen.machine import resolve, why_not_here
+
+    machine = resolve(target)
+    if reason := why_not_here(machine.architecture, machine.features):
+        pytest.skip(reason)
+
+
+def test_operators_alone() -> None:
+    native = set()
+    for name in CASES:
+        module = module_of(name)
+        inputs = inputs_of(module)
+        package = odc_mlir.compile(module, target="cpu")
+        assert package.plan is not None
+        if package.plan.segments:
+            native.add(name)
+        for found, expected in zip(odc_mlir.run(package, inputs, strict=True), run_module(module, inputs), strict=True):
+            np.testing.assert_array_equal(found, expected, err_msg=name)
+    assert native >= NATIVE, NATIVE - native
+
+
+def test_the_same_model_gives_the_same_bytes() -> None:
+    once, again = (dict(odc_mlir.compile(DIGITS, target="cpu").files.members) for _ in range(2))
+    assert once == again
+
+
+def test_backend_native_compiles_in_place() -> None:
+    (found,) = odc_mlir.run(DIGITS, ZERO, backend="native", strict=True)
+    np.testing.assert_array_equal(found, odc_mlir.run(DIGITS, ZERO)[0])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("native") / "digits"
+    odc_mlir.compile(DIGITS, target="cpu").save(path)
+    return path
+
+
+def test_a_saved_package_runs(saved: Path) -> None:
+    (found,) = odc_mlir.run(saved, ZERO, strict=True)
+    np.testing.assert_array_equal(found, odc_mlir.run(DIGITS, ZERO)[0])
+
+
+@pytest.mark.parametrize("place", [3, 20, 60, 5000, -1], ids=["magic", "length", "header", "code", "constants"])
+def test_damaged_code_is_not_run(saved: Path, place: int) -> None:
+    """Host kernels stand in, with the reason."""
+    files = package_files.read_package(saved)
+    name = next(name for name in files.members if name.endswith(".cpu"))
+    data = bytearray(files.members[name])
+    data[place] ^= 0x40
+    damaged = Package(package_files.parse_package({**files.members, name: bytes(data)}, "damaged"))
+    executor = damaged.executor()
+    (found,) = executor.run(ZERO)
+    np.testing.assert_array_equal(found, odc_mlir.run(DIGITS, ZERO)[0])
+    assert ".cpu file" in executor.fallbacks["segment-0"]
+
+
+def test_code_for_another_machine_is_not_run(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odc_mlir.codegen.machine.running_features", frozenset)
+    executor = odc_mlir.load_package(saved).executor()
+    executor.run(ZERO)
+    assert "this machine lacks" in executor.fallbacks["segment-0"]
+
+
+def test_code_for_another_architecture_is_made_and_not_run() -> None:
+    executor = odc_mlir.compile(DIGITS, target="aarch64").executor()
+    executor.run(ZERO)
+    assert "it is for aarch64" in executor.fallbacks["segment-0"]
+
+
+def test_without_llvmlite_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "llvmlite", None)
+    with pytest.raises(OptionError, match="native code needs the package llvmlite"):
+        odc_mlir.compile(DIGITS, target="cpu")
+    odc_mlir.run(DIGITS, ZERO)
+
+
+def test_another_batch_runs_on_the_host(test_data: Path) -> None:
+    model = test_data / "models" / "zoo" / "kws_ref_model.circle"
+    shape = (3, 49, 10, 1)
+    inputs = [np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)]
+    executor = odc_mlir.compile(model, target="cpu").executor()
+    np.testing.assert_array_equal(executor.run(inputs)[0], odc_mlir.run(model, inputs)[0])
+
+
+def test_litert_numerics_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="litert numerics are not what the backend native computes"):
+        odc_mlir.run(DIGITS, ZERO, backend="native", numerics="litert")
+
+
+def test_strict_names_what_stays_on_the_host() -> None:
+    with pytest.raises(UnsupportedError, match=r"stays on the host.*there is no native kernel"):
+        odc_mlir.compile(module_of("prelu"), target="cpu", strict=True)
