@@ -1,16 +1,20 @@
 """Runs the same inputs twice, by two models, packages or backends, and compares every tensor that both compute.
 
 Outputs are matched by position, everything else by name. Tensors of one element type and one quantisation are compared
-as they are, codes as integers; otherwise quantised ones are compared as the reals that they stand for.
+as they are, codes as integers; otherwise quantised ones are compared as the reals that they stand for. Channels that
+were rescaled, as a model's metadata says, are compared with the factors taken back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from odc_mlir.errors import ModelError
+from odc_mlir.formats.channel_factors import NAME, decode
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.spec import Array, ResultType, TensorInfo
 from odc_mlir.runtime.binding import to_codes, to_reals
@@ -81,23 +85,35 @@ def compare(
 class _Pair:
     """A tensor of both graphs; ``output`` is its position among the outputs, None for an intermediate."""
 
-    def __init__(self, graphs: tuple[Graph, Graph], indices: tuple[int, int], op: str, output: int | None) -> None:
+    def __init__(
+        self,
+        graphs: tuple[Graph, Graph],
+        indices: tuple[int, int],
+        op: str,
+        output: int | None,
+        factors: tuple[Array | None, Array | None],
+    ) -> None:
         self.indices = indices
         self.output = output
         self._infos = (graphs[0].tensors[indices[0]], graphs[1].tensors[indices[1]])
+        self._factors = factors
+        first, second = self._infos
+        ours, theirs = (np.ones(1) if row is None else row for row in factors)
+        same_units = np.array_equal(ours, theirs)
+        self._as_they_are = same_units and (first.dtype, first.quant) == (second.dtype, second.quant)
         self._op = op
         self._meter: ErrorMeter | None = None
         self._types = ("", "")
         self._misfit = ""
 
     def add(self, a: Array, b: Array, tolerance: Tolerance) -> None:
-        infos = self._infos
+        infos, factors = self._infos, self._factors
         self._types = (_seen_type(infos[0], a), _seen_type(infos[1], b))
         if a.shape != b.shape:
             self._misfit = self._misfit or "the shapes differ"
             return
-        if infos[0].dtype != infos[1].dtype or infos[0].quant != infos[1].quant:
-            a, b = to_reals(infos[0], a), to_reals(infos[1], b)
+        if not self._as_they_are:
+            a, b = (_taken_back(to_reals(i, v), f) for i, v, f in zip(infos, (a, b), factors, strict=True))
         if (a.dtype == object) != (b.dtype == object):
             self._misfit = self._misfit or "the element types have nothing in common"
             return
@@ -107,7 +123,7 @@ class _Pair:
 
     def result(self) -> TensorComparison:
         first, second = self._infos
-        codes = first.dtype == second.dtype and first.quant == second.quant and first.quant is not None
+        codes = self._as_they_are and first.quant is not None
         return TensorComparison(
             name=first.name,
             op=self._op,
@@ -118,6 +134,19 @@ class _Pair:
             errors=None if self._misfit or self._meter is None else self._meter.errors(),
             misfit=self._misfit,
         )
+
+
+def channel_factors(graph: Graph) -> Mapping[str, Array]:
+    """By what channels of the graph's tensors were divided, by tensor name."""
+    data = graph.metadata.get(NAME)
+    return {} if data is None else decode(data)
+
+
+def _taken_back(value: Array, factors: Array | None) -> Array:
+    """Reals as they were before their channels were divided."""
+    if factors is None or value.ndim == 0 or value.shape[-1] != len(factors) or value.dtype.kind != "f":
+        return value
+    return np.asarray(value * factors, value.dtype)
 
 
 def _seen_type(info: TensorInfo, value: Array) -> str:
@@ -136,10 +165,14 @@ def _pairs(reference: Executor, other: Executor) -> list[_Pair]:
     ]
     found += [(a, b, i) for i, (a, b) in enumerate(zip(graphs[0].outputs, graphs[1].outputs, strict=True))]
     found.sort(key=lambda pair: order.get(pair[0], -1))
-    return [
-        _Pair(graphs, (a, b), graphs[0].nodes[order[a]].node.spec.name if a in order else "", output)
-        for a, b, output in found
-    ]
+    units = [channel_factors(graph) for graph in graphs]
+
+    def pair(a: int, b: int, output: int | None) -> _Pair:
+        op = graphs[0].nodes[order[a]].node.spec.name if a in order else ""
+        factors = units[0].get(graphs[0].tensors[a].name), units[1].get(graphs[1].tensors[b].name)
+        return _Pair(graphs, (a, b), op, output, factors)
+
+    return [pair(*item) for item in found]
 
 
 def _by_name(executor: Executor) -> dict[tuple[str, int], int]:

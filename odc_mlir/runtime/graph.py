@@ -50,6 +50,7 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
+    metadata: Mapping[str, memoryview] = field(default_factory=dict)  # of the model, by name
 
     def input_infos(self) -> tuple[TensorInfo, ...]:
         return tuple(self.tensors[i] for i in self.inputs)
@@ -110,7 +111,8 @@ class _Builder:
         tensors = tuple(tensor_info(record.tensors, constants, i) for i in range(len(record.tensors)))
         nodes = tuple(self._graph_node((index, i), operator, tensors) for i, operator in enumerate(record.operators))
         name = record.name or f"subgraph {index}"
-        graph = Graph(name, index, tensors, nodes, record.inputs, record.outputs, self._custom_ops)
+        metadata = {key: model.buffers[buffer] for key, buffer in model.metadata}
+        graph = Graph(name, index, tensors, nodes, record.inputs, record.outputs, self._custom_ops, metadata)
         _check_order(graph)
         return graph
 

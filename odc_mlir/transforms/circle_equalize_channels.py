@@ -17,7 +17,8 @@ The function stays the same: what lies between commutes with positive factors pe
 PRELU, pools, PAD with zeros, MEAN over pixels, RESHAPE in front of a fully connected layer). Chains of layers are done
 pair by pair until nothing moves. A channel that is next to nothing in one of the two layers keeps its scale: there is
 nothing to spread. No bias grows beyond the layer's largest, which would widen the range of its activations. Ranges
-recorded for what changed are dropped.
+recorded for what changed are dropped; the factors are kept in the model's metadata (``odc.channel_factors``), so that
+tensors can still be compared with the original's.
 
 With ``ranges``, the first range is the channel's activation instead of its weights: the choice where weights have
 scales per channel and only activations share one.
@@ -37,15 +38,17 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts, tensor_type
-from odc_mlir.dialects.circle_attributes import QuantRecord
+from odc_mlir.dialects.circle_attributes import BlobAttr, QuantRecord
 from odc_mlir.errors import OptionError, parsing
+from odc_mlir.formats.channel_factors import NAME, decode, encode
 from odc_mlir.formats.npz import read_npz
+from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.placement import operators
 from odc_mlir.transforms.rewriting import (
     Layer,
@@ -102,6 +105,7 @@ class CircleEqualizeChannelsPass(ModulePass):
                 break
         for pair in pairs:
             pair.settle()
+        note_factors(op, {name: row for pair in pairs for name, row in pair.moved_factors().items()})
         for state in layers.values():
             state.write()
 
@@ -130,6 +134,7 @@ class State:
     weights: Floats
     bias: Floats
     record: Floats | None  # largest magnitude of each result channel
+    factors: Floats  # by which result channels were divided
     is_changed: bool = field(default=False)
 
     @classmethod
@@ -149,7 +154,7 @@ class State:
                 f"{op.SPEC.name} {layer.name!r} has {channels} channels, its ranges are for {len(record)}",
                 hint="record them with this model",
             )
-        return cls(layer, weights.astype(np.float64), bias.astype(np.float64), record)
+        return cls(layer, weights.astype(np.float64), bias.astype(np.float64), record, np.ones(channels))
 
     def output_ranges(self) -> Floats:
         """What the factors are to even out: by channel, of the results if recorded, else of the weights."""
@@ -161,6 +166,7 @@ class State:
     def scale_outputs(self, factors: Floats) -> None:
         self.weights /= self.layer.per_output(factors, self.weights.ndim)
         self.bias /= factors
+        self.factors = self.factors * factors
         self.record = None if self.record is None else self.record / factors
         self.is_changed = True
 
@@ -220,6 +226,36 @@ class Pair:
             _forget_range(op)
             if activation(op) == "relu6":
                 op.properties["fused_activation_function"] = op.OPTIONS["fused_activation_function"].encode("relu")
+
+    def moved_factors(self) -> dict[str, Floats]:
+        """By what each element of the last axis was divided, by name of the tensors between the two layers."""
+        if not self.is_moved:
+            return {}
+        found = {}
+        for op in (self.front.layer.op, *self.between):
+            extent, channels = _last_extent(op.results[0]), len(self.front.factors)
+            if extent is not None and extent % channels == 0:
+                found[value_name(op.results[0])] = np.tile(self.front.factors, extent // channels)
+        return found
+
+
+def note_factors(module: ModuleOp, factors: Mapping[str, Floats]) -> None:
+    """Add factors of tensors to the model's metadata, on top of those that are there."""
+    if not factors:
+        return
+    entries = module.attributes.get("circle.metadata")
+    kept, known = [], {}
+    for entry in entries.data if isinstance(entries, ArrayAttr) else ():
+        data = entry.data.get("data") if isinstance(entry, DictionaryAttr) else None
+        if isinstance(data, BlobAttr) and entry.data.get("name") == StringAttr(NAME):
+            known = decode(data.bytes)
+        else:
+            kept.append(entry)
+    for name, row in factors.items():
+        old = known.get(name)
+        known[name] = np.asarray(row if old is None or len(old) != len(row) else row * old, np.float32)
+    made = DictionaryAttr({"name": StringAttr(NAME), "data": BlobAttr.of(encode(known))})
+    module.attributes["circle.metadata"] = ArrayAttr([*kept, made])
 
 
 def channel_factors(front: Floats, back: Floats) -> Floats:

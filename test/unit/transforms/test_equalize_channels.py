@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,15 @@ import odc_mlir
 from helpers.data import golden_models
 from helpers.equivalence import assert_equivalent, random_inputs, results_of, transformed
 from helpers.models import ModelBuilder
+from odc_mlir.errors import ModelError
+from odc_mlir.formats.channel_factors import decode, encode
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
+from odc_mlir.runtime.api import open_executor
+from odc_mlir.runtime.comparison import compare
+from odc_mlir.runtime.metrics import Tolerance
+from odc_mlir.support.text import module_text
 from odc_mlir.transforms.circle_equalize_channels import channel_factors, least_factors
 from odc_mlir.transforms.placement import operators
 from odc_mlir.transforms.rewriting import Layer
@@ -125,3 +134,38 @@ def test_channel_scales_are_restored(model: Any) -> None:
     assert max(spread(after, names).values()) < 4
     if model.name.endswith("hard"):
         assert max(spread(folded, names).values()) > 1000
+
+
+def test_a_comparison_takes_the_factors_back(tmp_path: Path) -> None:
+    """Also after the model was written, printed and read again; without the record, tensors differ."""
+    module = chain(3)
+    equalised = transformed(transformed(module, EQUALIZE), EQUALIZE + "{powers_of_two=true}")
+    path = tmp_path / "equalised.circle"
+    path.write_bytes(write_model(export_model(equalised)))
+    text = tmp_path / "equalised.mlir"
+    text.write_text(module_text(odc_mlir.load(path)))
+    original = write_model(export_model(module))
+    records = [random_inputs(module, seed) for seed in range(2)]
+    for other in (path, text):
+        executors = [open_executor(model, all_tensors=True) for model in (original, other)]
+        found = compare(executors[0], executors[1], records, Tolerance(1e-4, 1e-4))
+        assert {"conv", "dw", "pool"} <= {tensor.name for tensor in found.tensors}
+        assert found.first_diverging is None
+        executors[1].graph.metadata = {}
+        bare = compare(executors[0], executors[1], records, Tolerance(1e-4, 1e-4))
+        assert {t.name for t in bare.tensors if t.diverges} == {"conv", "dw", "pool"}
+
+
+def test_damaged_factors() -> None:
+    rows = {"a": np.array([0.5, 2.0], np.float32)}
+    assert decode(encode(rows))["a"].tolist() == [0.5, 2.0]
+    for data in (
+        b"",
+        b"[1]",
+        b'{"a": 3}',
+        b'{"a": "AAA"}',
+        encode({"a": np.array([0.0])}),
+        encode({"a": np.array([np.nan])}),
+    ):
+        with pytest.raises(ModelError, match="factor"):
+            decode(data)
