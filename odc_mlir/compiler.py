@@ -31,8 +31,9 @@ from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.frontend import export_circle, import_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
 from odc_mlir.retries import PARTITIONED, schedule_segments
-from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.diagnostics import typed_errors, verify_module
 from odc_mlir.support.locations import op_name
+from odc_mlir.support.sources import Positions
 from odc_mlir.support.text import parse_module
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.targets.host import HostCosts
@@ -67,10 +68,11 @@ def load(source: ModelSource) -> ModuleOp:
     text = bytes(data) if name == "<text>" else Path(name).read_bytes()
     with typed_errors("parse"):
         try:
-            module = parse_module(make_context(), text.decode(), name)
+            positions = Positions()
+            module = parse_module(make_context(), text.decode(), name, positions)
         except UnicodeDecodeError as error:
             raise ModelError(f"neither a model file nor UTF-8 text: {error}", location=name) from error
-        module.verify()
+        verify_module(module, positions)
     return module
 
 

@@ -35,8 +35,11 @@ class OdcError(Exception):
 
     ``op``: operator kind (``CONV_2D``), ``tensor``: tensor name, ``location``: file, file:line or segment name,
     ``stage``: compiler stage or runtime phase, ``hint``: what the user can do. ``passing``: the same may work another
-    time, since what was missing is memory, disk space, a lock, or a process that was not killed.
+    time, since what was missing is memory, disk space, a lock, or a process that was not killed. ``source`` is, for an
+    error about text, the line in question and below it a caret; commands print it after the message.
     """
+
+    source: str | None = None
 
     def __init__(
         self,

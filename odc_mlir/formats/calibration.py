@@ -136,8 +136,9 @@ def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
     """The inputs whose bytes stand one after another in a file; open dimensions count as 1."""
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read the data: {error.strerror}", location=str(path)) from error
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"cannot read the data: {reason}", location=str(path)) from error
     shapes = [_closed_shape(info) for info in inputs]
     dtypes = [DTYPES[info.dtype].numpy for info in inputs]
     if any(dtype.kind == "O" for dtype in dtypes):

@@ -11,7 +11,8 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.diagnostics import verify_module
+from odc_mlir.support.sources import Positions
 from odc_mlir.support.text import parse_module
 
 _HEAD_BYTES = 8
@@ -24,8 +25,11 @@ def load_module(
     *,
     first_line: int = 1,
     verify: bool = True,
+    positions: Positions | None = None,
 ) -> ModuleOp:
     """The module in a file, or in its bytes.
+
+    ``positions`` gets the places of a text's operations.
 
     ``name`` and ``first_line`` say where bytes come from, for errors. Raises ModelError for content that is no model,
     and whatever reading, importing and verifying one raises.
@@ -42,16 +46,17 @@ def load_module(
             raise ModelError(f"cannot read the model: {error.strerror}", location=str(path)) from error
     if identify(source[:_HEAD_BYTES]) is not None:
         return import_model(read_model(source), verify=verify)
-    return _parse_text(context, source, name, first_line, verify)
+    return _parse_text(context, source, name, first_line, verify, positions or Positions())
 
 
-def _parse_text(context: Context, source: bytes, name: str, first_line: int, verify: bool) -> ModuleOp:
+def _parse_text(
+    context: Context, source: bytes, name: str, first_line: int, verify: bool, positions: Positions
+) -> ModuleOp:
     try:
         text = source.decode()
     except UnicodeDecodeError as error:
         raise ModelError("neither a Circle nor a TFLite file nor MLIR text", location=name) from error
-    module = parse_module(context, "\n" * (first_line - 1) + text, name)
+    module = parse_module(context, "\n" * (first_line - 1) + text, name, positions)
     if verify:
-        with typed_errors():
-            module.verify()
+        verify_module(module, positions)
     return module

@@ -15,9 +15,10 @@ from odc_mlir.errors import ModelError
 class Blob:
     """Immutable bytes identified by their SHA-256 digest, which is computed when first needed."""
 
-    __slots__ = ("_data", "_digest", "size")
+    __slots__ = ("_data", "_digest", "name", "size")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self.name: str | None = None  # of an operation that has it as constant, for errors about missing bytes
         view = memoryview(data)
         self._data: memoryview | None = view.cast("B").toreadonly() if view.nbytes else memoryview(b"")
         self._digest: str | None = None
@@ -27,7 +28,7 @@ class Blob:
     def unresolved(cls, digest: str, size: int) -> Blob:
         """A blob of ``size`` bytes whose contents are not known (yet); ``digest`` is 64 hexadecimal digits."""
         blob = cls.__new__(cls)
-        blob._data, blob._digest, blob.size = None, digest, size
+        blob._data, blob._digest, blob.size, blob.name = None, digest, size, None
         return blob
 
     @property
@@ -48,6 +49,7 @@ class Blob:
         if self._data is None:
             raise ModelError(
                 f"the {self.size} bytes of constant {self.digest[:12]} are not in this text",
+                tensor=self.name,
                 hint="print the IR with --constants keep, or start from the model file",
             )
         return self._data
@@ -83,6 +85,11 @@ class BlobPool:
     def intern(self, blob: Blob) -> Blob:
         """The pool's blob equal to ``blob``; ``blob`` itself becomes that when it is the first."""
         return self._blobs.setdefault(blob.digest, blob)
+
+    @property
+    def has_unresolved(self) -> bool:
+        """Whether the bytes of some blob are unknown."""
+        return not all(blob.is_resolved for blob in self._blobs.values())
 
     def find(self, digest: str) -> Blob | None:
         """The pool's blob with this digest."""

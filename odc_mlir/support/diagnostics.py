@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.utils.exceptions import (
     ArgSpecParseError,
     DiagnosticException,
@@ -16,6 +18,7 @@ from xdsl.utils.exceptions import (
 )
 
 from odc_mlir.errors import CompileError, ModelError, OdcError, OptionError
+from odc_mlir.support.sources import Positions, point
 
 
 @contextmanager
@@ -31,14 +34,44 @@ def typed_errors(stage: str | None = None) -> Generator[None]:
         error.stage = error.stage or stage
         raise
     except ParseError as error:
-        text = _lower(error.msg.strip().rstrip("!."))
-        raise ModelError(text, location=str(error.span.get_location()), stage=stage) from error
+        raised = ModelError(_lower(error.msg.strip().rstrip("!.")), stage=stage)
+        point(raised, error.span)
+        raise raised from error
     except (VerifyException, UnregisteredConstructException) as error:
         raise ModelError(_lower(str(error)), stage=stage) from error
     except ArgSpecParseError as error:  # a BaseException: nothing else would ever catch it
         raise OptionError(_lower(str(error).splitlines()[-1].strip()), stage=stage) from error
     except (PassFailedException, InterpretationError, DiagnosticException) as error:
         raise CompileError(_lower(str(error)), stage=stage) from error
+
+
+def verify_module(module: ModuleOp, positions: Positions, stage: str | None = None) -> None:
+    """Raise the first of :func:`verify_errors`."""
+    for error in verify_errors(module, positions, stage):
+        raise error
+
+
+def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = None) -> list[ModelError]:
+    """What is wrong with ``module``: an error for every operation that does not verify, with its place in the text."""
+    try:
+        module.verify()
+        return []
+    except VerifyException as error:
+        whole = error
+    found = []
+    for op in module.walk():
+        try:
+            op.verify(verify_nested_ops=False)
+        except VerifyException as error:
+            found.append(_of_op(error, op, positions, stage))
+    return found or [_of_op(whole, module, positions, stage)]  # blocks and regions say no operation
+
+
+def _of_op(error: VerifyException, op: Operation, positions: Positions, stage: str | None) -> ModelError:
+    raised = ModelError(_lower(str(error)), stage=stage)
+    raised.__cause__ = error
+    positions.place(raised, op)
+    return raised
 
 
 def _lower(text: str) -> str:

@@ -42,6 +42,8 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind, StringLiteral
 from odc_mlir.errors import ModelError, parsing
 from odc_mlir.support.blob import Blob, BlobPool
 from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.locations import location_names
+from odc_mlir.support.sources import Positions
 
 Constants = Literal["keep", "known", "elide"]
 """Which constants' bytes a file gets: all (an error where one is unknown), all that are known, or none."""
@@ -184,11 +186,19 @@ class OdcParser(Parser):
     It reads each tensor type once: the lexer takes most of the time of parsing, and types most of the lexer's.
     """
 
-    def __init__(self, ctx: Context, input: str, name: str = "<unknown>") -> None:
+    def __init__(self, ctx: Context, input: str, name: str = "<unknown>", positions: Positions | None = None) -> None:
         super().__init__(ctx, "", name)
+        self.positions = positions
         self._parser_state = ParserState(_Lexer(Input(input, name)))
         self.blobs = BlobPool()
         self._types: dict[str, TypeAttribute] = {}
+
+    def parse_operation(self) -> Operation:
+        span = self._current_token.span
+        op = super().parse_operation()
+        if self.positions is not None:
+            self.positions.record(op, span)
+        return op
 
     def parse_optional_type(self) -> TypeAttribute | None:
         token = self._current_token
@@ -246,21 +256,37 @@ class OdcParser(Parser):
             self.raise_error(error.message, position, self.pos)
 
 
-def parse_module(ctx: Context, text: str, name: str = "<text>") -> ModuleOp:
+def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Positions | None = None) -> ModuleOp:
     """The module that ``text`` holds, not yet verified; ``name`` stands in errors.
+
+    ``positions`` gets the place of every operation.
 
     Constants whose bytes the text leaves out stay unresolved. Raises ModelError with file, line and column.
     """
     with parsing("this text cannot be read", ModelError, location=name):
         try:
             with typed_errors():
-                return OdcParser(ctx, text, name).parse_module()
+                parser = OdcParser(ctx, text, name, positions)
+                module = parser.parse_module()
+                _name_missing(module, parser.blobs)
+                return module
         except UnicodeDecodeError as error:
             raise ModelError("a string's escapes are not UTF-8", location=name) from error
         except RecursionError as error:
             raise ModelError("this text is nested too deeply", location=name) from error
         except ValueError as error:  # how xDSL reports some malformed names: what is wrong, then what to do
             raise ValueError(error.args[0] if error.args else error) from error
+
+
+def _name_missing(module: ModuleOp, blobs: BlobPool) -> None:
+    """Let every blob whose bytes the text leaves out know what it is the constant of."""
+    if not blobs.has_unresolved:
+        return
+    for op in module.walk():
+        for attribute in (*op.properties.values(), *op.attributes.values()):
+            blob = getattr(attribute, "data", None)
+            if isinstance(blob, Blob) and not blob.is_resolved:
+                blob.name = blob.name or next(iter(location_names(op.location)), None)
 
 
 def write_module(
@@ -280,12 +306,16 @@ def write_module(
     printer = OdcPrinter(body, generic=generic, locations=locations)
     printer.print_properties_as_attributes = not properties
     printer.print_op(module)
+    written = [blob for blob in printer.blobs.values() if constants == "keep" or blob.is_resolved]
+    if constants == "elide":
+        written = []
+    if left_out := len(printer.blobs) - len(written):
+        stream.write(f"// The bytes of {left_out} large constants are left out; --constants keep prints them.\n")
     for alias, definition in printer.aliases.values():
         stream.write(f"{alias} = {definition}\n")
     stream.write(body.getvalue())
     stream.write("\n")
-    written = [blob for blob in printer.blobs.values() if constants == "keep" or blob.is_resolved]
-    if written and constants != "elide":
+    if written:
         _write_resources(written, stream)
 
 
@@ -297,6 +327,7 @@ def module_text(module: Operation, **options: Any) -> str:
 
 
 def _write_resources(blobs: Sequence[Blob], stream: IO[str]) -> None:
+    stream.write("\n// Stock xdsl-opt does not read such sections: print with --constants elide for it.")
     stream.write(f"\n{{-#\n  external_resources: {{\n    {PROVIDER}: {{\n")
     separator = ""
     for blob in blobs:

@@ -127,7 +127,10 @@ def guarded(
     except KeyboardInterrupt:
         return _fail(prog, "interrupted", EXIT_INTERRUPTED, debug)
     except OdcError as error:
-        return _fail(prog, f"error: {error}", EXIT_USER, debug)
+        code = _fail(prog, f"error: {error}", EXIT_USER, debug)
+        if error.source is not None:
+            print(printable(error.source), file=sys.stderr)
+        return code
     except OSError as error:
         return _fail(prog, f"error: {_os_error_text(error)}", EXIT_USER, debug)
     except MemoryError:

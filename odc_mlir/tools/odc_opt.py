@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, UNKNOWN, Kind, starts_with
-from odc_mlir.tools.common import base_parser, run_tool, usage_error
+from odc_mlir.tools.common import EXIT_USER, base_parser, run_tool, usage_error
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
 from odc_mlir.tools.opt_passes import pass_list, pass_names
 from odc_mlir.tools.opt_watch import IrPrinter, Timing, add_watch_options, reproducer_pipeline, write_ir_reproducer
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xdsl.utils.target import Target
 
     from odc_mlir.errors import OdcError
+    from odc_mlir.support.sources import Positions
     from odc_mlir.support.text import Constants
 
 EPILOG = """\
@@ -107,9 +108,13 @@ def build_parser() -> argparse.ArgumentParser:
     read.add_argument("--allow-unregistered-dialect", action="store_true", help="accept operations of any dialect")
     read.add_argument("--disable-verify", action="store_true", help="check neither the input nor the output of passes")
     read.add_argument(
-        "--verify-diagnostics", action="store_true", help="print what is wrong with the IR and exit with 0"
+        "--verify-diagnostics",
+        action="store_true",
+        help="fail unless the errors are those of the text's comments: expected-error @+N {{text}}",
     )
-    read.add_argument("--parsing-diagnostics", action="store_true", help="print what does not parse and exit with 0")
+    read.add_argument(
+        "--print-diagnostics", action="store_true", help="print errors to standard output and exit with 0"
+    )
     _add_lists(parser)
     return parser
 
@@ -173,23 +178,48 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         return None
     if (wrong := _wrong_usage(arguments)) is not None:
         return usage_error(parser, wrong, [f"--{name}" for name in pass_names()])
-    from odc_mlir.errors import OdcError
-
     steps = list(_passes(arguments))
     timing = Timing("total")
-    outputs: list[bytes] = []
-    for content, first_line in _pieces(arguments):
-        try:
-            outputs.append(_process(arguments, steps, content, first_line, timing))
-        except OdcError as error:
-            if not _is_expected(arguments, error):
-                raise
-            outputs.append(f"{error}\n".encode())
+    outputs, differences = _process_all(arguments, steps, timing)
+    if differences:
+        print(*differences, sep="\n", file=sys.stderr)
+        return EXIT_USER
     _write(arguments, (SEPARATOR + b"\n").join(outputs))
     if arguments.timing:
         timing.seconds = sum(part.seconds for part in timing.parts)
         print(*timing.lines(), sep="\n", file=sys.stderr)
     return None
+
+
+def _process_all(
+    arguments: argparse.Namespace, steps: Sequence[tuple[str, ModulePass]], timing: Timing
+) -> tuple[list[bytes], list[str]]:
+    """What becomes of every piece of the input; and how their errors differ from those that they expect."""
+    from odc_mlir.errors import OdcError
+    from odc_mlir.support.sources import Positions
+    from odc_mlir.tools.expected import expectations, unexpected
+
+    outputs: list[bytes] = []
+    differences: list[str] = []
+    for content, first_line in _pieces(arguments):
+        positions = Positions()
+        errors: list[OdcError] = []
+        try:
+            outputs.append(_process(arguments, steps, content, first_line, timing, positions))
+        except ManyErrors as found:
+            errors = found.errors
+        except OdcError as error:
+            if not arguments.print_diagnostics:  # which prints what the library says, for files of any name
+                positions.place(error)
+            errors = [error]
+        if arguments.verify_diagnostics:
+            wanted = expectations((content or b"").decode("utf-8", "replace"), first_line)
+            differences += unexpected(wanted, errors, _name(arguments))
+        elif errors and arguments.print_diagnostics:
+            outputs.append("".join(f"{error}\n" for error in errors).encode())
+        elif errors:
+            raise errors[0]
+    return outputs, differences
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str | None:
@@ -264,17 +294,14 @@ def _steps(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     yield from arguments.steps
 
 
-def _is_expected(arguments: argparse.Namespace, error: OdcError) -> bool:
-    """Whether the user asked to see this diagnostic instead of failing."""
-    from xdsl.utils.exceptions import ParseError
-
-    wanted = "parsing_diagnostics" if isinstance(error.__cause__, ParseError) else "verify_diagnostics"
-    return bool(getattr(arguments, wanted))
+def _name(arguments: argparse.Namespace) -> str:
+    """What the input is called in messages."""
+    return "<stdin>" if arguments.input == "-" else str(arguments.input)
 
 
 def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]:
     """The pieces of the input, each with the line that it starts at; None stands for the whole input file."""
-    if arguments.input != "-" and not arguments.split_input_file:
+    if arguments.input != "-" and not (arguments.split_input_file or arguments.verify_diagnostics):
         yield None, 1
         return
     content = sys.stdin.buffer.read() if arguments.input == "-" else Path(arguments.input).read_bytes()
@@ -284,25 +311,38 @@ def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]
         line += piece.count(b"\n")
 
 
+class ManyErrors(Exception):
+    """All that is wrong with a module that was read."""
+
+    def __init__(self, errors: Sequence[OdcError]) -> None:
+        super().__init__()
+        self.errors = list(errors)
+
+
 def _process(
     arguments: argparse.Namespace,
     steps: Sequence[tuple[str, ModulePass]],
     content: bytes | None,
     first_line: int,
     timing: Timing,
+    positions: Positions,
 ) -> bytes:
     """What one piece of the input becomes."""
     from odc_mlir.errors import OdcError
     from odc_mlir.frontend.load import load_module
+    from odc_mlir.support.diagnostics import verify_errors
     from odc_mlir.universe import make_context
 
     context = make_context(allow_unregistered=arguments.allow_unregistered_dialect)
     verify = not arguments.disable_verify
     source = arguments.input if content is None else content
-    name = "<stdin>" if arguments.input == "-" else arguments.input
+    name = _name(arguments)
 
     def read() -> ModuleOp:
-        return load_module(context, source, name, first_line=first_line, verify=verify)
+        module = load_module(context, source, name, first_line=first_line, verify=False, positions=positions)
+        if verify and (wrong := verify_errors(module, positions)):
+            raise ManyErrors(wrong)
+        return module
 
     with timing.part("read"):
         module = read()
@@ -310,7 +350,7 @@ def _process(
     for index, (stage, item) in enumerate(steps):
         printer.start(item.name, module)
         try:
-            _run(context, module, stage, item, timing, verify=verify)
+            _run(context, module, stage, item, timing, positions if verify else None)
         except OdcError:
             raise
         except Exception as error:
@@ -321,16 +361,18 @@ def _process(
         return _emit(arguments, context, module)
 
 
-def _run(context: Context, module: ModuleOp, stage: str, item: ModulePass, timing: Timing, *, verify: bool) -> None:
+def _run(
+    context: Context, module: ModuleOp, stage: str, item: ModulePass, timing: Timing, positions: Positions | None
+) -> None:
     """Run one pass, and verify what it leaves."""
-    from odc_mlir.support.diagnostics import typed_errors
+    from odc_mlir.support.diagnostics import typed_errors, verify_module
 
     with timing.part(stage) as whole, typed_errors(stage):
         with whole.part(item.name if item.name != stage else "run"):
             item.apply(context, module)
-        if verify:
+        if positions is not None:
             with whole.part(f"verify {item.name}" if item.name != stage else "verify"):
-                module.verify()
+                verify_module(module, positions, stage)
 
 
 def _reproducer(

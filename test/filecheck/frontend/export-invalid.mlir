@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics --allow-unregistered-dialect -t circle | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics --allow-unregistered-dialect -t circle | filecheck %s
 
 func.func @main(%x: tensor<8xf32>) {
   // CHECK: other.op is no operation of a Circle model (stage export)

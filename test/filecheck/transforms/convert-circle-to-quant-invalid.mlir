@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics --convert-circle-to-quant | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics --convert-circle-to-quant | filecheck %s
 
 func.func @main(%x: tensor<1x2xf32>, %b: tensor<2xf32>) -> tensor<1x2xf32> {
   %w = circle.const [2.0, -1.0, 0.5, 4.0] : tensor<2x2xf32>

@@ -1,6 +1,6 @@
-// RUN: odc-opt %s --verify-diagnostics --npu-choose-segments | filecheck %s
-// RUN: odc-opt %s --verify-diagnostics -p 'odc-set-target,npu-choose-segments{strategy=best}' | filecheck %s --check-prefix STRATEGY
-// RUN: odc-opt %s --verify-diagnostics -p 'odc-set-target,npu-choose-segments{max-segments=-1}' | filecheck %s --check-prefix COUNT
+// RUN: odc-opt %s --print-diagnostics --npu-choose-segments | filecheck %s
+// RUN: odc-opt %s --print-diagnostics -p 'odc-set-target,npu-choose-segments{strategy=best}' | filecheck %s --check-prefix STRATEGY
+// RUN: odc-opt %s --print-diagnostics -p 'odc-set-target,npu-choose-segments{max-segments=-1}' | filecheck %s --check-prefix COUNT
 
 func.func @main(%x: tensor<1x4xf32>) -> tensor<1x4xf32> {
   func.return %x : tensor<1x4xf32>

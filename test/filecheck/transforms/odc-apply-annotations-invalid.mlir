@@ -1,6 +1,6 @@
-// RUN: odc-opt %s --verify-diagnostics --odc-apply-annotations='host=convv' | filecheck %s
-// RUN: odc-opt %s --verify-diagnostics --odc-apply-annotations='npu="1"' | filecheck %s --check-prefix NOTHING
-// RUN: odc-opt %s --verify-diagnostics --odc-apply-annotations='file="none.part"' | filecheck %s --check-prefix FILE
+// RUN: odc-opt %s --print-diagnostics --odc-apply-annotations='host=convv' | filecheck %s
+// RUN: odc-opt %s --print-diagnostics --odc-apply-annotations='npu="1"' | filecheck %s --check-prefix NOTHING
+// RUN: odc-opt %s --print-diagnostics --odc-apply-annotations='file="none.part"' | filecheck %s --check-prefix FILE
 
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %0 = circle.relu(%x) : (tensor<4xf32>) -> tensor<4xf32> loc("conv")

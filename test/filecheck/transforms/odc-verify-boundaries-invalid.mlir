@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --disable-verify --verify-diagnostics --odc-verify-boundaries | filecheck %s
+// RUN: odc-opt %s --split-input-file --disable-verify --print-diagnostics --odc-verify-boundaries | filecheck %s
 
 func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>> loc("x")) -> tensor<2x2x!quant.uniform<i8:f32, 0.5>> {
   %0 = odc.segment @segment_0(%x) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x2x!quant.uniform<i8:f32, 0.5>> circle {

@@ -1,5 +1,5 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics --quant-flip-sign='to=int8' | filecheck %s
-// RUN: odc-opt %s --split-input-file --verify-diagnostics --quant-flip-sign='to=uint8' | filecheck %s --check-prefix UNSIGNED
+// RUN: odc-opt %s --split-input-file --print-diagnostics --quant-flip-sign='to=int8' | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics --quant-flip-sign='to=uint8' | filecheck %s --check-prefix UNSIGNED
 
 func.func @main(%x: tensor<2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<2xi32> {
   %0 = circle.cast(%x) {in_data_type = uint8, out_data_type = int32} : (tensor<2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<2xi32> loc("y")

@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics --quant-insert-requantize | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics --quant-insert-requantize | filecheck %s
 
 func.func @main(%x: tensor<4xi32> loc("x")) -> tensor<4xf32> {
   %0 = builtin.unrealized_conversion_cast %x : tensor<4xi32> to tensor<4xf32>

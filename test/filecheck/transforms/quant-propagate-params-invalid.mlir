@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics -p quant-propagate-params | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics -p quant-propagate-params | filecheck %s
 
 builtin.module attributes {quant.scheme = "int8"} {
   func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> attributes {quant.arguments = [f32, f32]} {

@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics --quant-verify-params='scheme=int8' | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics --quant-verify-params='scheme=int8' | filecheck %s
 
 func.func @main(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.125:3>> {
   %w = circle.const [8, -4, 1, 8] : tensor<2x2x!quant.uniform<i8:f32:1, {0.25, 0.5}>> loc("w")

@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics | filecheck %s
 
 func.func @too_few(%x: tensor<1x8x8x3xf32>) {
   // CHECK: takes 2 to 3 operands (input, filter, bias), found 1 (op CONV_2D, tensor 'y')

@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --parsing-diagnostics | filecheck %s
+// RUN: odc-opt %s --print-diagnostics --split-input-file | filecheck %s
 
 // The line is that of this file, not of the piece.
 func.func @unknown(%x: tensor<2xf32>) {

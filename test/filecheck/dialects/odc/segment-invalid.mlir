@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --verify-diagnostics --parsing-diagnostics | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics | filecheck %s
 
 func.func @arguments(%x: tensor<8xf32>) {
   // CHECK: segment @s: arguments of the circle body must be (tensor<8xf32>), found (tensor<4xf32>)

@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file --parsing-diagnostics --verify-diagnostics | filecheck %s
+// RUN: odc-opt %s --split-input-file --print-diagnostics | filecheck %s
 
 // CHECK: unknown storage type i64, allowed: i4, i8, i16, i32, u4, u8, u16, u32
 "test.op"() {t = !quant.uniform<i64:f32, 0.5>} : () -> ()
