@@ -241,15 +241,15 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
     """A verdict in one line: the failed limits (or the main one), and the worst layers of a failure."""
     checks = [check for check in verdict["limits"] if check["passed"] is verdict["passed"]]
     shown = checks if not verdict["passed"] else checks[:2]
-    text = ", ".join(_check_text(check) for check in shown)
+    text = ", ".join(check_text(check["metric"], check["limit"], check["value"]) for check in shown)
     if verdict["passed"]:
         return f"passed: {text}"
     names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:layers]]
     return f"failed: {text}" + (f"; worst layers: {', '.join(names)}" if names else "")
 
 
-def _check_text(check: Mapping[str, Any]) -> str:
-    metric, bound = check["metric"], quality_text(check["metric"], check["limit"])
-    value = "unknown" if check["value"] is None else quality_text(metric, check["value"])
+def check_text(metric: str, bound: float, value: float | None) -> str:
+    """One limit beside what was measured, None: it could not be."""
     allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
-    return f"{quality_name(metric)} {value} ({allowed} {bound} allowed)"
+    seen = "unknown" if value is None else quality_text(metric, value)
+    return f"{quality_name(metric)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"

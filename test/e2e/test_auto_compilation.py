@@ -69,7 +69,7 @@ def test_what_is_not_accurate_enough_is_refused_and_the_float_model_serves(
         settle(session, pictures)
         status = session.odc_status
         assert (status.phase, status.serving) == (Phase.REJECTED, Level.ORIGINAL)
-        assert "the quantised model failed: sqnr_db" in (status.reason or "")
+        assert "the quantised model failed: SQNR" in (status.reason or "")
         assert status.verdict is not None
         assert status.verdict["worst_layers"]
         np.testing.assert_array_equal(session.infer([pictures[:1]])[0], Session(model).infer([pictures[:1]])[0])

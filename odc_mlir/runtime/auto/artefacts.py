@@ -38,8 +38,8 @@ DEFAULT_MAX_BYTES = 1 << 30
 _KEY_DIGITS = 40
 _MAX_RECORD_BYTES = 1 << 20
 
-PASSING = "passing"
-KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING)
+PASSING, COVERAGE, WATCH = "passing", "coverage", "watch"
+KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH)
 # After so many failures that may pass, another try waits so long. It is not waited for the first time.
 _RETRY_SECONDS = (0.0, 0.0, 60.0, 600.0, 3600.0)
 
@@ -55,8 +55,9 @@ class Result:
     """What came of a job. ``level`` is that of the best thing made, None for a refusal with its ``reason``.
 
     ``kind``, one of KINDS, says what the reason is about; with a level it is why there is nothing better. ``budget``
-    are the limits that were in force. Of a failure that may pass, ``attempts`` says how often it was met in a row, the
-    last time at ``failed_at``, in seconds since the epoch.
+    are the limits that were in force; its ``runs`` are how many records are known not to be enough. Of a failure that
+    may pass, ``attempts`` says how often it was met in a row, the last time at ``failed_at``, in seconds since the
+    epoch.
     """
 
     level: str | None
@@ -71,6 +72,16 @@ class Result:
     notes: list[str] = field(default_factory=list)
     attempts: int = 0
     failed_at: float = 0.0
+
+    @property
+    def waits_for_records(self) -> bool:
+        """Whether there is nothing because what was recorded is not enough."""
+        return self.level is None and self.kind in (COVERAGE, WATCH)
+
+    @property
+    def records_needed(self) -> int:
+        """How many runs must be recorded before another try."""
+        return int(self.budget.get("runs", 0)) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +257,7 @@ def is_final(result: Result, budget: Mapping[str, float], now_seconds: float) ->
     """
     if result.kind == PASSING:
         return 0 <= now_seconds - result.failed_at < retry_seconds(result.attempts)
-    limit = {"time": "seconds", "memory": "bytes"}.get(result.kind or "")
+    limit = {"time": "seconds", "memory": "bytes", COVERAGE: "runs", WATCH: "runs"}.get(result.kind or "")
     return limit is None or budget.get(limit, 0.0) <= result.budget.get(limit, 0.0)
 
 

@@ -7,15 +7,19 @@ process of its own (see worker.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odc_mlir.errors import SessionError
+from odc_mlir.errors import OdcError, SessionError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantization.records import RecordStore
 from odc_mlir.quantization.schemes import scheme as scheme_of
+from odc_mlir.runtime.auto.coverage import check_channels, check_samples
+from odc_mlir.runtime.auto.saturation import normal_shares
+from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
 from odc_mlir.runtime.shaping import ShapedGraph, is_static
 
@@ -77,6 +81,22 @@ def quantize(
         progress=progress,
     )
     return QuantizedModel(bytes(made.to_circle()), dict(made.verdict))
+
+
+def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, channels: bool) -> None:
+    """Raise CoverageError when ``samples`` show too little of ``model``; ``channels``: of what is inside it, too."""
+    check_samples(samples)
+    if channels:
+        with suppress(UnsupportedError):  # who quantises it says so
+            check_channels(HostExecutor(build_graph(read_model(model)), resize=True), samples)
+
+
+def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[str, list[float]]:
+    """The shares of codes at both ends by tensor name, of a quantised model on ``samples``, where that can run."""
+    try:
+        return normal_shares(HostExecutor(build_graph(read_model(model)), resize=True), samples)
+    except OdcError:
+        return {}
 
 
 def _runs(records: Path) -> int:

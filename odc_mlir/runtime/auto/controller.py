@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 import weakref
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.private import digest_file
+from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
 from odc_mlir.quantization.recorded import Shapes, shapes_of
 from odc_mlir.runtime.auto.artefacts import (
@@ -25,7 +27,7 @@ from odc_mlir.runtime.auto.artefacts import (
     seconds_left,
 )
 from odc_mlir.runtime.auto.background import Background
-from odc_mlir.runtime.auto.job import PHASES, Job, Step, key_of, make_job, target_facts
+from odc_mlir.runtime.auto.job import PHASES, TIMES_ENOUGH, Job, Step, key_of, make_job, target_facts
 from odc_mlir.runtime.auto.lane import Lane
 from odc_mlir.runtime.auto.original import Original, is_quantized, why_not
 from odc_mlir.runtime.auto.recording import RunRecorder
@@ -33,6 +35,9 @@ from odc_mlir.runtime.auto.serving import Serving, Surroundings, open_artefact
 from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, Trigger
 from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
+from odc_mlir.runtime.auto.watch import Terms, Watch
+from odc_mlir.runtime.auto.withdrawal import withdraw
+from odc_mlir.runtime.units import Watcher
 
 __all__ = ["AutoCompiler", "Original"]
 
@@ -40,7 +45,6 @@ _log = logging.getLogger(__name__)
 
 # Programs for this many sets of input shapes are kept in memory; another one replaces the longest unused.
 SHAPES_KEPT = 16
-_TIMES_ENOUGH = 4  # recording ends at so many times the runs that are needed
 _IDLE_POLL_SECONDS = 0.1
 # What failed and may pass is not tried again earlier in the same process, and then less and less often.
 _RETRY_SECONDS = 30.0
@@ -124,21 +128,34 @@ class AutoCompiler:
                 self._start(lane)
         self.wait()
 
-    def candidates(self, shapes: Shapes) -> Iterator[Serving | None]:
-        """What may compute the next answer, best first; None, which is last, stands for the model itself."""
+    def candidates(self, inputs: Sequence[Array]) -> Iterator[Serving | None]:
+        """What may compute the answer for ``inputs``, best first; None, which is last, stands for the model itself."""
         self._check_process()
         with self._lock:
-            lane = self._current = self._lane(shapes)
+            lane = self._current = self._lane(shapes_of(inputs))
             self._last_run = time.monotonic()
-            servings = list(lane.servings)
-        yield from servings
+            servings, watch = list(lane.servings), lane.watch
+        if servings and (watch is None or watch.admits(servings[0].executor, inputs)):
+            yield from servings
         yield None
+
+    def watcher(self, serving: Serving) -> Watcher | None:
+        """What is to see the tensors of the run of ``serving`` that begins, None for most runs."""
+        watch = None if self._current is None else self._current.watch
+        return None if watch is None else watch.counter(serving.executor)
+
+    def watched(self, inputs: Sequence[Array], outputs: Sequence[Array], seconds: float) -> None:
+        """Something else than the model itself has given the answer ``outputs`` in ``seconds``."""
+        watch = None if self._current is None else self._current.watch
+        if watch is not None:
+            watch.answered(inputs, outputs, seconds)
 
     def wants_records(self, shapes: Shapes) -> bool:
         """Whether runs of the model itself are to be recorded: not for ever, where nothing starts."""
         if self._lane(shapes).phase is not Phase.COLLECTING or self.quantized:
             return False
-        return self.recorder.runs(shapes) < _TIMES_ENOUGH * self.settings.records
+        most = max(TIMES_ENOUGH * self.settings.records, self._lane(shapes).records_needed)
+        return self.recorder.runs(shapes) < most
 
     def answered(self, shapes: Shapes, serving: Serving | None, failed: Sequence[tuple[Serving, OdcError]]) -> None:
         """An answer was given by ``serving`` (None: the model itself), after others had failed."""
@@ -191,7 +208,11 @@ class AutoCompiler:
         """Wait until nothing works in the background; whether that is so."""
         self._check_process()
         with self._changed:
-            return self._changed.wait_for(lambda: not any(lane.is_busy for lane in self._lanes.values()), seconds)
+            watches = [lane.watch for lane in self._lanes.values() if lane.watch is not None]
+        shadows = [watch.join(seconds) for watch in watches]  # which may find that there is more to do
+        with self._changed:
+            idle = self._changed.wait_for(lambda: not any(lane.is_busy for lane in self._lanes.values()), seconds)
+        return idle and all(shadows) and self._background.wait(seconds)
 
     def close(self) -> None:
         """Keep what was recorded. A process that is at work goes on: the next session finds what it makes."""
@@ -214,7 +235,7 @@ class AutoCompiler:
             lane, settings = self._current, self.settings
             status = AutoStatus(
                 enabled=True,
-                records_needed=0 if self.quantized else settings.records,
+                records_needed=0 if self.quantized else self._records_needed(lane),
                 target=settings.target,
                 scheme=settings.scheme,
                 preference=settings.preference.name.lower(),
@@ -279,6 +300,11 @@ class AutoCompiler:
             if found is None:
                 self._collect(lane)
                 return
+            if found.result.waits_for_records and not self._needs_no_records(lane):
+                with self._lock:
+                    lane.wait_for_records(found.result)
+                self._collect(lane)
+                return
             seconds = seconds_left(found.result, self._budget, time.time())
             if found.result.level is None and seconds == 0:
                 self._collect(lane)
@@ -296,7 +322,7 @@ class AutoCompiler:
         with self._lock:
             if not lane.servings:
                 self._borrow(lane)
-            lane.enter(Phase.COLLECTING)
+            lane.enter(Phase.COLLECTING, lane.reason)
             starts = self.settings.trigger is Trigger.AFTER_RECORDS and self._needs_no_records(lane)
             if starts and self._may_start(lane):
                 self._start(lane)
@@ -314,6 +340,14 @@ class AutoCompiler:
             lane.fallbacks.append(Fallback(str(Level.QUANTIZED), "load", str(error)))
             return
         lane.servings = [Serving(Level.QUANTIZED, self._base_serving.executor)]
+        lane.watch = self._new_watch(self._base_verdict)
+
+    @property
+    def _base_verdict(self) -> dict[str, Any] | None:
+        return None if self._base is None else self._base.result.verdict
+
+    def _records_needed(self, lane: Lane | None) -> int:
+        return max(self.settings.records, 0 if lane is None else lane.records_needed)
 
     def _needs_no_records(self, lane: Lane) -> bool:
         return self.quantized or self._base is not None
@@ -327,7 +361,7 @@ class AutoCompiler:
             return False
         if self._base is not None and self.settings.preference is Preference.COMPILE_TIME_FIRST:
             return False  # the host serves other shapes well enough
-        return self._needs_no_records(lane) or self.recorder.runs(lane.shapes) >= self.settings.records
+        return self._needs_no_records(lane) or self.recorder.runs(lane.shapes) >= self._records_needed(lane)
 
     def _try_again(self, lane: Lane) -> None:
         """What failed before may work by now."""
@@ -345,7 +379,8 @@ class AutoCompiler:
         needs_none = again or self._needs_no_records(lane)
         base = None if again else self._base
         lane.retry_at = None
-        lane.enter(Phase.COMPILING if needs_none else Phase.QUANTIZING)
+        # A reason why records were not enough before stays: it is why the model itself serves meanwhile.
+        lane.enter(Phase.COMPILING if needs_none else Phase.QUANTIZING, None if lane.servings else lane.reason)
 
         def launch() -> None:
             self._launch(lane, base, needs_records=not needs_none, again=again)
@@ -360,7 +395,7 @@ class AutoCompiler:
         try:
             if needs_records and self.recorder.refused is not None:
                 self._stay(lane, self.recorder.refused, passing=False)
-            elif needs_records and self.recorder.runs(lane.shapes) < self.settings.records:
+            elif needs_records and self.recorder.runs(lane.shapes) < self._records_needed(lane):
                 self._stay(lane, self.recorder.failure or "the records are not in the store yet", passing=True)
             else:
                 job = self._job(lane, base, again=again)
@@ -377,7 +412,9 @@ class AutoCompiler:
             if passing:
                 lane.attempts += 1
                 lane.postpone(lane.attempts, max(_RETRY_SECONDS, retry_seconds(lane.attempts)))
-            if lane.artefact is not None and lane.servings:
+            if lane.outdated is not None:
+                self._leave(lane, lane.outdated)
+            elif lane.artefact is not None and lane.servings:
                 lane.enter(Phase.ACTIVE, reason)
             elif passing and lane.supervisor is None:
                 lane.enter(Phase.COLLECTING, reason)
@@ -402,6 +439,8 @@ class AutoCompiler:
             package=original.package,
             again=again,
             target=self._target,
+            runs=self.recorder.runs(lane.shapes) if base is None else sys.maxsize,
+            verdict=None if base is None else base.result.verdict,
         )
 
     def heard(self, lane: Lane, facts: dict[str, Any]) -> None:
@@ -414,7 +453,7 @@ class AutoCompiler:
                 lane.fallbacks.append(Fallback("package", "install", str(facts.get("reason"))))
             phase = PHASES.get(Step(step)) if step in set(Step) else None
             if phase is not None and lane.is_working:
-                lane.enter(phase)
+                lane.enter(phase, lane.reason)
 
     def ended(self, lane: Lane, ending: Ending) -> None:
         """The process has ended: in a thread of its supervisor."""
@@ -456,7 +495,12 @@ class AutoCompiler:
         if result.level is None:
             with self._lock:
                 lane.result = result
-                lane.enter(Phase.REJECTED, result.reason)
+                if lane.outdated is not None:
+                    self._leave(lane, lane.outdated)
+                elif result.waits_for_records and self.recorder.runs(lane.shapes) < self._patience_runs:
+                    lane.wait_for_records(result)
+                else:
+                    lane.enter(Phase.REJECTED, result.reason)
             return
         self._artefacts.touch(lane.key or "")
         inputs = self.recorder.last_inputs
@@ -465,10 +509,16 @@ class AutoCompiler:
         fallbacks, servings = list(opened.fallbacks), opened.servings
         if result.level != Level.COMPILED and result.reason is not None:
             fallbacks.append(Fallback(str(Level.COMPILED), result.stage or "compile", result.reason))
+        watch = self._new_watch(result.verdict)
+        if watch is not None and servings:
+            watch.prepare(lane.shapes)
         with self._lock:
             lane.artefact, lane.result = found, result
             lane.fallbacks += fallbacks
-            lane.servings = servings
+            if lane.outdated is not None:
+                self._leave(lane, lane.outdated)
+                return
+            lane.servings, lane.watch = servings, watch
             self._keep_base(found, servings)
             if result.kind == PASSING:
                 lane.postpone(result.attempts, max(_RETRY_SECONDS, retry_seconds(result.attempts)))
@@ -476,6 +526,35 @@ class AutoCompiler:
                 lane.enter(Phase.ACTIVE, None if not fallbacks else fallbacks[-1].reason)
             else:
                 lane.enter(Phase.REJECTED, fallbacks[-1].reason if fallbacks else "nothing was made")
+
+    # Watching.
+
+    @property
+    def _patience_runs(self) -> int:
+        return TIMES_ENOUGH * self.settings.records
+
+    def _new_watch(self, verdict: dict[str, Any] | None) -> Watch | None:
+        """What watches answers that are judged by ``verdict``, None where nobody wants that."""
+        if not self.settings.watch or self.quantized:
+            return None
+        ours = weakref.ref(self)
+        terms = Terms.of(verdict, self.settings.shadow_share)
+        return Watch(terms, self.original.another(self._around), lambda reason: _left(ours, reason))
+
+    def leave(self, reason: str) -> None:
+        """Answers have left the limits: the model itself serves again, for all shapes, and more is recorded."""
+        with self._lock:
+            _log.warning("the model itself serves again: %s", reason)
+            self._base = self._base_serving = None
+            for lane in self._lanes.values():
+                if lane.servings:
+                    self._leave(lane, reason)
+
+    def _leave(self, lane: Lane, reason: str) -> None:
+        given = lane.leave(reason, self.recorder.runs(lane.shapes), self.settings.records)
+        if given:  # it is not for whoever gave the answer to wait for the disk
+            artefacts, package = self._artefacts, self.original.package
+            self._background.submit(lambda: withdraw(artefacts, package, given, reason), always=True)
 
     def _keep_base(self, found: Artefact, servings: Sequence[Serving]) -> None:
         on_host = next((item for item in servings if item.level is Level.QUANTIZED), None)
@@ -504,6 +583,11 @@ def _start_when_idle(compiler: weakref.ref[AutoCompiler]) -> None:
         if found is None or not found.start_if_idle():
             return
         del found
+
+
+def _left(compiler: weakref.ref[AutoCompiler], reason: str) -> None:
+    if (found := compiler()) is not None:
+        found.leave(reason)
 
 
 def _heard(compiler: weakref.ref[AutoCompiler], lane: Lane, facts: dict[str, Any]) -> None:

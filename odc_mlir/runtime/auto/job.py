@@ -50,13 +50,18 @@ PHASES: Mapping[Step, Phase] = MappingProxyType(
 """The phase that begins with a step."""
 
 
+TIMES_ENOUGH = 4
+"""At so many times the runs that are needed nothing more is expected of records."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """``model`` is a file whose content must have ``digest``; ``quantized``: it is quantised already.
 
     ``fixed_shapes``: the shapes to give to the model's inputs, None where they are the model's own. ``package``: the
     nnpackage to install the result in. ``again``: what is there already is not good enough. ``target``: what the key
-    says of it.
+    says of it. ``runs`` are recorded; records of so many as ``patience_runs`` are taken even where they show little,
+    with 0 they are not looked at. ``verdict`` is that of a model quantised already.
     """
 
     key: str
@@ -77,11 +82,14 @@ class Job:
     package: str | None = None
     again: bool = False
     target: list[str] = field(default_factory=list)
+    runs: int = 0
+    patience_runs: int = 0
+    verdict: dict[str, Any] | None = None
 
     @property
     def budget(self) -> dict[str, float]:
         """The limits as a result remembers them."""
-        return {"seconds": self.seconds, "bytes": float(self.memory_bytes)}
+        return {"seconds": self.seconds, "bytes": float(self.memory_bytes), "runs": float(self.runs)}
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` reads."""
@@ -136,6 +144,7 @@ def make_job(
         memory_bytes=settings.memory_bytes,
         fixed_shapes=fixed,
         package=str(package.absolute()) if package is not None and fixed is None else None,
+        patience_runs=TIMES_ENOUGH * settings.records if settings.watch else 0,
         **facts,
     )
 

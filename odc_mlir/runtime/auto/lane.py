@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from odc_mlir.quantization.recorded import Shapes
 from odc_mlir.runtime.auto.artefacts import Artefact, Result
 from odc_mlir.runtime.auto.serving import Serving
 from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Supervisor
+from odc_mlir.runtime.auto.watch import Watch
+from odc_mlir.runtime.auto.withdrawal import Given
 
 _PROGRESS = {
     Phase.FLOAT: 0.0,
@@ -28,7 +30,9 @@ class Lane:
     """``servings`` are what may compute answers instead of the model itself, best first.
 
     ``attempts`` have failed in a row for what may pass; another one may begin at ``retry_at``, on the monotonic clock,
-    None: never. ``is_loading``: a result is being opened in the background.
+    None: never. ``is_loading``: a result is being opened in the background. ``records_needed`` are more than the
+    settings ask for where those were not enough; ``times_left`` is how often answers have left the limits, and
+    ``outdated`` why what is being made or opened must not be used.
     """
 
     shapes: Shapes
@@ -46,6 +50,10 @@ class Lane:
     retry_at: float | None = None
     is_loading: bool = False
     is_concluding: bool = False
+    watch: Watch | None = None
+    records_needed: int = 0
+    times_left: int = 0
+    outdated: str | None = None
 
     def enter(self, phase: Phase, reason: str | None = None) -> None:
         """Go on to ``phase``, as the table of phases allows."""
@@ -62,6 +70,29 @@ class Lane:
         self.servings = [item for item in self.servings if item is not serving]
         if not self.servings and self.phase is Phase.ACTIVE:
             self.enter(Phase.REJECTED, f"{serving.level}: {reason}")
+
+    def wait_for_records(self, result: Result) -> None:
+        """What was recorded is not enough: ``result`` says why, and how much must be there for another try."""
+        self.records_needed = result.records_needed
+        self.fallbacks.append(Fallback(str(Level.QUANTIZED), result.stage or "check", result.reason or ""))
+        self.enter(Phase.COLLECTING, result.reason)
+
+    def leave(self, reason: str, runs: int, more: int) -> list[Given]:
+        """Let the model itself serve again, and wait for ``more`` to be recorded than the ``runs`` there are.
+
+        Returns what is to be taken back. While something is being made or opened that waits for the end of it.
+        """
+        if self.is_busy and self.outdated is None:
+            self.servings, self.outdated = [], reason
+            return []
+        # Whoever leaves again and again was not shown enough.
+        self.records_needed = runs + (more << self.times_left)
+        self.times_left += 1
+        self.fallbacks.append(Fallback(str(self.best), "watch", reason))
+        given = [] if self.result is None or self.key is None else [Given(self.key, self.result, self.records_needed)]
+        self.servings, self.artefact, self.result, self.outdated = [], None, None, None
+        self.enter(Phase.COLLECTING, reason)
+        return given
 
     @property
     def is_working(self) -> bool:
@@ -112,8 +143,14 @@ class Lane:
         status.records = records
         status.progress = self.progress(records, status.records_needed)
         status.shapes = [list(shape) for shape in self.shapes]
-        status.verdict = None if result is None else result.verdict
+        status.verdict = None if result is None or result.verdict is None else dict(result.verdict)
+        if status.verdict is not None:
+            status.verdict.pop("saturation", None)  # a line for each tensor, which nobody reads
         status.seconds = {} if result is None else dict(result.seconds)
         status.scheme = (result.scheme if result is not None else None) or self.scheme
         status.artefact = None if self.artefact is None else str(self.artefact.folder)
         status.fallbacks = self.fallbacks + [found for item in self.servings for found in item.failures()]
+        if self.watch is not None:
+            status.watch = asdict(self.watch.facts)
+            if status.reason is None and status.serving is Level.ORIGINAL:
+                status.reason = self.watch.not_admitted

@@ -10,8 +10,11 @@ from odc_mlir.errors import CacheError
 from odc_mlir.formats import private
 from odc_mlir.ops.spec import Trait
 from odc_mlir.quantization.recorded import Shapes
-from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.auto.serving import Surroundings
+from odc_mlir.runtime.executor import Executor, HostExecutor
 from odc_mlir.runtime.graph import Graph
+
+_CUSTOM = "CUSTOM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ class Original:
     def other_shapes(self, shapes: Shapes) -> Shapes | None:
         """``shapes`` where they are not those that the model itself has for its inputs."""
         return None if [info.shape for info in self.graph.input_infos()] == list(shapes) else shapes
+
+    def another(self, around: Surroundings) -> Callable[[], Executor] | None:
+        """Makes another executor of the model, for another thread; None where operators are the application's."""
+        graph = self.graph
+        if any(item.node.spec.name == _CUSTOM for item in graph.nodes):
+            return None
+        return lambda: HostExecutor(graph, resize=True, max_bytes=around.max_bytes, context=around.context())
 
     def file(self, folder: Path) -> Path:
         """A file of the model, made in the cache ``folder`` where there is none; raises OdcError."""

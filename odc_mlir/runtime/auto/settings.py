@@ -25,6 +25,9 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 DEFAULT_MEMORY_MB = 4096
 IDLE_SECONDS = 1.0
 
+# Of the time that answers take: what nobody notices, and enough to find in minutes what would go on for ever.
+DEFAULT_WATCH_PERCENT = 2
+
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "ODC_TARGET": "npu-256",
@@ -38,6 +41,8 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "ODC_MEM_LIMIT_MB": str(DEFAULT_MEMORY_MB),
         CACHE_VARIABLE: "",
         "ODC_UPDATE_PACKAGE": "0",
+        "ODC_WATCH": "1",
+        "ODC_WATCH_PERCENT": str(DEFAULT_WATCH_PERCENT),
     }
 )
 """Every key with its default, beside the switch that turns all of it on."""
@@ -65,7 +70,8 @@ _TRIGGERS |= {
 class AutoSettings:
     """``target`` is a machine (``npu-256``, a TOML file) or a plugin (``tvn-gen``); ``scheme`` None: what that wants.
 
-    ``timeout_seconds`` and ``memory_bytes`` bound the background process.
+    ``timeout_seconds`` and ``memory_bytes`` bound the background process. ``watch``: records and answers are looked at
+    for what the verdict could not know; ``shadow_share`` of the time of answers is for computing some of them twice.
     """
 
     target: str
@@ -79,6 +85,8 @@ class AutoSettings:
     memory_bytes: int
     folder: Path
     update_package: bool
+    watch: bool
+    shadow_share: float
 
     @property
     def plugin(self) -> str:
@@ -127,6 +135,8 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
         memory_bytes=int(_number("ODC_MEM_LIMIT_MB", value("ODC_MEM_LIMIT_MB"), whole=True)) << 20,
         folder=Path(folder) if folder else cache_folder(),
         update_package=flag("ODC_UPDATE_PACKAGE", DEFAULTS["ODC_UPDATE_PACKAGE"]),
+        watch=flag("ODC_WATCH", DEFAULTS["ODC_WATCH"]),
+        shadow_share=_percent("ODC_WATCH_PERCENT", value("ODC_WATCH_PERCENT")) / 100,
     )
 
 
@@ -143,6 +153,13 @@ def _number(key: str, text: str, *, whole: bool = False, positive: bool = True) 
         number = math.nan
     if not math.isfinite(number) or (positive and number <= 0):
         raise _bad(key, text, f"a {'whole ' if whole else ''}number{' above 0' if positive else ''}")
+    return number
+
+
+def _percent(key: str, text: str) -> float:
+    number = _number(key, text, positive=False)
+    if not 0 <= number <= 100:
+        raise _bad(key, text, "a number from 0 to 100")
     return number
 
 

@@ -39,12 +39,14 @@ NEXT: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
         # A cached result or a refusal needs no work; a quantised model no records.
         Phase.FLOAT: frozenset({Phase.COLLECTING, *_WORKING, Phase.ACTIVE, Phase.REJECTED}),
         Phase.COLLECTING: frozenset({*_WORKING, Phase.FLOAT, Phase.ACTIVE, Phase.REJECTED}),
-        # Back to collecting where the process cannot start for now.
+        # Back to collecting where the process cannot start for now, the records show too little, or answers of what it
+        # works on have left the limits.
         Phase.QUANTIZING: frozenset({Phase.CHECKING, Phase.COMPILING, Phase.COLLECTING, Phase.ACTIVE, Phase.REJECTED}),
-        Phase.CHECKING: frozenset({Phase.COMPILING, Phase.ACTIVE, Phase.REJECTED}),
+        Phase.CHECKING: frozenset({Phase.COMPILING, Phase.COLLECTING, Phase.ACTIVE, Phase.REJECTED}),
         Phase.COMPILING: frozenset({Phase.COLLECTING, Phase.ACTIVE, Phase.REJECTED}),
-        # Another try, where the user asks for it or what was in the way may be gone.
-        Phase.ACTIVE: frozenset({Phase.FLOAT, *_WORKING, Phase.REJECTED}),
+        # Another try, where the user asks for it or what was in the way may be gone; collecting when answers have left
+        # the limits.
+        Phase.ACTIVE: frozenset({Phase.FLOAT, Phase.COLLECTING, *_WORKING, Phase.REJECTED}),
         Phase.REJECTED: frozenset({Phase.FLOAT, Phase.COLLECTING}),
     }
 )
@@ -66,7 +68,8 @@ class AutoStatus:
 
     ``serving`` computed the last answer, or before there is one will compute the first; ``progress`` is 0 to 1.
     ``reason``: why the phase is what it is, where that needs one. ``shapes`` are the input shapes that this is about.
-    ``notes`` are what else should be known, such as a setting that is ignored.
+    ``notes`` are what else should be known, such as a setting that is ignored. ``watch``: what watching the answers has
+    shown, while something else than the model serves; see watch.py.
     """
 
     enabled: bool = False
@@ -87,6 +90,7 @@ class AutoStatus:
     seconds: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    watch: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data."""

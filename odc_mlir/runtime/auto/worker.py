@@ -38,7 +38,17 @@ from odc_mlir.plugins.isolation import Limits
 from odc_mlir.plugins.registry import extension_of
 from odc_mlir.quantization.verdict import describe
 from odc_mlir.runtime.auto import build
-from odc_mlir.runtime.auto.artefacts import COMPILED_STEM, MODEL_NAME, PASSING, Artefact, Artefacts, Result, is_final
+from odc_mlir.runtime.auto.artefacts import (
+    COMPILED_STEM,
+    COVERAGE,
+    MODEL_NAME,
+    PASSING,
+    Artefact,
+    Artefacts,
+    Result,
+    is_final,
+)
+from odc_mlir.runtime.auto.coverage import CoverageError
 from odc_mlir.runtime.auto.job import Job, Step, progress_line, target_facts
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.status import Level
@@ -95,6 +105,9 @@ class Worker:
                 self._refuse(kind, f"it takes longer than {self.job.seconds:g} s")
             except (TimeLimitError, MemoryLimitError) as error:
                 self._refuse("time" if isinstance(error, TimeLimitError) else "memory", str(error))
+            except CoverageError as error:
+                self._refuse(COVERAGE, f"{error.message}; more is recorded first")
+                self.result.budget["runs"] = max(1.0, 2.0 * self.job.runs - 1)
             except OdcError as error:
                 self._refuse(PASSING if _is_passing(error) else _kind_of(error), str(error))
             if self.result.kind == PASSING and self.result.level is None:
@@ -124,6 +137,7 @@ class Worker:
             raise _ChangedError("the plugin or the machine has changed since the model was loaded")
         self.announce(Step.MODEL_READ)
         source = Path(job.model)
+        result.verdict = job.verdict
         if found is not None and found.model is not None and not job.quantized:
             source = Path(shutil.copyfile(found.model, work / MODEL_NAME))
             old = found.result
@@ -154,6 +168,8 @@ class Worker:
         self.announce(Step.TARGET_ASKED, scheme=self._scheme)
         samples = build.recorded_inputs(Path(job.records))
         self.announce(Step.SAMPLES_READ, samples=len(samples))
+        if job.patience_runs:
+            build.check_coverage(Path(job.model), samples, channels=job.runs < job.patience_runs)
         self.announce(Step.QUANTIZING)
         made = build.quantize(
             Path(job.model),
@@ -171,6 +187,7 @@ class Worker:
         result.stage, result.verdict = "check", _summary(made.verdict)
         if not made.verdict["passed"]:
             raise AccuracyError(f"the quantised model {describe(made.verdict)}", stage="check")
+        result.verdict["saturation"] = build.normal_saturation(made.model, samples)
         self.announce(Step.CHECKED)
         private.write_file(output, made.model)
         self.announce(Step.MODEL_KEPT)

@@ -18,7 +18,7 @@ from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.profile import Measurement, trace_events
 from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.tensors import check_choice
-from odc_mlir.runtime.units import Event, Observer
+from odc_mlir.runtime.units import Event, Watcher
 
 if TYPE_CHECKING:  # what records is loaded where something is to be recorded
     from odc_mlir.runtime.auto.recording import RunRecorder
@@ -123,22 +123,28 @@ class Recorder:
 
     # Runs.
 
-    def run(self, executor: Executor, arrays: list[Array], *, is_original: bool, wanted: bool = False) -> list[Array]:
+    def run(
+        self,
+        executor: Executor,
+        arrays: list[Array],
+        *,
+        is_original: bool,
+        wanted: bool = False,
+        watch: Watcher | None = None,
+    ) -> list[Array]:
         """``executor.run(arrays)``; ranges are kept of the model itself alone, also where only ``wanted`` asks for it.
 
-        Raises what the executor raises.
+        ``watch`` sees what something else than the model computes. Raises what the executor raises.
         """
         recorded = is_original and (wanted or MINMAX in self._configs)
         if not self._timed:
-            return self._ranges(executor).run(executor, arrays) if recorded else executor.run(arrays)
+            return self._ranges(executor).run(executor, arrays) if recorded else executor.run(arrays, watch=watch)
         events: list[Event] = []
         start = time.perf_counter()
-        outputs = self._observed(executor, arrays, events.append, recorded)
+        if recorded:
+            outputs = self._ranges(executor).run(executor, arrays, events.append)
+        else:
+            outputs = executor.run(arrays, observe=events.append, watch=watch)
         self._measurement.run_seconds.append(time.perf_counter() - start)
         self._measurement.events += events
         return outputs
-
-    def _observed(self, executor: Executor, arrays: list[Array], observe: Observer, recorded: bool) -> list[Array]:
-        if recorded:
-            return self._ranges(executor).run(executor, arrays, observe)
-        return executor.run(arrays, observe=observe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.recorder import Recorder
 from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.source import model_bytes, model_path
+from odc_mlir.runtime.units import Watcher
 
 if TYPE_CHECKING:  # what compiles is loaded where something is to be compiled
     from odc_mlir.runtime.auto.controller import AutoCompiler
@@ -162,13 +164,13 @@ class Switcher:
             return self._by(original, arrays, is_original=True)
         shapes = tuple([array.shape for array in arrays])
         failed: list[tuple[Serving, OdcError]] = []
-        for serving in auto.candidates(shapes):
+        for serving in auto.candidates(arrays):
             try:
                 if serving is None:
                     wanted = auto.wants_records(shapes)
                     outputs = self._by(original, arrays, is_original=True, wanted=wanted)
                 else:
-                    outputs = self._by_serving(serving, arrays)
+                    outputs = self._by_serving(auto, serving, arrays)
             except OdcError as error:
                 # Where the model itself fails as well, it is not what was made that is to blame.
                 if serving is None or isinstance(error, InputError) or self._loader.choices.strict:
@@ -179,15 +181,28 @@ class Switcher:
             return outputs
         raise SessionError("nothing is there to run")
 
-    def _by_serving(self, serving: Serving, arrays: list[Array]) -> list[Array]:
-        """One run by ``serving``, which must be proven before it answers."""
+    def _by_serving(self, auto: AutoCompiler, serving: Serving, arrays: list[Array]) -> list[Array]:
+        """One run by ``serving``, which must be proven before it answers and is watched when it does."""
         fitted = self._recent
         if fitted is None or fitted.executor is not serving.executor:
             fitted = self._recent = Fitted(serving.executor, self._loader.inputs, self._loader.outputs)
         if not serving.proven:
             serving.prove(fitted.encoded(arrays))
-        return self._by(fitted, arrays, is_original=False)
+        start = time.perf_counter()
+        outputs = self._by(fitted, arrays, is_original=False, watch=auto.watcher(serving))
+        auto.watched(arrays, outputs, time.perf_counter() - start)
+        return outputs
 
-    def _by(self, fitted: Fitted, arrays: list[Array], *, is_original: bool, wanted: bool = False) -> list[Array]:
-        outputs = self._recorder.run(fitted.executor, fitted.encoded(arrays), is_original=is_original, wanted=wanted)
+    def _by(
+        self,
+        fitted: Fitted,
+        arrays: list[Array],
+        *,
+        is_original: bool,
+        wanted: bool = False,
+        watch: Watcher | None = None,
+    ) -> list[Array]:
+        outputs = self._recorder.run(
+            fitted.executor, fitted.encoded(arrays), is_original=is_original, wanted=wanted, watch=watch
+        )
         return fitted.decoded(outputs)

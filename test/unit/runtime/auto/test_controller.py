@@ -315,6 +315,103 @@ def test_a_refusal_is_remembered_until_another_try_is_asked_for(pretended: type[
     assert [served(later) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
 
 
+# What is watched.
+
+LIMITS = {"limits": [{"metric": "mpeir", "limit": 0.1}]}
+
+
+def settle(session: Session, runs: int = 1, rows: int = 1) -> list[Level]:
+    """What serves one run after another, when nothing works beside them."""
+    found = []
+    for _ in range(runs):
+        found.append(served(session, rows))
+        assert session.wait_for_auto_compilation(10)
+    return found
+
+
+def test_answers_that_leave_the_limits_are_given_up(pretended: type[Pretended]) -> None:
+    pretended.result = Result("quantized", verdict=LIMITS)
+    session = session_of(ODC_WATCH_PERCENT="100")
+    levels = settle(session, 20)
+    first = levels.index(Level.QUANTIZED)
+    assert first == 2
+    back = levels.index(Level.ORIGINAL, first)
+    assert back - first <= 8  # four shadow runs, the first of which has to be afforded
+    status = session.odc_status
+    assert "shadow runs: mpeir" in (status.reason or status.fallbacks[-1].reason)
+    assert (status.fallbacks[0].level, status.fallbacks[0].stage) == ("quantized", "watch")
+    assert len(pretended.jobs) >= 2  # after twice as many records it is tried again
+    assert pretended.jobs[1].runs == 4
+    assert pretended.jobs[1].key == pretended.jobs[0].key
+
+
+def test_what_was_given_up_does_not_serve_later_processes(pretended: type[Pretended]) -> None:
+    pretended.result = Result("quantized", verdict=LIMITS)
+    session = session_of(ODC_WATCH_PERCENT="100", ODC_RECORDS="5")
+    settle(session, 5)
+    while settle(session) == [Level.QUANTIZED]:
+        pass
+    assert (phases(session), session.odc_status.records_needed) == (Phase.COLLECTING, 10)
+    session.close()
+    later = session_of(ODC_RECORDS="5")
+    assert settle(later) == [Level.ORIGINAL]
+    status = later.odc_status
+    assert (status.phase, status.records_needed) == (Phase.COLLECTING, 10)
+    assert "shadow runs: mpeir" in (status.reason or "")
+    assert status.fallbacks[0].stage == "watch"
+    assert len(pretended.jobs) == 1
+    while settle(later) == [Level.ORIGINAL]:
+        pass
+    assert [job.runs for job in pretended.jobs] == [5, 10]
+
+
+def test_all_shapes_are_given_up_together(pretended: type[Pretended]) -> None:
+    pretended.result = Result("quantized", verdict=LIMITS)
+    session = session_of(ODC_WATCH_PERCENT="0")
+    settle(session, 3)
+    pretended.hold = True
+    assert served(session, 2) is Level.QUANTIZED  # borrowed, while a process works on it
+    assert phases(session) is Phase.COMPILING
+    auto = session._switcher.auto
+    assert isinstance(auto, AutoCompiler)
+    auto.leave("on purpose")
+    assert served(session, 2) is Level.ORIGINAL
+    assert served(session, 1) is Level.ORIGINAL
+    (waiting,) = pretended.waiting
+    assert waiting.job.verdict == LIMITS
+    waiting.finish()
+    assert served(session, 2) is Level.ORIGINAL  # what was made from it is not used either
+    status = session.odc_status
+    assert (status.phase, status.reason) == (Phase.COLLECTING, "on purpose")
+
+
+def test_without_watching(pretended: type[Pretended]) -> None:
+    pretended.result = Result("quantized", verdict=LIMITS)
+    session = session_of(ODC_WATCH="off")
+    assert settle(session, 20)[2:] == [Level.QUANTIZED] * 18
+    assert session.odc_status.watch is None
+    assert pretended.jobs[0].patience_runs == 0
+
+
+def test_records_that_show_too_little_are_waited_for(pretended: type[Pretended]) -> None:
+    pretended.result = Result(None, "all alike", "coverage", "check", budget={"runs": 3.0})
+    session = session_of()
+    assert settle(session, 3) == [Level.ORIGINAL] * 3
+    status = session.odc_status
+    assert (status.phase, status.reason, status.records_needed) == (Phase.COLLECTING, "all alike", 4)
+    assert pretended.jobs[0].patience_runs == 8
+    pretended.result = Result("quantized")
+    assert settle(session, 2) == [Level.ORIGINAL, Level.QUANTIZED]
+
+
+def test_records_are_not_waited_for_without_end(pretended: type[Pretended]) -> None:
+    pretended.result = Result(None, "all alike", "coverage", "check", budget={"runs": 7.0})
+    session = session_of()
+    settle(session, 9)
+    assert (phases(session), session.odc_status.reason) == (Phase.REJECTED, "all alike")
+    assert len(pretended.jobs) == 2
+
+
 def stateful_model() -> Model:
     builder = ModelBuilder()
     x, y = builder.tensor("x", (1, 4)), builder.tensor("y", (1, 4))

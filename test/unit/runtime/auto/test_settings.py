@@ -42,6 +42,8 @@ def test_defaults(tmp_path: Path) -> None:
         memory_bytes=4096 << 20,
         folder=tmp_path,
         update_package=False,
+        watch=True,
+        shadow_share=0.02,
     )
 
 

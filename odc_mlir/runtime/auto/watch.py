@@ -1,0 +1,292 @@
+"""Watches the answers of what stands in for a model, and says when they are no longer as they were judged to be.
+
+Inputs are compared with what codes can hold before each run: what lies outside is answered by the model itself. Shadow
+runs compute some answers by the model too, in a thread of their own, and compare them by the measures and limits of the
+verdict. Codes at the ends of their range are counted in some runs; where they are more than usual, shadow runs decide
+at once. All of it is about answers that were given already: nobody waits for it, and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.spec import Array
+from odc_mlir.quantization.recorded import Shapes, shapes_of
+from odc_mlir.quantization.verdict import HIGHER_IS_BETTER, Limit, check_text
+from odc_mlir.runtime.auto.saturation import EndCounter, InputRange, excess, input_ranges
+from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.metrics import ErrorMeter, Errors, Tolerance
+from odc_mlir.runtime.units import Watcher
+
+_log = logging.getLogger(__name__)
+
+# A run whose inputs lie outside with more than this share of their elements is not what ranges were made from.
+_OUTSIDE_SHARE = 0.05
+# One such run in a while is answered by the model; so many of the last ones mean that the world has changed.
+_RECENT_RUNS, _MOST_OUTSIDE = 32, 4
+# One answer says little; of so many that are too far off on the whole, not all are accidents.
+_FEWEST_SHADOWS = 4
+# After so many shadow runs within the limits the count begins anew, so that what happened long ago hides nothing.
+_SHADOWS_TOGETHER = 64
+# Codes at the ends are counted in one of so many runs, and looked at when so many have been counted: of a tensor of ten
+# elements a single one is a tenth.
+_RUNS_PER_COUNT, _COUNTS_TOGETHER = 16, 8
+# Without shadow runs, so many more codes than usual are reason enough to leave.
+_ALONE_SHARE = 0.25
+# Credit for this many shadow runs is kept at most: a session that served for a day is not followed by a day of them.
+_MOST_CREDIT = 4.0
+_SPENT = 0.9  # of the time allowed: a shadow run may take longer than it was expected to
+_NEWS = 0.25  # how much the last shadow run counts in what the next one is expected to take
+
+
+@dataclass(slots=True)
+class WatchFacts:
+    """What has been seen. ``seconds`` are measured here: of serving, and of processor time for shadow runs."""
+
+    runs: int = 0
+    runs_outside: int = 0  # answered by the model itself, as their inputs lie outside of the ranges
+    values_outside: int = 0
+    shadow_runs: int = 0
+    shadow_interval_runs: int | None = None  # one run in so many has a shadow, as things are
+    serving_seconds: float = 0.0
+    shadow_seconds: float = 0.0
+    measures: dict[str, float | None] = field(default_factory=dict)  # worst over outputs, in the latest shadow runs
+    saturated: str | None = None  # a tensor with more codes at the ends than is normal
+    shadows_off: str | None = None  # why there are no shadow runs
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What answers are held to: the ``limits`` of the verdict, the share of time that shadow runs may take, and which
+    shares of codes at the ends are normal, by tensor name."""
+
+    limits: tuple[Limit, ...]
+    share: float
+    normal: Mapping[str, Sequence[float]]
+
+    @classmethod
+    def of(cls, verdict: Mapping[str, Any] | None, share: float) -> Terms:
+        """By ``verdict``, which may come from a file; no limits where that does not tell."""
+        found = verdict or {}
+        checks = found.get("limits") or [found]
+        limits = []
+        for check in checks if isinstance(checks, list) else ():
+            metric, bound = (check.get("metric"), check.get("limit")) if isinstance(check, dict) else (None, None)
+            if metric in HIGHER_IS_BETTER and metric != "drop" and isinstance(bound, (int, float)):
+                limits.append(Limit(str(metric), float(bound)))
+        normal = found.get("saturation")
+        return cls(tuple(limits), share, normal if isinstance(normal, dict) else {})
+
+
+class Watch:
+    """Watches what computes answers in place of a model, for inputs of one set of shapes.
+
+    ``reference`` makes an executor of the model that only shadow runs use, None where there must be none; ``leave`` is
+    called once, with the reason, when the answers leave the limits.
+    """
+
+    def __init__(self, terms: Terms, reference: Callable[[], Executor] | None, leave: Callable[[str], None]) -> None:
+        self.facts = WatchFacts()
+        self.not_admitted: str | None = None  # why the last run was left to the model itself
+        self._terms = terms
+        self._make = reference
+        self._reference: Executor | None = None
+        self._leave = [leave]  # taken out by whoever calls it: no lock, which a child process might inherit locked
+        self._paid: deque[tuple[float, float | None]] = deque()  # what shadow runs have cost, and the runs alone
+        self._executor: Executor | None = None  # what the following belong to
+        self._ranges: tuple[InputRange, ...] = ()
+        self._counter: EndCounter | None = None
+        self._counted = 0
+        self._outside: deque[bool] = deque(maxlen=_RECENT_RUNS)
+        self._credit_seconds = 0.0
+        self._expected_seconds: float | None = None
+        self._urgent = False
+        self._afresh = True  # the next comparison begins a new count
+        self._thread: Thread | None = None
+        self._meters: list[ErrorMeter] = []
+        self._compared = 0
+        if reference is None:
+            self.facts.shadows_off = "operators of the application cannot be run beside it"
+        elif not terms.limits:
+            self.facts.shadows_off = "there is no verdict whose limits could be kept"
+        elif not terms.share:
+            self.facts.shadows_off = "they may take no time"
+
+    # Before a run.
+
+    def admits(self, executor: Executor, inputs: Sequence[Array]) -> bool:
+        """Whether ``executor`` is made for ``inputs``, given as the model takes them."""
+        if executor is not self._executor:
+            self._executor, self._ranges = executor, input_ranges(executor.graph)
+            self._counter, self._counted = None, 0
+        outside, self.not_admitted = False, None
+        for found in self._ranges:
+            value = inputs[found.place]
+            if count := found.outside(value):
+                self.facts.values_outside += count
+                if count > _OUTSIDE_SHARE * value.size:
+                    outside = True
+                    self.not_admitted = f"of input {found.place} {count} of {value.size} values lie outside its range"
+        recent = self._outside
+        recent.append(outside)
+        if outside:
+            self.facts.runs_outside += 1
+            if sum(recent) >= _MOST_OUTSIDE:
+                self._give_up(
+                    f"the inputs of {sum(recent)} of the last {len(recent)} runs lie outside of the ranges recorded"
+                )
+        return not outside
+
+    def counter(self, executor: Executor) -> Watcher | None:
+        """What is to watch the run of ``executor`` that begins, None for most."""
+        if executor is not self._executor or not self._terms.normal or self.facts.runs % _RUNS_PER_COUNT:
+            return None
+        if self._counter is None:
+            self._counter = EndCounter(executor.graph)
+        self._counted += 1
+        return self._counter
+
+    # After a run.
+
+    def answered(self, inputs: Sequence[Array], outputs: Sequence[Array], seconds: float) -> None:
+        """An answer took ``seconds``; ``inputs`` and ``outputs`` are as the model has them."""
+        facts = self.facts
+        facts.runs += 1
+        facts.serving_seconds += seconds
+        self._settle()
+        if self._counter is not None and self._counted >= _COUNTS_TOGETHER:
+            self._counted = 0
+            self._look_at_ends(self._counter)
+        if facts.shadows_off is not None:
+            return
+        self._credit_seconds += _SPENT * self._terms.share * seconds
+        expected = seconds if self._expected_seconds is None else self._expected_seconds
+        if self._leave and (self._credit_seconds >= expected or self._urgent) and self.join(0):
+            start = time.perf_counter()
+            # The application may write into its inputs as soon as it has its answer.
+            copies = [array.copy() for array in inputs]
+            self._thread = Thread(target=self._shadow, args=(copies, list(outputs)), name="odc-shadow", daemon=True)
+            self._thread.start()
+            self._paid.append((time.perf_counter() - start, None))
+
+    def prepare(self, shapes: Shapes) -> None:
+        """Make what shadow runs need, so that the first one does not have to."""
+        if self._reference is None and self._make is not None and self.facts.shadows_off is None:
+            try:
+                self._reference = self._make()
+                self._reference.prepare(shapes)
+            except OdcError as error:
+                self.facts.shadows_off = str(error)
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait for a shadow run that is under way; whether none is any more."""
+        thread = self._thread
+        if thread is not None:
+            if seconds != 0:
+                thread.join(seconds)
+            if thread.is_alive():
+                return False
+            self._thread = None
+        self._settle()
+        return True
+
+    def _look_at_ends(self, counter: EndCounter) -> None:
+        found = excess(counter.take(), self._terms.normal)
+        if found is None:
+            return
+        name, share = found
+        if self.facts.shadows_off is not None and share > _ALONE_SHARE:
+            self._give_up(f"{share:.0%} more codes of {name!r} than usual are at the ends of their range")
+        # Where answers are right nevertheless this is not asked again.
+        if self.facts.saturated is None:
+            self._urgent = self._afresh = True
+        self.facts.saturated = name
+
+    def _settle(self) -> None:
+        """Take into account what shadow runs have cost since."""
+        facts = self.facts
+        while self._paid:
+            spent, run = self._paid.popleft()
+            facts.shadow_seconds += spent
+            self._credit_seconds -= spent
+            if run is None:
+                continue
+            facts.shadow_runs += 1
+            known = self._expected_seconds
+            expected = self._expected_seconds = run if known is None else known + _NEWS * (run - known)
+            self._credit_seconds = min(self._credit_seconds, _MOST_CREDIT * expected)
+            serving = facts.serving_seconds / max(1, facts.runs)
+            if earned := _SPENT * self._terms.share * serving:
+                facts.shadow_interval_runs = max(1, math.ceil(expected / earned))
+
+    # Shadow runs.
+
+    def _shadow(self, inputs: list[Array], outputs: list[Array]) -> None:
+        """One run of the model and its comparison: in a thread of its own."""
+        begun = start = time.thread_time()
+        try:
+            self.prepare(shapes_of(inputs))
+            start = time.thread_time()
+            if self._reference is not None:
+                self._compare(self._reference.run(inputs), outputs)
+        except OdcError as error:
+            self.facts.shadows_off = str(error)
+        except Exception as error:  # a background thread has nobody else to tell
+            _log.exception("a shadow run failed")
+            self.facts.shadows_off = f"{type(error).__name__}: {error}"
+        finally:
+            now = time.thread_time()
+            self._paid.append((now - begun, now - start))
+
+    def _compare(self, expected: Sequence[Array], outputs: Sequence[Array]) -> None:
+        if self._afresh or self._compared >= _SHADOWS_TOGETHER:
+            self._afresh = False
+            self._meters, self._compared = [ErrorMeter(Tolerance(), top=True) for _ in expected], 0
+        for meter, ours, theirs in zip(self._meters, expected, outputs, strict=True):
+            if ours.shape != theirs.shape:
+                self._give_up(f"an answer has the shape {list(theirs.shape)}, the model's has {list(ours.shape)}")
+                return
+            with np.errstate(all="ignore"):
+                meter.add(ours, theirs)
+        self._compared += 1
+        errors = [meter.errors() for meter in self._meters]
+        self.facts.measures = {limit.metric: _worst(limit, errors) for limit in self._terms.limits}
+        broken = next((limit for limit in self._terms.limits if not self._holds(limit, errors)), None)
+        if broken is not None and self._compared >= _FEWEST_SHADOWS:
+            text = check_text(broken.metric, broken.bound, self.facts.measures[broken.metric])
+            self._give_up(f"in {self._compared} shadow runs: {text}")
+        suspected = broken is not None or self.facts.saturated is not None
+        self._urgent = suspected and self._compared < _FEWEST_SHADOWS
+
+    def _holds(self, limit: Limit, errors: Sequence[Errors]) -> bool:
+        if limit.metric.endswith("_match"):  # a share of few samples: what chance may do is no reason to leave
+            count, share = self._compared, min(1.0, max(0.0, limit.bound))
+            missed = math.floor(count * (1.0 - share) + 2.0 * math.sqrt(count * share * (1.0 - share)))
+            limit = Limit(limit.metric, min(share, 1.0 - max(1, missed) / count))
+        return all(limit.holds(_as_measures(found)) for found in errors)
+
+    def _give_up(self, reason: str) -> None:
+        with suppress(IndexError):
+            self._leave.pop()(reason)
+
+
+def _as_measures(errors: Errors) -> dict[str, float | None]:
+    return {name: getattr(errors, name) for name in Errors.__slots__}
+
+
+def _worst(limit: Limit, errors: Sequence[Errors]) -> float | None:
+    values: list[float] = [value for found in errors if (value := getattr(found, limit.metric)) is not None]
+    if not values:
+        return None
+    return min(values) if HIGHER_IS_BETTER[limit.metric] else max(values)

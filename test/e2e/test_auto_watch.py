@@ -1,0 +1,116 @@
+"""Compiling on the device with what does not show the world: dark first frames, then what the model is for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from odc_mlir.runtime import Session
+from odc_mlir.runtime.auto.status import Level, Phase
+
+Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.slow
+
+DARK = np.float32(0.02)
+MODELS = ("digits_cnn", "digits_mobile_hard", "digits_dynbatch")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def pictures(test_data: Path) -> tuple[Array, Array]:
+    with np.load(test_data / "models" / "digits" / "evaluation.npz") as archive:
+        return archive["in_0"], archive["y"]
+
+
+def right_answers(session: Session, pictures: tuple[Array, Array], count: int = 100) -> float:
+    found = [int(session.infer([pictures[0][i : i + 1]])[0].argmax()) for i in range(count)]
+    return float(np.mean(np.array(found) == pictures[1][:count]))
+
+
+def begin_in_the_dark(model: Path, pictures: Array, frames: int = 10, **settings: str) -> Session:
+    session = Session(model, settings={"OnDeviceCompilation": "1", **settings})
+    for index in range(frames):
+        session.infer([DARK * pictures[-1 - index][None]])
+        session.wait_for_auto_compilation(100)
+    return session
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_dark_first_frames(name: str, test_data: Path, pictures: tuple[Array, Array]) -> None:
+    model = test_data / "models" / "digits" / f"{name}.circle"
+    with Session(model) as session:
+        plain = right_answers(session, pictures)
+    with begin_in_the_dark(model, pictures[0]) as session:
+        assert right_answers(session, pictures) >= plain - 0.02
+        status = session.odc_status
+        assert status.fallbacks
+        if status.serving is Level.ORIGINAL:
+            assert status.reason
+        assert session.wait_for_auto_compilation(100)
+        assert right_answers(session, pictures) >= plain - 0.02
+        assert session.odc_status.serving is Level.COMPILED
+    with Session(model, settings={"OnDeviceCompilation": "1"}) as later:
+        assert right_answers(later, pictures) >= plain - 0.02
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_was_made_in_the_dark_is_given_up(
+    packed: bool, tmp_path: Path, test_data: Path, pictures: tuple[Array, Array]
+) -> None:
+    """Also what was put into a package, and for later processes."""
+    from odc_mlir.formats.package_update import read_original
+
+    model = test_data / "models" / "digits" / "digits_mobile_hard.circle"
+    settings = {}
+    if packed:
+        folder = tmp_path / "package"
+        (folder / "metadata").mkdir(parents=True)
+        shutil.copy(model, folder / "model.circle")
+        (folder / "metadata" / "MANIFEST").write_text('{"models": ["model.circle"], "model-types": ["circle"]}')
+        model, settings = folder, {"ODC_UPDATE_PACKAGE": "1"}
+    with begin_in_the_dark(model, pictures[0], 11, **settings) as session:
+        assert session.odc_status.serving is Level.COMPILED
+        if packed:
+            assert read_original(model) is not None
+        for index in range(4):
+            session.infer([pictures[0][index : index + 1]])
+            assert session.odc_status.serving is Level.ORIGINAL
+            assert "outside" in (session.odc_status.reason or "")
+        assert session.wait_for_auto_compilation(100)
+        status = session.odc_status
+        assert status.phase is Phase.COLLECTING
+        assert "lie outside of the ranges recorded" in (status.reason or "")
+    with Session(model, settings={"OnDeviceCompilation": "1", **settings}) as later:
+        later.infer([pictures[0][:1]])
+        status = later.odc_status
+        assert (status.phase, status.serving) == (Phase.COLLECTING, Level.ORIGINAL)
+        assert "lie outside of the ranges recorded" in (status.reason or "")
+        assert not packed or read_original(model) is None
+
+
+def test_what_watching_costs(test_data: Path, pictures: tuple[Array, Array]) -> None:
+    """At most 2 % of the time, as measured here; and it finds nothing where there is nothing to find."""
+    model = test_data / "models" / "digits" / "digits_cnn.circle"
+    with Session(model, settings={"OnDeviceCompilation": "1"}) as session:
+        for index in range(10):
+            session.infer([pictures[0][index : index + 1]])
+        assert session.wait_for_auto_compilation(100)
+        for index in range(200):
+            session.infer([pictures[0][index : index + 1]])
+        assert session.wait_for_auto_compilation(100)
+        status = session.odc_status
+        assert (status.phase, status.serving) == (Phase.ACTIVE, Level.COMPILED)
+        assert status.watch is not None
+        assert status.watch["shadow_runs"] > 0
+        assert status.watch["shadow_seconds"] <= 0.02 * status.watch["serving_seconds"]
+        assert status.watch["shadow_interval_runs"] > 0
