@@ -67,7 +67,7 @@ def parse_assignments(text: str) -> dict[int, str]:
 def open_executor(graph: Graph, package: Package | None, choice: Choice, context: Context) -> Executor:
     """What runs ``graph`` as chosen; raises SessionError where no backend takes an operator, and other OdcErrors."""
     plan = package.plan if package is not None and graph.subgraph == 0 else None
-    order = _usable(choice.backends, plan)
+    order = usable_backends(choice.backends, plan)
     forced = _forced(graph, choice)
     options: dict[str, Any] = {"strict": choice.strict, "max_bytes": choice.max_bytes, "resize": True}
     if order[0] == NPU and plan is not None and package is not None:
@@ -82,7 +82,7 @@ def open_executor(graph: Graph, package: Package | None, choice: Choice, context
     return graph_executor(graph, order[0], context=context, **options)
 
 
-def _usable(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
+def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
     """Backends that can run something here, best first; raises SessionError when none can."""
     if not names:
         return (NPU, HOST) if plan is not None else (HOST,)

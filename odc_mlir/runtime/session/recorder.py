@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from odc_mlir.errors import SessionError
 from odc_mlir.formats.atomic import write_file
-from odc_mlir.formats.cache import records_path
+from odc_mlir.formats.cache import cache_folder, records_path
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.profile import Measurement, trace_events
@@ -50,6 +50,7 @@ class Recorder:
         self._measurement.prepare_seconds = time.perf_counter() - start
         settings = self._loader.settings
         found = {config for key, config in _SETTINGS.items() if settings.flag(key)}
+        _check_places(found)
         self._choose(self._configs | found | ({PROFILE} & self._loader.prepare_configs))
 
     def add(self, config: str | int) -> None:
@@ -57,6 +58,7 @@ class Recorder:
         name = check_choice("execute config", config, EXECUTE_CONFIGS)
         if name in _WRITE_FILES and not self._loader.workspace:
             raise SessionError(f"{name} writes to the workspace, which is empty", hint="name one with set_workspace")
+        _check_places({name})
         self._choose(self._configs | {name})
 
     def reset(self) -> None:
@@ -148,3 +150,9 @@ class Recorder:
         self._measurement.run_seconds.append(time.perf_counter() - start)
         self._measurement.events += events
         return outputs
+
+
+def _check_places(configs: set[str]) -> None:
+    """Raise OptionError now for a cache that could not be named when there is something to be kept."""
+    if MINMAX in configs:
+        cache_folder()

@@ -21,6 +21,7 @@ from odc_mlir.runtime.session.exchange import Exchange, check_target
 from odc_mlir.runtime.session.loader import INTERNAL_OUTPUTS, Choices, Loader
 from odc_mlir.runtime.session.recorder import Recorder
 from odc_mlir.runtime.session.runner import Runner
+from odc_mlir.runtime.session.settings import ENABLE, check_chosen
 from odc_mlir.runtime.session.source import Source, source_from_bytes, source_from_package, source_from_path
 from odc_mlir.runtime.session.states import State
 from odc_mlir.runtime.session.switcher import Switcher
@@ -60,6 +61,7 @@ class Session:
     ) -> None:
         self._core = SessionCore()
         self._choices = Choices(dict(settings or {}), strict, max_bytes)
+        check_chosen(self._choices.settings)
         self._exchange = Exchange()
         self._take(Loader(self._choices))
         if workspace is not None:
@@ -79,6 +81,8 @@ class Session:
     def _adopt(self, source: Source) -> None:
         """Let ``source`` be the session's model; raises OdcError and changes nothing when it cannot be."""
         loader = Loader(self._choices, source)
+        if loader.settings.flag(ENABLE):
+            check_chosen({ENABLE: "1", **self._choices.settings})  # the environment counts as well now
         self._switcher.stop()
         self._take(loader)
         self._follow_log_level()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from odc_mlir.errors import OptionError, SessionError
 from odc_mlir.formats.cache import CACHE_VARIABLE
@@ -39,6 +41,7 @@ READABLE = ("BACKENDS", "EXECUTOR")
 _ONLY = MappingProxyType(
     {"EXECUTOR": ("Linear",), "USE_SCHEDULER": ("0",), "GRAPH_DOT_DUMP": ("0",), "NUM_THREADS": ("-1", "1")}
 )
+_OURS = "ODC_"
 _FALSE = frozenset({"", "0", "off", "false", "n", "no"})
 
 
@@ -47,6 +50,36 @@ def _may_choose(key: str, value: str) -> bool:
     if key == CACHE_VARIABLE:
         return False
     return key != "WORKSPACE_DIR" or not (os.path.isabs(value) or ".." in Path(value).parts)
+
+
+def check_chosen(chosen: Mapping[str, Any]) -> None:
+    """Raise OptionError for settings that a session's user, or the environment of one that compiles, cannot mean.
+
+    What a package says is another matter: its values never stop a model from being loaded.
+    """
+    for key, value in chosen.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise OptionError(f"the setting {key!r} is {value!r}, expected text")
+        _check_value(key, value)
+    ours = [key for key in chosen if key.startswith(_OURS)]
+    if not ours and not Settings({}, dict(chosen)).flag(ENABLE):
+        return
+    from odc_mlir.runtime.auto.settings import DEFAULTS as KNOWN
+    from odc_mlir.runtime.auto.settings import read_settings
+
+    for key in ours:
+        if key not in KNOWN:
+            near = difflib.get_close_matches(key, KNOWN, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(KNOWN)}"
+            raise OptionError(f"there is no setting {key!r}", hint=hint)
+    settings = Settings({}, dict(chosen))
+    read_settings(settings.get, settings.flag)
+
+
+def _check_value(key: str, value: str) -> None:
+    allowed = _ONLY.get(key)
+    if allowed is not None and value and value not in allowed:
+        raise OptionError(f"{key} cannot be {value!r} here", hint=f"use {' or '.join(allowed)}")
 
 
 def is_true(text: str) -> bool:
@@ -97,9 +130,7 @@ class Settings:
         """Set one of the keys that users may set; raises SessionError for others and OptionError for bad values."""
         if key not in SETTABLE:
             raise SessionError(f"the setting {key!r} cannot be set", hint=f"it must be one of {', '.join(SETTABLE)}")
-        allowed = _ONLY.get(key)
-        if allowed is not None and value not in allowed:
-            raise OptionError(f"{key} cannot be {value!r} here", hint=f"use {' or '.join(allowed)}")
+        _check_value(key, value)
         self.chosen[key] = value
 
     def read(self, key: str) -> str:

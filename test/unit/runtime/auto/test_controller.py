@@ -14,6 +14,8 @@ import pytest
 from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.errors import SessionError
 from odc_mlir.formats.circle.model import Model, Signature
+from odc_mlir.formats.manifest import Manifest
+from odc_mlir.formats.package import PackageFiles
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import controller, recording
 from odc_mlir.runtime.auto.artefacts import Artefacts, Result
@@ -22,6 +24,7 @@ from odc_mlir.runtime.auto.job import Job, Step, progress_line, read_progress
 from odc_mlir.runtime.auto.lane import Lane
 from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending
+from odc_mlir.runtime.package import Package
 
 Array = np.ndarray[Any, Any]
 SETTINGS = {"OnDeviceCompilation": "1", "ODC_RECORDS": "2"}
@@ -464,8 +467,11 @@ def test_another_signature() -> None:
     assert session.odc_status.reason == "only the first subgraph can be compiled"
 
 
-def test_settings_that_cannot_be_read_stop_nothing() -> None:
-    session = session_of(ODC_RECORDS="many")
+def test_what_a_package_sets_wrongly_stops_nothing() -> None:
+    config = {"OnDeviceCompilation": "1", "ODC_RECORDS": "many"}
+    manifest = Manifest(("model.circle",), ("circle",))
+    members = {"metadata/MANIFEST": manifest.to_json(), "model.circle": model_bytes(add_model(SHAPE))}
+    session = Session(Package(PackageFiles(members, manifest, config, None, "test")))
     assert [served(session) for _ in range(3)] == [Level.ORIGINAL] * 3
     status = session.odc_status
     assert (status.enabled, status.phase) == (True, Phase.REJECTED)

@@ -15,6 +15,7 @@ from odc_mlir.errors import (
     InputError,
     InsufficientOutputError,
     ModelError,
+    OdcError,
     OptionError,
     PackageError,
     SessionError,
@@ -181,6 +182,42 @@ def test_set_and_get_config() -> None:
     with pytest.raises(OptionError, match="must be text, not int"):
         session.set_config("ENABLE_LOG", 1)  # type: ignore[arg-type]
     assert session.get_config("EXECUTOR") == "Linear"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ODC_CACHE_DIR": "cache"}, "ODC_CACHE_DIR is 'cache', expected an absolute path"),
+        ({"ODC_RECORDS": "0"}, "ODC_RECORDS is '0', expected a whole number above 0"),
+        ({"ODC_WATCH_PERCENT": "101"}, "ODC_WATCH_PERCENT is '101', expected a number from 0 to 100"),
+        ({"ODC_TARGET": "npu-7"}, "npu-7"),
+        ({"ODC_TRIGER": "idle"}, "there is no setting 'ODC_TRIGER'.*; did you mean ODC_TRIGGER?"),
+        ({"ODC_RECORDS": 5}, "the setting 'ODC_RECORDS' is 5, expected text"),
+        ({"OnDeviceCompilation": True}, "the setting 'OnDeviceCompilation' is True, expected text"),
+        ({"NUM_THREADS": "8"}, "NUM_THREADS cannot be '8' here.*; use -1 or 1"),
+    ],
+)
+def test_settings_that_cannot_be_meant(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(OdcError, match=message):
+        Session(settings=settings)
+
+
+def test_an_environment_that_cannot_be_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODC_CACHE_DIR", "cache")
+    session = add_session()
+    session.prepare()
+    with pytest.raises(OptionError, match="ODC_CACHE_DIR is 'cache'"):
+        session.set_execute_config("DUMP_MINMAX")
+    with pytest.raises(OptionError, match="ODC_CACHE_DIR is 'cache'"):
+        add_session(settings={"MINMAX_DUMP": "1"}).prepare()
+    with pytest.raises(OptionError, match="ODC_CACHE_DIR is 'cache'"):
+        Session(settings={"OnDeviceCompilation": "1"})
+    save_package(tmp_path / "p", {"OnDeviceCompilation": "1"})
+    with pytest.raises(OptionError, match="ODC_CACHE_DIR is 'cache'"):
+        Session(tmp_path / "p")
+    monkeypatch.setenv("OnDeviceCompilation", "1")
+    with pytest.raises(OptionError, match="ODC_CACHE_DIR is 'cache'"):
+        Session()
 
 
 def test_version() -> None:
