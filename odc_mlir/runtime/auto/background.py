@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
+from typing import Any, ParamSpec
 
 _log = logging.getLogger(__name__)
 
 Task = Callable[[], None]
+Arguments = ParamSpec("Arguments")
 
 
 class Background:
@@ -69,6 +72,31 @@ class Background:
         while self._tasks and (deadline is None or time.monotonic() < deadline):
             _do(self._tasks.popleft())
         return not self._tasks
+
+
+def weakly(method: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
+    """``method`` as long as its object, which this does not keep, is in use elsewhere; afterwards it gives None."""
+    found = weakref.WeakMethod(method)
+
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Any:
+        bound = found()
+        return None if bound is None else bound(*arguments, **options)
+
+    return call
+
+
+def poll(more: Callable[[], bool | None], seconds: float, name: str) -> Thread:
+    """A thread that calls ``more`` every so many ``seconds`` until that is not true."""
+
+    def work() -> None:
+        while True:
+            time.sleep(seconds)
+            if not more():
+                return
+
+    thread = Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def _do(task: Task) -> None:

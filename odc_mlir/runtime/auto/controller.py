@@ -18,15 +18,8 @@ from odc_mlir.formats.private import digest_file
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
 from odc_mlir.quantization.recorded import Shapes, shapes_of
-from odc_mlir.runtime.auto.artefacts import (
-    PASSING,
-    Artefact,
-    Artefacts,
-    Result,
-    retry_seconds,
-    seconds_left,
-)
-from odc_mlir.runtime.auto.background import Background
+from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Artefacts, Result, retry_seconds, seconds_left
+from odc_mlir.runtime.auto.background import Background, poll, weakly
 from odc_mlir.runtime.auto.job import PHASES, TIMES_ENOUGH, Job, Step, key_of, make_job, target_facts
 from odc_mlir.runtime.auto.lane import Lane
 from odc_mlir.runtime.auto.original import Original, is_quantized, why_not
@@ -37,7 +30,6 @@ from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
 from odc_mlir.runtime.auto.watch import Terms, Watch
 from odc_mlir.runtime.auto.withdrawal import withdraw
-from odc_mlir.runtime.units import Watcher
 
 __all__ = ["AutoCompiler", "Original"]
 
@@ -139,16 +131,10 @@ class AutoCompiler:
             yield from servings
         yield None
 
-    def watcher(self, serving: Serving) -> Watcher | None:
-        """What is to see the tensors of the run of ``serving`` that begins, None for most runs."""
-        watch = None if self._current is None else self._current.watch
-        return None if watch is None else watch.counter(serving.executor)
-
-    def watched(self, inputs: Sequence[Array], outputs: Sequence[Array], seconds: float) -> None:
-        """Something else than the model itself has given the answer ``outputs`` in ``seconds``."""
-        watch = None if self._current is None else self._current.watch
-        if watch is not None:
-            watch.answered(inputs, outputs, seconds)
+    @property
+    def watch(self) -> Watch | None:
+        """What watches the answers for the inputs of the last call of :meth:`candidates`."""
+        return None if self._current is None else self._current.watch
 
     def wants_records(self, shapes: Shapes) -> bool:
         """Whether runs of the model itself are to be recorded: not for ever, where nothing starts."""
@@ -232,14 +218,11 @@ class AutoCompiler:
         """Where it stands for the shapes last run."""
         self._check_process()
         with self._lock:
-            lane, settings = self._current, self.settings
+            lane = self._current
             status = AutoStatus(
                 enabled=True,
                 records_needed=0 if self.quantized else self._records_needed(lane),
-                target=settings.target,
-                scheme=settings.scheme,
-                preference=settings.preference.name.lower(),
-                trigger=str(settings.trigger),
+                **self.settings.told,
                 notes=list(self._notes),
             )
             if lane is None:
@@ -320,6 +303,7 @@ class AutoCompiler:
 
     def _collect(self, lane: Lane) -> None:
         with self._lock:
+            lane.outdated = None
             if not lane.servings:
                 self._borrow(lane)
             lane.enter(Phase.COLLECTING, lane.reason)
@@ -327,8 +311,7 @@ class AutoCompiler:
             if starts and self._may_start(lane):
                 self._start(lane)
             if self.settings.trigger is Trigger.IDLE and (self._idler is None or not self._idler.is_alive()):
-                self._idler = Thread(target=_start_when_idle, args=(weakref.ref(self),), name="odc-idle", daemon=True)
-                self._idler.start()
+                self._idler = poll(weakly(self.start_if_idle), _IDLE_POLL_SECONDS, "odc-idle")
 
     def _borrow(self, lane: Lane) -> None:
         """Until something is made for these shapes, the quantised model of others serves them on the host."""
@@ -340,11 +323,7 @@ class AutoCompiler:
             lane.fallbacks.append(Fallback(str(Level.QUANTIZED), "load", str(error)))
             return
         lane.servings = [Serving(Level.QUANTIZED, self._base_serving.executor)]
-        lane.watch = self._new_watch(self._base_verdict)
-
-    @property
-    def _base_verdict(self) -> dict[str, Any] | None:
-        return None if self._base is None else self._base.result.verdict
+        lane.watch = self._new_watch(None if self._base is None else self._base.result.verdict)
 
     def _records_needed(self, lane: Lane | None) -> int:
         return max(self.settings.records, 0 if lane is None else lane.records_needed)
@@ -399,10 +378,8 @@ class AutoCompiler:
                 self._stay(lane, self.recorder.failure or "the records are not in the store yet", passing=True)
             else:
                 job = self._job(lane, base, again=again)
-                ours = weakref.ref(self)
-                lane.supervisor = Supervisor(
-                    job, lambda facts: _heard(ours, lane, facts), lambda ending: _ended(ours, lane, ending)
-                )
+                heard, ended = weakly(self._heard), weakly(self._ended)
+                lane.supervisor = Supervisor(job, lambda facts: heard(lane, facts), lambda ending: ended(lane, ending))
         except OdcError as error:
             self._stay(lane, str(error), passing=error.passing)
 
@@ -443,7 +420,7 @@ class AutoCompiler:
             verdict=None if base is None else base.result.verdict,
         )
 
-    def heard(self, lane: Lane, facts: dict[str, Any]) -> None:
+    def _heard(self, lane: Lane, facts: dict[str, Any]) -> None:
         """The process says how far it is: in a thread of its supervisor."""
         with self._lock:
             step = facts["step"]
@@ -455,7 +432,7 @@ class AutoCompiler:
             if phase is not None and lane.is_working:
                 lane.enter(phase, lane.reason)
 
-    def ended(self, lane: Lane, ending: Ending) -> None:
+    def _ended(self, lane: Lane, ending: Ending) -> None:
         """The process has ended: in a thread of its supervisor."""
         lane.is_concluding = True
         try:
@@ -491,13 +468,13 @@ class AutoCompiler:
 
     def _take(self, lane: Lane, found: Artefact) -> None:
         """Let a result serve: opened and, where inputs are known, proven, before anyone can see it."""
-        result = found.result
+        result, most = found.result, TIMES_ENOUGH * self.settings.records
         if result.level is None:
             with self._lock:
                 lane.result = result
                 if lane.outdated is not None:
                     self._leave(lane, lane.outdated)
-                elif result.waits_for_records and self.recorder.runs(lane.shapes) < self._patience_runs:
+                elif result.waits_for_records and self.recorder.runs(lane.shapes) < most:
                     lane.wait_for_records(result)
                 else:
                     lane.enter(Phase.REJECTED, result.reason)
@@ -529,17 +506,12 @@ class AutoCompiler:
 
     # Watching.
 
-    @property
-    def _patience_runs(self) -> int:
-        return TIMES_ENOUGH * self.settings.records
-
     def _new_watch(self, verdict: dict[str, Any] | None) -> Watch | None:
         """What watches answers that are judged by ``verdict``, None where nobody wants that."""
         if not self.settings.watch or self.quantized:
             return None
-        ours = weakref.ref(self)
         terms = Terms.of(verdict, self.settings.shadow_share)
-        return Watch(terms, self.original.another(self._around), lambda reason: _left(ours, reason))
+        return Watch(terms, self.original.another(self._around), weakly(self.leave))
 
     def leave(self, reason: str) -> None:
         """Answers have left the limits: the model itself serves again, for all shapes, and more is recorded."""
@@ -547,7 +519,7 @@ class AutoCompiler:
             _log.warning("the model itself serves again: %s", reason)
             self._base = self._base_serving = None
             for lane in self._lanes.values():
-                if lane.servings:
+                if lane.servings or lane.is_busy:  # what is being made is made from it
                     self._leave(lane, reason)
 
     def _leave(self, lane: Lane, reason: str) -> None:
@@ -573,28 +545,3 @@ class AutoCompiler:
                     if self._may_start(lane):
                         self._start(lane)
             return True
-
-
-def _start_when_idle(compiler: weakref.ref[AutoCompiler]) -> None:
-    """The thread of all shapes; it does not keep a session that is not used any more."""
-    while True:
-        time.sleep(_IDLE_POLL_SECONDS)
-        found = compiler()
-        if found is None or not found.start_if_idle():
-            return
-        del found
-
-
-def _left(compiler: weakref.ref[AutoCompiler], reason: str) -> None:
-    if (found := compiler()) is not None:
-        found.leave(reason)
-
-
-def _heard(compiler: weakref.ref[AutoCompiler], lane: Lane, facts: dict[str, Any]) -> None:
-    if (found := compiler()) is not None:
-        found.heard(lane, facts)
-
-
-def _ended(compiler: weakref.ref[AutoCompiler], lane: Lane, ending: Ending) -> None:
-    if (found := compiler()) is not None:
-        found.ended(lane, ending)

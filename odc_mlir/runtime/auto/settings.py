@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from odc_mlir import targets
 from odc_mlir.errors import OptionError
@@ -97,6 +98,16 @@ class AutoSettings:
     def machine(self) -> str | None:
         """The machine to compile for, None where the plugin knows."""
         return None if self.target.endswith(SUFFIX) else self.target
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a status says of them."""
+        return {
+            "target": self.target,
+            "scheme": self.scheme,
+            "preference": self.preference.name.lower(),
+            "trigger": str(self.trigger),
+        }
 
     def records_file(self, digest: str) -> Path:
         """Where the records of the model with ``digest`` are."""

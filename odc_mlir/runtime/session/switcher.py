@@ -189,8 +189,11 @@ class Switcher:
         if not serving.proven:
             serving.prove(fitted.encoded(arrays))
         start = time.perf_counter()
-        outputs = self._by(fitted, arrays, is_original=False, watch=auto.watcher(serving))
-        auto.watched(arrays, outputs, time.perf_counter() - start)
+        watch = auto.watch
+        if watch is None:
+            return self._by(fitted, arrays, is_original=False)
+        outputs = self._by(fitted, arrays, is_original=False, watch=watch.counter(fitted.executor))
+        watch.answered(arrays, outputs, time.perf_counter() - start)
         return outputs
 
     def _by(
