@@ -114,7 +114,8 @@ def prelu_codes(x: Array, alpha: Array, p: PreluParams) -> Array:
 
 def rsqrt_params(x: Quant, out: Quant) -> tuple[int, int]:
     """``(multiplier, exponent)`` of an inverse square root; the root and the product are formed in float32."""
-    return quantize_multiplier(1.0 / float(np.float32(np.sqrt(np.float32(x[0])) * np.float32(out[0]))))
+    product = float(np.float32(np.sqrt(np.float32(x[0])) * np.float32(out[0])))
+    return quantize_multiplier(1.0 / product if product else float("inf"))
 
 
 def rsqrt_codes(x: Array, in_zero: int, out_zero: int, multiplier: int, exponent: int) -> Array:

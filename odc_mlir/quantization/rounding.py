@@ -102,7 +102,8 @@ def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: f
     """Codes ``[G, O, K]`` for ``weights [G, O, K]`` of layers whose inputs have this covariance ``[G, K, K]``.
 
     An input that never changes gets the nearest codes: the bias takes what it loses. Where moving what is lost would
-    not help (because codes end at the grid's limits), the nearest codes are kept for the row.
+    not help (because codes end at the grid's limits), the nearest codes are kept for the row; so they are for inputs
+    of which nothing can be computed, being too large or too small.
     """
     size = weights.shape[2]
     variances = np.einsum("gkk->gk", covariance)
@@ -111,7 +112,12 @@ def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: f
     sorted_covariance = np.take_along_axis(
         np.take_along_axis(covariance, order[:, :, np.newaxis], 1), order[:, np.newaxis, :], 2
     )
-    factors = inverse_factors(sorted_covariance, damping)
+    try:
+        factors = inverse_factors(sorted_covariance, damping)
+    except np.linalg.LinAlgError:
+        factors = np.full(covariance.shape, np.nan)
+    if not np.isfinite(factors).all():
+        return grid.nearest(weights).astype(np.int64)
     left = np.take_along_axis(weights.astype(np.float64), order[:, np.newaxis, :], 2)
     codes = np.zeros_like(left)
     for start in range(0, size, _BLOCK):

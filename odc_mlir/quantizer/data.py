@@ -77,15 +77,23 @@ def make_data(
         fit, answers = _load(calibration, infos, labels, evaluation is None, options)
     if evaluation is not None:
         held, answers = _load(evaluation, infos, labels, True, options)
-        return Data(fit, held, answers, separate=True)
+        return Data(fit, held, answers, separate=True, findings=_not_finite([*fit, *held]))
     if fit:
-        return split(fit, answers)
+        data = split(fit, answers)
+        data.findings += _not_finite(fit)
+        return data
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
     if recorded:
         return Data([], check_samples(infos, recorded), separate=True)
     text = "there are no samples to check the model on; made-up inputs stand in for them"
     return Data([], made_up_samples(infos, ranges or {}), separate=True, findings=[text])
+
+
+def _not_finite(samples: Sequence[Sequence[Array]]) -> list[str]:
+    """What there is to say of samples with infinities or NaN, of which no range can be made."""
+    odd = sum(any(v.dtype.kind == "f" and not np.isfinite(v).all() for v in sample) for sample in samples)
+    return [f"{odd} of {len(samples)} samples hold values that are not finite"] if odd else []
 
 
 def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
@@ -156,7 +164,8 @@ def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
         value = value[np.newaxis]  # a batch of this one sample
     convertible = "fiu" if info.info.kind == "float" else "iu" if info.info.is_integer else ""
     if value.dtype != info.info.numpy and value.dtype.kind in convertible:
-        return value.astype(info.info.numpy)
+        with np.errstate(over="ignore"):  # what the input's type cannot hold is infinite
+            return value.astype(info.info.numpy)
     if value.dtype != info.info.numpy and info.info.kind != "string":
         raise InputError(f"sample {number} has {value.dtype.name} data, expected {info.dtype}", tensor=info.name)
     return value

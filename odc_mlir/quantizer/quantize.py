@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 from xdsl.dialects.builtin import ModuleOp
 
@@ -75,8 +76,9 @@ def quantize(
                 hint=f"give calibration data, or use a scheme such as '{WEIGHTS_ONLY}' that touches weights only",
             )
         base.records = known
-    # The products are many and small: several threads would wait for one another longer than they work.
-    with threadpool_limits(limits=1, user_api="blas"):
+    # The products are many and small: several threads would wait for one another longer than they work. Numbers that
+    # are not finite show in the verdict, which they fail.
+    with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
         candidate = driver.run()
         verdict = {"model": model_name(model), **driver.verdict(candidate)}

@@ -132,13 +132,15 @@ def to_codes(info: TensorInfo, value: Array) -> Array:
     """Real values as codes of a quantised tensor, saturating; any other tensor's values unchanged.
 
     ``q = clamp(round_half_away(x / scale) + zero_point)``, scales and zero points along the tensor's quantised axis.
+    NaN gives the lowest code, as in QUANTIZE.
     """
     if not info.info.is_integer or info.quant is None or value.dtype.kind != "f":
         return value
     scale, zero_point = _affine(info.quant, value.ndim)
     low, high = info.info.range
-    rounded = round_half_away(value.astype(np.float64) / scale) + zero_point
-    codes: Array = np.clip(rounded, low, high).astype(info.info.numpy)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        rounded = round_half_away(value.astype(np.float64) / scale) + zero_point
+    codes: Array = np.clip(np.nan_to_num(rounded, nan=low), low, high).astype(info.info.numpy)
     return codes
 
 
@@ -147,7 +149,8 @@ def to_reals(info: TensorInfo, codes: Array) -> Array:
     if not info.info.is_integer or info.quant is None:
         return codes
     scale, zero_point = _affine(info.quant, codes.ndim)
-    reals: Array = (scale * (codes.astype(np.float64) - zero_point)).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is infinite
+        reals: Array = (scale * (codes.astype(np.float64) - zero_point)).astype(np.float32)
     return reals
 
 

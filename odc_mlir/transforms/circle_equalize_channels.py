@@ -63,6 +63,7 @@ from odc_mlir.transforms.rewriting import (
 )
 
 NEARLY_NOTHING = 1e-6  # a channel's range below this part of the layer's largest says nothing
+LARGEST = float(np.finfo(np.float32).max)
 RELU6_CHOICES = ("keep", "recorded")
 _CLIP = 6.0
 
@@ -163,6 +164,11 @@ class State:
         others = tuple(axis for axis in range(self.weights.ndim) if axis != self.layer.axis)
         return np.asarray(np.abs(self.weights).max(axis=others, initial=0.0))
 
+    def can_scale(self, factors: Floats) -> bool:
+        """Whether float32 holds what :meth:`scale_outputs` would make."""
+        scaled = (self.weights / self.layer.per_output(factors, self.weights.ndim), self.bias / factors)
+        return all(np.abs(values).max(initial=0.0) <= LARGEST for values in scaled)
+
     def scale_outputs(self, factors: Floats) -> None:
         self.weights /= self.layer.per_output(factors, self.weights.ndim)
         self.bias /= factors
@@ -205,8 +211,11 @@ class Pair:
             factors = np.exp2(np.rint(np.log2(factors)))
         if np.max(np.abs(factors - 1), initial=0.0) <= tolerance:
             return False
+        grown = self.back.weights * factors[self.places]
+        if not self.front.can_scale(factors) or np.abs(grown).max(initial=0.0) > LARGEST:
+            return False
         self.front.scale_outputs(factors)
-        self.back.weights *= factors[self.places]
+        self.back.weights = grown
         self.back.is_changed = self.is_moved = True
         return True
 
