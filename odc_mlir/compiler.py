@@ -31,6 +31,7 @@ from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.frontend import export_circle, import_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
 from odc_mlir.retries import PARTITIONED, schedule_segments
+from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.diagnostics import typed_errors, verify_module
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.sources import Positions
@@ -135,6 +136,7 @@ def compile(
     strict: bool = False,
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
+    progress: Progress | None = None,
 ) -> PackageFiles:
     """Compile a quantised model; the same model and options give the same bytes.
 
@@ -143,12 +145,13 @@ def compile(
     ``npu`` (lists of opcodes and result names), ``file`` (a partition file), ``strategy`` (``cost``, or ``supported``
     for everything that the NPU can run), ``min_operators``, ``min_macs`` and ``max_segments``. Raises OdcError, and
     TimeLimitError when it takes more than ``time_limit`` seconds: a result that depends on the clock would not be the
-    same twice.
+    same twice. ``progress`` is told what is being done, how far it is, and out of how much where that is known.
     """
-    context = make_context(time_limit=time_limit)
+    context = make_context(time_limit=time_limit, progress=progress)
     options = OdcSetTargetPass(target, memory, prefer, sram_limit)
     options.choice()
     placing = placement_passes(placement or {})
+    tell(context, "reading the model")
     module = model.clone() if isinstance(model, ModuleOp) else load(model)
     pipelines.run(context, module, PARTITIONED, options=[options, *placing])
     if strict:

@@ -25,6 +25,20 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text)
 
 
+def shortened(text: str) -> str:
+    """``text`` with the long names that are quoted in it as :func:`short_name` gives them."""
+    return _QUOTED_NAME.sub(lambda found: f"{found[1]}{short_name(found[2])}{found[1]}", text)
+
+
+def short_name(name: str) -> str:
+    """``name`` without its middle when it has more than 120 characters, as those that converters join have."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:48]}…{name[-48:]}"
+
+
+_LONGEST_NAME = 120
+_QUOTED_NAME = re.compile(r"""(['"])([^'"\s]+)\1""")
+
+
 def _escaped(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
@@ -75,7 +89,7 @@ class OdcError(Exception):
         ]
         text = self.message + (f" ({', '.join(where)})" if where else "")
         text += f"; {self.hint}" if self.hint else ""
-        return " ".join(printable(text).split())
+        return shortened(" ".join(printable(text).split()))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.formats.package import PackageFiles, build_package
 from odc_mlir.frontend import export_circle
 from odc_mlir.retries import segments
+from odc_mlir.support.deadline import Progress
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
 from odc_mlir.transforms.odc_fix_batch import restore_batch
@@ -27,16 +28,22 @@ PARTITIONED, LOWERED = "native-partition", "native-llvm"
 
 
 def compile(
-    model: ModelSource | ModuleOp, *, target: str = "cpu", strict: bool = False, time_limit: float | None = None
+    model: ModelSource | ModuleOp,
+    *,
+    target: str = "cpu",
+    strict: bool = False,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
 ) -> PackageFiles:
     """Compile a model for a processor; the same model and processor give the same bytes.
 
     ``target``: a shipped description, or ``cpu`` for the machine that runs this. ``strict``: an operator that stays on
-    the host is an error. Raises OdcError, and TimeLimitError when passes take more than ``time_limit`` seconds.
+    the host is an error. ``progress``: is told what passes do. Raises OdcError, and TimeLimitError when passes take
+    more than ``time_limit`` seconds.
     """
     processor = machine.resolve(target)
     module = model.clone() if isinstance(model, ModuleOp) else load(model)
-    context = make_context(time_limit=time_limit)
+    context = make_context(time_limit=time_limit, progress=progress)
     options = [NativeSetTargetPass(processor.name)]
     pipelines.run(context, module, PARTITIONED, options=options)
     if strict:

@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import ArgSpecParseError
 
 from odc_mlir import transforms
 from odc_mlir.errors import OptionError
-from odc_mlir.support.deadline import checkpoint
+from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.diagnostics import typed_errors
 
 
@@ -224,6 +224,7 @@ def run_passes(
     """Run (stage, pass) pairs over ``module`` in place, verifying it after each."""
     for stage, item in passes:
         checkpoint(context)
+        tell(context, f"{stage}: {item.name}")
         with typed_errors(stage):
             item.apply(context, module)
             module.verify()

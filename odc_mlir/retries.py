@@ -22,6 +22,7 @@ from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
 from odc_mlir.errors import AllocationError, CompileError, OdcError, TimeLimitError
 from odc_mlir.ops.work import tensor_bytes
+from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import location_names, op_name
 from odc_mlir.transforms.defects import Defect, defect_of, record_defect
@@ -94,7 +95,9 @@ def _schedule(context: Context, module: ModuleOp, *, guarded: bool) -> Compiled:
         pipelines.run(context, module, SCHEDULED, after=PARTITIONED)
         target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
         with typed_errors("package"):
-            return Compiled(module, {item: emit_segment(item, target, memory) for item in segments(module)})
+            tell(context, "package: emitting")
+            found = in_time(context, segments(module))
+            return Compiled(module, {item: emit_segment(item, target, memory) for item in found})
     except OdcError:
         raise
     except Exception as error:

@@ -16,7 +16,7 @@ from xdsl.universe import Universe
 from xdsl.utils.target import Target
 
 from odc_mlir import transforms
-from odc_mlir.support.deadline import Deadline
+from odc_mlir.support.deadline import Deadline, Progress
 
 _DIALECTS = MappingProxyType({"circle": "Circle", "npu": "dialect", "odc": "Odc", "quant": "Quant"})
 _TARGETS = MappingProxyType({"npu-listing": "odc_mlir.emitter.npu_listing:NpuListingTarget"})
@@ -50,10 +50,11 @@ UNIVERSE = Universe(
 class OdcContext(Context):
     """A context that makes the classes of the ``circle`` dialect's operators one by one, when text names them.
 
-    ``deadline``: until when passes may work, None: as long as they need.
+    ``deadline``: until when passes may work, None: as long as they need. ``progress``: is told how far they are.
     """
 
     deadline: Deadline | None = None
+    progress: Progress | None = None
 
     def clone(self) -> OdcContext:
         copy = OdcContext(
@@ -64,7 +65,7 @@ class OdcContext(Context):
             self._loaded_types.copy(),
             self._registered_dialects.copy(),
         )
-        copy.deadline = self.deadline
+        copy.deadline, copy.progress = self.deadline, self.progress
         return copy
 
     def load_registered_dialect(self, name: str) -> None:
@@ -86,13 +87,17 @@ class OdcContext(Context):
         return super().get_optional_op(name, dialect_stack=dialect_stack)
 
 
-def make_context(*, allow_unregistered: bool = False, time_limit: float | None = None) -> OdcContext:
+def make_context(
+    *, allow_unregistered: bool = False, time_limit: float | None = None, progress: Progress | None = None
+) -> OdcContext:
     """A context with our dialects and those of xDSL's that our text uses, none of them loaded yet.
 
-    ``time_limit``: seconds from now after which passes raise TimeLimitError.
+    ``time_limit``: seconds from now after which passes raise TimeLimitError. ``progress``: is told what passes do, how
+    far they are, and out of how much where that is known.
     """
     context = OdcContext(allow_unregistered=allow_unregistered)
     context.deadline = None if time_limit is None else Deadline(time_limit)
+    context.progress = progress
     for name, load in {**_xdsl_dialects(), **ALL_DIALECTS}.items():
         context.register_dialect(name, load)
     return context

@@ -14,6 +14,7 @@ from odc_mlir.dialects.circle_types import tensor_facts, with_shape
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.check import check_node, compatible, type_text
 from odc_mlir.ops.spec import ResultType, Shape
+from odc_mlir.support.locations import op_name
 
 LOG = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def refine_function(function: FuncOp, *, tolerant: bool = False) -> bool:
 
 def mark_unverified(op: CircleOp, error: ModelError) -> None:
     """Let ``op`` pass the verifier although it breaks a rule; a warning is logged."""
-    LOG.warning("this operator can be imported, but not run: %s", error)
+    LOG.warning("%s %r can be imported, but not run: %s", op.SPEC.name, op_name(op), error)
     op.attributes[UNVERIFIED] = StringAttr(error.message)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, OptionError, parsing
-from odc_mlir.formats.samples import HDF5_MAGIC, Samples, read_samples
+from odc_mlir.formats.samples import HDF5_MAGIC, NPY_MAGIC, Samples, read_samples
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import TensorInfo
 
@@ -88,7 +88,7 @@ def _from_path(path: Path, inputs: Sequence[TensorInfo], most: int | None, pictu
             head = file.read(len(HDF5_MAGIC))
     except OSError as error:
         raise InputError(f"cannot read the data: {error.strerror}", location=str(path)) from error
-    if head == HDF5_MAGIC or head.startswith(b"PK"):
+    if head == HDF5_MAGIC or head.startswith((b"PK", NPY_MAGIC)):
         return _arrays(path, inputs)
     return Samples([_raw_sample(file, inputs) for file in _first(_listed(path), most)], "numbered")
 

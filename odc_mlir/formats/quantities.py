@@ -1,4 +1,4 @@
-"""How quantities are written for people: one unit for each, the same in commands, pages and messages.
+"""How quantities are written for people, and sizes read: one unit for each, the same in commands, pages and messages.
 
 Times are milliseconds, sizes bytes, shares percent, ratios of signal to noise decibels; counts have separators. None
 is written as a dash.
@@ -7,8 +7,14 @@ is written as a dash.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
+
+from odc_mlir.errors import OptionError
+
+_SIZE = re.compile(r"(-?[0-9]+(?=[KMG]|$)|0x[0-9a-f]+(?=$))(?:([KMG])(?:iB)?)?", re.IGNORECASE)
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 _MODEL_SUFFIXES = (".circle", ".tflite", ".mlir", ".zip", ".nnpackage")
 
@@ -31,6 +37,20 @@ def count_text(value: float | None, noun: str = "") -> str:
 def size_text(value: float | None) -> str:
     """``65,536 bytes``."""
     return count_text(value, "bytes")
+
+
+def bytes_of(size: int | str) -> int:
+    """A size as users write it: a number of bytes, ``100K``, ``2M``, ``1G`` (or KiB …), or hexadecimal, ``0x19000``.
+
+    Raises OptionError for anything else.
+    """
+    if isinstance(size, int) and not isinstance(size, bool):
+        return size
+    match = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
+    if match is None:
+        raise OptionError(f"{size!r} is not a size", hint="write a number of bytes, 100K, 2M or 0x19000")
+    number, unit = match.groups()
+    return int(number, 0) if unit is None else int(number) * _UNITS[unit.upper()]
 
 
 def share_text(value: float | None) -> str:

@@ -1,9 +1,10 @@
-"""Input and output data: NPZ, HDF5 and raw files, and made-up inputs.
+"""Input and output data: NPZ, NPY, HDF5 and raw files, and made-up inputs.
 
 NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis when the caller says so (labels are
 then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
-HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many. Other tensors stand beside the outputs under their names: in
-NPZ as they are, or behind ``K/`` where samples are numbered, in HDF5 below ``/tensor`` or ``/tensor/K``.
+NPY: the only input, of one sample or all. HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many. Other tensors
+stand beside the outputs under their names: in NPZ as they are, or behind ``K/`` where samples are numbered, in HDF5
+below ``/tensor`` or ``/tensor/K``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ Array = NDArray[Any]
 Layout = Literal["single", "axis", "numbered"]
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+NPY_MAGIC = b"\x93NUMPY"
+_NAMES_SHOWN = 8
 _HDF5_SUFFIXES = (".h5", ".hdf5")
 _INPUT = re.compile(r"in_(?:(\d{1,9})_)?(\d{1,9})")
 
@@ -66,11 +69,24 @@ def _record(found: Mapping[int, Array], prefix: str, inputs: int, location: str)
     """The arrays of one sample in input order."""
     for j in range(inputs):
         if j not in found:
-            raise InputError(f"the array {prefix}{j} is missing; the model has {inputs} inputs", location=location)
+            raise InputError(
+                f"the array {prefix}{j} is missing; the model has {inputs} inputs",
+                location=location,
+                hint=f"the file has {', '.join(_names(location)) or 'no arrays'}",
+            )
     for j in found:
         if j >= inputs:
             raise InputError(f"the array {prefix}{j} is too many; the model has {inputs} inputs", location=location)
     return [found[j] for j in range(inputs)]
+
+
+def _names(location: str) -> list[str]:
+    """What the arrays of a file that could be read are called, as far as one line can hold."""
+    if not zipfile.is_zipfile(location):
+        return ["others"]
+    with zipfile.ZipFile(location) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    return names if len(names) <= _NAMES_SHOWN else [*names[:_NAMES_SHOWN], f"{len(names) - _NAMES_SHOWN} more"]
 
 
 def _split(whole: list[Array], ranks: Sequence[int | None], location: str) -> list[list[Array]]:
@@ -94,14 +110,22 @@ def _read_arrays(path: Path, location: str) -> tuple[dict[int, dict[int, Array]]
         raise InputError(f"cannot read the data: {error.strerror}", location=location) from error
     if head == HDF5_MAGIC:
         return _read_hdf5(path, location), None
+    if head.startswith(NPY_MAGIC):
+        return {-1: {0: _read_npy(path, location)}}, None
     if not head.startswith(b"PK"):
-        raise InputError("the data is neither NPZ nor HDF5", location=location)
+        raise InputError("the data is neither NPZ, NPY nor HDF5", location=location)
     groups: dict[int, dict[int, Array]] = {}
     arrays = read_npz(path, lambda name: name == "y" or _INPUT.fullmatch(name) is not None)
     for name, array in arrays.items():
         if match := _INPUT.fullmatch(name):
             groups.setdefault(int(match[1] or -1), {})[int(match[2])] = array
     return groups, arrays.get("y")
+
+
+def _read_npy(path: Path, location: str) -> Array:
+    """The array of an NPY file; it is mapped first, which fails where the file is shorter than it says."""
+    with parsing("cannot read the NPY data", InputError, location=location):
+        return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def _read_hdf5(path: Path, location: str) -> dict[int, dict[int, Array]]:
@@ -119,9 +143,17 @@ def _read_hdf5(path: Path, location: str) -> dict[int, dict[int, Array]]:
     return groups
 
 
+def is_npy(path: str | os.PathLike[str]) -> bool:
+    """Whether the file, which can be read, holds one array."""
+    with open(path, "rb") as file:
+        return file.read(len(NPY_MAGIC)) == NPY_MAGIC
+
+
 def read_labels(path: str | os.PathLike[str]) -> Array:
-    """The array ``y`` of an NPZ file; raises InputError where there is none."""
-    _, labels = _read_arrays(Path(path), str(path))
+    """The array ``y`` of an NPZ file, or that of an NPY file; raises InputError where there is none."""
+    groups, labels = _read_arrays(Path(path), str(path))
+    if is_npy(path):
+        labels = groups[-1][0]
     if labels is None:
         raise InputError("the file has no labels, which are in an array y", location=str(path))
     return labels

@@ -64,7 +64,8 @@ def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> M
     what the dialect cannot hold.
     """
     for what in model.unknown:
-        LOG.warning("this model is of a newer schema, it can be shown but not run or written: %s", what)
+        name = model.path or "the model"
+        LOG.warning("%s is of a newer schema, it can be shown but not run or written: %s", name, what)
     with typed_errors(STAGE):
         module = _Importer(model).module()
         if refine:

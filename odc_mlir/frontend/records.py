@@ -39,7 +39,7 @@ def type_of_tensor(tensor: Tensor, shape: Shape | None, tensor_attribute: Tensor
         return tensor_type(tensor.dtype, shape)
     quant = tensor.quant_params()
     try:
-        record = _record(quantization, tensor_attribute)
+        record = _record(tensor.name, quantization, tensor_attribute)
     except UnsupportedError as error:
         error.tensor = error.tensor or tensor.name
         raise
@@ -55,11 +55,11 @@ def _expressible(dtype: str, quant: Any) -> bool:
     return quant is None or UniformQuantizedType.expresses(dtype, quant)
 
 
-def _record(quantization: Quantization, tensor_attribute: TensorToAttribute) -> QuantRecord | None:
+def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAttribute) -> QuantRecord | None:
     """What of a quantisation goes beside scale and zero point: recorded ranges and details; None for nothing."""
     low, high = _floats(quantization.min), _floats(quantization.max)
     if len(low) != len(high):
-        LOG.warning("a tensor with %d minima and %d maxima: its recorded range is dropped", len(low), len(high))
+        LOG.warning("tensor %r has %d minima and %d maxima, its recorded range is dropped", name, len(low), len(high))
         low = high = ()
     details = None
     if quantization.details is not None:

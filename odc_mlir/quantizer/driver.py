@@ -235,7 +235,7 @@ class Driver:
                 chosen = dict(sorted(found.items()))
                 self.steps.append({"step": "mixed", "value": chosen, "tried": len(tried), "kept": True})
                 return measure(found)[0]
-        LOG.warning("no choice of precisions keeps the limits")
+        LOG.warning("%s: no choice of precisions keeps the limits", self.original.name or "the model")
         return candidate
 
     def _moves(self, model: FloatModel, candidate: Candidate, statistics: Statistics, ladder: Sequence[str]) -> Any:

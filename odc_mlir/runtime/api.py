@@ -18,7 +18,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
-from odc_mlir.formats.quantities import model_name
+from odc_mlir.formats.quantities import bytes_of, model_name
 from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
@@ -215,13 +215,14 @@ def _native_package(
     target: str = HERE,
     strict: bool,
     time_limit: float | None = None,
+    progress: Callable[[str, int, int | None], None] | None = None,
     verdict: dict[str, Any] | None = None,
 ) -> Package:
     """The package of native code for ``source``, which is the model at ``model``."""
     from odc_mlir import native_compiler
 
     start = time.perf_counter()
-    files = native_compiler.compile(source, target=target, strict=strict, time_limit=time_limit)
+    files = native_compiler.compile(source, target=target, strict=strict, time_limit=time_limit, progress=progress)
     files = files.with_members(_linked_files(model))
     measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": _peak_rss_bytes()}
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
@@ -312,18 +313,19 @@ def compile(
     memory: str = "flash",
     prefer: str = "performance",
     quantize: str | None = None,
-    sram_limit: int | None = None,
+    sram_limit: int | str | None = None,
     strict: bool = False,
     placement: Mapping[str, Any] | None = None,
     allow_accuracy_loss: bool = False,
     time_limit: float | None = None,
+    progress: Callable[[str, int, int | None], None] | None = None,
     **quantizing: Any,
 ) -> Package:
     """Compile a model for an NPU, which computes with integers: a quantised one, or one that is quantised first.
 
     ``target``: a shipped target or a .toml file; ``memory``: where constants live, flash or sram; ``prefer``:
-    performance, memory or compile-time; ``sram_limit`` in bytes (default: the target's capacity). What the target
-    cannot run, or what costs less there, stays on the host with the reason; ``strict`` makes that an error.
+    performance, memory or compile-time; ``sram_limit`` in bytes, or ``"100K"`` (default: the target's capacity). What
+    the target cannot run, or what costs less there, stays on the host with the reason; ``strict`` makes that an error.
     ``placement``: where the user wants operators, and bounds of segments; the keys are those of
     :func:`odc_mlir.compiler.compile`.
 
@@ -331,7 +333,8 @@ def compile(
     ``max_drop``, ``io`` …). A model that misses its limits is an AccuracyError unless ``allow_accuracy_loss``.
 
     ``time_limit``: seconds for all of it, after which a TimeLimitError is raised and there is no package; quantising
-    stops trying after half of them, or after its own ``max_seconds``. Raises OdcError.
+    stops trying after half of them, or after its own ``max_seconds``. ``progress`` is told what is being done, how far
+    it is, and out of how much where that is known. Raises OdcError.
     """
     from odc_mlir import compiler
 
@@ -340,7 +343,7 @@ def compile(
     if quantize not in (None, "none"):
         if time_limit is not None:
             quantizing = {"max_seconds": time_limit / 2} | quantizing
-        quantized = _quantize(source, scheme=quantize, target=target, **quantizing)
+        quantized = _quantize(source, scheme=quantize, target=target, progress=progress, **quantizing)
         if not allow_accuracy_loss:
             quantized.require_passed()
         source, verdict = quantized.model, quantized.verdict
@@ -350,16 +353,18 @@ def compile(
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
         raise OptionError(f"{given} is for quantising, which is not asked for", hint="add quantize='int8'")
     if is_cpu(target):
-        return _native_package(model, source, target=target, strict=strict, time_limit=time_limit, verdict=verdict)
+        options: dict[str, Any] = {"strict": strict, "time_limit": time_limit, "progress": progress}
+        return _native_package(model, source, target=target, verdict=verdict, **options)
     files = compiler.compile(
         source,
         target=target,
         memory=memory,
         prefer=prefer,
-        sram_limit=sram_limit,
+        sram_limit=None if sram_limit is None else bytes_of(sram_limit),
         strict=strict,
         placement=placement,
         time_limit=time_limit,
+        progress=progress,
     )
     files = files.with_members(_linked_files(model))
     seconds = time.perf_counter() - start

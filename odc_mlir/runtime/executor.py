@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odc_mlir.errors import AllocationError, ModelError, OptionError
+from odc_mlir.formats.quantities import bytes_of
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
@@ -303,6 +304,10 @@ def _limit_from_environment() -> int:
     text = os.environ.get(MAX_BYTES_VARIABLE, "")
     if not text:
         return DEFAULT_MAX_BYTES
-    if not (text.isascii() and text.isdecimal()):
+    try:
+        limit = bytes_of(text)
+    except OptionError:
+        limit = -1
+    if limit < 0:
         raise OptionError(f"the variable {MAX_BYTES_VARIABLE} is {text!r}, expected a number of bytes")
-    return int(text)
+    return limit

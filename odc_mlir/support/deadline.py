@@ -1,9 +1,9 @@
-"""A limit of time for compiling, which passes look at between pieces of work."""
+"""Between pieces of work passes look at the limit of time for compiling, and tell how far they are."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
 from xdsl.context import Context
@@ -11,6 +11,10 @@ from xdsl.context import Context
 from odc_mlir.errors import OptionError, TimeLimitError
 
 T = TypeVar("T")
+Progress = Callable[[str, int, int | None], None]
+"""Is told what is being done, how far it is, and out of how much where that is known."""
+
+_DOING = "doing"  # what a context's passes told last
 
 
 class Deadline:
@@ -38,8 +42,18 @@ def checkpoint(context: Context) -> None:
         deadline.check()
 
 
+def tell(context: Context, text: str, done: int = 0, total: int | None = None) -> None:
+    """Tell whoever wants to know of ``context``'s progress what is being done, how far it is, and out of how much."""
+    progress: Progress | None = getattr(context, "progress", None)
+    if progress is not None:
+        setattr(context, _DOING, text)
+        progress(text, done, total)
+
+
 def in_time(context: Context, items: Iterable[T]) -> Iterator[T]:
-    """``items``, with a checkpoint before each."""
-    for item in items:
+    """``items``, with a checkpoint before each, where progress is told too."""
+    total = len(items) if isinstance(items, Sized) else None
+    for number, item in enumerate(items):
         checkpoint(context)
+        tell(context, getattr(context, _DOING, ""), number + 1, total)
         yield item

@@ -23,6 +23,8 @@ from odc_mlir.targets.limits import check_limits
 
 MemoryMode = Literal["flash", "sram"]
 MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
+ELEMENT_TYPES = ("int8", "uint8")
+"""What machines compute with the instruction set that there is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +132,11 @@ class Target:
     fetch: Fetch
     dma: Dma
     host: HostCosts = dataclasses.field(compare=False, repr=False)
+
+    @property
+    def element_types(self) -> tuple[str, ...]:
+        """Of everything that the machine computes."""
+        return ELEMENT_TYPES
 
     @property
     def weight_forms(self) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from odc_mlir._version import __version__
-from odc_mlir.errors import OdcError, printable
+from odc_mlir.errors import OdcError, printable, shortened
 from odc_mlir.tools.files import opened, shown
 
 if TYPE_CHECKING:
@@ -142,6 +142,16 @@ def guarded(
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
 
 
+def size(text: str) -> int:
+    """Of an argument: a number of bytes as users write them."""
+    from odc_mlir.formats.quantities import bytes_of
+
+    try:
+        return bytes_of(text)
+    except OdcError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def counted(number: int, noun: str) -> str:
     """``1 segment``, ``2 segments``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -227,7 +237,7 @@ def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
     class LineFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             origin = f"{record.name}: " if verbose > 1 else ""
-            text = " ".join(shown(record.getMessage()).split())  # one line, or a name could forge another
+            text = shortened(" ".join(shown(record.getMessage()).split()))  # one line, or a name could forge another
             return f"{prog}: {record.levelname.lower()}: {origin}{text}"
 
     logger = logging.getLogger("odc_mlir")

@@ -9,8 +9,8 @@ from typing import Any
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import IR_TEXT, PAGE, json_kind, package_kind
 from odc_mlir.tools import quantizing
-from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
+from odc_mlir.tools.common import base_parser, counted, run_tool, size, usage_error
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 REPORT = json_kind("a report", "schema_version", "cycles_total", "layers")
 _REASONS_SHOWN = 12
@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--memory", default="flash", choices=("flash", "sram"), help="where constants live (%(default)s)"
     )
-    parser.add_argument("--sram-limit", type=int, metavar="BYTES", help="use no more SRAM than this")
+    parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="use no more SRAM than this")
     parser.add_argument(
         "--prefer",
         default="performance",
@@ -96,13 +96,7 @@ def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:
             flag = next(iter([*chosen, "allow_accuracy_loss"])).replace("_", "-")
             raise OptionError(f"--{flag} is for quantising, which is not asked for", hint="add --quantize int8")
         return {}
-    progress = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
-    return {
-        "quantize": arguments.quantize,
-        "allow_accuracy_loss": arguments.allow_accuracy_loss,
-        "progress": progress,
-        **chosen,
-    }
+    return {"quantize": arguments.quantize, "allow_accuracy_loss": arguments.allow_accuracy_loss, **chosen}
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -141,7 +135,8 @@ def _emit(arguments: argparse.Namespace) -> None:
     chosen = _quantising(arguments)
     if chosen:
         allowed, scheme = chosen.pop("allow_accuracy_loss"), chosen.pop("quantize")
-        made = api.quantize(arguments.model, scheme=scheme, target=arguments.target, **chosen)
+        show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
+        made = api.quantize(arguments.model, scheme=scheme, target=arguments.target, progress=show, **chosen)
         quantizing.end_progress(arguments.quiet)
         if not allowed:
             made.require_passed()
@@ -155,13 +150,16 @@ def _emit(arguments: argparse.Namespace) -> None:
 
 
 def _compile(arguments: argparse.Namespace) -> None:
+    import sys
+
     from odc_mlir.runtime import api
 
+    show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
+    options = {**_options(arguments), **_quantising(arguments)}
     try:
-        package = api.compile(arguments.model, strict=arguments.strict, **_options(arguments), **_quantising(arguments))
+        package = api.compile(arguments.model, strict=arguments.strict, progress=show, **options)
     finally:
         quantizing.end_progress(arguments.quiet)
-    package.name = shown(package.name)
     if arguments.output:
         package.save(arguments.output, overwrite=arguments.overwrite)
     if arguments.report_json:
@@ -170,7 +168,13 @@ def _compile(arguments: argparse.Namespace) -> None:
         from odc_mlir.runtime.report_html import render
 
         arguments.files.write(arguments.report_html, render(package.report).encode(), "report_html")
-    if not arguments.quiet:
+    if arguments.quiet:
+        from odc_mlir.runtime.report_placement import host_warning
+
+        # What a script has to know: the package does not do what it was made for.
+        if (warning := host_warning(package)) is not None:
+            print(f"odc-compile: warning: {warning}", file=sys.stderr)
+    else:
         from odc_mlir.runtime.report import build_report
 
         asked = arguments.report_json or arguments.report_html
@@ -180,27 +184,19 @@ def _compile(arguments: argparse.Namespace) -> None:
 
 def _summary(report: Mapping[str, Any]) -> Iterator[str]:
     """What a user wants to know at once: where operators went and why, and how long an inference takes."""
-    from collections import Counter
-
     from odc_mlir.formats.quantities import count_text, share_text, size_text, time_text
     from odc_mlir.runtime.report_partition import plan_lines
+    from odc_mlir.runtime.report_placement import host_groups
 
     total = report["npu_op_count"] + report["host_op_count"]
     placed = f"{report['npu_op_count']} of {counted(total, 'operator')}"
     where = f" in {counted(report['segment_count'], 'segment')}" if report["segment_count"] else ""
     yield f"{report['model']}: {placed} on {report['target']} ({report['memory']}){where}"
-    # Reasons start with the rule that said no; the rest of the text differs from operator to operator.
-    examples: dict[tuple[str, str], str] = {}
-    counts: Counter[tuple[str, str]] = Counter()
-    for layer in report["layers"]:
-        if layer["placed"] != "npu":
-            key = (layer["op"], layer["reason"].partition(":")[0])
-            counts[key] += 1
-            examples.setdefault(key, layer["reason"])
-    for key, count in counts.most_common(_REASONS_SHOWN):
-        yield f"  host: {count} x {key[0]}: {examples[key]}"
-    if len(counts) > _REASONS_SHOWN:
-        yield f"  host: {len(counts) - _REASONS_SHOWN} more reasons, see --report-json"
+    groups = host_groups(report["layers"], report["target"], quantized=report["quantization"] is not None)
+    for group in groups[:_REASONS_SHOWN]:
+        yield f"  host: {group.line(report['macs'])}"
+    if len(groups) > _REASONS_SHOWN:
+        yield f"  host: {len(groups) - _REASONS_SHOWN} more reasons, see --report-json"
     for line in plan_lines(report):
         yield f"  {line}"
     if report["segment_count"]:

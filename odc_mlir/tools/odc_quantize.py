@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from odc_mlir.errors import short_name, shortened
 from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, json_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
@@ -90,7 +91,7 @@ def _record_only(arguments: argparse.Namespace) -> None:
     if not arguments.quiet:
         print(f"{arguments.output}: ranges of {counted(records.runs, 'sample')}")
         for finding in records.findings[:_FINDINGS_SHOWN]:
-            print(f"  note: {finding}")
+            print(f"  note: {shortened(str(finding))}")
 
 
 def _quantize(arguments: argparse.Namespace) -> None:
@@ -142,11 +143,11 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
     for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:
         alone = layer["output_sqnr_db"]
         effect = "" if alone is None else f", alone {decibel_text(alone)} at the outputs"
-        yield f"  layer {layer['name']} ({layer['op']}, {layer['scheme']}){effect}"
+        yield f"  layer {short_name(layer['name'])} ({layer['op']}, {layer['scheme']}){effect}"
     for name, channels in verdict["saturated_biases"].items():
-        yield f"  warning: the bias {name} is limited in {counted(len(channels), 'channel')}"
+        yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"
     for finding in verdict["findings"][:_FINDINGS_SHOWN]:
-        yield f"  note: {finding}"
+        yield f"  note: {shortened(finding)}"
 
 
 def _precisions(verdict: Mapping[str, Any]) -> Iterator[str]:

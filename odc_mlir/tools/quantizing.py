@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, printable
 from odc_mlir.quantization.record_files import RECORDS
 from odc_mlir.tools.files import add_input, add_output
 
 if TYPE_CHECKING:
     from odc_mlir.formats.calibration import Pictures
 
+_SHOWN_EVERY_SECONDS = 0.05
 FULL_SCHEMES = ("uint8", "int8", "int16", "int16x8")
 SCHEMES = (*FULL_SCHEMES, "int8_wo", "int16_wo", "int4_wo")
 
@@ -166,17 +167,30 @@ def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None
     """Shows what is being done; one line that changes on a terminal, nothing in a pipe, where ``-v`` logs it."""
     if quiet or not sys.stderr.isatty():
         return None
+    import time
+
+    start, last = time.monotonic(), 0.0
 
     def show(text: str, done: int, total: int | None) -> None:
+        nonlocal last
+        seconds = time.monotonic() - start
+        if done and seconds - last < _SHOWN_EVERY_SECONDS:
+            return
+        last = seconds
         count = f" {done}/{total}" if total and done else f" {done}" if done else ""
-        sys.stderr.write(f"\r\x1b[K{prog}: {text}{count}")
-        sys.stderr.flush()
+        _write_to_terminal(f"\r\x1b[K{prog}: {printable(text)}{count}, {seconds:.1f} s")
 
     return show
+
+
+def _write_to_terminal(text: str) -> None:
+    """Write to stderr past what makes text harmless: this moves the cursor on purpose."""
+    stream = getattr(sys.stderr, "stream", sys.stderr)
+    stream.write(text)
+    stream.flush()
 
 
 def end_progress(quiet: bool) -> None:
     """Take the progress line away."""
     if not quiet and sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        _write_to_terminal("\r\x1b[K")

@@ -20,11 +20,11 @@ from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.bias import defined_by_kernels, in_units_of_sums
 from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
-from odc_mlir.targets import Target
+from odc_mlir.targets import ELEMENT_TYPES, Target
 from odc_mlir.transforms.move_maps import result_pieces
 from odc_mlir.transforms.phases import interpolated_phases, transposed_phases
 
-CODES = ("int8", "uint8")
+CODES = ELEMENT_TYPES
 MOST_DIMENSIONS = 6  # of element-wise operands
 MOST_RUNS = 256  # of channels that are put together by moves
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own

@@ -35,6 +35,18 @@ def codes(seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).integers(-128, 128, (1, 4, 4, 8)).astype(np.int8)
 
 
+def test_progress_is_told() -> None:
+    """Every stage, and within the long ones every layer or segment; the result is the same."""
+    told: list[tuple[str, int, int | None]] = []
+    package = odc_mlir.compile(MIXED.encode(), progress=lambda *step: told.append(step))
+    assert told[0] == ("reading the model", 0, None)
+    stages = list(dict.fromkeys(text.partition(":")[0] for text, _, _ in told[1:]))
+    assert [stage for stage in stages if stage != "partition"][-3:] == ["npu-sched", "npu-alloc", "package"]
+    counted = [(done, total) for text, done, total in told if text == "npu-sched: npu-lower-to-instructions" and done]
+    assert counted == [(1, 2), (2, 2), (1, 1)]  # the layers of both segments
+    assert package.files.members == odc_mlir.compile(MIXED.encode()).files.members
+
+
 def test_host_and_npu_take_turns() -> None:
     package = odc_mlir.compile(MIXED.encode())
     plan = package.plan

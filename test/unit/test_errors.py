@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir import errors
-from odc_mlir.errors import CompileError, InputError, ModelError, OdcError, PackageError, parsing, printable
+from odc_mlir.errors import CompileError, InputError, ModelError, OdcError, PackageError, parsing, printable, shortened
 
 KINDS = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, Exception)]
 
@@ -78,3 +78,14 @@ def test_what_a_parser_raises_becomes_typed() -> None:
         raise PackageError("ours")
     with pytest.raises(KeyboardInterrupt), parsing("cannot read it", InputError):
         raise KeyboardInterrupt
+
+
+def test_long_names_are_cut_in_text_only() -> None:
+    name = "first;" * 200 + "last"
+    error = ModelError(f"the tensor {name!r} is odd, not 'short'", tensor=name)
+    text = str(error)
+    assert "'first;first;" in text
+    assert ";last' is odd, not 'short' (tensor 'first;" in text
+    assert len(text) < 400
+    assert error.tensor == name
+    assert shortened(f"it's {'long ' * 50} isn't it") == f"it's {'long ' * 50} isn't it"

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from odc_mlir.errors import InputError, OptionError
-from odc_mlir.formats.samples import Samples, random_inputs, read_raw, read_samples, write_outputs, write_raw
+from odc_mlir.formats.samples import (
+    Samples,
+    random_inputs,
+    read_labels,
+    read_raw,
+    read_samples,
+    write_outputs,
+    write_raw,
+)
 
 A = np.arange(6, dtype=np.float32).reshape(1, 6)
 B = np.arange(3, dtype=np.int8)
@@ -87,8 +95,34 @@ def test_sample_counts_must_agree(tmp_path: Path) -> None:
             read_samples(_npz(tmp_path, **arrays), [2, 1], sample_axis=True)
 
 
+def test_a_missing_array_says_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the array in_1 is missing.*; the file has in_0, image, y$"):
+        read_samples(_npz(tmp_path, in_0=A, image=B, y=B), [2, 1])
+    many = {f"x{number}": B for number in range(20)}
+    with pytest.raises(InputError, match=r"the file has x0, .*, x7, 12 more$"):
+        read_samples(_npz(tmp_path, **many), [2, 1])
+
+
+def test_npy_files_hold_the_only_input_or_the_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", A)
+    (record,) = read_samples(tmp_path / "a.npy", [2]).records
+    np.testing.assert_array_equal(record[0], A)
+    assert len(read_samples(tmp_path / "a.npy", [1], sample_axis=True).records) == len(A)
+    np.testing.assert_array_equal(read_labels(tmp_path / "a.npy"), A)
+    with pytest.raises(InputError, match="in_1 is missing"):
+        read_samples(tmp_path / "a.npy", [2, 1])
+    content = (tmp_path / "a.npy").read_bytes()
+    for damaged in (content[:-1], content[:20], content.replace(b"descr", b"dexcr")):
+        (tmp_path / "b.npy").write_bytes(damaged)
+        with pytest.raises(InputError, match="cannot read the NPY data"):
+            read_samples(tmp_path / "b.npy", [2])
+    np.save(tmp_path / "c.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(InputError, match="cannot read the NPY data"):
+        read_samples(tmp_path / "c.npy", [2])
+
+
 def test_files_that_hold_no_samples(tmp_path: Path) -> None:
-    cases = {"text": (b"hello", "neither NPZ nor HDF5"), "zip": (b"PK\x03\x04 broken", "cannot read the NPZ data")}
+    cases = {"text": (b"hello", "neither NPZ, NPY nor HDF5"), "zip": (b"PK\x03\x04 broken", "cannot read the NPZ data")}
     for name, (data, text) in cases.items():
         (tmp_path / name).write_bytes(data)
         with pytest.raises(InputError, match=text):

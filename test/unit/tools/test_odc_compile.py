@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -181,6 +184,49 @@ def test_usage(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(model) == 2
     assert "give -o, --emit or a report" in capsys.readouterr().err
     assert _run(model, "-o", "x", "--memory", "rom") == 2
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_progress_on_a_terminal(
+    model: Path, tmp_path: Path, quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that is written again and taken away in the end."""
+    monkeypatch.setattr(sys, "stderr", terminal := _Terminal())
+    assert _run(model, "-o", tmp_path / "p", *["-q"] * quiet) == 0
+    lines = terminal.getvalue().split("\r\x1b[K")
+    assert (terminal.getvalue() == "") is quiet
+    if not quiet:
+        assert lines[-1] == ""
+        assert re.fullmatch(r"odc-compile: reading the model, \d+\.\d s", lines[1])
+        assert any(line.startswith("odc-compile: npu-sched: npu-choose-tiles") for line in lines)
+
+
+def test_sizes_may_have_units(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("100K", "0x19000", "102400"):
+        assert _run(model, "-q", "-o", tmp_path / f"{text}.zip", "--sram-limit", text) == 0
+    assert len({path.read_bytes() for path in tmp_path.glob("*.zip")}) == 1
+    assert _run(model, "-o", tmp_path / "p", "--sram-limit", "much") == 2
+    assert "'much' is not a size" in capsys.readouterr().err
+
+
+def test_quiet_but_for_a_package_that_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "float.circle"
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
+    weights = builder.tensor("w", (4, 8), data=np.ones((4, 8), np.float32))
+    builder.operator("FULLY_CONNECTED", [x, weights, -1], [y])
+    path.write_bytes(model_bytes(builder.finish([x], [y])))
+    assert _run(path, "-q", "-o", tmp_path / "p") == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("odc-compile: warning: float: 100.0 % of the MACs stay on the host: ")
+    assert "--quantize int8 --calibration" in told.err
+    assert told.err.count("\n") == 1
 
 
 def test_packages_are_reproducible(model: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder, add_model, host_plan, model_bytes
+from odc_mlir.errors import InputError
 from odc_mlir.formats.package import build_package, write_package
 from odc_mlir.formats.quantities import time_text
 from odc_mlir.runtime.api import load_package
@@ -58,6 +59,27 @@ def test_npz(model: Path, inputs: Path, tmp_path: Path) -> None:
     found = _loaded(tmp_path / "out.npz")
     assert found.keys() == {"out_0"}
     np.testing.assert_array_equal(found["out_0"], OUT)
+
+
+def test_npy(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 4)), builder.tensor("y", (1, 4))
+    builder.operator("NEG", [x], [y])
+    (tmp_path / "neg.circle").write_bytes(model_bytes(builder.finish([x], [y])))
+    np.save(tmp_path / "in.npy", A)
+    assert _run(tmp_path / "neg.circle", "--load", tmp_path / "in.npy", "--dump", tmp_path / "out.npz", "-q") == 0
+    np.testing.assert_array_equal(_loaded(tmp_path / "out.npz")["out_0"], -A)
+
+
+def test_a_wrong_shape_is_the_inputs(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not that of the operator that meets it first; what ``run`` says, the command says."""
+    np.savez(tmp_path / "in.npz", in_0=A[:, :3], in_1=B)
+    assert _run(model, "--load", tmp_path / "in.npz") == 1
+    said = _error(capsys)
+    assert "input 0 must be float32[1, 4], not float32[1, 3] (tensor 'a')" in said
+    with pytest.raises(InputError) as raised:
+        odc_mlir.run(model, [A[:, :3], B])
+    assert str(raised.value) in said
 
 
 def test_hdf5(model: Path, tmp_path: Path) -> None:
@@ -283,7 +305,7 @@ def test_where_a_quantised_model_goes(model: Path, tmp_path: Path) -> None:
         (["--qpath", "x.circle"], "--qpath names the result of --quantize, which is not given"),
         (["--cpath", "x"], "--cpath names the result of --codegen, which is not given"),
         (["-q", "uint8", "--minmax_runs", "0"], "--minmax_runs is 0, it must be at least 1"),
-        (["--backend", "npu", "--numerics", "litert"], "litert numerics are not what the NPU computes"),
+        (["--backend", "npu", "--numerics", "litert"], "litert numerics are not what the backend npu computes"),
         (["--samples"], "--samples describes the file of --load"),
         (["-r", "2", "--dump", "out.npz"], "the inputs differ from run to run"),
         (["-r", "0", "--dump", "out.npz"], "no outputs to dump"),

@@ -1,0 +1,32 @@
+"""Sizes as users write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.quantities import bytes_of
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (7, 7),
+        ("7", 7),
+        (" 100K ", 102_400),
+        ("2M", 2 << 20),
+        ("2MiB", 2 << 20),
+        ("1g", 1 << 30),
+        ("0x19000", 102_400),
+        ("0X1F", 31),
+        ("-1", -1),
+    ],
+)
+def test_sizes(text: int | str, size: int) -> None:
+    assert bytes_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "K", "1.5M", "100KB", "1 0", "0x", "0x1K", "ten", "١", True, None, 1.0])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(OptionError, match="is not a size; write a number of bytes, 100K, 2M or 0x19000"):
+        bytes_of(text)

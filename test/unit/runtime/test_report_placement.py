@@ -1,0 +1,76 @@
+"""Why operators stay on the host, by cause, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import odc_mlir
+from helpers.models import ModelBuilder, model_bytes
+from odc_mlir import targets
+from odc_mlir.runtime.report_placement import host_groups, host_warning
+
+
+def _layer(op: str, reason: str, macs: int = 0, placed: str = "host") -> dict[str, Any]:
+    return {"op": op, "placed": placed, "reason": reason, "macs": macs}
+
+
+def _lines(*layers: dict[str, Any], quantized: bool = False) -> list[str]:
+    total = sum(layer["macs"] for layer in layers)
+    return [group.line(total) for group in host_groups(layers, "npu-256", quantized=quantized)]
+
+
+def test_a_float_model_is_told_to_be_quantised() -> None:
+    layers = [_layer("ADD", "element-type: 'a' is float32"), _layer("CONV_2D", "element-type: 'b c' is float32", 10)]
+    (line,) = _lines(*layers)
+    assert line == (
+        "1 x ADD, 1 x CONV_2D (100.0 % of the MACs): they compute float32, but npu-256 takes int8 and uint8; "
+        "quantise the model: --quantize int8 --calibration DATA.npz"
+    )
+    (line,) = _lines(*layers, quantized=True)
+    assert line.endswith("quantising left them so, see its verdict")
+
+
+def test_types_that_no_target_runs() -> None:
+    (line,) = _lines(_layer("ADD", "element-type: 'a' is int16"))
+    assert f"they compute int16, which no target runs ({', '.join(targets.names())} take int8 and uint8)" in line
+    assert line.endswith("quantise the float model to int8 or uint8")
+
+
+def test_memory_is_named() -> None:
+    (line,) = _lines(_layer("ADD", "fits-sram: 2560 bytes of 1000"), _layer("MUL", "fits-sram: 3000 bytes of 1000"))
+    assert line.endswith(
+        "SRAM is too small: 3,000 bytes are needed, 1,000 allowed; raise the SRAM limit, or take a target with more"
+    )
+    (line,) = _lines(_layer("ADD", "compile: tensors need 9 bytes of SRAM at a time, 8 are left"))
+    assert "SRAM is too small: compile: tensors need 9" in line
+
+
+def test_other_rules_stand_for_themselves() -> None:
+    name = "a" * 500
+    lines = _lines(
+        _layer("QUANTIZE", "element-type: 'a' is float32"),
+        _layer("TANH", f"rule: {name!r} is odd", 1),
+        _layer("TANH", "rule: 'b' is odd", 1),
+        _layer("ADD", "", 2, placed="npu"),
+    )
+    assert lines[1] == "1 x QUANTIZE: element-type: 'a' is float32"
+    assert lines[0] == f"2 x TANH (50.0 % of the MACs): rule: '{'a' * 48}…{'a' * 48}' is odd"
+
+
+def _product(dtype: str, quant: tuple[float, int] | None) -> bytes:
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 64), dtype, quant=quant)
+    weights = builder.tensor("w", (32, 64), dtype, quant=quant, data=np.ones((32, 64), np.dtype(dtype)))
+    y = builder.tensor("y", (1, 32), dtype, quant=None if quant is None else (16.0, 0))
+    builder.operator("FULLY_CONNECTED", [x, weights, -1], [y])
+    return model_bytes(builder.finish([x], [y]))
+
+
+def test_a_warning_when_most_of_the_work_stays() -> None:
+    warning = host_warning(odc_mlir.compile(_product("float32", None)))
+    assert warning is not None
+    assert "100.0 % of the MACs stay on the host: 1 x FULLY_CONNECTED: they compute float32" in warning
+    on_npu = odc_mlir.compile(_product("int8", (0.5, 0)), placement={"strategy": "supported"})
+    assert host_warning(on_npu) is None
