@@ -3,7 +3,9 @@
     python scripts/check_docs.py
 
 Looks at every tracked Markdown file: relative links and their anchors; paths in inline code that start with one of our
-folders; command lines of our commands inside ``sh`` blocks (their long options must be in ``--help``).
+folders; command lines of our commands inside ``sh`` blocks (their long options must be in ``--help``). References to
+code, there and in docstrings, must resolve, and CONTRIBUTING's map of folders must be that of the tree
+(``scripts/code_references.py``).
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import code_references
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -106,7 +110,12 @@ def main() -> int:
     for path in documents():
         text = path.read_text()
         found = [*bad_links(path, text), *bad_paths(text), *bad_commands(text)]
+        found += code_references.bad_names(text)
+        if path.name == "CONTRIBUTING.md":
+            found += code_references.bad_map(text)
         problems += [f"{path.relative_to(ROOT)}: {problem}" for problem in found]
+    for path in code_references.python_files():
+        problems += [f"{path.relative_to(ROOT)}: {problem}" for problem in code_references.bad_roles(path)]
     print("\n".join(problems) if problems else f"{len(documents())} documents checked")
     return 1 if problems else 0
 

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from odc_mlir.isa.fields import Field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from xdsl.passes import ModulePass
+
+    from odc_mlir.isa.fields import Field
+    from odc_mlir.ops.spec import OpSpec
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PART = re.compile(r"(?P<head><!-- generated: (?P<name>[\w-]+) -->\n).*?(?P<tail><!-- end -->)", re.DOTALL)
@@ -98,13 +97,20 @@ def _close(lines: list[str]) -> None:
     lines += ["```", ""]
 
 
+def _version(spec: OpSpec) -> str:
+    """The newest version known; custom operators have any."""
+    from odc_mlir.ops.custom import ANY_VERSION
+
+    return "any" if spec.max_version >= ANY_VERSION else str(spec.max_version)
+
+
 def operators() -> str:
     """Every operator: what it is, whether the NPU has it."""
     from odc_mlir.ops import all_specs
     from odc_mlir.transforms.npu_rules import rules_of
 
     rows = [
-        (code(name), spec.summary, str(spec.max_version), "" if rules_of(spec) is None else "yes")
+        (code(name), spec.summary, _version(spec), "" if rules_of(spec) is None else "yes")
         for name, spec in sorted(all_specs().items())
     ]
     return table(("operator", "what it does", "up to version", "on the NPU"), rows)

@@ -22,7 +22,7 @@ _KERNELS = "odc_mlir.runtime.kernels"
 
 _CUSTOM = real_only("custom operators compute on the types that their model declares")
 _ANY = (Operand("tensors", optional=True, variadic=True),)
-_ANY_VERSION = 1 << 31  # custom operators count their versions as their authors please
+ANY_VERSION = 1 << 31  # custom operators count their versions as their authors please
 
 GENERIC = OpSpec(
     name="CUSTOM",
@@ -31,7 +31,7 @@ GENERIC = OpSpec(
     infer=f"{_INFER}:registered",
     kernel=f"{_KERNELS}.custom:registered",
     traits=frozenset(),
-    max_version=_ANY_VERSION,
+    max_version=ANY_VERSION,
     quant=_CUSTOM,
     summary="an operator that the model's author defined, named by its custom code",
 )
@@ -79,7 +79,7 @@ def _known(code: str, operands: str, results: str, kernel: str, summary: str, **
         results=tuple(Operand(name.rstrip("?"), optional=name.endswith("?")) for name in results.split()),
         infer=f"{_INFER}:{shapes}",
         kernel=f"{_KERNELS}.{kernel}",
-        max_version=_ANY_VERSION,
+        max_version=ANY_VERSION,
         quant=_CUSTOM,
         summary=summary,
         **fields,
@@ -157,7 +157,7 @@ def known_spec(code: str) -> OpSpec | None:
         kernel=f"{_KERNELS}.custom:as_builtin",
         verify=f"{_INFER}:verify_as_builtin",
         macs=f"{_INFER}:macs_as_builtin" if builtin.macs else "",
-        max_version=_ANY_VERSION,
+        max_version=ANY_VERSION,
     )
 
 

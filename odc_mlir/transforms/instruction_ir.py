@@ -1,6 +1,6 @@
 """Between the instruction level of the ``npu`` dialect and the records that scheduling works on.
 
-A pass reads the block once with :func:`read_program`, lets a function of :mod:`odc_mlir.transforms.schedule` work on
+A pass reads the block once with :class:`Program`, lets a function of :mod:`odc_mlir.transforms.schedule` work on
 the commands, and writes back only what changed: new instructions, semaphores, addresses.
 """
 

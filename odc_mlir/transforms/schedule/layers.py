@@ -1,6 +1,6 @@
 """Tensor operations as the instruction streams need them: buffers, geometry and every integer of the instructions.
 
-Read from the ``npu`` tensor operations by :mod:`odc_mlir.transforms.schedule.reader`. Code types are names of the
+Read from the ``npu`` tensor operations by :mod:`odc_mlir.transforms.layer_ir`. Code types are names of the
 instruction set's element types (``u8``, ``i8``); tensors are dense NHWC in their buffers.
 """
 

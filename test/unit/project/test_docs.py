@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import check_docs
+import code_references
 import generate_docs
 from helpers.data import REPOSITORY
 
@@ -77,3 +78,54 @@ def test_docstrings_become_markdown() -> None:
     assert generate_docs.markdown(text.removeprefix("``a-pass``: ")) == (
         "Does.\n\nBefore:\n\n```mlir\n%1 = x\n\n%2 = y\n```\n\nAfter `%1`:\n\n```mlir\nz\n```\n"
     )
+
+
+CODE = """
+import numpy as np
+from odc_mlir.errors import OdcError
+LIMIT = 1
+class Tile:
+    rows: int = 0
+    def area(self) -> int:
+        self.seen = True
+        return 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (":class:`Tile` :func:`Tile.area` :func:`~area` :attr:`rows` :attr:`seen` :data:`LIMIT` :class:`OdcError`", []),
+        (":func:`np.sum` :func:`numpy.sum` :mod:`odc_mlir.errors` :class:`odc_mlir.errors.OdcError`", []),
+        (":func:`read_program`", ["no such name: read_program"]),
+        ("see odc_mlir.transforms.schedule.reader", ["no such name: odc_mlir.transforms.schedule.reader"]),
+        (":func:`odc_mlir.errors.printible`", ["no such name: odc_mlir.errors.printible"]),
+    ],
+)
+def test_references_in_docstrings(text: str, problems: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(f'"""{text}"""\n{CODE}')
+    assert list(code_references.bad_roles(file)) == problems
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("`odc_mlir.compile` and `odc_mlir.errors.OdcError` in `compiler.py`", []),
+        ("`odc_mlir.errors.Oops`, `reader_of_nothing.py`", ["odc_mlir.errors.Oops", "reader_of_nothing.py"]),
+        ("```python\nodc_mlir.no_such()\n```\n", []),
+    ],
+)
+def test_references_in_documents(text: str, problems: list[str]) -> None:
+    assert [problem.rpartition(": ")[2] for problem in code_references.bad_names(text)] == problems
+
+
+def test_the_map_of_folders() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    assert list(code_references.bad_map(text)) == []
+    changed = text.replace("  ops/  ", "  opps/  ")
+    assert list(code_references.bad_map(changed)) == [
+        "the map names odc_mlir/opps/, which does not exist",
+        "the map leaves out odc_mlir/ops/",
+    ]
+    assert list(code_references.bad_map("no map")) == ["there is no map of folders"]
