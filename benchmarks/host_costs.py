@@ -2,26 +2,32 @@
 
     python benchmarks/host_costs.py --target npu-256 -o mine.toml [--data DIR] [--rounds N] [PATTERN ...]
 
-Every operator of the models in ``--data`` (default: $ODC_TEST_DATA, else ``shared`` beside the repository) runs alone
-on random codes; PATTERNs choose models by name. What tiny operators take is the cost of any operator; what larger ones
-take beyond it is divided by their elements or multiply-accumulates, and the weighted median of each kernel family and
-of each operator is written. Costs of the way to the NPU cannot be measured here: they are copied from the target.
+Every operator of the models in ``--data`` (default: $ODC_TEST_DATA, else ``shared`` beside the repository) runs on the
+models' own samples, else on random values; small models also on inputs several times as long, where they take them, and
+kernels that no model has as the tests have them.
+PATTERNs choose models by name. Of each kind of kernel (its family, and whether it computes with codes or with real
+numbers) three numbers are fitted, so that the relative error is least: a start, and what each element and each
+multiply-accumulate takes; operators that the fit of their family misses have entries of their own. The error of what is
+written is printed by family. Costs of the way to the NPU cannot be measured here: they are copied from the target.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import fnmatch
 import os
 import platform
 import re
 import sys
 import time
+import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,100 +35,193 @@ from odc_mlir import targets
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.ops.spec import Trait
-from odc_mlir.ops.work import kernel_family, largest_tensor
-from odc_mlir.runtime.graph import build_graph
-from odc_mlir.runtime.shaping import ShapedGraph
+from odc_mlir.formats.samples import random_inputs
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.work import is_view, kernel_names, moved_elements
+from odc_mlir.runtime.executor import HostExecutor
+from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.units import Event
+from odc_mlir.targets.host import parse_host
 
 ROOT = Path(__file__).resolve().parents[1]
-GROUPS = ("models/zoo", "models/digits", "conformance/models")
-TINY_ELEMENTS = 256
-TINY_MACS = 1000
+GROUPS = ("models/zoo", "models/zoo-int16", "models/digits", "conformance/models")
+SCALES = (1, 16, 256)  # lengths of the first dimension of inputs, times their own
+FACTORS = (1, 4, 16, 32)  # widths of the tests' cases
+LARGEST_SCALED = 1 << 18  # elements of inputs that are made longer
 DIGITS = 3  # significant ones that are written
+MISSED = 1.25  # an operator has entries of its own where its family's are further off than this factor
+ROUNDS_OF_FIT = 30
+TELLING = (0, 4096, 65536)  # the largest sample tells what an element (a product) costs from this size on
+LEAST_SHARE = 0.2  # of the cost that a larger group of kernels has
 
 
 class Sample(NamedTuple):
-    """One operator: what it is, how large, how long its kernel took."""
+    """One operator: the names its costs are looked up by, what it is of, how long its kernel took."""
 
-    operator: str
-    family: str
+    names: tuple[str, ...]
     is_view: bool
     elements: int
     macs: int
     seconds: float
 
 
+class Costs(NamedTuple):
+    """Seconds: to start, for each element, for each multiply-accumulate."""
+
+    start: float
+    element: float
+    mac: float
+
+    def seconds(self, sample: Sample) -> float:
+        return self.start + self.element * sample.elements + self.mac * sample.macs
+
+
 def samples(path: Path, rounds: int) -> Iterator[Sample]:
-    """The operators of one model that can run on random data, without those that have effects."""
+    """The operators of one model, without those that call others."""
     graph = build_graph(read_model(path))
-    shapes = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in graph.input_infos()]
-    shaped = ShapedGraph(graph, shapes)
-    random = np.random.default_rng(1)
-    for index, node in enumerate(shaped.nodes):
-        if Trait.PURE not in node.spec.traits:
+    for scale in SCALES:
+        inputs = _inputs(path, graph, scale)
+        if inputs is None:
             continue
-        operands = []
-        for info in node.operands:
-            if info is None or info.is_const:
-                operands.append(None if info is None else info.array())
-            elif info.shape is None or any(dim is None for dim in info.shape):
-                break
-            elif info.info.numpy.kind in "iu":
-                operands.append(random.integers(0, 100, info.static_shape).astype(info.info.numpy))
-            else:
-                operands.append(random.standard_normal(info.static_shape).astype(info.info.numpy))
-        else:
+        try:
+            yield from _measured(graph, inputs, rounds)
+        except OdcError:  # these lengths do not fit the model
+            continue
+
+
+def _measured(graph: Graph, inputs: Sequence[Any], rounds: int) -> list[Sample]:
+    """The best of ``rounds`` runs of each operator."""
+    executor = HostExecutor(graph, resize=True)
+    nodes = executor.prepare([np.shape(value) for value in inputs]).nodes
+    best = [float("inf")] * len(nodes)
+    for _ in range(rounds):
+        executor.reset()
+        events: list[Event] = []
+        executor.run(inputs, observe=events.append)
+        best = [min(before, event.seconds) for before, event in zip(best, events, strict=True)]
+    pairs = zip(graph.nodes, nodes, best, strict=True)
+    return [sample_of(node, seconds) for item, node, seconds in pairs if not item.calls]
+
+
+def case_samples(rounds: int) -> Iterator[Sample]:
+    """Kernels that the models lack, as the tests have them, in several sizes."""
+    sys.path.insert(0, str(ROOT / "test"))
+    from helpers.nodes import Session, bind
+    from helpers.product_cases import product_cases
+
+    for factor in FACTORS:
+        for made, inputs in product_cases(factor).values():
+            types = made.spec.infer_function(made)
+            shaped = [dataclasses.replace(r, shape=t.shape) for r, t in zip(made.results, types, strict=True)]
+            made = dataclasses.replace(made, results=tuple(shaped))
+            session = Session(made)
+            session(*inputs)
+            operands = bind(made, inputs)
+            for index, contents in session.variables.items():
+                operands[index] = contents
             best = float("inf")
-            try:
-                kernel = shaped.kernel(index)
-                with np.errstate(all="ignore"):
-                    for _ in range(rounds):
-                        begun = time.perf_counter()
-                        kernel(operands)
-                        best = min(best, time.perf_counter() - begun)
-            except OdcError:  # what it computes with is not among random numbers, or not supported
-                continue
-            is_view = Trait.VIEW in node.spec.traits
-            family = kernel_family(node)
-            yield Sample(node.spec.name, family, is_view, largest_tensor(node), node.macs, best)
+            for _ in range(rounds):
+                begun = time.perf_counter()
+                session.kernel(operands)
+                best = min(best, time.perf_counter() - begun)
+            yield sample_of(made, best)
 
 
-def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:
-    """The value that has half of the weight on either side; ``pairs`` are (value, weight)."""
-    ordered = sorted(pairs)
-    half, passed = sum(weight for _, weight in ordered) / 2, 0.0
-    for value, weight in ordered:
-        passed += weight
-        if passed >= half:
-            return value
-    return 0.0
+def sample_of(node: Node, seconds: float) -> Sample:
+    """What is known of one operator that took ``seconds``."""
+    return Sample(kernel_names(node), is_view(node), moved_elements(node), node.macs, seconds)
 
 
-def fit(found: list[Sample]) -> dict[str, float | dict[str, float]]:
-    """The measured part of a ``[host]`` table, in nanoseconds."""
-    tiny = [s for s in found if s.elements <= TINY_ELEMENTS and s.macs <= TINY_MACS and not s.is_view]
-    views = [s for s in found if s.is_view]
-    operator = weighted_median((s.seconds, 1) for s in tiny)
-    families: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    operators: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for s in found:
-        rest = max(s.seconds - operator, 0.0)
-        if s.macs > TINY_MACS:
-            operators[s.operator].append((rest / s.macs, s.macs))
-        elif s.elements > TINY_ELEMENTS and not s.is_view and not s.macs:
-            families[s.family].append((rest / s.elements, s.elements))
+def _inputs(path: Path, graph: Graph, scale: int) -> list[Any] | None:
+    """Inputs ``scale`` times as long as the model's own; None where that is too long or there is nothing to scale."""
+    infos = graph.input_infos()
+    found = _samples_of(path, infos) or random_inputs([(i.info.numpy, _static(i)) for i in infos], 1)
+    if scale == 1:
+        return found
+    if any(value.ndim == 0 for value in found) or sum(value.size for value in found) * scale > LARGEST_SCALED:
+        return None
+    return [np.concatenate([value] * scale) for value in found]
 
-    def table(groups: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
-        rows = {"default": weighted_median(pair for pairs in groups.values() for pair in pairs)}
-        rows |= {name: weighted_median(groups[name]) for name in sorted(groups)}
-        return {name: nanoseconds(value) for name, value in rows.items()}
 
-    return {
-        "operator_ns": nanoseconds(operator),
-        "view_ns": nanoseconds(weighted_median((s.seconds, 1) for s in views)),
-        "element_ns": table(families),
-        "mac_ns": table(operators),
-    }
+def _samples_of(path: Path, infos: Sequence[TensorInfo]) -> list[Any]:
+    """The first sample beside a model, if there is one."""
+    for file, prefix in (
+        (path.parents[1] / "data" / f"{path.stem}.npz", "in_0_"),
+        (path.parent / "golden" / f"{path.stem}.npz", "in_0_"),
+    ):
+        if file.is_file():
+            with np.load(file) as data:
+                names = [f"{prefix}{i}" for i in range(len(infos))]
+                if all(name in data for name in names):
+                    return [data[name] for name in names]
+    return []
+
+
+def _static(info: TensorInfo) -> tuple[int, ...]:
+    return tuple(1 if dim is None else dim for dim in info.shape or ())
+
+
+def fit(found: Sequence[Sample], parent: Costs | None = None) -> Costs:
+    """The costs that are off by the least factor: the sum of the logarithms' errors is least.
+
+    What these samples are too small to tell is taken from ``parent``, and nothing is taken to cost next to nothing. By
+    least squares again and again, each time along the tangent of the logarithm, with less weight on what is far off.
+    """
+    rows = np.array([[1.0, s.elements, s.macs] for s in found])
+    seconds = np.array([s.seconds for s in found])
+    told = [index for index, least in enumerate(TELLING) if rows[:, index].max() >= least]
+    least = np.zeros(3) if parent is None else np.array([0.0, *parent[1:]])
+    least[[index for index in told if parent is not None]] *= LEAST_SHARE
+    costs = least + _least_squares(rows / seconds[:, None], 1 - rows @ least / seconds, told)
+    for _ in range(ROUNDS_OF_FIT):
+        guess = np.maximum(rows @ costs, LEAST_SHARE * seconds)
+        misses = np.log(seconds / guess)
+        weights = 1 / np.sqrt(np.maximum(np.abs(misses), 0.05))
+        tangent = np.clip(misses, -1, 1) + 1 - rows @ least / guess
+        costs = (costs + least + _least_squares(rows * (weights / guess)[:, None], tangent * weights, told)) / 2
+    return Costs(*map(float, costs))
+
+
+def _least_squares(rows: Any, wanted: Any, used: Sequence[int]) -> Any:
+    """The solution without negative numbers: columns that want one are left out, the worst first."""
+    left = list(used)
+    scale = np.abs(rows).max(axis=0)
+    while left:
+        solution = np.linalg.lstsq(rows[:, left] / scale[left], wanted, rcond=None)[0]
+        if solution.min() >= 0:
+            result = np.zeros(rows.shape[1])
+            result[left] = solution / scale[left]
+            return result
+        left.pop(int(solution.argmin()))
+    return np.zeros(rows.shape[1])
+
+
+def tables(found: Sequence[Sample]) -> dict[str, Costs]:
+    """Costs by the name of a kind of kernel, ``default`` for all that have no entry."""
+    computing = [s for s in found if not s.is_view]
+    result = {"default": fit(computing)}
+    for operator, views in sorted(_grouped((s for s in found if s.is_view), lambda s: s.names[0]).items()):
+        result[operator] = Costs(median(s.seconds for s in views), 0.0, 0.0)
+    by_family = _grouped(computing, lambda s: s.names[1])
+    for family, group in sorted(by_family.items()):
+        result[family] = fit(group, result["default"])
+        for operator, own in sorted(_grouped(group, lambda s: s.names[0]).items()):
+            if off_by(own, result[family].seconds) > MISSED:
+                result[operator] = fit(own, result[family])
+    return result
+
+
+def _grouped(found: Iterable[Sample], key: Callable[[Sample], str]) -> dict[str, list[Sample]]:
+    groups: dict[str, list[Sample]] = defaultdict(list)
+    for sample in found:
+        groups[key(sample)].append(sample)
+    return groups
+
+
+def off_by(found: Iterable[Sample], seconds: Callable[[Sample], float]) -> float:
+    """By what factor, one or more, ``seconds`` is off for half of the samples."""
+    ratios = [seconds(s) / s.seconds for s in found]
+    return median(max(ratio, 1 / ratio) if ratio > 0 else float("inf") for ratio in ratios)
 
 
 def nanoseconds(seconds: float) -> float:
@@ -130,22 +229,46 @@ def nanoseconds(seconds: float) -> float:
     return float(f"{seconds * 1e9:.{DIGITS}g}")
 
 
-def host_table(measured: dict[str, float | dict[str, float]], host: targets.HostCosts) -> str:
-    """The table as TOML."""
+def host_table(found: Sequence[Sample], host: targets.HostCosts) -> str:
+    """The measured costs as TOML."""
+    views = [s.seconds for s in found if s.is_view] or [0.0]
+    costs = tables(found)
+    default = costs.pop("default")
     lines = [
         "[host]",
         f'description = "host kernels measured on {platform.machine()}, {os.cpu_count()} processors"',
-        f"operator_ns = {measured['operator_ns']}",
-        f"view_ns = {measured['view_ns']}",
+        f"operator_ns = {nanoseconds(default.start)}",
+        f"view_ns = {nanoseconds(median(views))}",
         f"switch_ns = {host.switch_ns}",
         f"tensor_ns = {host.tensor_ns}",
         f"transfer_bytes_per_us = {host.transfer_bytes_per_us}",
     ]
-    for key in ("element_ns", "mac_ns"):
-        rows = measured[key]
-        assert isinstance(rows, dict), "made of groups"
-        lines += ["", f"[host.{key}]", *(f"{name} = {value}" for name, value in rows.items())]
+    with_macs = {name for s in found if s.macs for name in s.names}
+    computing = {name for s in found if not s.is_view for name in s.names}
+    wanted = {"start_ns": set(costs), "element_ns": computing, "mac_ns": with_macs}
+    for key, part in (("start_ns", "start"), ("element_ns", "element"), ("mac_ns", "mac")):
+        rows = {} if key == "start_ns" else {"default": getattr(default, part)}
+        rows |= {n: getattr(own, part) for n, own in costs.items() if n in wanted[key]}
+        lines += ["", f"[host.{key}]", *(f"{_key(name)} = {nanoseconds(v)}" for name, v in rows.items())]
     return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    """A name as a key in TOML."""
+    return name if re.fullmatch(r"[\w-]+", name) else f'"{name}"'
+
+
+def errors(found: Sequence[Sample], host: targets.HostCosts) -> str:
+    """By family: how many samples, and by what share the model is off for half and for nine tenths of them."""
+    lines = ["family                      samples  median   9 of 10"]
+    everything = {"all": list(found), **dict(sorted(_grouped(found, lambda s: s.names[1]).items()))}
+    for family, group in everything.items():
+        shares = sorted(
+            abs(1e-9 * host.of_kernel(s.names, s.is_view, s.elements, s.macs) / s.seconds - 1) for s in group
+        )
+        most = shares[int(0.9 * (len(shares) - 1))]
+        lines.append(f"{family:27} {len(group):7} {100 * median(shares):6.0f} % {100 * most:7.0f} %")
+    return "\n".join(lines)
 
 
 def target_text(name: str) -> str:
@@ -163,7 +286,8 @@ def main() -> int:
     parser.add_argument("-o", "--output", required=True, help="target file to write")
     default = os.environ.get("ODC_TEST_DATA") or ROOT.parent / "shared"
     parser.add_argument("--data", type=Path, default=default)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--host-only", action="store_true", help="write the description of a host, as in targets/hosts")
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     arguments = parser.parse_args()
     found: list[Sample] = []
@@ -175,12 +299,16 @@ def main() -> int:
                 found += samples(path, arguments.rounds)
             except OdcError as error:
                 print(f"{path.name}: {error}", file=sys.stderr)
+    if not arguments.patterns:
+        found += case_samples(arguments.rounds)
     if not found:
         parser.error(f"no operator could be measured in {arguments.data}")
-    table = host_table(fit(found), targets.load(arguments.target).host)
-    write_file(arguments.output, f"{target_text(arguments.target)}\n{table}".encode())
-    targets.load(arguments.output)
-    print(table, end="")
+    table = host_table(found, targets.load(arguments.target).host)
+    alone = table.removeprefix("[host]\n").replace("[host.", "[")
+    text = alone if arguments.host_only else f"{target_text(arguments.target)}\n{table}"
+    write_file(arguments.output, text.encode())
+    print(table)
+    print(errors(found, parse_host(tomllib.loads(alone), arguments.output)))
     return 0
 
 

@@ -20,7 +20,7 @@ from xdsl.passes import ModulePass
 from odc_mlir import pipelines, targets
 from odc_mlir._version import __version__
 from odc_mlir.codegen import machine
-from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import ModelError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
@@ -30,6 +30,7 @@ from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.frontend import export_circle, import_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
+from odc_mlir.ops.work import kernel_names
 from odc_mlir.retries import PARTITIONED, schedule_segments
 from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.diagnostics import typed_errors, verify_module
@@ -259,9 +260,11 @@ def make_plan(
 
 
 def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
-    """What the partitioner wrote down, defects that it met, and the costs of the target's host."""
+    """What the partitioner wrote down, defects that it met, and the costs of the target's host for its kernels."""
+    kernels = {name for op in module.walk() if isinstance(op, CircleOp) for name in kernel_names(node_of(op))}
+    known = {*kernels, *(name.removesuffix("-codes") for name in kernels)}
     record = {key: _plain(module.attributes[name]) for key, name in _RECORDS.items() if name in module.attributes}
-    return {**record.pop("partition", {}), **record, "host": host.to_dict()}
+    return {**record.pop("partition", {}), **record, "host": host.restricted_to(known).to_dict()}
 
 
 def _plain(attribute: Attribute) -> Any:

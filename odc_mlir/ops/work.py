@@ -11,25 +11,25 @@ from odc_mlir.ops.spec import Node, TensorInfo, Trait
 class HostRates(Protocol):
     """Nanoseconds of host kernels, as :class:`odc_mlir.targets.host.HostCosts` has them."""
 
-    @property
-    def operator_ns(self) -> float: ...
-
-    @property
-    def view_ns(self) -> float: ...
-
-    def of_element(self, family: str) -> float:
-        """Per element of the largest tensor, by family of kernels."""
-
-    def of_mac(self, operator: str) -> float:
-        """Per multiply-accumulate, by operator."""
+    def of_kernel(self, names: tuple[str, ...], is_view: bool, elements: int, macs: int) -> float:
+        """One run of a kernel on these many elements and multiply-accumulates; ``names`` as :func:`kernel_names`."""
 
 
 def host_ns(node: Node, rates: HostRates) -> float:
     """Modelled time of the host kernel; unknown dimensions count as none."""
-    if Trait.VIEW in node.spec.traits:
-        return rates.view_ns
-    elements = rates.of_element(kernel_family(node)) * largest_tensor(node)
-    return rates.operator_ns + elements + rates.of_mac(node.spec.name) * node.macs
+    return rates.of_kernel(kernel_names(node), is_view(node), moved_elements(node), node.macs)
+
+
+def is_view(node: Node) -> bool:
+    """Whether the operator only shows the same bytes in another shape."""
+    return Trait.VIEW in node.spec.traits
+
+
+def kernel_names(node: Node) -> tuple[str, ...]:
+    """What costs of the host kernel are looked up by: operator, then family, ``-codes`` added to what is quantised."""
+    tensors = [t for t in (*node.operands[:1], *node.results[:1]) if t is not None]
+    suffix = "-codes" if any(t.quant is not None and t.info.numpy.kind in "iu" for t in tensors) else ""
+    return f"{node.spec.name}{suffix}", f"{kernel_family(node)}{suffix}"
 
 
 def size(info: TensorInfo) -> int:
@@ -46,6 +46,13 @@ def largest_tensor(node: Node) -> int:
     """Elements of the largest tensor that is computed or read at run time."""
     tensors = [t for t in (*node.operands, *node.results) if t is not None and not t.is_const]
     return max(map(size, tensors), default=0)
+
+
+def moved_elements(node: Node) -> int:
+    """Elements that a kernel passes through: of the largest tensor, or of the patches that a convolution makes."""
+    channels = (node.results[0].shape or (0,))[-1:] if node.results else ()
+    patches = node.macs // channels[0] if channels and channels[0] else 0
+    return max(largest_tensor(node), patches)
 
 
 def kernel_family(node: Node) -> str:

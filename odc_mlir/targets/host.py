@@ -1,8 +1,8 @@
 """What operators cost on the machine beside the NPU, and what it costs to change over: data for the partitioner.
 
 A target file has a table ``[host]``, or ``host = "NAME"`` for a description shipped in ``hosts/``; one that has
-neither gets ``reference``. Host costs decide where operators run, never what is computed, so they are no part of a
-target's identity.
+neither gets ``reference``. A description may be ``like`` a shipped one, ``times`` slower. Host costs decide where
+operators run, never what is computed, so they are no part of a target's identity.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -25,10 +25,12 @@ DEFAULT = "default"
 class HostCosts:
     """Nanoseconds of host kernels and of the way to the NPU and back.
 
-    An operator takes ``operator_ns`` (``view_ns`` if it only shows the same bytes in another shape), plus
-    ``element_ns`` of its kernel's family times the elements of its largest tensor, plus ``mac_ns`` of the operator
-    times its multiply-accumulates. A segment takes ``switch_ns`` for starting it and being told of its end,
-    ``tensor_ns`` for each input and output, and their bytes at ``transfer_bytes_per_us``.
+    An operator takes ``start_ns``, plus ``element_ns`` times the elements that it passes through (of its largest
+    tensor, or the patches of a convolution), plus ``mac_ns`` times its multiply-accumulates. One that only shows the
+    same bytes in another shape takes its own ``start_ns``, else ``view_ns``. Each table has entries for operators and
+    for families of kernels, with ``-codes`` at the end for what is quantised; the operator's entry counts first, then
+    the family's, without them ``operator_ns`` and the tables' ``default``. A segment takes ``switch_ns`` for starting
+    it and being told of its end, ``tensor_ns`` for each input and output, and their bytes at ``transfer_bytes_per_us``.
     """
 
     description: str
@@ -39,23 +41,45 @@ class HostCosts:
     transfer_bytes_per_us: float
     element_ns: Mapping[str, float]
     mac_ns: Mapping[str, float]
+    start_ns: Mapping[str, float] = dataclasses.field(default_factory=lambda: MappingProxyType({}))
 
     def transfer_ns(self, tensors: int, total_bytes: int) -> float:
         """Passing this many tensors to or from a segment."""
         return self.tensor_ns * tensors + 1000 * total_bytes / self.transfer_bytes_per_us
+
+    def of_kernel(self, names: tuple[str, ...], is_view: bool, elements: int, macs: int) -> float:
+        """One run of a kernel that is looked up by ``names``, the first entry counts."""
+        if is_view:
+            return _found(self.start_ns, names[:1], self.view_ns)
+        start = _found(self.start_ns, names, self.operator_ns)
+        element = _found(self.element_ns, names, self.element_ns[DEFAULT])
+        return start + element * elements + _found(self.mac_ns, names, self.mac_ns[DEFAULT]) * macs
+
+    def restricted_to(self, names: Collection[str]) -> HostCosts:
+        """The same without entries for kernels that none of ``names`` is for."""
+        kept: dict[str, Any] = {
+            key: MappingProxyType({name: cost for name, cost in table.items() if name in (*names, DEFAULT)})
+            for key in _TABLES
+            if (table := getattr(self, key))
+        }
+        return dataclasses.replace(self, **kept)
 
     def to_dict(self) -> dict[str, Any]:
         """What :func:`parse_host` reads."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {key: dict(value) if isinstance(value, Mapping) else value for key, value in fields.items()}
 
-    def of_element(self, family: str) -> float:
-        """``element_ns`` of a family of kernels."""
-        return self.element_ns.get(family, self.element_ns[DEFAULT])
 
-    def of_mac(self, operator: str) -> float:
-        """``mac_ns`` of an operator."""
-        return self.mac_ns.get(operator, self.mac_ns[DEFAULT])
+_TABLES = ("start_ns", "element_ns", "mac_ns")
+
+
+def _found(table: Mapping[str, float], names: tuple[str, ...], default: float) -> float:
+    """The entry of the first name that has one; what is not measured of codes is taken from real numbers."""
+    for suffix in ("", "-codes"):
+        for name in names:
+            if (cost := table.get(name.removesuffix(suffix))) is not None:
+                return cost
+    return default
 
 
 def load_host(name: str, location: str) -> HostCosts:
@@ -74,22 +98,38 @@ def parse_host(table: Any, location: str) -> HostCosts:
         return load_host(table, location)
     if not isinstance(table, Mapping):
         raise TargetError("key 'host' must be a table or the name of a host", location=location)
+    if "like" in table:
+        return _like(table, location)
     names = [field.name for field in dataclasses.fields(HostCosts)]
     for key in table:
         if key not in names:
             raise TargetError(f"unknown key 'host.{key}'", location=location)
     for key in names:
-        if key not in table:
+        if key not in table and key != "start_ns":
             raise TargetError(f"missing key 'host.{key}'", location=location)
-    values = {key: _value(table[key], f"host.{key}", location) for key in names if key != "description"}
+    values = {
+        key: _value(table[key], f"host.{key}", location) for key in names if key in table and key != "description"
+    }
     if values["transfer_bytes_per_us"] == 0:
         raise TargetError("key 'host.transfer_bytes_per_us' must be above 0", location=location)
     return HostCosts(description=str(table["description"]), **values)
 
 
+def _like(table: Mapping[str, Any], location: str) -> HostCosts:
+    """Another host's kernels, each taking ``times`` as long; the other keys stand in the place of that host's."""
+    base = load_host(str(table["like"]), location)
+    times = _number(table.get("times", 1), "host.times", location)
+    slower: dict[str, Any] = {
+        key: MappingProxyType({n: v * times for n, v in getattr(base, key).items()}) for key in _TABLES
+    }
+    scaled = dataclasses.replace(base, operator_ns=base.operator_ns * times, view_ns=base.view_ns * times, **slower)
+    rest = {key: value for key, value in table.items() if key not in ("like", "times")}
+    return parse_host(scaled.to_dict() | rest, location)
+
+
 def _value(value: Any, path: str, location: str) -> Any:
-    if path.rpartition(".")[2] in ("element_ns", "mac_ns"):
-        if not isinstance(value, Mapping) or DEFAULT not in value:
+    if path.rpartition(".")[2] in _TABLES:
+        if not isinstance(value, Mapping) or (DEFAULT not in value and path != "host.start_ns"):
             raise TargetError(f"key {path!r} must be a table with an entry {DEFAULT!r}", location=location)
         return MappingProxyType({key: _number(item, f"{path}.{key}", location) for key, item in value.items()})
     return _number(value, path, location)

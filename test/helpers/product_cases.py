@@ -1,4 +1,4 @@
-"""Operators with inner products that small models of the corpus lack, each with inputs of one run."""
+"""Kinds of kernels that small models of the corpus lack, above all those with products, with inputs of one run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ Case = tuple[Node, list[Array]]
 HEADS, SIZE, CAPACITY = 3, 4, 32
 
 
-def product_cases() -> dict[str, Case]:
-    """Every case by name."""
-    return {**_recurrent(), **_convolutions(), **_matrices()}
+def product_cases(factor: int = 1) -> dict[str, Case]:
+    """Every case by name; layers and vectors are ``factor`` times as wide."""
+    return {**_recurrent(factor), **_convolutions(factor), **_matrices(factor), **_others(factor)}
 
 
-def _recurrent() -> dict[str, Case]:
+def _recurrent(factor: int) -> dict[str, Case]:
+    small = Form(features=3 * factor, cells=5 * factor, outputs=2 * factor)
     forms = {
-        "float": Form(),
-        "hybrid": Form(weights="int8"),
-        "codes": Form(weights="codes"),
-        "coupled": Form(coupled=True),
-        "projected": Form(projection=True, peephole=True),
+        "float": small,
+        "hybrid": replace(small, weights="int8"),
+        "codes": replace(small, weights="codes"),
+        "coupled": replace(small, coupled=True),
+        "projected": replace(small, projection=True, peephole=True),
     }
     made: dict[str, tuple[Node, list[list[Array]]]] = {}
     for name, form in forms.items():
@@ -36,15 +37,17 @@ def _recurrent() -> dict[str, Case]:
     for name in ("float", "projected"):
         made[f"lstm-{name}"] = full_lstm(forms[name], 1)
     for codes in (False, True):
-        made[f"basic-lstm-{'codes' if codes else 'float'}"] = basic_lstm(codes=codes, seed=1)
+        made[f"basic-lstm-{'codes' if codes else 'float'}"] = basic_lstm(
+            codes=codes, seed=1, features=3 * factor, outputs=4 * factor
+        )
     for aux in ("", "beside", "instead"):
         made[f"bidirectional-lstm-{aux}"] = bidirectional_lstm(forms["float"], 1, aux=aux)
     for name in ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"):
-        made[name] = rnn(name, Form(), 1)
+        made[name] = rnn(name, small, 1)
     for name in ("float", "hybrid", "codes"):
         made[f"svdf-{name}"] = svdf(forms[name], 1)
     cases = {name: (item, runs[0]) for name, (item, runs) in made.items()}
-    units, features = 5, 3
+    units, features = 5 * factor, 3 * factor
     operands = [
         tensor("float32", (4, 2, features)),
         _real(3 * units, units),
@@ -58,9 +61,10 @@ def _recurrent() -> dict[str, Case]:
     return cases
 
 
-def _convolutions() -> dict[str, Case]:
-    x, volume = np.ones((2, 7, 6, 4), np.float32), np.ones((2, 5, 6, 7, 3), np.float32)
-    codes, coded = np.ones((2, 7, 6, 4), np.int8), tensor("int8", (2, 7, 6, 4), quant(0.1, 3))
+def _convolutions(factor: int) -> dict[str, Case]:
+    batch = 2 * factor
+    x, volume = np.ones((batch, 7, 6, 4), np.float32), np.ones((batch, 5, 6, 7, 3), np.float32)
+    codes, coded = np.ones(x.shape, np.int8), tensor("int8", x.shape, quant(0.1, 3))
     out = tensor("float32", None)
     steps = {"padding": "same", "stride_w": 2, "stride_h": 1}
     weights = const(np.ones((8, 3, 2, 4)), "int8", quant([0.1] * 8))
@@ -78,7 +82,7 @@ def _convolutions() -> dict[str, Case]:
         "conv-3d-transpose": (
             node(
                 "CONV_3D_TRANSPOSE",
-                [const([2, 5, 6, 7, 4]), _real(1, 1, 1, 4, 3), tensor("float32", volume.shape), None],
+                [const([batch, 5, 6, 7, 4]), _real(1, 1, 1, 4, 3), tensor("float32", volume.shape), None],
                 out,
                 padding="valid",
                 stride_d=1,
@@ -90,11 +94,12 @@ def _convolutions() -> dict[str, Case]:
     }
 
 
-def _matrices() -> dict[str, Case]:
-    out, x = tensor("float32", None), np.ones((6, 5), np.float32)
+def _matrices(factor: int) -> dict[str, Case]:
+    rows = 6 * factor
+    out, x = tensor("float32", None), np.ones((rows, 5), np.float32)
     hybrid = const(np.ones((3, 5)), "int8", quant(0.1))
     words = const(np.full((2, 1), 5))
-    binary = [tensor("float32", (5, 6)), const(np.ones(2), "float32"), words, None, const([[1, 2]])]
+    binary = [tensor("float32", (5, rows)), const(np.ones(2), "float32"), words, None, const([[1, 2]])]
     coded = node("BCQ_FULLY_CONNECTED", binary, out, weights_hidden_size=5)
     width, cache = HEADS * SIZE, (1, CAPACITY, HEADS, SIZE)
     table, mask = const(np.ones((1, 1, 1, SIZE)), "float32"), np.zeros((1, 1, 1, CAPACITY), np.float32)
@@ -102,7 +107,7 @@ def _matrices() -> dict[str, Case]:
     attention += [tensor("float32", mask.shape), variable("float32", cache), variable("float32", cache)]
     attention += [tensor("int64", (1,))]
     token = np.ones((1, 1, width), np.float32)
-    left, right = np.ones((2, 3, 5), np.float32), np.ones((2, 4, 5), np.float32)
+    left, right = np.ones((2 * factor, 3, 5), np.float32), np.ones((2 * factor, 4, 5), np.float32)
     product = node("BATCH_MATMUL", [_info(left), _info(right)], out, adjoint_rhs=True)
     turned = node("BATCH_MATMUL", [_info(left), _info(right[:, :3])], out, adjoint_lhs=True)
     return {
@@ -112,6 +117,15 @@ def _matrices() -> dict[str, Case]:
         "batch-matmul": (product, [left, right]),
         "batch-matmul-turned": (turned, [left, right[:, :3]]),
     }
+
+
+def _others(factor: int) -> dict[str, Case]:
+    signal = np.ones((factor, 8, 16), np.float32)
+    ids = np.zeros(4 * factor, np.int32)
+    spectrum = node("RFFT2D", [_info(signal), const([8, 16])], tensor("complex64", None))
+    rows = node("EMBEDDING_LOOKUP", [_info(ids), _real(7, 5)], tensor("float32", None))
+    noise = node("RANDOM_UNIFORM", [const([factor, 9])], tensor("float32", None), seed=3, seed2=4)
+    return {"spectrum": (spectrum, [signal]), "lookup": (rows, [ids]), "random": (noise, [])}
 
 
 def _real(*shape: int) -> Any:

@@ -12,6 +12,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.ops.work import host_ns
 from odc_mlir.runtime.report_html import render
+from odc_mlir.targets.host import load_host
 from odc_mlir.transforms.defects import Defect
 from odc_mlir.transforms.partition import costs
 from odc_mlir.transforms.partition.costs import npu_works, segment_cycles
@@ -101,11 +102,13 @@ def test_host_times() -> None:
 
     small, large = (Node(ops.get("RELU"), (info(1, size),), (info(1, size),), {}) for size in (10, 1000))
     view = Node(ops.get("RESHAPE"), (info(1, 1000),), (info(1000),), {})
-    rates = TARGET.host
-    assert rates.operator_ns < host_ns(small, rates) < host_ns(large, rates)
-    assert host_ns(view, rates) == rates.view_ns
-    product = Node(ops.get("FULLY_CONNECTED"), (info(1, 1000), info(10, 1000)), (info(1, 10),), {})
-    assert host_ns(product, rates) >= rates.operator_ns + 10_000 * rates.of_mac("FULLY_CONNECTED")
+    rates = load_host("reference", "here")
+    assert 0 < host_ns(small, rates) < host_ns(large, rates)
+    assert host_ns(view, rates) == rates.of_kernel(("RESHAPE", "shape"), True, 0, 0)
+    few, many = (
+        Node(ops.get("FULLY_CONNECTED"), (info(1, 1000), info(size, 1000)), (info(1, size),), {}) for size in (1, 100)
+    )
+    assert host_ns(many, rates) > host_ns(few, rates)
 
 
 def _fail(*_: Any, **__: Any) -> None:

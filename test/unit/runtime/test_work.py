@@ -56,9 +56,8 @@ def _work(model: Model) -> Measured:
 def test_a_loop_counts_as_often_as_it_runs(step: int) -> None:
     (seven,), (nine,) = _work(_loop(7, step=step)).works, _work(_loop(9, step=step)).works
     assert (seven.trips, seven.macs, nine.macs) == (7, 7 * MACS, 9 * MACS)
-    body = (nine.host_ns - seven.host_ns) / 2
-    assert body > 3 * RATES.operator_ns
-    assert seven.host_ns == pytest.approx(7 * body + RATES.operator_ns * 2, rel=1e-3)
+    once = (nine.host_ns - seven.host_ns) / 2  # body and condition
+    assert 7 * once < seven.host_ns < 8 * once, "the condition once more than the body"
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import pytest
 
 from odc_mlir import ops, targets
 from odc_mlir.errors import TargetError
+from odc_mlir.ops.custom import known_codes, known_spec
 from odc_mlir.ops.spec import Node
 from odc_mlir.ops.work import kernel_family
-from odc_mlir.targets.host import load_host
+from odc_mlir.targets.host import load_host, parse_host
 
 TEXT = (resources.files(targets) / "npu-256.toml").read_text("utf-8")
 WITHOUT = "\n".join(line for line in TEXT.splitlines() if not line.startswith("host = "))
@@ -30,7 +31,40 @@ mac_ns = {default = 0.25}
 def test_a_target_may_describe_its_host() -> None:
     host = targets.parse(WITHOUT + TABLE, "mine.toml").host
     assert (host.description, host.operator_ns, host.switch_ns) == ("mine", 1.0, 3.5)
-    assert (host.of_element("pooling"), host.of_element("shape"), host.of_mac("CONV_2D")) == (2.0, 1.5, 0.25)
+    assert host.of_kernel(("MAX_POOL_2D", "pooling"), False, 10, 0) == 1 + 2 * 10
+    assert host.of_kernel(("MAX_POOL_2D-codes", "pooling-codes"), False, 10, 0) == 1 + 2 * 10, "as real ones"
+    assert host.of_kernel(("CONV_2D", "convolution"), False, 10, 100) == 1 + 1.5 * 10 + 0.25 * 100
+    assert host.of_kernel(("RESHAPE", "shape"), True, 10, 0) == 2
+
+
+def test_operators_count_before_families_and_codes_before_reals() -> None:
+    table = "start_ns = {ADD = 10, ADD-codes = 20, elementwise-codes = 30, RESHAPE = 40}"
+    host = targets.parse(WITHOUT + TABLE + table, "mine.toml").host
+    found = [
+        host.of_kernel(names, False, 0, 0)
+        for names in (
+            ("ADD", "elementwise"),
+            ("ADD-codes", "elementwise-codes"),
+            ("SUB-codes", "elementwise-codes"),
+            ("SUB", "elementwise"),
+        )
+    ]
+    assert found == [10, 20, 30, 1]
+    assert host.of_kernel(("RESHAPE-codes", "shape-codes"), True, 9, 0) == 40
+    assert host.restricted_to({"ADD", "SUB"}).start_ns == {"ADD": 10}
+    assert parse_host(host.to_dict(), "here") == host
+
+
+def test_a_host_may_be_like_another_one() -> None:
+    text = WITHOUT + '\n[host]\ndescription = "slow"\nlike = "x86-64"\ntimes = 3\nswitch_ns = 7\n'
+    host, base = targets.parse(text, "mine.toml").host, load_host("x86-64", "here")
+    assert (host.switch_ns, host.tensor_ns, host.view_ns) == (7, base.tensor_ns, 3 * base.view_ns)
+    names = "CONV_2D-codes", "convolution-codes"
+    assert host.of_kernel(names, False, 100, 9) == pytest.approx(3 * base.of_kernel(names, False, 100, 9))
+    with pytest.raises(TargetError, match="key 'host' names 'abc', known"):
+        targets.parse(text.replace("x86-64", "abc"), "mine.toml")
+    with pytest.raises(TargetError, match=r"unknown key 'host\.spare'"):
+        targets.parse(text + "spare = 1\n", "mine.toml")
 
 
 def test_reference_costs_are_the_default() -> None:
@@ -49,8 +83,9 @@ def test_host_costs_are_no_part_of_a_target() -> None:
 def test_keys_name_kernels_and_operators(name: str) -> None:
     host = load_host(name, "here")
     families = {kernel_family(Node(spec, (), ())) for spec in ops.all_specs().values()}
-    assert set(host.element_ns) - {"default"} <= families
-    assert set(host.mac_ns) - {"default"} <= set(ops.all_specs())
+    known = families | set(ops.all_specs()) | {spec.name for code in known_codes() if (spec := known_spec(code))}
+    for table in (host.start_ns, host.element_ns, host.mac_ns):
+        assert {name.removesuffix("-codes") for name in table} - {"default"} <= known
 
 
 @pytest.mark.parametrize(
