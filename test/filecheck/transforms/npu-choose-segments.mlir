@@ -2,17 +2,17 @@
 // RUN: odc-opt %s --split-input-file -p 'odc-set-target,npu-mark-supported,npu-choose-segments{min-operators=2}' | filecheck %s --check-prefix TWO
 // RUN: odc-opt %s --split-input-file -p 'odc-set-target,npu-mark-supported,npu-choose-segments{max-segments=0}' | filecheck %s --check-prefix NONE
 
-// A large table pays, a view alone does not.
-func.func @main(%x: tensor<1x64x64x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x64x64x16x!quant.uniform<i8:f32, 0.0078125>> {
-  %0 = circle.tanh(%x) : (tensor<1x64x64x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x64x64x16x!quant.uniform<i8:f32, 0.0078125>>
-  func.return %0 : tensor<1x64x64x16x!quant.uniform<i8:f32, 0.0078125>>
+// What takes the host long pays.
+func.func @main(%x: tensor<1x64x64x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x64x64x16x!quant.uniform<i8:f32, 0.00390625:-128>> {
+  %0 = circle.softmax(%x) {beta = 1.0} : (tensor<1x64x64x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x64x64x16x!quant.uniform<i8:f32, 0.00390625:-128>>
+  func.return %0 : tensor<1x64x64x16x!quant.uniform<i8:f32, 0.00390625:-128>>
 }
 // CHECK: odc.partition = {
 // CHECK-NEXT: chosen = {name = "all-supported", estimate_ns = {{[0-9]+}} : i64, segments = 1 : i64, npu_operators = 1 : i64},
 // CHECK-NEXT: runner_up = {name = "all-host", estimate_ns
-// CHECK: circle.tanh({{.*}}) attributes {odc.placed = "npu"}
-// TWO: circle.tanh({{.*}}) attributes {odc.placed = "host", odc.reason = "segment-size: 1 of at least 2 operators"}
-// NONE: circle.tanh({{.*}}) attributes {odc.placed = "host", odc.reason = "segment-count: at most 0 segments"}
+// CHECK: circle.softmax({{.*}}) {{.*}}odc.placed = "npu"}
+// TWO: circle.softmax({{.*}}) {{.*}}odc.placed = "host", odc.reason = "segment-size: 1 of at least 2 operators"}
+// NONE: circle.softmax({{.*}}) {{.*}}odc.placed = "host", odc.reason = "segment-count: at most 0 segments"}
 
 // -----
 

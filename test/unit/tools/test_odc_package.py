@@ -61,7 +61,7 @@ def test_pack_inspect_unpack_verify(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_text_of_a_compiled_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "p"
-    odc_mlir.compile(_models(tmp_path)[0]).save(path)
+    odc_mlir.compile(_models(tmp_path)[0], placement={"strategy": "supported"}).save(path)
     assert main(["inspect", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "models: model.circle" in lines
@@ -72,7 +72,7 @@ def test_text_of_a_compiled_package(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_a_damaged_segment_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "p"
-    odc_mlir.compile(_models(tmp_path)[0]).save(path)
+    odc_mlir.compile(_models(tmp_path)[0], placement={"strategy": "supported"}).save(path)
     (segment,) = path.glob("odc/*/segment-0.npu")
     data = bytearray(segment.read_bytes())
     data[-1] ^= 1

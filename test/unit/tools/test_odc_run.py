@@ -342,7 +342,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
       %y = circle.dequantize(%a) : ({codes}) -> {real} loc("y")
       func.return %y : {real}
     }}"""
-    package = odc_mlir.compile(text.encode())
+    package = odc_mlir.compile(text.encode(), placement={"strategy": "supported"})
     assert [step.kind for step in package.plan.steps] == ["segment", "host"]  # type: ignore[union-attr]
     path = tmp_path_factory.mktemp("compiled") / "package"
     package.save(path)

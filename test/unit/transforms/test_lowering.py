@@ -14,6 +14,7 @@ from odc_mlir.interpreters.module import run_module
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.convert_circle_to_npu import ConvertCircleToNpuPass
+from odc_mlir.transforms.npu_choose_segments import NpuChooseSegmentsPass
 from odc_mlir.transforms.placement import operators, reason_of
 from odc_mlir.universe import make_context
 
@@ -23,7 +24,7 @@ def test_npu_operations_give_the_codes_of_the_host_kernel(name: str) -> None:
     module = module_of(name)
     inputs = inputs_of(module)
     expected = run_module(module, inputs)
-    pipelines.run(make_context(), module, "npu")
+    pipelines.run(make_context(), module, "npu", options=[NpuChooseSegmentsPass("supported")])
     (segment,) = (op for op in module.walk() if isinstance(op, SegmentOp))
     assert not [reason_of(op) for op in operators(module) if reason_of(op)]
     assert not [op for op in segment.target.walk() if isinstance(op, CircleOp)]
@@ -37,7 +38,7 @@ def test_a_table_holds_the_host_kernel_of_every_code() -> None:
     module = module_of("leaky_relu")
     every = np.resize(codes_by_byte("int8"), (11, 2, 3, 8))
     lowered = module.clone()
-    pipelines.run(make_context(), lowered, "npu")
+    pipelines.run(make_context(), lowered, "npu", options=[NpuChooseSegmentsPass("supported")])
     for batch in every:
         np.testing.assert_array_equal(run_module(lowered, [batch])[0], run_module(module, [batch])[0])
 
