@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -25,6 +26,8 @@ __all__ = ["Description", "Limits", "Preference", "default_output", "describe", 
 
 OUTPUT = ZIP._replace(name="a compiled model")
 """What a plugin makes; of that only our own packages can be told from files of others."""
+
+_log = logging.getLogger(__name__)
 
 _WORKER = "odc_mlir.plugins.worker"
 _MODEL_EXTENSIONS = ("circle", "tflite")
@@ -92,12 +95,34 @@ def generate(
         dict(options or {}),
     )
     try:
-        _ask(source, request, limits or Limits())
+        wanted_scheme = _ask(source, request, limits or Limits())["quantization"]
+        if wanted_scheme is not None and not _has_codes(original):
+            _log.warning(
+                "the model computes with real values, of which %s compiles nothing: it wants %s; quantize it first",
+                target,
+                wanted_scheme,
+            )
         _check(source, made)
         _put_in_place(made, final)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return final
+
+
+def _has_codes(model: Path) -> bool:
+    """Whether operators of the model, a file or a package, have quantised results."""
+    try:
+        records = read_package(model).model if is_package(model) else model
+        found = read_model(records)
+    except OdcError:  # a form that only the plugin knows
+        return True
+    return any(
+        graph.tensors[index].quantization is not None and graph.tensors[index].dtype not in ("float32", "float16")
+        for graph in found.subgraphs
+        for operator in graph.operators
+        for index in operator.outputs
+        if index >= 0
+    )
 
 
 def _absolute(options: Mapping[str, Setting]) -> dict[str, Setting]:

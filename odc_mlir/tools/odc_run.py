@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
     from odc_mlir.runtime.executor import Executor
     from odc_mlir.runtime.profile import Measurement
+    from odc_mlir.runtime.session import Session
+    from odc_mlir.runtime.units import Observer
 
 _SEED = 1
 _log = logging.getLogger(__name__)
@@ -151,10 +153,13 @@ def _with_onert_spellings(argv: Iterable[str]) -> list[str]:
 def _body(arguments: argparse.Namespace) -> None:
     import time
 
+    from odc_mlir.formats.package import is_package
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.binding import bind_inputs
+    from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.profile import Measurement
     from odc_mlir.tools.measure import MemoryPoll, describe_values
+    from odc_mlir.tools.run_sessions import backend_of_settings, session_of_settings, session_text
 
     shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
     memory = MemoryPoll(arguments.mem_poll)
@@ -163,9 +168,10 @@ def _body(arguments: argparse.Namespace) -> None:
         raise UnsupportedError("there is no GPU whose memory could be reported", hint="use --mem_poll")
     model = staged_model(arguments, lambda model, count: _recorded_on(arguments, model, shapes, count))
     start = time.perf_counter()
+    package = Package.from_path(model) if is_package(model) else None
     executor = open_executor(
-        model,
-        backend=arguments.backend,
+        model if package is None else package,
+        backend=arguments.backend if arguments.backend != "auto" else backend_of_settings(package),
         target=arguments.target,
         memory=arguments.memory,
         strict=arguments.strict,
@@ -184,10 +190,15 @@ def _body(arguments: argparse.Namespace) -> None:
     executor.prepare([array.shape for array in bound])
     measurement.prepare_seconds = time.perf_counter() - start
     memory.sample("PREPARE")
-    outputs = _run_all(arguments, executor, samples, measurement, memory)
+    session = session_of_settings(arguments, model, package, executor)
+    outputs = _run_all(arguments, executor, session, samples, measurement, memory)
     tensors = _tensors(arguments, executor, samples)
     _write_results(arguments, executor, samples, outputs, tensors)
     _tell(arguments, executor, samples, outputs, measurement, memory)
+    if session is not None:
+        if not arguments.quiet:
+            print(session_text(session), file=arguments.files.messages)
+        session.close()
     if not arguments.dump:
         for name, value in tensors[0].items() if tensors else ():
             print(f"{name}: {describe_values(value)}", file=arguments.files.messages)
@@ -323,9 +334,14 @@ def _wanted(
 
 
 def _run_all(
-    arguments: argparse.Namespace, executor: Executor, samples: Samples, measurement: Measurement, memory: Any
+    arguments: argparse.Namespace,
+    executor: Executor,
+    session: Session | None,
+    samples: Samples,
+    measurement: Measurement,
+    memory: Any,
 ) -> list[list[Array]]:
-    """Warm-up and timed runs over all samples; the outputs of the last pass."""
+    """Warm-up and timed runs over all samples, by ``session`` where there is one; the outputs of the last pass."""
     import time
 
     from odc_mlir.formats.samples import random_inputs
@@ -336,7 +352,7 @@ def _run_all(
         unit.keep_trace = arguments.trace is not None
     measurement.warmup_runs = max(arguments.warmup_runs, int(arguments.mem_poll))
     for _ in range(measurement.warmup_runs):
-        executor.run(samples.records[0])
+        _run_once(executor, session, samples.records[0])
     memory.sample("EXECUTE")
     outputs: list[list[Array]] = []
     for number in range(arguments.num_runs):
@@ -349,9 +365,15 @@ def _run_all(
         for record in samples.records:
             executor.reset()
             start = time.perf_counter()
-            outputs.append(executor.run(record, observe=observe))
+            outputs.append(_run_once(executor, session, record, observe))
             measurement.run_seconds.append(time.perf_counter() - start)
     return outputs
+
+
+def _run_once(
+    executor: Executor, session: Session | None, record: list[Array], observe: Observer | None = None
+) -> list[Array]:
+    return executor.run(record, observe=observe) if session is None else session.infer(record)
 
 
 def _tensors(arguments: argparse.Namespace, executor: Executor, samples: Samples) -> list[dict[str, Array]]:

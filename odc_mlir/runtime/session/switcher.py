@@ -151,6 +151,9 @@ class Switcher:
             if self._is_compiled:
                 status.phase, status.serving, status.progress = Phase.ACTIVE, Level.COMPILED, 1.0
                 status.reason = "the package is compiled already"
+            elif not executor.segments:
+                why = "" if package.plan is None else "; ".join(dict.fromkeys(package.plan.host_reasons.values()))
+                status.reason = f"nothing in the package is for {status.target}: {why}"
         return status
 
     # Running.

@@ -255,6 +255,16 @@ def test_npu_gen_makes_a_package(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result, np.maximum(codes, 3))
 
 
+def test_a_model_of_real_values_is_not_what_npu_gen_wants(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wanted = "the model computes with real values, of which npu-gen compiles nothing: it wants int8; quantize it first"
+    for text, told in ((RELU, False), (RELU.replace(T, "tensor<1x4xf32>"), True)):
+        path = tmp_path / f"{told}.circle"
+        path.write_bytes(odc_mlir.compile(text.encode()).files.model)
+        caplog.clear()
+        generate(path, "npu-gen")
+        assert (wanted in caplog.text) is told
+
+
 def test_npu_gen_fixes_shapes(tmp_path: Path) -> None:
     open_type = T.replace("1x4", "?x4")
     model = tmp_path / "relu.circle"

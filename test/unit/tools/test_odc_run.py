@@ -14,8 +14,10 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder, add_model, host_plan, model_bytes
 from odc_mlir.errors import InputError
-from odc_mlir.formats.package import build_package, write_package
+from odc_mlir.formats.manifest import Manifest, format_config
+from odc_mlir.formats.package import PackageFiles, build_package, write_package
 from odc_mlir.formats.quantities import time_text
+from odc_mlir.runtime import api
 from odc_mlir.runtime.api import load_package
 from odc_mlir.tools import odc_run
 from odc_mlir.tools.run_stages import quantized_path
@@ -398,3 +400,64 @@ def test_other_shapes_are_not_modelled(model: Path, capsys: pytest.CaptureFixtur
     assert "modelled" not in text
     assert "measured here, wall time of this machine (1 run after 0):\n" in text
     assert "EXECUTE      takes" in text
+
+
+# What packages and the environment say.
+
+
+def packed(folder: Path, config: dict[str, str], *, compiled: bool = False) -> Path:
+    """A package of the model with these settings; ``compiled``: its plan has everything run on the host."""
+    model = add_model()
+    if compiled:
+        write_package(build_package(model_bytes(model), host_plan(model), {}, config), folder)
+        return folder
+    manifest = Manifest(("model.circle",), ("circle",), ("config.cfg",))
+    members = {
+        "metadata/MANIFEST": manifest.to_json(),
+        "metadata/config.cfg": format_config(config),
+        "model.circle": model_bytes(model),
+    }
+    write_package(PackageFiles(members, manifest, config, None, "test"), folder)
+    return folder
+
+
+def test_backends_of_a_package(tmp_path: Path, inputs: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BACKENDS", raising=False)
+    package = packed(tmp_path / "p", {"BACKENDS": '"nowhere"'}, compiled=True)
+    assert _run(package, "--load", inputs) == 1
+    assert "odc-run: error: none of the backends 'nowhere'" in capsys.readouterr().err
+    assert _run(package, "--load", inputs, "--backend", "host") == 0  # who asks for one gets it
+    monkeypatch.setenv("BACKENDS", "cpu")  # counts more than the package
+    opened: list[str] = []
+    real = api.open_executor
+
+    def open_executor(model: Any, **options: Any) -> Any:
+        opened.append(options["backend"])
+        return real(model, **options)
+
+    monkeypatch.setattr(api, "open_executor", open_executor)
+    assert _run(package, "--load", inputs) == 0
+    monkeypatch.setenv("BACKENDS", "npu;cpu")
+    assert _run(package, "--load", inputs) == 0
+    monkeypatch.delenv("BACKENDS")
+    assert _run(packed(tmp_path / "q", {}, compiled=True), "--load", inputs) == 0
+    assert opened == ["host", "auto", "auto"]
+
+
+def test_compiling_on_the_device(
+    tmp_path: Path, inputs: Path, capsys: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
+    settings = {"OnDeviceCompilation": "1", "ODC_TRIGGER": "explicit", "ODC_RECORDS": "5"}
+    package = packed(tmp_path / "p", settings)
+    assert _run(package, "--load", inputs, "--dump", tmp_path / "out.npz", "-r", 3) == 0
+    assert "ON DEVICE    collecting, served by original, 3 of 5 recorded" in capsys.readouterr().out
+    np.testing.assert_array_equal(_loaded(tmp_path / "out.npz")["out_0"], OUT)
+    assert _run(package, "--load", inputs) == 0
+    assert "4 of 5 recorded" in capsys.readouterr().out  # from run to run
+    assert _run(package, "--load", inputs, "--profile", tmp_path / "profile.json") == 0
+    assert "is not compiled on the device, because of --profile" in caplog.text
+    assert "ON DEVICE" not in capsys.readouterr().out
+    monkeypatch.setenv("OnDeviceCompilation", "0")
+    assert _run(package, "--load", inputs) == 0
+    assert "ON DEVICE" not in capsys.readouterr().out
