@@ -82,12 +82,18 @@ def _is_own_array_file(path: Path) -> bool:
         return bool(file.attrs.get("generator") == OWN_MARK)
 
 
+IR_NOTE = "// odc-mlir: "
+"""What the comments begin with that the printer of IR writes itself."""
+
+_OWN_COMMENTS = ("// -----", IR_NOTE)
+
+
 def _is_printed_ir(path: Path) -> bool:
     """Text that starts as printed IR does, and has none of the comments that people write into theirs."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    first = next((line for line in lines if line.strip() and not line.startswith("// -----")), "")
+    first = next((line for line in lines if line.strip() and not line.startswith(_OWN_COMMENTS)), "")
     starts = ("module", "builtin.module", '"builtin.module"', "!", "#")
-    commented = any(line.lstrip().startswith("//") and not line.startswith("// -----") for line in lines)
+    commented = any(line.lstrip().startswith("//") and not line.startswith(_OWN_COMMENTS) for line in lines)
     return first.startswith(starts) and not commented
 
 

@@ -40,6 +40,7 @@ from xdsl.utils.lexer import Input
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind, StringLiteral
 
 from odc_mlir.errors import ModelError, parsing
+from odc_mlir.formats.kinds import IR_NOTE
 from odc_mlir.support.blob import Blob, BlobPool
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import location_names
@@ -310,7 +311,7 @@ def write_module(
     if constants == "elide":
         written = []
     if left_out := len(printer.blobs) - len(written):
-        stream.write(f"// The bytes of {left_out} large constants are left out; --constants keep prints them.\n")
+        stream.write(f"{IR_NOTE}the bytes of {left_out} large constants are left out; --constants keep prints them\n")
     for alias, definition in printer.aliases.values():
         stream.write(f"{alias} = {definition}\n")
     stream.write(body.getvalue())
@@ -327,7 +328,7 @@ def module_text(module: Operation, **options: Any) -> str:
 
 
 def _write_resources(blobs: Sequence[Blob], stream: IO[str]) -> None:
-    stream.write("\n// Stock xdsl-opt does not read such sections: print with --constants elide for it.")
+    stream.write(f"\n{IR_NOTE}stock xdsl-opt does not read such sections; print with --constants elide for it")
     stream.write(f"\n{{-#\n  external_resources: {{\n    {PROVIDER}: {{\n")
     separator = ""
     for blob in blobs:
