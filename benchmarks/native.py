@@ -66,7 +66,7 @@ def measure(path: Path, rounds: int, seconds: float) -> dict[str, Any]:
     medians = {name: 1e6 * statistics.median(values) for name, values in times.items()}
     plan = package.plan
     assert plan is not None
-    left = [executor.graph.nodes[i].node.spec.name for i in plan.host_reasons if i < len(executor.graph.nodes)]
+    left = [package.graph.nodes[index].node.spec.name for index in plan.host_reasons]
     code = sum(len(package.files.segment(step.file)) for step in plan.segments)
     kind = "float" if any(info.dtype == "float32" for info in executor.graph.tensors if not info.is_const) else "int"
     ratio = medians["native"] / medians["litert"] if "litert" in medians else None
@@ -83,10 +83,8 @@ def _example(info: Any, seed: int) -> np.ndarray:
     generator, shape = np.random.default_rng(seed), tuple(1 if size is None else size for size in info.shape)
     if info.info.kind == "float":
         return generator.normal(size=shape).astype(info.info.numpy)
-    low, high = info.info.range
-    return generator.integers(max(low, -128), min(high, 255) if info.info.bits == 8 else 2, shape).astype(
-        info.info.numpy
-    )
+    low, high = info.info.range if info.info.bits == 8 else (0, 2)
+    return generator.integers(low, high, shape).astype(info.info.numpy)
 
 
 def _litert(path: Path, inputs: Sequence[np.ndarray]) -> Callable[[], Any] | None:

@@ -10,13 +10,12 @@ from odc_mlir.codegen.objects import emit_object
 from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import CompileError
-from odc_mlir.formats.native_segment import NativePort, NativeSegment
+from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES, NativePort, NativeSegment
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 
-# Attributes and layout that the passes of the way to native code agree on.
+# Attributes that the passes of the way to native code agree on.
 _CONSTANTS, _ARENA_BYTES, _INLINE = "native.constants", "native.arena_bytes", "native.inline"
-_ALIGNMENT_BYTES = _SLACK_BYTES = 64
 
 
 def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
@@ -35,8 +34,8 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
         inputs=tuple(_port(info_of(value)) for value in segment.circle_block.args),
         outputs=tuple(_port(info_of(value)) for value in last.operands),
         arena_bytes=arena.value.data,
-        alignment_bytes=_ALIGNMENT_BYTES,
-        slack_bytes=_SLACK_BYTES,
+        alignment_bytes=ALIGNMENT_BYTES,
+        slack_bytes=SLACK_BYTES,
         code=emit_object(llvm_text(module), target),
         constants=bytes(constants.data.data),
     ).to_bytes()

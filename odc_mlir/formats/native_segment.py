@@ -15,6 +15,8 @@ from odc_mlir.errors import PackageError
 
 MAGIC = b"ODCCPU\x00\x01"
 SUFFIX = ".cpu"
+ALIGNMENT_BYTES = 64  # of all buffers: one cache line, and the longest register
+SLACK_BYTES = 256  # behind every buffer, where a row of registers may read and write
 _HEADER = len(MAGIC) + 8 + 32
 
 

@@ -446,7 +446,7 @@ def quantize(
     """
     from odc_mlir.quantizer import quantize as quantizer
 
-    if target is not None and weights is None:
+    if target is not None and weights is None and not is_cpu(target):
         weights = targets.load(target).weight_forms.get(scheme or "")
     made = quantizer.quantize(
         _model_of(model),

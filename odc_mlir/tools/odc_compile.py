@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import IR_TEXT, PAGE, json_kind, package_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, run_tool, size, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
+
+if TYPE_CHECKING:
+    from odc_mlir.runtime.package import Package
 
 REPORT = json_kind("a report", "schema_version", "cycles_total", "layers")
 _REASONS_SHOWN = 12
@@ -20,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-compile``."""
     parser = base_parser(
         "odc-compile",
-        "Compile a model (.circle, .tflite, .mlir, nnpackage directory or zip) for an NPU.",
+        "Compile a model (.circle, .tflite, .mlir, nnpackage directory or zip) for an NPU, or for a processor (cpu).",
         epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
         "The summary simulates one inference; -q leaves it out.",
     )
@@ -34,7 +37,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="package folder, or zip file when it ends with .zip",
     )
     add_input(
-        parser, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="hardware (%(default)s)"
+        parser,
+        "--target",
+        default="npu-256",
+        metavar="NAME|FILE.toml",
+        stdin=False,
+        help="hardware; cpu: this machine (%(default)s)",
     )
     parser.add_argument(
         "--memory", default="flash", choices=("flash", "sram"), help="where constants live (%(default)s)"
@@ -153,6 +161,7 @@ def _compile(arguments: argparse.Namespace) -> None:
     import sys
 
     from odc_mlir.runtime import api
+    from odc_mlir.targets.cpu import is_cpu
 
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}
@@ -168,7 +177,10 @@ def _compile(arguments: argparse.Namespace) -> None:
         from odc_mlir.runtime.report_html import render
 
         arguments.files.write(arguments.report_html, render(package.report).encode(), "report_html")
-    if arguments.quiet:
+    if package.plan is not None and is_cpu(package.plan.target or ""):
+        for line in () if arguments.quiet else _native_summary(package):
+            print(line, file=arguments.files.messages)
+    elif arguments.quiet:
         from odc_mlir.runtime.report_placement import host_warning
 
         # What a script has to know: the package does not do what it was made for.
@@ -180,6 +192,27 @@ def _compile(arguments: argparse.Namespace) -> None:
         asked = arguments.report_json or arguments.report_html
         for line in _summary(package.report if asked else build_report(package, quick=True)):
             print(line, file=arguments.files.messages)
+
+
+def _native_summary(package: Package) -> Iterator[str]:
+    """Where operators went and why, and how large the code is. Nothing is modelled: a run can be timed."""
+    from collections import Counter
+
+    from odc_mlir.formats.quantities import size_text
+
+    plan = package.plan
+    assert plan is not None
+    nodes = package.graph.nodes
+    native = sum(len(step.operators) for step in plan.segments)
+    where = f" in {counted(len(plan.segments), 'segment')}" if plan.segments else ""
+    size = sum(len(package.files.segment(step.file)) for step in plan.segments)
+    yield f"{package.name}: {native} of {counted(len(nodes), 'operator')} as code for {plan.target}{where}"
+    reasons = Counter((nodes[index].node.spec.name, reason) for index, reason in plan.host_reasons.items())
+    for (name, reason), count in reasons.most_common(_REASONS_SHOWN):
+        yield f"  host: {count} x {name}: {reason}"
+    if len(reasons) > _REASONS_SHOWN:
+        yield f"  host: {len(reasons) - _REASONS_SHOWN} more reasons"
+    yield f"  {size_text(size)} of code and constants"
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[str]:

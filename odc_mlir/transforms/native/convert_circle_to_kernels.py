@@ -37,7 +37,7 @@ from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.layers import plan_of
 from odc_mlir.transforms.native.native_set_target import machine_of
-from odc_mlir.transforms.native.segment_writer import Segment, count, raised
+from odc_mlir.transforms.native.segment_writer import Segment, count, raised, size_bytes
 from odc_mlir.transforms.placement import is_view, main_function
 
 CONSTANTS = "native.constants"
@@ -101,11 +101,7 @@ def _give(segment: Segment, held: SSAValue, target: SSAValue, info: TensorInfo) 
     if held is target:
         return
     kernel = "flip_sign" if raised(info) else "copy"
-    segment.call(kernel, {}, input=held, output=target, count=count(info) * (1 if raised(info) else _bytes(info)))
-
-
-def _bytes(info: TensorInfo) -> int:
-    return info.info.numpy.itemsize
+    segment.call(kernel, {}, input=held, output=target, count=size_bytes(info))
 
 
 def _reserve_outputs(segment: Segment, last: Operation, outputs: list[TensorInfo]) -> None:

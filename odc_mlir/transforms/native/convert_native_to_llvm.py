@@ -29,6 +29,7 @@ from xdsl.context import Context
 from xdsl.dialects import arith, cf, func, llvm, memref, vector
 from xdsl.dialects.builtin import (
     DenseArrayBase,
+    Float32Type,
     FloatAttr,
     IndexType,
     IntegerAttr,
@@ -91,7 +92,15 @@ _INTRINSICS: dict[type[Operation], str] = {
     arith.MinimumfOp: "minimum",
     vector.FMAOp: "fma",
 }
-_REDUCTIONS = {"maxsi": "smax", "minsi": "smin", "maxui": "umax", "minui": "umin", "add": "add"}
+_REDUCTIONS = {
+    "maxsi": "smax",
+    "minsi": "smin",
+    "maxui": "umax",
+    "minui": "umin",
+    "add": "add",
+    "maximumf": "fmaximum",
+    "minimumf": "fminimum",
+}
 
 
 def converted_type(type: Attribute) -> Attribute:
@@ -284,6 +293,10 @@ def _reduce(f: _Function, op: Operation) -> SSAValue:
     kind = op.kind.data.value
     if kind not in _REDUCTIONS:
         raise CompileError(f"a reduction by {kind} has no form in the llvm dialect")
+    if kind == "add" and isinstance(op.dest.type, Float32Type):
+        start = f.emit(llvm.ConstantOp(FloatAttr(0.0, op.dest.type), op.dest.type))
+        name = f"llvm.vector.reduce.fadd.{suffix(value.type)}"
+        return f.emit(llvm.CallIntrinsicOp(name, [start, value], [op.dest.type]))
     name = f"llvm.vector.reduce.{_REDUCTIONS[kind]}.{suffix(value.type)}"
     return f.emit(llvm.CallIntrinsicOp(name, [value], [op.dest.type]))
 

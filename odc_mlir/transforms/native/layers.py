@@ -5,25 +5,27 @@ from __future__ import annotations
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Node
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native import layers_elementwise, layers_moves, layers_products, layers_windows
+from odc_mlir.transforms.native import layers_elementwise, layers_moves, layers_products, layers_reals, layers_windows
 from odc_mlir.transforms.native.segment_writer import Plan, Write, refusal
 
-LAYERS: dict[str, Plan] = {
-    **layers_products.PLANS,
-    **layers_windows.PLANS,
-    **layers_elementwise.PLANS,
-    **layers_moves.PLANS,
-}
+CODES: dict[str, Plan] = {**layers_products.PLANS, **layers_windows.PLANS, **layers_elementwise.PLANS}
+"""Of integers that stand for reals."""
+
+REALS = layers_reals.PLANS
+MOVES = layers_moves.PLANS
 
 
 def plan_of(node: Node, machine: CpuTarget) -> Write:
     """What writes an operator; raises OdcError with the reason where it stays on the host."""
-    plan = LAYERS.get(node.spec.name)
+    arithmetic = REALS if node.results and node.results[0].dtype == "float32" else CODES
+    plan = MOVES.get(node.spec.name) or arithmetic.get(node.spec.name)
     if plan is None:
         raise refusal(node, "there is no native kernel for this operator")
     for info in (*node.operands, *node.results):
         if info is not None and (info.shape is None or None in info.shape):
             raise refusal(node, f"the shape of {info.name!r} is not fully known")
+        if info is not None and info.is_variable:
+            raise refusal(node, f"{info.name!r} keeps its contents from run to run")
         if info is not None and 0 in (info.shape or ()):
             raise refusal(node, f"{info.name!r} has no elements")
     return plan(node, machine)

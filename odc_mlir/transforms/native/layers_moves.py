@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
-from xdsl.ir import Operation
+import numpy as np
+from xdsl.ir import Operation, SSAValue
 
-from odc_mlir.ops.spec import Node
+from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.segment_writer import ELEMENTS, Plan, Segment, Write, refusal, require_same_codes
+from odc_mlir.transforms.native.segment_writer import (
+    HELD,
+    Plan,
+    Segment,
+    Write,
+    raised,
+    refusal,
+    require_same_codes,
+    size_bytes,
+)
+
+_WORDS = ("float32", "int32")
+_DIMENSIONS = 4
 
 
 def view(node: Node, machine: CpuTarget) -> Write:
     """Another shape of the same elements."""
     x = node.operand(0)
-    if x.dtype not in ELEMENTS:
+    if x.dtype not in HELD or x.is_const:
         raise refusal(node, f"an input of {x.dtype} has no native kernel")
     require_same_codes(node, x, node.results[0])
 
@@ -25,24 +40,24 @@ def view(node: Node, machine: CpuTarget) -> Write:
 
 
 def concatenation(node: Node, machine: CpuTarget) -> Write:
-    """Tensors of bytes beside each other."""
+    """Tensors beside each other."""
     out = node.results[0]
     infos = [node.operand(i) for i in range(len(node.operands))]
-    if out.dtype not in ("int8", "uint8") or any(info.is_const for info in infos):
+    if out.dtype not in HELD:
         raise refusal(node, f"operands of {out.dtype} have no native kernel")
     require_same_codes(node, *infos, out)
     axis = int(node.options["axis"]) % len(out.static_shape)
     rows = math.prod(out.static_shape[:axis])
-    sizes = [math.prod(info.static_shape[axis:]) for info in infos]
+    sizes = [size_bytes(info) // rows for info in infos]
 
     def write(segment: Segment, op: Operation) -> None:
         target = segment.result(op.results[0], out)
         first = 0
-        for value, size in zip(op.operands, sizes, strict=True):
+        for value, info, size in zip(op.operands, infos, sizes, strict=True):
             segment.call(
                 "copy_rows",
                 {},
-                input=segment.tensor(value),
+                input=_bytes_of(segment, info) if info.is_const else segment.tensor(value),
                 output=target,
                 rows=rows,
                 row_bytes=size,
@@ -55,7 +70,128 @@ def concatenation(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
+def _bytes_of(segment: Segment, info: TensorInfo) -> SSAValue:
+    """A constant operand as tensors are held."""
+    data = np.frombuffer(np.ascontiguousarray(info.array()).tobytes(), np.uint8)
+    return segment.constant(data ^ np.uint8(raised(info)))
+
+
+def transpose(node: Node, machine: CpuTarget) -> Write:
+    """Dimensions in another order."""
+    x, out = _words(node), node.results[0]
+    order = [int(axis) % len(x.static_shape) for axis in _constant(node, 1)]
+    steps = strides(x.static_shape)
+    sizes, moves = _folded(node, [(x.static_shape[axis], steps[axis]) for axis in order])
+
+    def write(segment: Segment, op: Operation) -> None:
+        segment.copy_strided(segment.tensor(op.operands[0]), segment.result(op.results[0], out), sizes, moves, start=0)
+
+    return write
+
+
+def strided_slice(node: Node, machine: CpuTarget) -> Write:
+    """A box of every so many elements."""
+    x, out = _words(node), node.results[0]
+    for index in range(1, len(node.operands)):
+        _constant(node, index)
+    # What the definition makes of its masks is found by running it on the numbers of all places.
+    places = np.arange(math.prod(x.static_shape), dtype=np.int32).reshape(x.static_shape)
+    numbers = replace(
+        node,
+        operands=(replace(x, dtype="int32", quant=None), *node.operands[1:]),
+        results=(replace(out, dtype="int32", quant=None),),
+    )
+    found = np.asarray(numbers.spec.kernel_function(numbers)([places, *[None] * (len(node.operands) - 1)])[0])
+    start = int(found.flat[0])
+    sizes, moves = _folded(node, [(size, _step(found, axis)) for axis, size in enumerate(found.shape)])
+
+    def write(segment: Segment, op: Operation) -> None:
+        source = segment.tensor(op.operands[0])
+        segment.copy_strided(source, segment.result(op.results[0], out), sizes, moves, start=start)
+
+    return write
+
+
+def pad(node: Node, machine: CpuTarget) -> Write:
+    """A border of zeros around a tensor."""
+    x, out = _words(node), node.results[0]
+    if x.dtype != "float32":
+        raise refusal(node, f"an input of {x.dtype} has no native kernel")
+    value = 0
+    if len(node.operands) > 2:
+        if not node.operand(2).is_const:
+            raise refusal(node, "a computed border has no native kernel")
+        value = int(node.const(2).astype(np.float32).view(np.int32).flat[0])
+    before = np.asarray(_constant(node, 1)).reshape(-1, 2)[:, 0]
+    target_steps = strides(out.static_shape)
+    first = int(sum(int(b) * step for b, step in zip(before, target_steps, strict=True)))
+    if len(x.static_shape) > _DIMENSIONS:
+        raise refusal(node, f"{len(x.static_shape)} dimensions have no native kernel")
+
+    def write(segment: Segment, op: Operation) -> None:
+        result = segment.result(op.results[0], out)
+        segment.call("fill_words", {}, output=result, count=math.prod(out.static_shape), value=value)
+        segment.copy_strided(
+            segment.tensor(op.operands[0]),
+            result,
+            x.static_shape,
+            strides(x.static_shape),
+            start=0,
+            output_steps=target_steps,
+            output_first=first,
+        )
+
+    return write
+
+
+def strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Elements between neighbours in each dimension."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _words(node: Node) -> TensorInfo:
+    x = node.operand(0)
+    if x.dtype not in _WORDS or x.is_const:
+        raise refusal(node, f"an input of {x.dtype} has no native kernel")
+    return x
+
+
+def _constant(node: Node, index: int) -> Sequence[int]:
+    info = node.operand(index)
+    if not info.is_const:
+        raise refusal(node, f"a computed {info.name!r} has no native kernel")
+    return [int(value) for value in info.array().reshape(-1)]
+
+
+def _step(places: np.ndarray, axis: int) -> int:
+    """By how much the place grows along an axis."""
+    if places.shape[axis] < 2:
+        return 0
+    return int(np.take(places, 1, axis).flat[0] - np.take(places, 0, axis).flat[0])
+
+
+def _folded(node: Node, dimensions: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(size, step) of every dimension, with those that go on from one another made one, as few as kernels take."""
+    kept: list[tuple[int, int]] = []
+    for size, step in dimensions:
+        if size == 1:
+            continue
+        if kept and kept[-1][1] == size * step:
+            kept[-1] = kept[-1][0] * size, step
+        else:
+            kept.append((size, step))
+    if len(kept) > _DIMENSIONS:
+        raise refusal(node, f"a permutation of {len(kept)} dimensions has no native kernel")
+    sizes, steps = zip(*kept, strict=True) if kept else ((1,), (0,))
+    return tuple(sizes), tuple(steps)
+
+
 PLANS: dict[str, Plan] = {
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), view),
     "CONCATENATION": concatenation,
+    "TRANSPOSE": transpose,
+    "STRIDED_SLICE": strided_slice,
+    "SLICE": strided_slice,
+    "PAD": pad,
+    "PADV2": pad,
 }

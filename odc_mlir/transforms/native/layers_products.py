@@ -65,7 +65,7 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
         blocks = -(-channels // LANES)
         packed = np.zeros((taps.shape[0], blocks * LANES), np.int16)
         packed[:, :channels] = taps
-        rows = _rows(windows.pixels, machine.tile_rows)
+        rows = tile_rows(windows.pixels, machine.tile_rows)
         zero, low, high = _limits(finish, node.results[0])
         segment.call(
             "depthwise",
@@ -95,12 +95,13 @@ PLANS: dict[str, Plan] = {
 }
 
 
-def padded_input(segment: Segment, value: SSAValue, windows: Windows, zero: int) -> SSAValue:
+def padded_input(segment: Segment, value: SSAValue, windows: Windows, zero: int, item_bytes: int = 1) -> SSAValue:
     """The buffer of an operand with the border that windows need, filled with the code ``zero`` as it is held."""
     source = segment.tensor(value)
     if not windows.is_padded:
         return source
     images, rows, columns, channels = windows.shape
+    channels *= item_bytes
     height, width = windows.padded
     target = segment.allocate(images * height * width * channels)
     segment.call(
@@ -138,7 +139,7 @@ def _product(node: Node, windows: Windows, outputs: int, machine: CpuTarget, *, 
     runs, run_bytes = windows.runs()
 
     def write(segment: Segment, op: Operation) -> None:
-        rows, vectors = _tile(windows.pixels, outputs, machine, bool(offset))
+        rows, vectors = tile_of(windows.pixels, outputs, machine)
         packed, blocks = pack(matrix - offset, len(runs), run_bytes, LANES * vectors)
         steps = -(-run_bytes // 4) * 4
         ones = np.zeros(steps, np.int8)
@@ -168,15 +169,15 @@ def _product(node: Node, windows: Windows, outputs: int, machine: CpuTarget, *, 
     return write
 
 
-def _tile(pixels: int, channels: int, machine: CpuTarget, offset: bool) -> tuple[int, int]:
+def tile_of(pixels: int, channels: int, machine: CpuTarget) -> tuple[int, int]:
     """Pixels and vectors of channels of a tile of sums."""
-    rows = _rows(pixels, machine.tile_rows)
+    rows = tile_rows(pixels, machine.tile_rows)
     wanted = -(-channels // LANES)
     most = machine.tile_vectors * (2 if rows == 1 else 1)
     return rows, min(wanted, most)
 
 
-def _rows(pixels: int, most: int) -> int:
+def tile_rows(pixels: int, most: int) -> int:
     """The largest power of two up to ``most`` that ``pixels`` fill."""
     rows = most
     while rows > pixels:

@@ -215,6 +215,10 @@ class Loops:
         op = vector.ReductionOp.build(operands=[a, []], result_types=[a.type.element_type], properties={"kind": flag})
         return self.emit(op)
 
+    def fused(self, a: SSAValue, b: SSAValue, c: SSAValue) -> SSAValue:
+        """``a * b + c`` of vectors of reals, rounded once."""
+        return self.emit(vector.FMAOp(a, b, c))
+
     def intrinsic(self, name: str, arguments: Sequence[SSAValue], result: Attribute) -> SSAValue:
         """A call of one of LLVM's intrinsics."""
         return self.emit(llvm.CallIntrinsicOp(name, arguments, [result]))

@@ -14,12 +14,14 @@ buffer is a gap, into which vectors may reach::
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, MemRefType, ModuleOp, i64
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -69,7 +71,7 @@ def _place(function: FuncOp) -> int:
     """Replace all allocations of a function; the bytes that they take."""
     position = {op: index for index, op in enumerate(function.body.block.ops)}
     intervals = [
-        _Interval(op, _reserved(op), index, max((position[use.operation] for use in op.memref.uses), default=index))
+        _Interval(op, _reserved(op), index, max(index, *_uses(op.memref, position)))
         for op, index in position.items()
         if isinstance(op, memref.AllocOp)
     ]
@@ -91,6 +93,16 @@ def _place(function: FuncOp) -> int:
         Rewriter.insert_op(place, InsertPoint.before(op))
         Rewriter.replace_op(op, view)
     return max((end for _, end, _ in placed), default=0)
+
+
+def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:
+    """Where a buffer is used, also by the names that views give it."""
+    found = [0]
+    for use in value.uses:
+        found.append(position[use.operation])
+        if isinstance(use.operation, memref.ViewOp):
+            found += _uses(use.operation.result, position)
+    return found
 
 
 def _reserved(op: memref.AllocOp) -> int:

@@ -19,21 +19,24 @@ from xdsl.dialects.builtin import DictionaryAttr, FunctionType, IntegerAttr, Mem
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from odc_mlir.errors import UnsupportedError
+from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.registry import find_kernel
-from odc_mlir.transforms.native.loops import BYTES, REALS, WORDS, Loops, buffer, f32, i8, i16, i32
+from odc_mlir.transforms.native.loops import BYTES, Loops, buffer, f32, i8, i16, i32
 
-ALIGNMENT = 64  # bytes: one cache line, and the longest register
-SLACK = 64  # bytes behind every buffer that a vector may read or write
+ALIGNMENT, SLACK = ALIGNMENT_BYTES, SLACK_BYTES
 
 KERNEL, OPTIONS = "native.kernel", "native.options"
 """Attributes of a declared kernel: its name, and what decides its code."""
 
-Number = SSAValue | int
+Number = SSAValue | int | float
+_WORD_BYTES = 4
 BIAS = 128  # of signed codes held as unsigned ones
 
-ELEMENTS: dict[str, MemRefType[Attribute]] = {"int8": BYTES, "uint8": BYTES, "int32": WORDS, "float32": REALS}
+HELD = ("int8", "uint8", "int32", "float32")
+"""Element types of tensors that segments hold."""
+
 _OF_ARRAYS: dict[str, Attribute] = {"uint8": i8, "int8": i8, "int16": i16, "int32": i32, "float32": f32}
 
 
@@ -55,6 +58,11 @@ def require_same_codes(node: Node, *infos: TensorInfo) -> None:
 def count(info: TensorInfo) -> int:
     """Elements of a tensor."""
     return math.prod(info.static_shape)
+
+
+def size_bytes(info: TensorInfo) -> int:
+    """Bytes of a tensor."""
+    return count(info) * info.info.numpy.itemsize
 
 
 def raised(info: TensorInfo) -> int:
@@ -85,15 +93,17 @@ class Segment:
 
     def __init__(self, name: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], machine: CpuTarget):
         self.machine = machine
-        parameters: dict[str, Attribute] = {f"in{i}": ELEMENTS[info.dtype] for i, info in enumerate(inputs)}
-        parameters |= {f"out{i}": ELEMENTS[info.dtype] for i, info in enumerate(outputs)}
-        parameters |= {"arena": BYTES, "constants": BYTES}
+        names = [*(f"in{i}" for i in range(len(inputs))), *(f"out{i}" for i in range(len(outputs)))]
+        parameters: dict[str, Attribute] = dict.fromkeys([*names, "arena", "constants"], BYTES)
         self.loops = Loops(name, parameters)
         self.loops.op.properties.pop("sym_visibility")
         self.constants = Constants()
         self.declared: dict[str, func.FuncOp] = {}
         self.tensors: dict[SSAValue, SSAValue] = {}
         self.reserved: dict[SSAValue, SSAValue] = {}
+        self._bytes = {
+            self.loops[name]: size_bytes(info) for name, info in zip(names, (*inputs, *outputs), strict=True)
+        }
 
     def tensor(self, value: SSAValue) -> SSAValue:
         """The buffer of a circle value."""
@@ -103,20 +113,55 @@ class Segment:
         """A new buffer for what an operator computes."""
         found = self.reserved.get(value)
         if found is None:
-            found = self.allocate(count(info), ELEMENTS[info.dtype])
+            found = self.allocate(size_bytes(info))
         self.tensors[value] = found
         return found
 
-    def allocate(self, elements: int, type: MemRefType[Attribute] = BYTES) -> SSAValue:
-        """A buffer in the arena."""
-        size = self.loops.constant(elements)
-        return self.loops.emit(memref.AllocOp([size], [], type))
+    def allocate(self, size: int) -> SSAValue:
+        """A buffer of ``size`` bytes in the arena."""
+        found = self.loops.emit(memref.AllocOp([self.loops.constant(size)], [], BYTES))
+        self._bytes[found] = size
+        return found
+
+    def _seen_as(self, value: SSAValue, type: Attribute) -> SSAValue:
+        """A buffer of bytes as one of other elements."""
+        if value.type == type or value not in self._bytes:
+            return value
+        assert isinstance(type, MemRefType)
+        size = self.loops.constant(self._bytes[value] // _WORD_BYTES)
+        return self.loops.emit(memref.ViewOp(value, self.loops.constant(0), [size], type))
 
     def constant(self, array: NDArray[Any]) -> SSAValue:
         """A buffer that holds ``array``."""
         type = buffer(_OF_ARRAYS[array.dtype.name])
         place = self.loops.constant(self.constants.add(array))
         return self.loops.emit(memref.ViewOp(self.loops["constants"], place, [self.loops.constant(array.size)], type))
+
+    def copy_strided(
+        self,
+        source: SSAValue,
+        target: SSAValue,
+        sizes: Sequence[int],
+        steps: Sequence[int],
+        *,
+        start: int,
+        output_steps: Sequence[int] | None = None,
+        output_first: int = 0,
+    ) -> None:
+        """Copy words of a box of at most four dimensions, packed or by ``output_steps``."""
+        packed = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+        rows = [
+            [fill] * (4 - len(sizes)) + [int(value) for value in values]
+            for fill, values in ((1, sizes), (0, steps), (0, output_steps or packed))
+        ]
+        numbers = {
+            f"{name}{i}": value
+            for name, row in zip(("size", "input_step", "output_step"), rows, strict=True)
+            for i, value in enumerate(row)
+        }
+        self.call(
+            "copy_strided", {}, input=source, output=target, input_first=start, output_first=output_first, **numbers
+        )
 
     def call(self, kernel: str, options: Mapping[str, int], **arguments: Number) -> None:
         """Call a kernel; numbers become constants of the parameter's type."""
@@ -125,7 +170,12 @@ class Segment:
         if symbol not in self.declared:
             self.declared[symbol] = _declaration(symbol, kernel, found.parameters, options)
         assert set(arguments) == set(found.parameters), f"{kernel}: {sorted(set(arguments) ^ set(found.parameters))}"
-        values = [self.loops.number(arguments[name], type) for name, type in found.parameters.items()]
+        values = [
+            self._seen_as(argument, type)
+            if isinstance(argument := arguments[name], SSAValue)
+            else self.loops.constant(argument, type)
+            for name, type in found.parameters.items()
+        ]
         self.loops.run(func.CallOp(symbol, values, []))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.loops import BYTES, INDEX, Loops, i8
+from odc_mlir.transforms.native.loops import BYTES, INDEX, WORDS, Loops, i8, i32
 
 CHUNK = 32
 
@@ -27,6 +27,42 @@ def flip_sign(w: Loops, helpers: Helpers) -> None:
         w.store_lanes(w.xor(w.load_lanes(w["input"], index, 64), sign), w["output"], index)
 
     w.each(0, w["count"], 64, chunk)
+
+
+@kernel(
+    input=WORDS,
+    output=WORDS,
+    input_first=INDEX,
+    output_first=INDEX,
+    **{f"size{i}": INDEX for i in range(4)},
+    **{f"input_step{i}": INDEX for i in range(4)},
+    **{f"output_step{i}": INDEX for i in range(4)},
+)
+def copy_strided(w: Loops, helpers: Helpers) -> None:
+    """Words of a box of four dimensions from one place to another, each with a step of its own in every dimension."""
+
+    def over(dimension: int, source: SSAValue, target: SSAValue) -> None:
+        if dimension == 4:
+            w.store(w.load(w["input"], source), w["output"], target)
+            return
+
+        def place(index: SSAValue) -> None:
+            over(
+                dimension + 1,
+                w.add(source, w.mul(index, w[f"input_step{dimension}"])),
+                w.add(target, w.mul(index, w[f"output_step{dimension}"])),
+            )
+
+        w.each(0, w[f"size{dimension}"], 1, place)
+
+    over(0, w["input_first"], w["output_first"])
+
+
+@kernel(output=WORDS, count=INDEX, value=i32)
+def fill_words(w: Loops, helpers: Helpers) -> None:
+    """``count`` equal words."""
+    value = w.broadcast(w["value"], 16)
+    w.each(0, w["count"], 16, lambda index: w.store_lanes(value, w["output"], index))
 
 
 @kernel(input=BYTES, output=BYTES, count=INDEX)

@@ -1,1 +1,280 @@
-"""Kernels on float32."""
+"""Kernels on float32: products by tiles of registers, windows, and operators that treat every element alike.
+
+Sums are added up in another order than the host's, with fused multiplications; results differ by roundings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.dialects import arith
+from xdsl.ir import Attribute, SSAValue
+
+from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, exponential
+from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
+from odc_mlir.transforms.native.loops import INDEX, REALS, WORDS, Loops, f32, lanes
+
+VECTOR = lanes(LANES, f32)
+
+# How an operand of an element-wise operator is read at (row, column).
+FULL, BY_COLUMN, BY_ROW, SINGLE = range(4)
+# Fused activations: none, a lower bound, or both.
+OPEN, FROM, WITHIN = range(3)
+
+
+def _clamped(w: Loops, value: SSAValue, bounds: Sequence[SSAValue]) -> SSAValue:
+    """``value`` within ``bounds``: none, the lower one, or both. What is no number stays so."""
+    for bound, limit in zip(bounds, (arith.MaximumfOp, arith.MinimumfOp), strict=False):
+        value = w.emit(limit(value, bound))
+    return value
+
+
+def _bounds(w: Loops, clamp: int) -> list[SSAValue]:
+    return [w.broadcast(w[name], LANES) for name in ("low", "high")[:clamp]]
+
+
+@kernel(
+    input=REALS,
+    weights=REALS,
+    bias=REALS,
+    places=WORDS,
+    runs=WORDS,
+    output=REALS,
+    pixels=INDEX,
+    channels=INDEX,
+    blocks=INDEX,
+    run_count=INDEX,
+    run_length=INDEX,
+    weight_step=INDEX,
+    block_step=INDEX,
+    first_weight=INDEX,
+    first_result=INDEX,
+    low=f32,
+    high=f32,
+)
+def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp: int) -> None:
+    """As ``convolve`` for codes: ``rows`` pixels by ``16 * vectors`` channels at a time.
+
+    ``weight_step`` elements lie between the weights of neighbouring inputs, ``block_step`` between those of
+    neighbouring blocks of channels: packed weights, or a matrix as it is. ``bias`` is padded to whole blocks.
+    """
+    width = LANES * vectors
+    bounds = _bounds(w, clamp)
+    last = w.sub(w["pixels"], rows)
+
+    def block(position: SSAValue) -> None:
+        number = w.sub(w.sub(w["blocks"], 1), position)
+        first_channel = w.mul(number, width)
+        first_weight = w.add(w["first_weight"], w.mul(number, w["block_step"]))
+
+        def tile(pixel: SSAValue) -> None:
+            start = w.least(pixel, last)
+            places = [w.to_index(w.load(w["places"], w.add(start, i))) for i in range(rows)]
+            bias = [w.load_lanes(w["bias"], w.add(first_channel, v * LANES), LANES) for v in range(vectors)]
+
+            def run(index: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                distance = w.to_index(w.load(w["runs"], index))
+                begins = [w.add(place, distance) for place in places]
+
+                def step(k: SSAValue, inner: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                    weight, sums = inner[0], inner[1:]
+                    factors = [w.load_lanes(w["weights"], w.add(weight, v * LANES), LANES) for v in range(vectors)]
+                    result = []
+                    for i in range(rows):
+                        x = w.broadcast(w.load(w["input"], w.add(begins[i], k)), LANES)
+                        result += [w.fused(x, factors[v], sums[i * vectors + v]) for v in range(vectors)]
+                    return [w.add(weight, w["weight_step"]), *result]
+
+                return w.loop(0, w["run_length"], 1, step, state)
+
+            sums = w.loop(0, w["run_count"], 1, run, [first_weight, *(bias * rows)])[1:]
+            for i in range(rows):
+                row = w.add(w.mul(w.add(start, i), w["channels"]), w.add(w["first_result"], first_channel))
+                for v in range(vectors):
+                    value = _clamped(w, sums[i * vectors + v], bounds)
+                    w.store_lanes(value, w["output"], w.add(row, v * LANES))
+
+        w.each(0, w["pixels"], rows, tile)
+
+    w.each(0, w["blocks"], 1, block)
+
+
+_WINDOWS: dict[str, Attribute] = {
+    "input": REALS,
+    "places": WORDS,
+    "taps": WORDS,
+    "output": REALS,
+    "pixels": INDEX,
+    "channels": INDEX,
+    "blocks": INDEX,
+    "tap_count": INDEX,
+    "low": f32,
+    "high": f32,
+}
+
+
+def _each_window(
+    w: Loops,
+    rows: int,
+    first: Callable[[SSAValue], SSAValue],
+    combine: Callable[[Sequence[SSAValue], Sequence[SSAValue], SSAValue, SSAValue], Sequence[SSAValue]],
+    finish: Callable[[SSAValue], SSAValue],
+) -> None:
+    """Combine the taps of ``rows`` windows at a time for 16 channels, from ``first(channel)`` on.
+
+    ``combine(state, values, tap, channel)`` gives the new state.
+    """
+    last = w.sub(w["pixels"], rows)
+
+    def block(position: SSAValue) -> None:
+        channel = w.mul(w.sub(w.sub(w["blocks"], 1), position), LANES)
+
+        def tile(pixel: SSAValue) -> None:
+            start = w.least(pixel, last)
+            begins = [w.add(w.to_index(w.load(w["places"], w.add(start, i))), channel) for i in range(rows)]
+
+            def tap(index: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                distance = w.to_index(w.load(w["taps"], index))
+                values = [w.load_lanes(w["input"], w.add(begin, distance), LANES) for begin in begins]
+                return combine(state, values, index, channel)
+
+            found = w.loop(0, w["tap_count"], 1, tap, [first(channel)] * rows)
+            for i, value in enumerate(found):
+                place = w.add(w.mul(w.add(start, i), w["channels"]), channel)
+                w.store_lanes(finish(value), w["output"], place)
+
+        w.each(0, w["pixels"], rows, tile)
+
+    w.each(0, w["blocks"], 1, block)
+
+
+@kernel(**_WINDOWS, weights=REALS, bias=REALS)
+def depthwise_reals(w: Loops, helpers: Helpers, *, rows: int, clamp: int) -> None:
+    """Sums of ``rows`` pixels by 16 channels; ``weights`` are ``[tap][channel]``, padded to whole blocks."""
+    bounds = _bounds(w, clamp)
+    padded = w.mul(w["blocks"], LANES)
+
+    def combine(
+        state: Sequence[SSAValue], values: Sequence[SSAValue], tap: SSAValue, channel: SSAValue
+    ) -> Sequence[SSAValue]:
+        factors = w.load_lanes(w["weights"], w.add(w.mul(tap, padded), channel), LANES)
+        return [w.fused(value, factors, sums) for value, sums in zip(values, state, strict=True)]
+
+    def first(channel: SSAValue) -> SSAValue:
+        return w.load_lanes(w["bias"], channel, LANES)
+
+    _each_window(w, rows, first, combine, lambda value: _clamped(w, value, bounds))
+
+
+@kernel(**_WINDOWS)
+def average_reals(w: Loops, helpers: Helpers, *, count: int, clamp: int) -> None:
+    """The mean of each window of ``count`` elements."""
+    bounds = _bounds(w, clamp)
+    divisor, zero = w.constant(float(count), VECTOR), w.constant(0.0, VECTOR)
+
+    def combine(
+        state: Sequence[SSAValue], values: Sequence[SSAValue], tap: SSAValue, channel: SSAValue
+    ) -> Sequence[SSAValue]:
+        return [w.emit(arith.AddfOp(state[0], values[0]))]
+
+    def finish(total: SSAValue) -> SSAValue:
+        return _clamped(w, w.emit(arith.DivfOp(total, divisor)), bounds)
+
+    _each_window(w, 1, lambda _: zero, combine, finish)
+
+
+@kernel(**_WINDOWS)
+def max_reals(w: Loops, helpers: Helpers, *, clamp: int) -> None:
+    """The largest element of each window."""
+    bounds = _bounds(w, clamp)
+    lowest = w.constant(float("-inf"), VECTOR)
+
+    def combine(
+        state: Sequence[SSAValue], values: Sequence[SSAValue], tap: SSAValue, channel: SSAValue
+    ) -> Sequence[SSAValue]:
+        return [w.emit(arith.MaximumfOp(state[0], values[0]))]
+
+    _each_window(w, 1, lambda _: lowest, combine, lambda value: _clamped(w, value, bounds))
+
+
+@kernel(a=REALS, b=REALS, output=REALS, rows=INDEX, columns=INDEX, low=f32, high=f32)
+def binary_reals(w: Loops, helpers: Helpers, *, operation: int, a: int, b: int, clamp: int) -> None:
+    """An operation of two operands, each read as ``a`` and ``b`` say: everywhere, by column, by row, or one number."""
+    bounds = _bounds(w, clamp)
+    compute = OPERATIONS[operation].write
+    zero = w.constant(0)
+
+    def row(number: SSAValue) -> None:
+        begin = w.mul(number, w["columns"])
+        fixed = {
+            name: w.broadcast(w.load(w[name], number if how == BY_ROW else zero), LANES)
+            for name, how in (("a", a), ("b", b))
+            if how in (BY_ROW, SINGLE)
+        }
+
+        def chunk(column: SSAValue) -> None:
+            place = w.add(begin, column)
+            operands = [
+                fixed.get(name) or w.load_lanes(w[name], place if how == FULL else column, LANES)
+                for name, how in (("a", a), ("b", b))
+            ]
+            w.store_lanes(_clamped(w, compute(w, *operands), bounds), w["output"], place)
+
+        w.each(0, w["columns"], LANES, chunk)
+
+    w.each(0, w["rows"], 1, row)
+
+
+@kernel(input=REALS, output=REALS, count=INDEX)
+def unary_reals(w: Loops, helpers: Helpers, *, operation: int) -> None:
+    """A function of every element."""
+    compute = OPERATIONS[operation].write
+
+    def chunk(index: SSAValue) -> None:
+        w.store_lanes(compute(w, w.load_lanes(w["input"], index, LANES)), w["output"], index)
+
+    w.each(0, w["count"], LANES, chunk)
+
+
+@kernel(input=REALS, output=REALS, rows=INDEX, classes=INDEX, beta=f32)
+def softmax_reals(w: Loops, helpers: Helpers) -> None:
+    """Softmax along rows of ``classes``: whole vectors, then what is left one by one."""
+    whole = w.sub(w["classes"], w.logical_and(w["classes"], LANES - 1))
+
+    def row(number: SSAValue) -> None:
+        begin = w.mul(number, w["classes"])
+
+        def over(body: Callable[[SSAValue, int, SSAValue], SSAValue], start: float, kind: str) -> SSAValue:
+            """``body(place, lanes, state)`` over the row, its lanes combined."""
+            many = w.loop(
+                0,
+                whole,
+                LANES,
+                lambda k, state: [body(w.add(begin, k), LANES, state[0])],
+                [w.constant(start, VECTOR)],
+            )[0]
+            one = w.broadcast(w.reduce(many, kind), 1)
+            return w.loop(whole, w["classes"], 1, lambda k, state: [body(w.add(begin, k), 1, state[0])], [one])[0]
+
+        def larger(place: SSAValue, count: int, state: SSAValue) -> SSAValue:
+            return w.emit(arith.MaximumfOp(state, w.load_lanes(w["input"], place, count)))
+
+        largest = over(larger, float("-inf"), "maximumf")
+
+        def add(place: SSAValue, count: int, state: SSAValue) -> SSAValue:
+            below = w.emit(arith.SubfOp(w.load_lanes(w["input"], place, count), w.broadcast(largest, count)))
+            power = exponential(w, w.emit(arith.MulfOp(below, w.broadcast(w["beta"], count))))
+            w.store_lanes(power, w["output"], place)
+            return w.emit(arith.AddfOp(state, power))
+
+        total = over(add, 0.0, "add")
+
+        def divide(place: SSAValue, count: int) -> None:
+            share = w.emit(arith.DivfOp(w.load_lanes(w["output"], place, count), w.broadcast(total, count)))
+            w.store_lanes(share, w["output"], place)
+
+        w.each(0, whole, LANES, lambda k: divide(w.add(begin, k), LANES))
+        w.each(whole, w["classes"], 1, lambda k: divide(w.add(begin, k), 1))
+
+    w.each(0, w["rows"], 1, row)

@@ -1,0 +1,159 @@
+"""Functions of real numbers as vector arithmetic, to a few units in the last place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Operation as IrOperation
+from xdsl.ir import SSAValue
+
+from odc_mlir.transforms.native.loops import Loops, i32, lanes
+
+Write = Callable[..., SSAValue]
+
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the first has few bits, so that products with integers are exact
+_ROUNDING = 12582912.0  # 1.5 * 2^23: what is added to it is rounded to an integer, in the low bits
+_ROUNDING_BITS = 0x4B400000
+_LEAST, _MOST = -87.33654, 88.72283  # between them, exponentials are normal numbers
+# e^r = 1 + r + r^2 * polynomial for |r| <= ln 2 / 2 (the coefficients of Cephes' expf).
+_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+
+
+def _type(x: SSAValue) -> VectorType:
+    assert isinstance(x.type, VectorType)
+    return x.type
+
+
+def exponential(w: Loops, x: SSAValue) -> SSAValue:
+    """``e^x``; beyond what float32 has, its smallest normal number or a very large one."""
+    type = _type(x)
+    limited = w.emit(arith.MinimumfOp(w.emit(arith.MaximumfOp(x, w.constant(_LEAST, type))), w.constant(_MOST, type)))
+    shifted = w.fused(limited, w.constant(_LOG2_E, type), w.constant(_ROUNDING, type))
+    whole = w.emit(arith.SubfOp(shifted, w.constant(_ROUNDING, type)))
+    rest = w.fused(whole, w.constant(-_LN2_HIGH, type), limited)
+    rest = w.fused(whole, w.constant(-_LN2_LOW, type), rest)
+    value = w.constant(_POLYNOMIAL[0], type)
+    for coefficient in _POLYNOMIAL[1:]:
+        value = w.fused(value, rest, w.constant(coefficient, type))
+    square = w.emit(arith.MulfOp(rest, rest))
+    value = w.emit(arith.AddfOp(w.fused(value, square, rest), w.constant(1.0, type)))
+    bits = lanes(type.get_shape()[0], i32)
+    exponent = w.shift_left(w.sub(w.bitcast(shifted, bits), _ROUNDING_BITS), 23)
+    return w.bitcast(w.add(w.bitcast(value, bits), exponent), type)
+
+
+def _intrinsic(name: str) -> Write:
+    def write(w: Loops, *operands: SSAValue) -> SSAValue:
+        type = _type(operands[0])
+        return w.intrinsic(f"llvm.{name}.v{type.get_shape()[0]}f32", operands, type)
+
+    return write
+
+
+def _negative(w: Loops, x: SSAValue) -> SSAValue:
+    bits = lanes(_type(x).get_shape()[0], i32)
+    return w.bitcast(w.xor(w.bitcast(x, bits), -(1 << 31)), _type(x))
+
+
+def _logistic(w: Loops, x: SSAValue) -> SSAValue:
+    one = w.constant(1.0, _type(x))
+    return w.emit(arith.DivfOp(one, w.emit(arith.AddfOp(one, exponential(w, _negative(w, x))))))
+
+
+def _reciprocal_root(w: Loops, x: SSAValue) -> SSAValue:
+    return w.emit(arith.DivfOp(w.constant(1.0, _type(x)), _intrinsic("sqrt")(w, x)))
+
+
+def _relu(w: Loops, x: SSAValue) -> SSAValue:
+    return w.emit(arith.MaximumfOp(x, w.constant(0.0, _type(x))))
+
+
+def _relu6(w: Loops, x: SSAValue) -> SSAValue:
+    return w.emit(arith.MinimumfOp(_relu(w, x), w.constant(6.0, _type(x))))
+
+
+def _hard_swish(w: Loops, x: SSAValue) -> SSAValue:
+    type = _type(x)
+    gate = _relu6(w, w.emit(arith.AddfOp(x, w.constant(3.0, type))))
+    return w.emit(arith.DivfOp(w.emit(arith.MulfOp(x, gate)), w.constant(6.0, type)))
+
+
+def _operation(kind: Callable[[SSAValue, SSAValue], IrOperation]) -> Write:
+    return lambda w, a, b: w.emit(kind(a, b))
+
+
+def _leaky(w: Loops, x: SSAValue, slope: SSAValue) -> SSAValue:
+    zero = w.constant(0.0, _type(x))
+    below, above = w.emit(arith.MinimumfOp(x, zero)), w.emit(arith.MaximumfOp(x, zero))
+    return w.fused(below, slope, above)
+
+
+# Abramowitz and Stegun 7.1.26: erf(z) = 1 - polynomial(1 / (1 + p z)) * e^(-z^2), to 1.5e-7.
+_ERROR_STEP = 0.3275911
+_ERROR_POLYNOMIAL = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+
+
+def _gelu(w: Loops, x: SSAValue) -> SSAValue:
+    """``x * (1 + erf(x / sqrt 2)) / 2``."""
+    type = _type(x)
+    one = w.constant(1.0, type)
+    scaled = w.emit(arith.MulfOp(x, w.constant(0.7071067811865476, type)))
+    size = _intrinsic("fabs")(w, scaled)
+    t = w.emit(arith.DivfOp(one, w.fused(size, w.constant(_ERROR_STEP, type), one)))
+    value = w.constant(_ERROR_POLYNOMIAL[0], type)
+    for coefficient in _ERROR_POLYNOMIAL[1:]:
+        value = w.fused(value, t, w.constant(coefficient, type))
+    power = exponential(w, _negative(w, w.emit(arith.MulfOp(size, size))))
+    tail = w.emit(arith.MulfOp(w.emit(arith.MulfOp(value, t)), power))
+    error = _intrinsic("copysign")(w, w.emit(arith.SubfOp(one, tail)), scaled)
+    return w.emit(arith.MulfOp(w.emit(arith.MulfOp(x, w.constant(0.5, type))), w.emit(arith.AddfOp(one, error))))
+
+
+def _gelu_tanh(w: Loops, x: SSAValue) -> SSAValue:
+    """``x * (1 + tanh(u)) / 2``, which is ``x * logistic(2u)``, for ``u = sqrt(2/pi) * (x + 0.044715 x^3)``."""
+    type = _type(x)
+    cube = w.emit(arith.MulfOp(w.emit(arith.MulfOp(x, x)), x))
+    u = w.fused(cube, w.constant(0.044715, type), x)
+    return w.emit(arith.MulfOp(x, _logistic(w, w.emit(arith.MulfOp(u, w.constant(1.5957691216057308, type))))))
+
+
+def _squared_difference(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
+    difference = w.emit(arith.SubfOp(a, b))
+    return w.emit(arith.MulfOp(difference, difference))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An element-wise operator; ``write(loops, *operands)`` gives its value."""
+
+    name: str
+    write: Write
+
+
+# Kernels name operations by their place here: put new ones at the end.
+OPERATIONS = (
+    Operation("ADD", _operation(arith.AddfOp)),
+    Operation("SUB", _operation(arith.SubfOp)),
+    Operation("MUL", _operation(arith.MulfOp)),
+    Operation("DIV", _operation(arith.DivfOp)),
+    Operation("MAXIMUM", _operation(arith.MaximumfOp)),
+    Operation("MINIMUM", _operation(arith.MinimumfOp)),
+    Operation("SQUARED_DIFFERENCE", _squared_difference),
+    Operation("NEG", _negative),
+    Operation("ABS", _intrinsic("fabs")),
+    Operation("SQRT", _intrinsic("sqrt")),
+    Operation("RSQRT", _reciprocal_root),
+    Operation("LOGISTIC", _logistic),
+    Operation("RELU", _relu),
+    Operation("RELU6", _relu6),
+    Operation("HARD_SWISH", _hard_swish),
+    Operation("EXP", exponential),
+    Operation("LEAKY_RELU", _leaky),
+    Operation("PRELU", _leaky),
+    Operation("GELU", _gelu),
+    Operation("GELU_TANH", _gelu_tanh),
+)

@@ -1,0 +1,180 @@
+"""Native code on float32: what the host kernels give, within roundings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.data import GoldenModel, golden_models
+from helpers.models import ModelBuilder, Shape, model_bytes
+
+# Whatever order sums are added in, and however exponentials are made.
+RELATIVE = 1e-5
+
+Array = np.ndarray
+
+
+def assert_close(found: Array, expected: Array) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
+    np.testing.assert_allclose(found, expected, rtol=RELATIVE, atol=RELATIVE * largest)
+
+
+@pytest.mark.parametrize("model", golden_models("digits", quantised=False))
+def test_golden_inputs(model: GoldenModel) -> None:
+    package = odc_mlir.compile(model.circle, target="cpu")
+    sample = next(model.samples())
+    for found, expected in zip(
+        odc_mlir.run(package, sample.inputs, strict=True), odc_mlir.run(model.circle, sample.inputs), strict=True
+    ):
+        assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [("zoo/pretrainedResnet", 0), ("trained/digits_vit", 0), ("trained/sine_forecast", 0)],
+)
+@pytest.mark.slow
+def test_whole_models(name: str, left: int, test_data: Path) -> None:
+    """Networks of convolutions and of attention, all of them in native code."""
+    path = test_data / "models" / f"{name}.circle"
+    package = odc_mlir.compile(path, target="cpu")
+    assert package.plan is not None
+    assert len(package.plan.host_reasons) == left, package.plan.host_reasons
+    random = np.random.default_rng(5)
+    inputs = [random.normal(size=[d or 1 for d in spec.shape or ()]).astype(np.float32) for spec in package.inputs]
+    for found, expected in zip(
+        odc_mlir.run(package, inputs, strict=True), odc_mlir.run(path, inputs, backend="host"), strict=True
+    ):
+        assert_close(found, expected)
+
+
+def one(name: str, inputs: list[Array], shape: Shape, constants: dict[int, Array], **options: Any) -> bytes:
+    """A model of one operator; ``constants`` are operands by place."""
+    builder = ModelBuilder()
+    given = iter([builder.tensor(f"x{i}", array.shape, str(array.dtype)) for i, array in enumerate(inputs)])
+    operands = [
+        builder.tensor(f"c{i}", constants[i].shape, str(constants[i].dtype), data=constants[i])
+        if i in constants
+        else next(given)
+        for i in range(len(inputs) + len(constants))
+    ]
+    result = builder.tensor("y", shape)
+    builder.operator(name, operands, [result], options=options)
+    return model_bytes(builder.finish([i for i in operands if i < len(inputs)], [result]))
+
+
+def compare(model: bytes, inputs: list[Array]) -> None:
+    package = odc_mlir.compile(model, target="cpu", strict=True)
+    (found,) = odc_mlir.run(package, inputs, strict=True)
+    (expected,) = odc_mlir.run(model, inputs, backend="host")
+    assert_close(found, expected)
+
+
+def reals(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+SPECIAL = np.array(
+    [
+        0.0,
+        -0.0,
+        1e-30,
+        -1e-30,
+        0.5,
+        -0.5,
+        1,
+        -1,
+        3,
+        -3,
+        6,
+        10,
+        -10,
+        30,
+        -30,
+        80,
+        -80,
+        1e5,
+        -1e5,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ],
+    np.float32,
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["NEG", "ABS", "LOGISTIC", "RELU", "RELU6", "HARD_SWISH", "EXP", "SQRT", "RSQRT", "LEAKY_RELU", "GELU"]
+)
+def test_functions_of_every_kind_of_number(name: str) -> None:
+    values = SPECIAL if name not in ("SQRT", "RSQRT") else np.abs(SPECIAL[np.abs(SPECIAL) > 0])
+    if name in ("HARD_SWISH", "GELU", "EXP", "LOGISTIC"):  # their limits are within roundings, not the same bits
+        values = values[np.abs(values) <= 80]
+    options = {"alpha": 0.1} if name == "LEAKY_RELU" else {}
+    compare(one(name, [values], values.shape, {}, **options), [values])
+
+
+def test_approximate_gelu() -> None:
+    values = np.linspace(-8, 8, 401, dtype=np.float32)
+    compare(one("GELU", [values], values.shape, {}, approximate=True), [values])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("ADD", (2, 3, 5)),
+        ("SUB", (5,)),
+        ("MUL", (1,)),
+        ("DIV", (2, 3, 1)),
+        ("MAXIMUM", (3, 5)),
+        ("MINIMUM", (1, 1, 5)),
+        ("SQUARED_DIFFERENCE", ()),
+    ],
+)
+def test_operands_that_broadcast(name: str, shape: Shape) -> None:
+    a, b = reals(2, 3, 5), reals(*shape, seed=1)
+    compare(one(name, [a, b], a.shape, {}), [a, b])
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "relu6", "relu_n1_to_1"])
+def test_fused_activations(activation: str) -> None:
+    x, weights, bias = 4 * reals(1, 5, 4, 3), reals(19, 3, 2, 3, seed=1), reals(19, seed=2)
+    options = {"padding": "same", "stride_h": 2, "stride_w": 1, "fused_activation_function": activation}
+    compare(one("CONV_2D", [x], (1, 3, 4, 19), {1: weights, 2: bias}, **options), [x])
+
+
+@pytest.mark.parametrize("classes", [1, 3, 16, 37])
+def test_softmax_of_any_width(classes: int) -> None:
+    x = 20 * reals(3, classes)
+    compare(one("SOFTMAX", [x], x.shape, {}, beta=0.7), [x])
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_products_of_matrices(adjoint: bool) -> None:
+    a, b = reals(2, 3, 5, 7), reals(2, 3, *((9, 7) if adjoint else (7, 9)), seed=1)
+    compare(one("BATCH_MATMUL", [a, b], (2, 3, 5, 9), {}, adjoint_rhs=adjoint), [a, b])
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_transposed_convolutions(padding: str) -> None:
+    x, weights = reals(1, 4, 3, 2), reals(5, 3, 3, 2, seed=1)
+    shape = (1, 8, 6, 5) if padding == "same" else (1, 9, 7, 5)
+    constants = {0: np.array(shape, np.int32), 1: weights}
+    options = {"padding": padding, "stride_h": 2, "stride_w": 2}
+    compare(one("TRANSPOSE_CONV", [x], shape, constants, **options), [x])
+
+
+def test_moves() -> None:
+    x = reals(2, 3, 4, 5)
+    compare(one("TRANSPOSE", [x], (2, 5, 3, 4), {1: np.array([0, 3, 1, 2], np.int32)}), [x])
+    box = [np.array(values, np.int32) for values in ([0, 2, 3, 0], [2, 0, 0, 5], [1, -1, -2, 3])]
+    compare(one("STRIDED_SLICE", [x], (2, 2, 2, 2), dict(enumerate(box, 1))), [x])
+    border = np.array([[0, 1], [2, 0], [0, 0], [1, 1]], np.int32)
+    compare(one("PAD", [x], (3, 5, 4, 7), {1: border}), [x])
+    compare(one("CONCATENATION", [x], (2, 3, 4, 12), {1: reals(2, 3, 4, 7, seed=3)}, axis=3), [x])
