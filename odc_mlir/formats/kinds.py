@@ -38,8 +38,11 @@ def _is_never_ours(path: Path) -> bool:
 def _is_own_zip(path: Path) -> bool:
     from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
     from odc_mlir.formats.members import ZipMembers
+    from odc_mlir.formats.package import zip_bytes
 
     members = ZipMembers(path)
+    if zip_bytes({name: members[name] for name in sorted(members)}) != path.read_bytes():
+        return False  # the archive's reader skips what stands before or between the members
     known = recognised_files(members[MANIFEST_PATH]) if MANIFEST_PATH in members else {}
     return bool(known) and all(known.get(name) == digest_of(members[name]) for name in members)
 
@@ -67,13 +70,16 @@ def json_kind(name: str, *keys: str) -> Kind:
 
 def _is_own_page(path: Path) -> bool:
     with path.open("rb") as file:
-        return PAGE_MARK.encode() in file.read(_MARK_BYTES)
+        head = file.read(_MARK_BYTES)
+    return head.startswith(b"<!DOCTYPE html>") and PAGE_MARK.encode() in head
 
 
 def _is_own_array_file(path: Path) -> bool:
     import zipfile
 
-    if zipfile.is_zipfile(path):
+    with path.open("rb") as start:
+        head = start.read(4)
+    if head == b"PK\x03\x04":
         with zipfile.ZipFile(path) as archive:
             return archive.comment == OWN_MARK.encode()
     import h5py
@@ -118,6 +124,7 @@ ARRAYS = Kind("a file of arrays", _is_own_array_file, (".npz", ".h5", ".hdf5"))
 PAGE = Kind("a page", _is_own_page, is_text=True)
 IR_TEXT = Kind("IR", _is_printed_ir, is_text=True)
 TRACE = json_kind("a trace", "traceEvents", "displayTimeUnit")
+PROFILE = json_kind("a profile", "schema_version", "measured")
 UNKNOWN = Kind("a file", _is_never_ours)
 """Formats that others define, or that say nothing of themselves: only an empty file may be replaced."""
 

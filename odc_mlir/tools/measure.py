@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.formats.kinds import json_kind, starts_with
+from odc_mlir.formats.kinds import starts_with
 from odc_mlir.tools.common import counted
 from odc_mlir.tools.files import shown
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Shapes = Sequence[tuple[int, ...]]
 
-PROFILE = json_kind("a profile", "schema_version", "units")
 TIMES = starts_with("a file of times", b"Model,Backend,")
 _PHASES = ("MODEL_LOAD", "PREPARE", "EXECUTE", "PEAK")
 _KINDS = ("RSS", "HWM", "PSS")

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
-from odc_mlir.formats.kinds import ARRAYS, TRACE, UNKNOWN
+from odc_mlir.formats.kinds import ARRAYS, PROFILE, TRACE, UNKNOWN
 from odc_mlir.tools.common import base_parser, run_tool, size
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
-from odc_mlir.tools.measure import PROFILE, TIMES, csv_path
+from odc_mlir.tools.measure import TIMES, csv_path
 from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
 
 if TYPE_CHECKING:

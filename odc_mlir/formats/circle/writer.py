@@ -30,6 +30,8 @@ from odc_mlir.formats.circle.model import (
     Tensor,
 )
 from odc_mlir.formats.circle.schema import Schema, circle_schema, tflite_schema
+from odc_mlir.formats.kinds import MODEL
+from odc_mlir.formats.outputs import check_output
 
 # Offsets in a flatbuffer are 31 bits wide; the rest is left for everything that is not a buffer.
 INLINE_LIMIT_BYTES = (1 << 31) - (256 << 20)
@@ -62,8 +64,12 @@ def write_tflite(model: Model) -> bytes:
     return b"".join(_chunks(model, INLINE_LIMIT_BYTES, tflite_schema()))
 
 
-def save_model(model: Model, path: str | os.PathLike[str]) -> None:
-    """Write ``model`` to ``path`` as a Circle file, whole or not at all; raises like write_model, or OdcError."""
+def save_model(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write ``model`` to ``path`` as a Circle file, whole or not at all; raises like write_model, or OdcError.
+
+    A file that is none of our models is replaced with ``overwrite`` only.
+    """
+    check_output(path, MODEL, overwrite=overwrite)
     write_file(path, *_chunks(model, INLINE_LIMIT_BYTES, circle_schema()))
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import SessionError
-from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats import kinds
 from odc_mlir.formats.cache import cache_folder, records_path
+from odc_mlir.formats.outputs import write_output
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.profile import Measurement, trace_events
@@ -74,15 +75,15 @@ class Recorder:
 
     def save_trace(self, path: str | os.PathLike[str] | None) -> Path:
         """Write the runs traced so far; where."""
-        return self._save(trace_events(self._measurement.events), path, TRACE_FILE)
+        return self._save(trace_events(self._measurement.events), path, TRACE_FILE, kinds.TRACE)
 
     def save_profile(self, path: str | os.PathLike[str] | None) -> Path:
         """Write the mean time of each operator; where."""
-        return self._save(self._measurement.profile(), path, PROFILE_FILE)
+        return self._save(self._measurement.profile(), path, PROFILE_FILE, kinds.PROFILE)
 
-    def _save(self, document: object, path: str | os.PathLike[str] | None, name: str) -> Path:
+    def _save(self, document: object, path: str | os.PathLike[str] | None, name: str, kind: kinds.Kind) -> Path:
         place = self._loader.workspace_file(name) if path is None else Path(path)
-        write_file(place, (json.dumps(document, indent=1) + "\n").encode())
+        write_output(place, (json.dumps(document, indent=1) + "\n").encode(), kind)
         return place
 
     def write_measurements(self) -> None:

@@ -336,6 +336,10 @@ def test_profile_and_trace(tmp_path: Path) -> None:
     profile = json.loads(session.save_profile(tmp_path / "mine.json").read_text())
     assert profile["measured"]["runs"] == 2
     assert [unit["op"] for unit in profile["measured"]["units"]] == ["ADD", "ADD"]
+    session.save_profile(tmp_path / "mine.json")
+    (tmp_path / "mine.json").write_text("notes")
+    with pytest.raises(OptionError, match="not a profile that odc-mlir wrote"):
+        session.save_profile(tmp_path / "mine.json")
     session.reset_execute_config()
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 4
