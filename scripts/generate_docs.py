@@ -160,8 +160,9 @@ def _fields(fields: Iterable[Field]) -> str:
 
 
 def npu_targets() -> str:
-    """Every number of every shipped target, by key."""
+    """Every number of every shipped target, by key; the host's tables of kernels are long, and in files of their own."""
     import dataclasses
+    from collections.abc import Mapping
 
     from odc_mlir import targets
 
@@ -170,7 +171,7 @@ def npu_targets() -> str:
             value = getattr(record, field.name)
             if dataclasses.is_dataclass(value):
                 yield from flat(value, f"{field.name}.")
-            else:
+            elif not isinstance(value, Mapping):
                 pairs = value if isinstance(value, tuple) and isinstance(value[0], tuple) else (value,)
                 text = ", ".join("x".join(map(str, pair)) if isinstance(pair, tuple) else str(pair) for pair in pairs)
                 yield prefix + field.name, text.replace("(", "").replace(")", "")
