@@ -160,7 +160,7 @@ def _fields(fields: Iterable[Field]) -> str:
 
 
 def npu_targets() -> str:
-    """Every number of every shipped target, by key; the host's tables of kernels are long, and in files of their own."""
+    """Every number of every shipped target, by key; the tables of host kernels are long, and in files of their own."""
     import dataclasses
     from collections.abc import Mapping
 
