@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 from odc_mlir.plugins.registry import PluginSource
@@ -22,15 +23,13 @@ def fingerprint(source: PluginSource) -> str:
     """A digest of the files that ``source`` consists of, as far as its place tells them."""
     digest = hashlib.sha256()
     room = 0 if _module(source) == __package__.partition(".")[0] else _MAX_CONTENT_BYTES
-    for count, (name, path) in enumerate(sorted(_files(source))):
-        if count == _MAX_FILES:
-            break
+    for name, path in sorted(islice(_files(source), _MAX_FILES)):
         try:
-            found = path.stat()
+            found = os.stat(path)
             if not stat.S_ISREG(found.st_mode):
                 continue
             content = found.st_size <= room
-            fact = path.read_bytes() if content else repr((found.st_size, found.st_mtime_ns)).encode()
+            fact = Path(path).read_bytes() if content else b"%d %d" % (found.st_size, found.st_mtime_ns)
         except OSError:
             continue
         room -= found.st_size if content else 0
@@ -39,22 +38,45 @@ def fingerprint(source: PluginSource) -> str:
     return digest.hexdigest()
 
 
-def _files(source: PluginSource) -> Iterator[tuple[str, Path]]:
+def _files(source: PluginSource) -> Iterator[tuple[str, str]]:
     """The files with the names under which they count: not where they are, lest a move be a change."""
-    if source.file is not None:
-        place = Path(source.file)
-        # It may import what lies beside it.
-        yield from _named(place.parent, place.parent.glob("*.py"))
-        for init in place.parent.glob("*/__init__.py"):
-            yield from _below(init.parent, place.parent)
+    if source.file is not None:  # it may import what lies beside it
+        yield from _beside(os.path.dirname(source.file))
         return
     spec = _spec(_module(source), source.folder)
     if spec is None:
         return
     for folder in spec.submodule_search_locations or ():
-        yield from _below(Path(folder), Path(folder).parent)
+        yield from _below(folder, "")
     if spec.origin is not None and not spec.submodule_search_locations:
-        yield from _named(Path(spec.origin).parent, [Path(spec.origin)])
+        yield os.path.basename(spec.origin), spec.origin
+
+
+def _beside(folder: str) -> Iterator[tuple[str, str]]:
+    """The modules and packages in a folder."""
+    for entry in _scanned(folder):
+        if entry.name.endswith(".py"):
+            yield entry.name, entry.path
+        elif os.path.isfile(os.path.join(entry.path, "__init__.py")):
+            yield from _below(entry.path, entry.name)
+
+
+def _below(folder: str, name: str) -> Iterator[tuple[str, str]]:
+    """All files of a package; its name is part of theirs."""
+    for entry in _scanned(folder):
+        inner = f"{name}/{entry.name}"
+        if not entry.is_dir(follow_symlinks=False):
+            yield inner, entry.path
+        elif entry.name not in _PASSED_OVER:
+            yield from _below(entry.path, inner)
+
+
+def _scanned(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
 
 
 def _spec(module: str, folder: str | None) -> ModuleSpec | None:
@@ -69,14 +91,3 @@ def _spec(module: str, folder: str | None) -> ModuleSpec | None:
 def _module(source: PluginSource) -> str:
     """The top-level module of an entry point."""
     return (source.reference or "").partition(":")[0].partition(".")[0]
-
-
-def _below(folder: Path, root: Path) -> Iterator[tuple[str, Path]]:
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(set(folders) - _PASSED_OVER)
-        yield from _named(root, (Path(place, name) for name in names))
-
-
-def _named(root: Path, paths: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    for path in paths:
-        yield path.relative_to(root).as_posix(), path

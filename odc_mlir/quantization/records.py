@@ -211,12 +211,12 @@ class RecordStore:
         with _content(self._where):
             return {tuple(tuple(map(int, shape)) for shape in json.loads(text)): int(runs) for text, runs in rows}
 
-    def inputs(self) -> list[list[NDArray[Any]]]:
-        """The raw inputs that are kept, oldest first."""
+    def inputs(self, count: int = -1) -> list[list[NDArray[Any]]]:
+        """The raw inputs that are kept, or the last ``count`` of them, oldest first."""
         with self._open() as database:
-            rows = database.execute("SELECT data FROM samples ORDER BY id").fetchall()
+            rows = database.execute("SELECT data FROM samples ORDER BY id DESC LIMIT ?", (count,)).fetchall()
         with _content(self._where):
-            return [list(unpack(data)[1].values()) for (data,) in rows]
+            return [list(unpack(data)[1].values()) for (data,) in reversed(rows)]
 
     def reset(self, shapes: Shapes | None = None) -> None:
         """Forget the runs on inputs of ``shapes``; without, all runs and all raw inputs."""

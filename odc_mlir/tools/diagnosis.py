@@ -153,11 +153,28 @@ def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
     return removed
 
 
+def prune_cache() -> list[CacheUsage]:
+    """Remove leftovers and what is beyond the cache's limit; what was removed. Raises OptionError."""
+    from odc_mlir.formats.cache import DEFAULT_LIMIT_MB, LIMIT_VARIABLE, cache_folder
+    from odc_mlir.runtime.auto.pruning import prune
+
+    text = os.environ.get(LIMIT_VARIABLE) or str(DEFAULT_LIMIT_MB)
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise OptionError(f"{LIMIT_VARIABLE} is {text!r}, expected a whole number above 0")
+    root = cache_folder()
+    removed: dict[str, CacheUsage] = {}
+    for entry in prune(root, int(text) << 20):
+        kind = entry.path.relative_to(root).parts[0]
+        known = removed.get(kind, CacheUsage(kind, 0, 0))
+        removed[kind] = CacheUsage(kind, known.entries + 1, known.nbytes + entry.nbytes)
+    return list(removed.values())
+
+
 def _kinds(root: Path) -> list[Path]:
-    try:
-        return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink())
-    except FileNotFoundError:
-        return []
+    """The folders of the cache that are ours: whoever names a folder for it may keep other things there."""
+    from odc_mlir.formats.cache import FOLDERS
+
+    return [root / name for name in FOLDERS if (root / name).is_dir() and not (root / name).is_symlink()]
 
 
 def _usage(folder: Path) -> CacheUsage:

@@ -23,6 +23,11 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="*",
         help="remove what is in the cache, or only these kinds of it (as listed under cache)",
     )
+    parser.add_argument(
+        "--prune",
+        action="store_true",
+        help="remove what is left of attempts that did not end, and what is beyond the limit of the cache",
+    )
     return parser
 
 
@@ -32,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> int | None:
-    if arguments.clean is not None:
+    if arguments.clean is not None or arguments.prune:
         _clean(arguments)
         return None
     from odc_mlir.tools.diagnosis import diagnose
@@ -61,16 +66,16 @@ def _clean(arguments: argparse.Namespace) -> None:
     import json
     from dataclasses import asdict
 
-    from odc_mlir.tools.diagnosis import clean_cache
+    from odc_mlir.tools.diagnosis import clean_cache, prune_cache
 
-    removed = clean_cache(frozenset(arguments.clean) or None)
+    removed = prune_cache() if arguments.clean is None else clean_cache(frozenset(arguments.clean) or None)
     if arguments.json:
         print(json.dumps([asdict(usage) for usage in removed], indent=1))
         return
     for usage in removed:
         print(f"removed {usage.kind}: {counted(usage.entries, 'item')}, {counted(usage.nbytes, 'byte')}")
     if not removed:
-        print("the cache is empty")
+        print("there is nothing to remove" if arguments.clean is None else "the cache is empty")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ def use(package: Path, made: Made, count: int = RECORDS) -> tuple[list[Level], A
     """Levels of the answers of a session that runs ``count`` times, waits and runs once more; its status at the end."""
     levels = []
     with Session(package) as session:
+        session.prepare()  # which waits for what was made before
         for index in range(count):
             session.infer(made.sample(index))
             levels.append(session.odc_status.serving)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.manifest import Manifest, format_config
+from odc_mlir.formats.package import PackageFiles, write_package
 from odc_mlir.runtime import Session
 
 Array = np.ndarray[Any, Any]
@@ -39,3 +42,14 @@ def quantised() -> Model:
     options = {"padding": "valid", "stride_w": 1, "stride_h": 1, "filter_width": 1, "filter_height": 1}
     builder.operator("MAX_POOL_2D", [x], [y], options=options)
     return builder.finish([x], [y])
+
+
+def save_package(path: Path, config: dict[str, str]) -> None:
+    """An nnpackage of ``a + b + a`` with these settings."""
+    manifest = Manifest(("model.circle",), ("circle",), ("config.cfg",))
+    members = {
+        "metadata/MANIFEST": manifest.to_json(),
+        "metadata/config.cfg": format_config(config),
+        "model.circle": model_bytes(add_model()),
+    }
+    write_package(PackageFiles(members, manifest, config, None, "test"), path)

@@ -13,8 +13,7 @@ import math
 import os
 import secrets
 import shutil
-import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,7 +33,6 @@ SCHEMA_VERSION = 2
 RECORD_NAME = "result.json"
 MODEL_NAME = "model.circle"
 COMPILED_STEM = "compiled"
-DEFAULT_MAX_BYTES = 1 << 30
 _KEY_DIGITS = 40
 _MAX_RECORD_BYTES = 1 << 20
 
@@ -174,11 +172,14 @@ class Artefacts:
             ) from None
         return place
 
-    def sweep(self, key: str) -> None:
-        """Remove what is left of attempts that did not end. The lock must be held."""
+    def sweep(self, key: str) -> list[Path]:
+        """Remove what is left of attempts that did not end; what that was. The lock must be held."""
+        left: list[Path] = []
         with suppress(OSError):
-            for entry in self.folder.glob(f".{key}.*"):
-                remove(entry)
+            left += sorted(self.folder.glob(f".{key}.*"))
+        for entry in left:
+            remove(entry)
+        return left
 
     def commit(self, key: str, work: Path, result: Result) -> Artefact:
         """Let what lies in ``work`` be the result for ``key``; raises OdcError and leaves nothing when that fails."""
@@ -216,33 +217,6 @@ class Artefacts:
                     self.keep_refusal(key, refusal)
         except OdcError as error:
             _log.debug("not cleaned: %s", error)
-
-    def entries(self) -> Iterator[tuple[str, int, float]]:
-        """Key, size in bytes and time of last use of each result."""
-        try:
-            places = sorted(self.folder.iterdir())
-        except OSError:
-            return
-        for place in places:
-            with suppress(OSError):
-                if place.name.startswith(".") or not (place / RECORD_NAME).is_file():
-                    continue
-                sizes = [entry.stat() for entry in place.iterdir()]
-                used = (place / RECORD_NAME).stat().st_mtime
-                yield place.name, sum(item.st_size for item in sizes if stat.S_ISREG(item.st_mode)), used
-
-    def prune(self, max_bytes: int = DEFAULT_MAX_BYTES, *, keep: str = "") -> list[str]:
-        """Delete the results that were not used for longest until the rest is at most ``max_bytes``; their keys."""
-        found = sorted(self.entries(), key=lambda entry: entry[2])
-        total, deleted = sum(size for _, size, _ in found), []
-        for key, size, _ in found:
-            if total <= max_bytes:
-                break
-            if key != keep:
-                self.discard(key)
-                deleted.append(key)
-                total -= size
-        return deleted
 
 
 def retry_seconds(attempts: int) -> float:

@@ -8,13 +8,12 @@ import sys
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Condition, RLock, Thread
 from typing import Any
 
 from odc_mlir.errors import OdcError
-from odc_mlir.formats.private import digest_file
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
 from odc_mlir.quantization.recorded import Shapes, shapes_of
@@ -23,15 +22,14 @@ from odc_mlir.runtime.auto.background import Background, poll, weakly
 from odc_mlir.runtime.auto.job import PHASES, TIMES_ENOUGH, Job, Step, key_of, make_job, target_facts
 from odc_mlir.runtime.auto.lane import Lane
 from odc_mlir.runtime.auto.original import Original, is_quantized, why_not
+from odc_mlir.runtime.auto.proving import prove
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.auto.serving import Serving, Surroundings, open_artefact
 from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, Trigger
-from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
+from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
 from odc_mlir.runtime.auto.watch import Terms, Watch
 from odc_mlir.runtime.auto.withdrawal import withdraw
-
-__all__ = ["AutoCompiler", "Original"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +61,9 @@ class AutoCompiler:
         self.original = original
         self.settings = settings
         self.quantized = is_quantized(original.graph)
+        records = settings.records_file(original.digest)
         self.recorder = RunRecorder(
-            original.graph, original.digest, settings.records_file(original.digest), settings.folder
+            original.graph, original.digest, records, settings.folder, cache_bytes=settings.cache_bytes
         )
         self._artefacts = Artefacts(settings.folder)
         self._around = around
@@ -109,11 +108,14 @@ class AutoCompiler:
 
     # Between runs.
 
-    def open(self, shapes: Shapes) -> None:
-        """Look for what is there for inputs of ``shapes``; with the trigger first-run also make it, and wait."""
+    def open(self, shapes: Shapes, *, in_run: bool = False) -> None:
+        """Look for what is there for inputs of ``shapes``; with the trigger first-run also make it, and wait.
+
+        ``in_run``: what takes long to open is opened in the background.
+        """
         self._check_process()
-        with self._lock:
-            lane = self._lane(shapes, may_wait=True)
+        with self._changed:
+            lane = self._lane(shapes, may_wait=not in_run)
             if self.settings.trigger is not Trigger.FIRST_RUN:
                 return
             if self._may_start(lane):
@@ -136,6 +138,11 @@ class AutoCompiler:
         """What watches the answers for the inputs of the last call of :meth:`candidates`."""
         return None if self._current is None else self._current.watch
 
+    def prove(self, shapes: Shapes, serving: Serving, inputs: Sequence[Array]) -> None:
+        """Prove ``serving`` by these inputs, in the background: until then it does not answer."""
+        with self._lock:
+            prove(self._lane(shapes), serving, inputs, self._background, self._changed)
+
     def wants_records(self, shapes: Shapes) -> bool:
         """Whether runs of the model itself are to be recorded: not for ever, where nothing starts."""
         if self._lane(shapes).phase is not Phase.COLLECTING or self.quantized:
@@ -143,10 +150,18 @@ class AutoCompiler:
         most = max(TIMES_ENOUGH * self.settings.records, self._lane(shapes).records_needed)
         return self.recorder.runs(shapes) < most
 
-    def answered(self, shapes: Shapes, serving: Serving | None, failed: Sequence[tuple[Serving, OdcError]]) -> None:
-        """An answer was given by ``serving`` (None: the model itself), after others had failed."""
+    def answered(
+        self,
+        shapes: Shapes,
+        serving: Serving | None,
+        failed: Sequence[tuple[Serving, OdcError]],
+        inputs: Callable[[], Sequence[Array]] | None = None,
+    ) -> None:
+        """An answer was given by ``serving`` (None: the model itself) to ``inputs``, after others had failed."""
         with self._lock:
             lane = self._lane(shapes)
+            if lane.sample is None and inputs is not None:
+                lane.keep_sample(inputs())
             lane.served = Level.ORIGINAL if serving is None else serving.level
             for item, error in failed:
                 _log.warning("%s: %s; going on without", item.level, error)
@@ -400,24 +415,16 @@ class AutoCompiler:
             self._changed.notify_all()
 
     def _job(self, lane: Lane, base: Artefact | None, *, again: bool) -> Job:
-        settings, original = self.settings, self.original
-        if base is not None and base.model is not None:
-            model, digest = base.model, digest_file(base.model)
-        else:
-            base, model, digest = None, original.file(settings.folder), original.digest
         return make_job(
-            settings,
+            self.settings,
+            self.original,
+            base,
+            lane.shapes,
             key=lane.key or "",
-            model=model,
-            digest=digest,
-            records=self.recorder.path,
-            quantized=self.quantized or base is not None,
-            fixed_shapes=original.other_shapes(lane.shapes),
-            package=original.package,
+            records=str(self.recorder.path),
             again=again,
             target=self._target,
             runs=self.recorder.runs(lane.shapes) if base is None else sys.maxsize,
-            verdict=None if base is None else base.result.verdict,
         )
 
     def _heard(self, lane: Lane, facts: dict[str, Any]) -> None:
@@ -429,7 +436,8 @@ class AutoCompiler:
             if step == "not installed":
                 lane.fallbacks.append(Fallback("package", "install", str(facts.get("reason"))))
             phase = PHASES.get(Step(step)) if step in set(Step) else None
-            if phase is not None and lane.is_working:
+            # What was to be compiled only may have to be quantised again: the phase stays then.
+            if phase is not None and lane.is_working and phase in NEXT[lane.phase]:
                 lane.enter(phase, lane.reason)
 
     def _ended(self, lane: Lane, ending: Ending) -> None:
@@ -441,8 +449,7 @@ class AutoCompiler:
             _log.exception("what was made cannot be used")
             with self._lock:
                 lane.servings = []
-                if lane.phase is not Phase.REJECTED:
-                    lane.enter(Phase.REJECTED, f"{type(error).__name__}: {error}")
+                lane.enter(Phase.REJECTED, f"{type(error).__name__}: {error}")
         finally:
             with self._changed:
                 lane.is_concluding = False
@@ -469,6 +476,8 @@ class AutoCompiler:
     def _take(self, lane: Lane, found: Artefact) -> None:
         """Let a result serve: opened and, where inputs are known, proven, before anyone can see it."""
         result, most = found.result, TIMES_ENOUGH * self.settings.records
+        if result.kind == PASSING:
+            lane.postpone(result.attempts, max(_RETRY_SECONDS, retry_seconds(result.attempts)))
         if result.level is None:
             with self._lock:
                 lane.result = result
@@ -480,9 +489,8 @@ class AutoCompiler:
                     lane.enter(Phase.REJECTED, result.reason)
             return
         self._artefacts.touch(lane.key or "")
-        inputs = self.recorder.last_inputs
-        fitting = inputs if inputs is not None and shapes_of(inputs) == lane.shapes else None
-        opened = open_artefact(found, self.original.graph, lane.shapes, self._around, fitting)
+        inputs = lane.sample or self.recorder.sample(lane.shapes)
+        opened = open_artefact(found, self.original.graph, lane.shapes, self._around, inputs)
         fallbacks, servings = list(opened.fallbacks), opened.servings
         if result.level != Level.COMPILED and result.reason is not None:
             fallbacks.append(Fallback(str(Level.COMPILED), result.stage or "compile", result.reason))
@@ -496,9 +504,9 @@ class AutoCompiler:
                 self._leave(lane, lane.outdated)
                 return
             lane.servings, lane.watch = servings, watch
-            self._keep_base(found, servings)
-            if result.kind == PASSING:
-                lane.postpone(result.attempts, max(_RETRY_SECONDS, retry_seconds(result.attempts)))
+            on_host = next((item for item in servings if item.level is Level.QUANTIZED), None)
+            if found.model is not None and on_host is not None:
+                self._base, self._base_serving = found, on_host
             if servings:
                 lane.enter(Phase.ACTIVE, None if not fallbacks else fallbacks[-1].reason)
             else:
@@ -527,11 +535,6 @@ class AutoCompiler:
         if given:  # it is not for whoever gave the answer to wait for the disk
             artefacts, package = self._artefacts, self.original.package
             self._background.submit(lambda: withdraw(artefacts, package, given, reason), always=True)
-
-    def _keep_base(self, found: Artefact, servings: Sequence[Serving]) -> None:
-        on_host = next((item for item in servings if item.level is Level.QUANTIZED), None)
-        if found.model is not None and on_host is not None:
-            self._base, self._base_serving = found, on_host
 
     def start_if_idle(self) -> bool:
         """Start what may be started when nothing has been run for a while; whether there will be more to start."""

@@ -6,16 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from odc_mlir import targets
 from odc_mlir._version import __version__
+from odc_mlir.formats.private import digest_file
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.fingerprint import fingerprint
 from odc_mlir.quantization.recorded import Shapes
-from odc_mlir.runtime.auto.artefacts import make_key
+from odc_mlir.runtime.auto.artefacts import Artefact, make_key
+from odc_mlir.runtime.auto.original import Original, is_quantized
 from odc_mlir.runtime.auto.settings import AutoSettings
 from odc_mlir.runtime.auto.status import Phase
 
@@ -78,6 +79,7 @@ class Job:
     preference: int
     seconds: float
     memory_bytes: int
+    cache_bytes: int
     fixed_shapes: list[list[int]] | None = None
     package: str | None = None
     again: bool = False
@@ -119,21 +121,25 @@ def key_of(settings: AutoSettings, digest: str, shapes: Shapes, target: Sequence
     return make_key(facts)
 
 
-def make_job(
-    settings: AutoSettings,
-    *,
-    model: Path,
-    records: Path,
-    package: Path | None,
-    fixed_shapes: Shapes | None,
-    **facts: Any,
-) -> Job:
-    """The job that ``settings`` ask for; ``facts`` are its other fields."""
-    fixed = None if fixed_shapes is None else [list(shape) for shape in fixed_shapes]
+def make_job(settings: AutoSettings, original: Original, base: Artefact | None, shapes: Shapes, **facts: Any) -> Job:
+    """The job that ``settings`` ask for; ``facts`` are its other fields. Raises OdcError.
+
+    It is about ``original``, or the quantised model of ``base``, for inputs of ``shapes``.
+    """
+    quantized = None if base is None else base.model
+    if quantized is not None:
+        model, digest = quantized, digest_file(quantized)
+    else:
+        model, digest = original.file(settings.folder), original.digest
+    others = original.other_shapes(shapes)
+    fixed = None if others is None else [list(shape) for shape in others]
+    package = original.package
     return Job(
         folder=str(settings.folder),
         model=str(model.absolute()),
-        records=str(records),
+        digest=digest,
+        quantized=quantized is not None or is_quantized(original.graph),
+        verdict=None if base is None else base.result.verdict,
         plugin=settings.plugin,
         machine=settings.machine,
         scheme=settings.scheme,
@@ -142,6 +148,7 @@ def make_job(
         preference=int(settings.preference),
         seconds=settings.timeout_seconds,
         memory_bytes=settings.memory_bytes,
+        cache_bytes=settings.cache_bytes,
         fixed_shapes=fixed,
         package=str(package.absolute()) if package is not None and fixed is None else None,
         patience_runs=TIMES_ENOUGH * settings.records if settings.watch else 0,

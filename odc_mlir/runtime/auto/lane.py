@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+import numpy as np
+
+from odc_mlir.ops.spec import Array
 from odc_mlir.quantization.recorded import Shapes
 from odc_mlir.runtime.auto.artefacts import Artefact, Result
 from odc_mlir.runtime.auto.serving import Serving
@@ -30,9 +34,9 @@ class Lane:
     """``servings`` are what may compute answers instead of the model itself, best first.
 
     ``attempts`` have failed in a row for what may pass; another one may begin at ``retry_at``, on the monotonic clock,
-    None: never. ``is_loading``: a result is being opened in the background. ``records_needed`` are more than the
-    settings ask for where those were not enough; ``times_left`` is how often answers have left the limits, and
-    ``outdated`` why what is being made or opened must not be used.
+    None: never. ``is_loading``: a result is being opened in the background. ``sample`` are inputs that were run.
+    ``records_needed`` are more than the settings ask for where those were not enough; ``times_left`` is how often
+    answers have left the limits, and ``outdated`` why what is being made or opened must not be used.
     """
 
     shapes: Shapes
@@ -54,6 +58,7 @@ class Lane:
     records_needed: int = 0
     times_left: int = 0
     outdated: str | None = None
+    sample: list[Array] | None = None
 
     def enter(self, phase: Phase, reason: str | None = None) -> None:
         """Go on to ``phase``, as the table of phases allows."""
@@ -104,9 +109,15 @@ class Lane:
         """Whether something is being done about it in the background."""
         return self.is_working or self.is_loading or self.is_concluding
 
+    def keep_sample(self, inputs: Sequence[Array]) -> None:
+        """Remember inputs, by which what is made will be proven."""
+        self.sample = [np.array(value) for value in inputs]
+
     def abandon(self) -> None:
         """Nobody works on it here any more."""
         self.supervisor, self.is_loading, self.is_concluding = None, False, False
+        for serving in self.servings:
+            serving.is_being_proven = False
         if self.is_working or self.phase is Phase.FLOAT:
             self.phase = Phase.ACTIVE if self.artefact is not None and self.servings else Phase.COLLECTING
 

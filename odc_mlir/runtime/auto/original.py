@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +56,9 @@ class Original:
         private.make_folder(path.parent, within=folder)
         try:
             if private.digest_file(path) == self.digest:
+                os.utime(path)  # it is in use
                 return path
-        except (CacheError, FileNotFoundError):  # what lies there is replaced
+        except (CacheError, OSError):  # what lies there is replaced
             pass
         private.write_file(path, self.read())
         return path

@@ -20,6 +20,7 @@ from odc_mlir.quantization.recorded import Records, Shapes, shapes_of
 from odc_mlir.quantization.records import DEFAULT_INPUT_BYTES, RecordStore
 from odc_mlir.runtime.auto.background import Background
 from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.executor import Executor
 from odc_mlir.runtime.graph import Graph
 from odc_mlir.runtime.recording import Recorder
@@ -71,10 +72,13 @@ class RunRecorder:
 
     No run waits for the store, or fails because of it: it is read and written in the background. Where that fails for
     good, ``refused`` is the reason, and nothing is recorded any more; ``failure`` is what keeps records from the store,
-    be it for a while. A store that is damaged, or of another model, is moved aside and begun anew.
+    be it for a while. A store that is damaged, or of another model, is moved aside and begun anew. With ``cache_bytes``
+    the first record sees to it that the cache does not hold more.
     """
 
-    def __init__(self, graph: Graph, digest: str, path: Path, root: Path | None = None) -> None:
+    def __init__(
+        self, graph: Graph, digest: str, path: Path, root: Path | None = None, *, cache_bytes: int | None = None
+    ) -> None:
         self.path = path
         self.refused: str | None = None
         self.dropped_runs = 0
@@ -82,6 +86,7 @@ class RunRecorder:
         self._problem: str | None = None
         self._graph, self._digest = graph, digest
         self._root = path.parent if root is None else root
+        self._cache_bytes = cache_bytes
         self._background = Background("odc-records", _BATCHES_WAITING)
         self._hurry = Event()  # nobody has time for another try
         self._begin()
@@ -203,6 +208,19 @@ class RunRecorder:
         except OdcError:
             self._background.submit(lambda: self._persist(None))
 
+    def sample(self, shapes: Shapes) -> list[Array] | None:
+        """Inputs of ``shapes`` that were run before, by whatever process, None where none are at hand."""
+        if self.last_inputs is not None and shapes_of(self.last_inputs) == shapes:
+            return self.last_inputs
+        if not os.path.lexists(self.path):
+            return None
+        try:
+            store = RecordStore(self.path, self._digest, create=False, wait_seconds=0, private=True)
+            found = store.inputs(1)
+        except OdcError:
+            return None
+        return found[0] if found and shapes_of(found[0]) == shapes else None
+
     def flush(self, seconds: float = FINISH_SECONDS, then: Callable[[], None] | None = None) -> bool:
         """Put into the store what is not there yet, waiting at most ``seconds``; whether all is there.
 
@@ -246,6 +264,9 @@ class RunRecorder:
                 continue
             self._problem = None
             self._count(store, batch)
+            if self._cache_bytes is not None:  # once, as records are bounded for each model
+                limit, self._cache_bytes = self._cache_bytes, None
+                prune(self._root, limit, keep=frozenset({self._digest}))
             return
         if batch is not None:
             self._drop(batch)

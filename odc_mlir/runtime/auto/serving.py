@@ -39,6 +39,7 @@ class Serving:
     executor: Executor
     twin: Executor | None = None
     proven: bool = True
+    is_being_proven: bool = False
 
     def prove(self, inputs: Sequence[Array]) -> None:
         """Compare one run with host kernels on the same model; raises OdcError unless they agree bit for bit."""

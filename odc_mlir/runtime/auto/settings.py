@@ -12,7 +12,7 @@ from typing import Any
 
 from odc_mlir import targets
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.cache import CACHE_VARIABLE, RECORDS_FILE, cache_folder
+from odc_mlir.formats.cache import CACHE_VARIABLE, DEFAULT_LIMIT_MB, LIMIT_VARIABLE, RECORDS_FILE, cache_folder
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
 from odc_mlir.quantization.schemes import scheme as scheme_of
@@ -41,6 +41,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "ODC_TIMEOUT_S": f"{DEFAULT_TIMEOUT_SECONDS:g}",
         "ODC_MEM_LIMIT_MB": str(DEFAULT_MEMORY_MB),
         CACHE_VARIABLE: "",
+        LIMIT_VARIABLE: str(DEFAULT_LIMIT_MB),
         "ODC_UPDATE_PACKAGE": "0",
         "ODC_WATCH": "1",
         "ODC_WATCH_PERCENT": str(DEFAULT_WATCH_PERCENT),
@@ -71,8 +72,9 @@ _TRIGGERS |= {
 class AutoSettings:
     """``target`` is a machine (``npu-256``, a TOML file) or a plugin (``tvn-gen``); ``scheme`` None: what that wants.
 
-    ``timeout_seconds`` and ``memory_bytes`` bound the background process. ``watch``: records and answers are looked at
-    for what the verdict could not know; ``shadow_share`` of the time of answers is for computing some of them twice.
+    ``timeout_seconds`` and ``memory_bytes`` bound the background process, ``cache_bytes`` what is kept in ``folder``.
+    ``watch``: records and answers are looked at for what the verdict could not know; ``shadow_share`` of the time of
+    answers is for computing some of them twice.
     """
 
     target: str
@@ -85,6 +87,7 @@ class AutoSettings:
     timeout_seconds: float
     memory_bytes: int
     folder: Path
+    cache_bytes: int
     update_package: bool
     watch: bool
     shadow_share: float
@@ -145,6 +148,7 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
         timeout_seconds=_number("ODC_TIMEOUT_S", value("ODC_TIMEOUT_S")),
         memory_bytes=int(_number("ODC_MEM_LIMIT_MB", value("ODC_MEM_LIMIT_MB"), whole=True)) << 20,
         folder=Path(folder) if folder else cache_folder(),
+        cache_bytes=int(_number(LIMIT_VARIABLE, value(LIMIT_VARIABLE), whole=True)) << 20,
         update_package=flag("ODC_UPDATE_PACKAGE", DEFAULTS["ODC_UPDATE_PACKAGE"]),
         watch=flag("ODC_WATCH", DEFAULTS["ODC_WATCH"]),
         shadow_share=_percent("ODC_WATCH_PERCENT", value("ODC_WATCH_PERCENT")) / 100,

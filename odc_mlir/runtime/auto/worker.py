@@ -51,6 +51,7 @@ from odc_mlir.runtime.auto.artefacts import (
 from odc_mlir.runtime.auto.coverage import CoverageError
 from odc_mlir.runtime.auto.job import Job, Step, progress_line, target_facts
 from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.auto.status import Level
 
 # Who got less of the time than this was kept waiting, by a machine with too much to do or by something that hangs.
@@ -211,7 +212,8 @@ class Worker:
         self.announce(Step.COMMITTED)
         if self.job.package is not None and made.compiled is not None:
             self._install(made.compiled, self.job.package)
-        self.artefacts.prune(keep=self.job.key)
+        kept = frozenset({self.job.key, Path(self.job.records).parent.name, Path(self.job.model).name})
+        prune(Path(self.job.folder), self.job.cache_bytes, keep=kept)
 
     def _install(self, compiled: Path, package: str) -> None:
         """Put the result into the package as well; where that cannot be written, the cache has it."""

@@ -101,11 +101,11 @@ class Session:
     def _follow_log_level(self) -> None:
         self._core.log_level = logging.INFO if self._loader.settings.flag("ENABLE_LOG") else logging.DEBUG
 
-    def _prepare(self) -> None:
-        """Raises OdcError and leaves the session as it was."""
+    def _prepare(self, *, in_run: bool = False) -> None:
+        """Raises OdcError and leaves the session as it was; ``in_run``: the user waits for an answer."""
         with self._recorder.preparing():
             executor = self._loader.open()
-        self._switcher.begin(executor)
+        self._switcher.begin(executor, in_run=in_run)
 
     def _run(self) -> None:
         self._runner.deliver(self._runner.compute())
@@ -286,7 +286,11 @@ class Session:
 
     @call
     def prepare(self) -> None:
-        """Choose backends and prepare every operator; after a failure it can be called again, with other choices."""
+        """Choose backends and prepare every operator; after a failure it can be called again, with other choices.
+
+        What was compiled on the device before is opened too, however long that takes; without this call, runs go on
+        with the model itself until it is.
+        """
         self._prepare()
 
     # Running.
@@ -365,7 +369,7 @@ class Session:
         self._loader.follow(arrays)
         taken = time.perf_counter() - start
         if self._core.state is State.MODEL_LOADED:
-            self._prepare()
+            self._prepare(in_run=True)
             self._core.enter("prepare", State.PREPARED)
             metrics["prepare_time_ms"] = 1000 * (time.perf_counter() - start - taken)
         self._runner.set_all_inputs(arrays)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from odc_mlir.errors import OptionError, SessionError
-from odc_mlir.formats.cache import CACHE_VARIABLE
+from odc_mlir.formats.cache import CACHE_VARIABLE, LIMIT_VARIABLE
 
 ENABLE = "OnDeviceCompilation"
 
@@ -46,8 +46,8 @@ _FALSE = frozenset({"", "0", "off", "false", "n", "no"})
 
 
 def _may_choose(key: str, value: str) -> bool:
-    """Whether a package may set ``key`` to ``value``: it may not say where on this machine files are written."""
-    if key == CACHE_VARIABLE:
+    """Whether a package may set ``key`` to ``value``: not where on this machine files are written, or how many kept."""
+    if key in (CACHE_VARIABLE, LIMIT_VARIABLE):
         return False
     return key != "WORKSPACE_DIR" or not (os.path.isabs(value) or ".." in Path(value).parts)
 

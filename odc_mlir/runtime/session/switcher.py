@@ -47,8 +47,11 @@ class Switcher:
 
     # Compiling.
 
-    def begin(self, executor: Executor) -> None:
-        """``executor`` is the model itself; compiling begins where it is switched on. Raises SessionError."""
+    def begin(self, executor: Executor, *, in_run: bool = False) -> None:
+        """``executor`` is the model itself; compiling begins where it is switched on. Raises SessionError.
+
+        ``in_run``: nobody may wait long for what was made before.
+        """
         original = Fitted(executor, self._loader.inputs, self._loader.outputs)
         self.stop()
         self._original = original
@@ -56,7 +59,7 @@ class Switcher:
             self._compile(None, None)
         shapes = self._loader.known_input_shapes
         if self.auto is not None and shapes is not None:
-            self.auto.open(shapes)
+            self.auto.open(shapes, in_run=in_run)
 
     def stop(self) -> None:
         """Let go of what works in the background; a process goes on, for the next session."""
@@ -173,24 +176,31 @@ class Switcher:
                     wanted = auto.wants_records(shapes)
                     outputs = self._by(original, arrays, is_original=True, wanted=wanted)
                 else:
-                    outputs = self._by_serving(auto, serving, arrays)
+                    fitted = self._fitted(serving)
+                    if not serving.proven and not self._loader.choices.strict:
+                        auto.prove(shapes, serving, fitted.encoded(arrays))
+                        continue
+                    if not serving.proven:
+                        serving.prove(fitted.encoded(arrays))
+                    outputs = self._by_serving(auto, fitted, arrays)
             except OdcError as error:
                 # Where the model itself fails as well, it is not what was made that is to blame.
                 if serving is None or isinstance(error, InputError) or self._loader.choices.strict:
                     raise
                 failed.append((serving, error))
                 continue
-            auto.answered(shapes, serving, failed)
+            auto.answered(shapes, serving, failed, lambda: original.encoded(arrays))
             return outputs
         raise SessionError("nothing is there to run")
 
-    def _by_serving(self, auto: AutoCompiler, serving: Serving, arrays: list[Array]) -> list[Array]:
-        """One run by ``serving``, which must be proven before it answers and is watched when it does."""
+    def _fitted(self, serving: Serving) -> Fitted:
         fitted = self._recent
         if fitted is None or fitted.executor is not serving.executor:
             fitted = self._recent = Fitted(serving.executor, self._loader.inputs, self._loader.outputs)
-        if not serving.proven:
-            serving.prove(fitted.encoded(arrays))
+        return fitted
+
+    def _by_serving(self, auto: AutoCompiler, fitted: Fitted, arrays: list[Array]) -> list[Array]:
+        """One run by what has been proven, which is watched."""
         start = time.perf_counter()
         watch = auto.watch
         if watch is None:

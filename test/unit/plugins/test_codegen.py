@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import errno
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from helpers.data import REPOSITORY
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.codegen import Limits, Preference, default_output, describe, generate
+from odc_mlir.plugins.process import isolated_environment
 from odc_mlir.plugins.request import CodegenRequest
 
 INSTALLED = REPOSITORY / "test" / "data" / "plugins"
@@ -280,3 +285,96 @@ def test_npu_gen_fixes_shapes(tmp_path: Path) -> None:
 def test_npu_gen_names_what_is_wrong_with_a_model(model: Path) -> None:
     with pytest.raises(CompileError, match="failed: "):
         generate(model, "npu-gen")
+
+
+# ---- what gets into the process
+
+
+def test_modules_of_the_working_folder_do_not_get_in(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "application"
+    work.mkdir()
+    for name in ("secrets", "json", "numpy", "sitecustomize"):
+        (work / f"{name}.py").write_text("raise RuntimeError('a stray module')")
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", str(work)]))
+    monkeypatch.setenv("PYTHONSTARTUP", str(work / "secrets.py"))
+    body = "import json, secrets\npathlib.Path(request.output).write_text(os.getcwd())"
+    made = generate(model, "bad-gen", directory=plugin(tmp_path / "plugins", body))
+    assert Path(made.read_text()).name == "work"
+    assert not Path(made.read_text()).exists()  # a folder of its own, that is gone
+
+
+def test_the_environment_is_small(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    monkeypatch.setenv("LICENCE", "y")
+    monkeypatch.setenv("ODC_PASS_ENV", "LICENCE; OTHER")
+    folder = plugin(tmp_path / "plugins", "pathlib.Path(request.output).write_text(repr(sorted(os.environ)))")
+    names = ast.literal_eval(generate(model, "bad-gen", directory=folder).read_text())
+    assert {"PATH", "LICENCE", "ODC_PASS_ENV", "TMPDIR"} <= set(names)
+    assert not {"SECRET_TOKEN", "LD_PRELOAD", "PYTHONPATH", "PYTEST_CURRENT_TEST"} & set(names)
+
+
+def test_folders_may_be_relative(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin(tmp_path / "plugins", "pathlib.Path(request.output).write_text('made')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(registry.PATH_VARIABLE, "plugins")
+    assert generate("net.circle", "bad-gen").read_text() == "made"
+    assert isolated_environment()[registry.PATH_VARIABLE] == str(tmp_path / "plugins")
+
+
+def test_a_plugin_that_holds_the_interpreter_does_not_outlive_its_parent(model: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    # Matching backtracks for ages, in one call that lets no other thread run.
+    body = (
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        f"pathlib.Path({str(mark)!r}).write_text(f'{{os.getpid()}} {{child.pid}}')\n"
+        "import re\nre.match('(a*)*b', 'a' * 100)"
+    )
+    folder = plugin(tmp_path / "plugins", body)
+    code = "import sys; from odc_mlir.plugins.codegen import generate\n"
+    code += "generate(sys.argv[1], 'bad-gen', directory=sys.argv[2])"
+    parent = subprocess.Popen([sys.executable, "-c", code, str(model), str(folder)])
+    deadline = time.monotonic() + 20
+    while not (mark.is_file() and len(mark.read_text().split()) == 2) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    parent.kill()
+    parent.wait()
+    pids = [int(pid) for pid in mark.read_text().split()]
+    while any(map(_is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(map(_is_running, pids))
+
+
+def test_processor_time_is_limited(model: Path, tmp_path: Path) -> None:
+    folder = plugin(
+        tmp_path / "plugins", "import resource\nraise ValueError(resource.getrlimit(resource.RLIMIT_CPU)[0])"
+    )
+    with pytest.raises(CompileError, match=rf"ValueError: {3 * (os.cpu_count() or 1) + 1}\b"):
+        generate(model, "bad-gen", directory=folder, limits=Limits(seconds=3))
+
+
+@pytest.mark.parametrize("how", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)"])
+def test_being_killed_may_pass(how: str, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="was ended by SIG") as caught:
+        generate(model, "bad-gen", directory=plugin(tmp_path / "plugins", how))
+    assert caught.value.passing
+
+
+def test_a_system_without_processes_may_pass(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*arguments: object, **options: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", none_left)
+    with pytest.raises(CompileError, match="the plugin's process cannot be run") as caught:
+        generate(model, "tvn-gen", directory=INSTALLED)
+    assert caught.value.passing
+
+
+@pytest.mark.parametrize("answer", ["", "[]", "{}", '{"error": 1}', '{"error": null, "name": 3}', "[" * 100_000])
+def test_answers_of_a_plugin_itself_are_not_believed(answer: str, model: Path, tmp_path: Path) -> None:
+    body = f"place = pathlib.Path(os.getcwd()).parent / 'answer.json'\nplace.write_text({answer!r})\nos._exit(0)"
+    with pytest.raises(CompileError, match="ended with code 0 and no answer"):
+        generate(model, "bad-gen", directory=plugin(tmp_path / "plugins", body))

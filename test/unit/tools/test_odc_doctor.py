@@ -22,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _fill(cache: Path) -> None:
-    for kind, name, data in (("programs", "a", b"12345"), ("programs", "b", b"678"), ("records", "m", b"9")):
+    for kind, name, data in (("compiled", "a", b"12345"), ("compiled", "b", b"678"), ("records", "m", b"9")):
         (cache / kind / name).mkdir(parents=True)
         (cache / kind / name / "file").write_bytes(data)
 
@@ -37,7 +37,7 @@ def test_everything_is_told(capsys: pytest.CaptureFixture[str], cache: Path) -> 
         assert findings["targets", name]["text"].startswith("version ")
     assert "from odc-mlir" in findings["plugins", "npu-gen"]["text"]
     assert findings["cache", "folder"]["text"] == str(cache)
-    assert findings["cache", "programs"]["text"] == "2 items, 8 bytes"
+    assert findings["cache", "compiled"]["text"] == "2 items, 8 bytes"
     assert findings["cache", "records"]["text"] == "1 item, 1 byte"
 
 
@@ -75,8 +75,10 @@ def test_a_broken_plugin_is_a_problem(
 
 def test_cleaning(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
     _fill(cache)
-    assert main(["--clean", "programs"]) == 0
-    assert capsys.readouterr().out == "removed programs: 2 items, 8 bytes\n"
+    (cache / "photos").mkdir()
+    (cache / "photos" / "mine.jpg").write_bytes(b"")
+    assert main(["--clean", "compiled"]) == 0
+    assert capsys.readouterr().out == "removed compiled: 2 items, 8 bytes\n"
     assert [usage.kind for usage in diagnosis.cache_usage()] == ["records"]
     assert main(["--clean", "program"]) == 1
     assert "the cache has no 'program'" in capsys.readouterr().err
@@ -84,6 +86,23 @@ def test_cleaning(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
     assert diagnosis.cache_usage() == []
     assert main(["--clean", "--json"]) == 0
     assert capsys.readouterr().out.endswith("[]\n")
+    assert (cache / "photos" / "mine.jpg").exists()
+
+
+def test_pruning(capsys: pytest.CaptureFixture[str], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fill(cache)
+    (cache / "compiled" / ".a.0123.new").mkdir()
+    assert main(["--prune"]) == 0
+    assert capsys.readouterr().out.startswith("removed compiled: ")
+    assert main(["--prune"]) == 0
+    assert capsys.readouterr().out == "there is nothing to remove\n"
+    (cache / "records" / "m" / "large").write_bytes(bytes(2 << 20))
+    monkeypatch.setenv("ODC_CACHE_LIMIT_MB", "1")
+    assert main(["--prune"]) == 0
+    assert not (cache / "records" / "m").exists()
+    monkeypatch.setenv("ODC_CACHE_LIMIT_MB", "many")
+    assert main(["--prune"]) == 1
+    assert "ODC_CACHE_LIMIT_MB is 'many'" in capsys.readouterr().err
 
 
 def test_a_cache_that_cannot_be(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from odc_mlir.errors import CompileError, OdcError
+from odc_mlir.quantization.records import RecordStore
 from odc_mlir.runtime.auto.artefacts import Artefacts, Result, is_final, make_key
 from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.auto.pruning import entries, prune
 
 
 @pytest.fixture
@@ -76,6 +81,81 @@ def test_records_that_cannot_be_read(artefacts: Artefacts, text: str) -> None:
     assert "the cached result is damaged" in (problem or "")
 
 
+WRONG: dict[str, list[object]] = {
+    "level": ["original", 1, ["quantized"]],
+    "reason": [1, {}],
+    "kind": ["other", 2],
+    "compiled": ["../x", 3, None],
+    "verdict": [[], "passed"],
+    "seconds": [None, {"compile": "long"}, {"compile": True}],
+    "budget": [[], {"bytes": None}],
+    "notes": ["text", [1]],
+    "attempts": [-1, 1.5, "1", True],
+    "failed_at": [None, "now"],
+    "other": [1],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_record_with_wrong_values(artefacts: Artefacts, name: str, value: object) -> None:
+    record = commit(artefacts, "key") / "result.json"
+    document = json.loads(record.read_text())
+    document["result"][name] = value
+    record.write_text(json.dumps(document))
+    found, problem = artefacts.find("key")
+    assert found is None
+    assert "the cached result is damaged" in (problem or "")
+
+
+@pytest.mark.parametrize("name", ["result.json", "compiled.npu", "model.circle", ""])
+@pytest.mark.parametrize("kind", ["a pipe", "a symbolic link", "a folder", "a file"])
+def test_what_is_no_file_is_not_read(artefacts: Artefacts, name: str, kind: str, tmp_path: Path) -> None:
+    place = commit(artefacts, "key") / name
+    moved = tmp_path / "moved"
+    place.rename(moved)
+    if kind == "a pipe":
+        os.mkfifo(place)
+    elif kind == "a symbolic link":
+        place.symlink_to(moved)
+    elif kind == "a folder":
+        place.mkdir()
+    else:
+        place.write_bytes(b"")
+    found, problem = artefacts.find("key")
+    assert found is None
+    assert "the cached result is damaged" in (problem or "")
+    assert moved.exists()
+    commit(artefacts, "key")
+    assert artefacts.find("key")[1] is None
+
+
+def test_results_are_private(artefacts: Artefacts, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        place = commit(artefacts, "key")
+        with file_lock(artefacts.lock_path("key"), seconds=0):
+            pass
+    finally:
+        os.umask(before)
+    for entry in (artefacts.folder, *artefacts.folder.rglob("*")):
+        assert stat.S_IMODE(entry.stat().st_mode) == (0o700 if entry.is_dir() else 0o600), entry
+    place.chmod(0o755)
+    (place / "model.circle").chmod(0o644)
+    assert artefacts.find("key")[1] is None
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert stat.S_IMODE((place / "model.circle").stat().st_mode) == 0o600
+
+
+def test_results_of_someone_else_are_left_alone(artefacts: Artefacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = commit(artefacts, "key")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        found, problem = artefacts.find("key")
+        assert found is None
+        assert f"it belongs to user {os.getuid()}" in (problem or "")
+    assert (place / "result.json").exists()
+
+
 def test_what_is_unfinished_is_swept(artefacts: Artefacts) -> None:
     first = artefacts.new_folder("key")
     (first / "half").write_bytes(b"")
@@ -93,7 +173,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="the cache cannot be written"):
         artefacts.new_folder("key")
     assert artefacts.find("key") == (None, None)
-    assert list(artefacts.entries()) == []
+    assert list(entries(tmp_path)) == []
     artefacts.keep_refusal("key", Result(None, "no"))  # has no effect, and does no harm
 
 
@@ -110,17 +190,44 @@ def test_a_full_disk_leaves_nothing(artefacts: Artefacts, monkeypatch: pytest.Mo
     assert artefacts.find("key") == (None, None)
 
 
-def test_pruning_takes_what_was_not_used_for_longest(artefacts: Artefacts) -> None:
-    for age, key in enumerate(("new", "middle", "old")):
-        record = commit(artefacts, key, size=10_000) / "result.json"
-        os.utime(record, (1e9 - age, 1e9 - age))
-    sizes = {key: size for key, size, _ in artefacts.entries()}
-    assert set(sizes) == {"new", "middle", "old"}
-    assert artefacts.prune(sum(sizes.values())) == []
+def test_pruning_takes_what_was_not_used_for_longest(artefacts: Artefacts, tmp_path: Path) -> None:
+    """Of all that is in the cache, whatever it is."""
+    places = {key: commit(artefacts, key, size=10_000) for key in ("newest", "old")}
+    places["model"] = tmp_path / "models" / "m.circle"
+    places["model"].parent.mkdir()
+    places["model"].write_bytes(bytes(10_000))
+    places["records"] = tmp_path / "records" / "r"
+    RecordStore(places["records"] / "ranges.sqlite", "r")
+    marks = {"newest": "result.json", "old": "result.json", "model": "", "records": "ranges.sqlite"}
+    for age, key in enumerate(("newest", "model", "records", "old")):
+        os.utime(places[key] / marks[key], (1e9 - age, 1e9 - age))
+    sizes = {entry.path: entry.nbytes for entry in entries(tmp_path)}
+    assert set(sizes) == set(places.values())
+    total = sum(sizes.values())
+
+    def pruned(max_bytes: int) -> list[Path]:
+        return [entry.path for entry in prune(tmp_path, max_bytes, keep=frozenset({"old"}))]
+
+    assert pruned(total) == []
     artefacts.touch("old")
-    assert artefacts.prune(sum(sizes.values()) - 1) == ["middle"]
-    assert artefacts.prune(0, keep="old") == ["new"]
-    assert [key for key, _, _ in artefacts.entries()] == ["old"]
+    with closing(sqlite3.connect(places["records"] / "ranges.sqlite", isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")  # what is in use stays
+        assert pruned(total - 1) == [places["model"]]
+    with file_lock(artefacts.lock_path("newest"), seconds=0):
+        assert pruned(0) == [places["records"]]
+    assert pruned(0) == [places["newest"]]
+    assert [entry.path for entry in entries(tmp_path)] == [places["old"]]
+
+
+def test_pruning_takes_what_was_left_of_keys_that_nobody_asks_for(artefacts: Artefacts, tmp_path: Path) -> None:
+    commit(artefacts, "done")
+    for key in ("done", "gone", "busy"):
+        with file_lock(artefacts.lock_path(key), seconds=0):
+            artefacts.new_folder(key)
+    with file_lock(artefacts.lock_path("busy"), seconds=0):
+        prune(tmp_path, 1 << 30)
+    assert sorted(path.name for path in (artefacts.folder / "locks").iterdir()) == ["busy", "done"]
+    assert sorted(path.name.split(".")[1] for path in artefacts.folder.glob(".*")) == ["busy"]
 
 
 @pytest.mark.parametrize(

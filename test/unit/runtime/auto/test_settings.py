@@ -41,6 +41,7 @@ def test_defaults(tmp_path: Path) -> None:
         timeout_seconds=600.0,
         memory_bytes=4096 << 20,
         folder=tmp_path,
+        cache_bytes=1 << 30,
         update_package=False,
         watch=True,
         shadow_share=0.02,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.models import add_model, host_plan, model_bytes
-from helpers.sessions import SUM, A, B, add_session, quantised, values
+from helpers.sessions import SUM, A, B, add_session, quantised, save_package, values
 from odc_mlir.errors import (
     InputCountError,
     InputError,
@@ -20,8 +20,7 @@ from odc_mlir.errors import (
     PackageError,
     SessionError,
 )
-from odc_mlir.formats.manifest import Manifest, format_config
-from odc_mlir.formats.package import PackageFiles, build_package, write_package
+from odc_mlir.formats.package import build_package
 from odc_mlir.runtime import Session, State
 from odc_mlir.runtime.package import Package
 
@@ -147,16 +146,6 @@ def test_settings_of_the_package_count_for_its_session_alone(tmp_path: Path, mon
     assert Session(tmp_path / "p").get_config("BACKENDS") == "cpu"
     assert Session(tmp_path / "p", settings={"BACKENDS": "litert"}).get_config("BACKENDS") == "litert"
     assert Session(tmp_path / "p", "builtin").get_config("BACKENDS") == "builtin"
-
-
-def save_package(path: Path, config: dict[str, str]) -> None:
-    manifest = Manifest(("model.circle",), ("circle",), ("config.cfg",))
-    members = {
-        "metadata/MANIFEST": manifest.to_json(),
-        "metadata/config.cfg": format_config(config),
-        "model.circle": model_bytes(add_model()),
-    }
-    write_package(PackageFiles(members, manifest, config, None, "test"), path)
 
 
 @pytest.mark.parametrize("text", ["0", "OFF", "off", "False", "n", "No"])

@@ -1,0 +1,100 @@
+"""Sessions that compile on the device with a process that is pretended, so that what they decide can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers.models import ModelBuilder, add_model, model_bytes
+from odc_mlir.formats.circle.model import Model
+from odc_mlir.runtime import Session
+from odc_mlir.runtime.auto.artefacts import Artefacts, Result
+from odc_mlir.runtime.auto.job import Job, Step
+from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.supervisor import Ending
+
+Array = np.ndarray[Any, Any]
+SETTINGS = {"OnDeviceCompilation": "1", "ODC_RECORDS": "2"}
+SHAPE = (1, 4)
+SHAPES = (SHAPE, SHAPE)
+
+
+def subtract_model(signature: tuple[int, ...] | None = None) -> Model:
+    """What stands for the quantised form of ``a + b + a``: another function, so that answers tell who gave them."""
+    builder = ModelBuilder()
+    a, b, out = (builder.tensor(name, SHAPE, signature=signature) for name in ("a", "b", "out"))
+    builder.operator("SUB", [a, b], [out])
+    return builder.finish([a, b], [out])
+
+
+class Pretended:
+    """A supervisor whose process is done at once, or when it is told so; ``jobs`` are those it was given."""
+
+    jobs: list[Job] = []
+    waiting: list[Pretended] = []
+    hold = False
+    result = Result("quantized", scheme="int8")
+    model = model_bytes(subtract_model((-1, 4)))
+
+    def __init__(self, job: Job, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
+        self.job, self._tell, self._ended = job, tell, ended
+        self.done = False
+        Pretended.jobs.append(job)
+        if Pretended.hold:
+            Pretended.waiting.append(self)
+        else:
+            self.finish()
+
+    def finish(self) -> None:
+        for step in (Step.STARTED, Step.QUANTIZING, Step.QUANTIZED, Step.COMPILING, Step.DONE):
+            if not self.job.quantized or step not in (Step.QUANTIZING, Step.QUANTIZED):
+                self._tell({"step": step})
+        artefacts = Artefacts(Path(self.job.folder))
+        work = artefacts.new_folder(self.job.key)
+        if Pretended.result.level is not None:
+            (work / "model.circle").write_bytes(Pretended.model)
+        artefacts.commit(self.job.key, work, Pretended.result)
+        self._ended(Ending(None))
+        self.done = True
+
+    def join(self, seconds: float | None = None) -> bool:
+        return self.done
+
+
+class AtOnce:
+    """Work in the background that is done before anyone can look."""
+
+    def __init__(self, name: str, most: int = 0) -> None:
+        pass
+
+    def begin(self) -> None:
+        pass
+
+    def submit(self, task: Callable[[], None], *, always: bool = False) -> bool:
+        task()
+        return True
+
+    def wait(self, seconds: float | None) -> bool:
+        return True
+
+
+def session_of(model: Model | None = None, **settings: str) -> Session:
+    found = add_model(SHAPE, signature=(-1, 4)) if model is None else model
+    return Session(model_bytes(found), settings={**SETTINGS, **settings})
+
+
+def served(session: Session, rows: int = 1) -> Level:
+    """By what one inference is answered, as its answer tells."""
+    a, b = np.full((rows, 4), 5, np.float32), np.full((rows, 4), 3, np.float32)
+    (out,) = session.infer([a, b])
+    assert out.shape == (rows, 4)
+    levels = {13.0: Level.ORIGINAL, 2.0: Level.QUANTIZED}
+    assert session.odc_status.serving is not None
+    return levels[float(out[0, 0])]
+
+
+def phases(session: Session) -> Phase:
+    return session.odc_status.phase
