@@ -32,7 +32,7 @@ def pictures(test_data: Path) -> tuple[Array, Array]:
         return archive["in_0"], archive["y"]
 
 
-def right_answers(session: Session, pictures: tuple[Array, Array], count: int = 100) -> float:
+def right_answers(session: Session, pictures: tuple[Array, Array], count: int = 50) -> float:
     found = [int(session.infer([pictures[0][i : i + 1]])[0].argmax()) for i in range(count)]
     return float(np.mean(np.array(found) == pictures[1][:count]))
 
@@ -59,29 +59,19 @@ def test_dark_first_frames(name: str, test_data: Path, pictures: tuple[Array, Ar
         assert session.wait_for_auto_compilation(100)
         assert right_answers(session, pictures) >= plain - 0.02
         assert session.odc_status.serving is Level.COMPILED
-    with Session(model, settings={"OnDeviceCompilation": "1"}) as later:
-        assert right_answers(later, pictures) >= plain - 0.02
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_what_was_made_in_the_dark_is_given_up(
-    packed: bool, tmp_path: Path, test_data: Path, pictures: tuple[Array, Array]
-) -> None:
+def test_what_was_made_in_the_dark_is_given_up(tmp_path: Path, test_data: Path, pictures: tuple[Array, Array]) -> None:
     """Also what was put into a package, and for later processes."""
     from odc_mlir.formats.package_update import read_original
 
-    model = test_data / "models" / "digits" / "digits_mobile_hard.circle"
-    settings = {}
-    if packed:
-        folder = tmp_path / "package"
-        (folder / "metadata").mkdir(parents=True)
-        shutil.copy(model, folder / "model.circle")
-        (folder / "metadata" / "MANIFEST").write_text('{"models": ["model.circle"], "model-types": ["circle"]}')
-        model, settings = folder, {"ODC_UPDATE_PACKAGE": "1"}
+    model, settings = tmp_path / "package", {"ODC_UPDATE_PACKAGE": "1"}
+    (model / "metadata").mkdir(parents=True)
+    shutil.copy(test_data / "models" / "digits" / "digits_mobile_hard.circle", model / "model.circle")
+    (model / "metadata" / "MANIFEST").write_text('{"models": ["model.circle"], "model-types": ["circle"]}')
     with begin_in_the_dark(model, pictures[0], 11, **settings) as session:
         assert session.odc_status.serving is Level.COMPILED
-        if packed:
-            assert read_original(model) is not None
+        assert read_original(model) is not None
         for index in range(4):
             session.infer([pictures[0][index : index + 1]])
             assert session.odc_status.serving is Level.ORIGINAL
@@ -95,7 +85,7 @@ def test_what_was_made_in_the_dark_is_given_up(
         status = later.odc_status
         assert (status.phase, status.serving) == (Phase.COLLECTING, Level.ORIGINAL)
         assert "lie outside of the ranges recorded" in (status.reason or "")
-        assert not packed or read_original(model) is None
+        assert read_original(model) is None
 
 
 def test_what_watching_costs(test_data: Path, pictures: tuple[Array, Array]) -> None:
@@ -105,7 +95,7 @@ def test_what_watching_costs(test_data: Path, pictures: tuple[Array, Array]) -> 
         for index in range(10):
             session.infer([pictures[0][index : index + 1]])
         assert session.wait_for_auto_compilation(100)
-        for index in range(200):
+        for index in range(100):
             session.infer([pictures[0][index : index + 1]])
         assert session.wait_for_auto_compilation(100)
         status = session.odc_status
