@@ -210,3 +210,9 @@ def test_pictures_without_their_package(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     with pytest.raises(OptionError, match="pictures need the package Pillow; install odc-mlir with the extra images"):
         read_calibration(tmp_path, _image_input(2, 2))
+
+
+def test_a_list_with_a_name_that_no_system_takes(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_bytes(b"a\0b.raw\n")
+    with pytest.raises(InputError, match="cannot read the data: embedded null byte"):
+        read_calibration(tmp_path / "list.txt", [TensorInfo("x", "float32", (1, 4))])
