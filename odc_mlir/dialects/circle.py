@@ -199,7 +199,7 @@ def info_of(value: SSAValue) -> TensorInfo:
     info = TensorInfo(
         value_name(value), facts.dtype, facts.shape, facts.quant, is_variable=isinstance(owner, VariableOp)
     )
-    if isinstance(owner, ConstOp) and owner.blob.is_resolved:
+    if isinstance(owner, ConstOp) and "value" in owner.properties and owner.blob.is_resolved:
         info.data = owner.blob.data
         if owner.sparsity is not None:
             info.sparsity = sparsity_record(owner.sparsity)
