@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from odc_mlir import targets
+from odc_mlir.codegen.machine import resolve, why_not_here
 from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.writer import write_model
@@ -181,7 +183,7 @@ def open_executor(
     if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None or _is_native(opened)):
         opened = compile(source, target=target, memory=memory, strict=strict)
     if backend == "native" and not _is_native(opened):
-        opened = compile(source, target=HERE, strict=strict)
+        opened = _native_in_place(source, strict=strict)
     if isinstance(opened, Graph):
         return graph_executor(opened, host, all_tensors=all_tensors, **options)
     if backend in ("host", "litert") or opened.plan is None or numerics == "litert":
@@ -205,7 +207,23 @@ def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
 
 def _is_native(opened: Package | Graph) -> bool:
     """Whether ``opened`` is a package of native code that this machine can run."""
-    return isinstance(opened, Package) and opened.plan is not None and is_cpu(opened.plan.target or "")
+    if not isinstance(opened, Package) or opened.plan is None or not is_cpu(opened.plan.target or ""):
+        return False
+    processor = resolve(opened.plan.target or HERE)
+    return why_not_here(processor.architecture, processor.features) is None
+
+
+def _native_in_place(model: Any, *, strict: bool) -> Package:
+    """Native code for this machine, from the cache where it was compiled before."""
+    from odc_mlir.runtime.native_cache import remembered
+
+    source = _model_of(model)
+    linked = _linked_files(model)
+    whole = isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)) and not linked and not strict
+    if not whole:
+        return compile(model, target=HERE, strict=strict)
+    found = remembered(content_digest(source), resolve(HERE).name, lambda: compile(model, target=HERE).files)
+    return Package(found, name=model_name(model))
 
 
 def _native_package(

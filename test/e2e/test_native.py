@@ -76,9 +76,42 @@ def test_the_same_model_gives_the_same_bytes() -> None:
     assert once == again
 
 
-def test_backend_native_compiles_in_place() -> None:
+def test_backend_native_compiles_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
     (found,) = odc_mlir.run(DIGITS, ZERO, backend="native", strict=True)
     np.testing.assert_array_equal(found, odc_mlir.run(DIGITS, ZERO)[0])
+
+
+def test_code_compiled_in_place_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And compiled again where it is damaged, or for another model."""
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
+    from odc_mlir import native_compiler
+
+    made = []
+    compiling = native_compiler.compile
+    monkeypatch.setattr(native_compiler, "compile", lambda *a, **k: made.append(a) or compiling(*a, **k))
+    expected = odc_mlir.run(DIGITS, ZERO)[0]
+    for times, damage in ((1, False), (1, True), (2, False)):
+        np.testing.assert_array_equal(odc_mlir.run(DIGITS, ZERO, backend="native")[0], expected)
+        assert len(made) == times
+        (kept,) = (tmp_path / "native").glob("*.zip")
+        if damage:
+            data = bytearray(kept.read_bytes())
+            data[len(data) // 2] ^= 1
+            kept.write_bytes(data)
+    odc_mlir.run(RandomNetwork(1).build(3), [_input_of(RandomNetwork(1).build(3))], backend="native")
+    assert len(made) == 3
+
+
+def _input_of(model: bytes) -> np.ndarray:
+    (info,) = odc_mlir.runtime.api.open_executor(model).graph.input_infos()
+    return np.zeros(info.static_shape, info.info.numpy)
+
+
+def test_a_cache_that_cannot_be_used_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "file"))
+    assert odc_mlir.run(DIGITS, ZERO, backend="native")[0].shape == (1, 10)
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +147,14 @@ def test_code_for_another_machine_is_not_run(saved: Path, monkeypatch: pytest.Mo
     assert "this machine lacks" in executor.fallbacks["segment-0"]
 
 
-def test_code_for_another_architecture_is_made_and_not_run() -> None:
-    executor = odc_mlir.compile(DIGITS, target="aarch64").executor()
+def test_code_for_another_architecture_is_made_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless native code is asked for: then it is made for this one."""
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
+    package = odc_mlir.compile(DIGITS, target="aarch64")
+    executor = package.executor()
     executor.run(ZERO)
     assert "it is for aarch64" in executor.fallbacks["segment-0"]
+    odc_mlir.run(package, ZERO, backend="native", strict=True)
 
 
 def test_without_llvmlite_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
