@@ -12,7 +12,9 @@ from odc_mlir import pipelines
 from odc_mlir.codegen import machine
 from odc_mlir.compiler import ModelSource, load, make_plan, refuse_host_operators
 from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.emitter.native_object import native_object
 from odc_mlir.emitter.native_segment import emit_native_segment
+from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.formats.package import PackageFiles, build_package
@@ -54,6 +56,33 @@ def compile(
     files = {segment: f"{segment.sym_name.data.replace('_', '-')}{SUFFIX}" for segment in binaries}
     plan = make_plan(module, records, indices, files, target=processor.name, memory=None, options={})
     return build_package(write_model(records), plan, {files[segment]: data for segment, data in binaries.items()})
+
+
+def compile_object(
+    model: ModelSource | ModuleOp,
+    *,
+    name: str,
+    target: str = "cpu",
+    triple: str | None = None,
+    cpu: str = "",
+    time_limit: float | None = None,
+) -> tuple[bytes, str]:
+    """A whole model as an object file and its C header, which declares ``<name>_run``.
+
+    ``triple`` and ``cpu``: LLVM's names of a processor without a description. Every operator needs a native kernel.
+    Raises OdcError.
+    """
+    if not (name.isascii() and name.isidentifier()):
+        raise OptionError(f"{name!r} is no name in C", hint="use letters, digits and underscores")
+    processor = machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
+    module = model.clone() if isinstance(model, ModuleOp) else load(model)
+    context = make_context(time_limit=time_limit)
+    pipelines.run(context, module, LOWERED, options=[NativeSetTargetPass(processor.name)])
+    refuse_host_operators(module)
+    found = segments(module)
+    if len(found) != 1:
+        raise UnsupportedError("the model has no operator that computes anything", hint="run it on the host")
+    return native_object(found[0], processor, name)
 
 
 def _binaries(context: Context, module: ModuleOp, processor: CpuTarget) -> dict[SegmentOp, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -48,6 +49,15 @@ def resolve(name: str) -> CpuTarget:
     if name != cpu.HERE:
         return cpu.load(name)
     return cpu.best_for(running_architecture(), running_features())
+
+
+def for_triple(triple: str, name: str) -> CpuTarget:
+    """A processor that LLVM calls ``name``, by arithmetic that all have; raises OptionError for an unknown triple."""
+    try:
+        import_llvm().Target.from_triple(triple)
+    except RuntimeError:
+        raise OptionError(f"LLVM knows no target {triple!r}", hint="use a triple such as thumbv7em-none-eabi") from None
+    return replace(cpu.load("generic"), triple=triple, cpu=name)
 
 
 def why_not_here(architecture: str, features: tuple[str, ...]) -> str | None:

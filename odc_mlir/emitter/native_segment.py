@@ -15,13 +15,13 @@ from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 
 # Attributes that the passes of the way to native code agree on.
-_CONSTANTS, _ARENA_BYTES, _INLINE = "native.constants", "native.arena_bytes", "native.inline"
+CONSTANTS, ARENA_BYTES, INLINE = "native.constants", "native.arena_bytes", "native.inline"
 
 
 def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
     """The ``.cpu`` file of a segment at stage ``native-llvm``; raises CompileError and OptionError."""
-    module = _module_of(segment)
-    constants, arena = module.attributes.get(_CONSTANTS), module.attributes.get(_ARENA_BYTES)
+    module = module_of(segment)
+    constants, arena = module.attributes.get(CONSTANTS), module.attributes.get(ARENA_BYTES)
     if not isinstance(constants, BlobAttr) or not isinstance(arena, IntegerAttr):
         raise CompileError("the segment has no constants or no arena", hint="run the stages before native-llvm first")
     last = segment.circle_block.last_op
@@ -41,7 +41,8 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
     ).to_bytes()
 
 
-def _module_of(segment: SegmentOp) -> ModuleOp:
+def module_of(segment: SegmentOp) -> ModuleOp:
+    """The functions of a segment; raises CompileError before there are any."""
     block = segment.target_block
     found = block.first_op if block is not None else None
     if not isinstance(found, ModuleOp):
@@ -58,7 +59,7 @@ def llvm_text(module: ModuleOp) -> str:
     import_llvm()
     from xdsl.backend.llvm.convert import convert_module
 
-    inline = {op.sym_name.data for op in module.ops if isinstance(op, llvm.FuncOp) and _INLINE in op.attributes}
+    inline = {op.sym_name.data for op in module.ops if isinstance(op, llvm.FuncOp) and INLINE in op.attributes}
     private = {
         op.sym_name.data for op in module.ops if isinstance(op, llvm.FuncOp) and op.linkage.linkage.data == "internal"
     }

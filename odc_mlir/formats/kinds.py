@@ -113,9 +113,16 @@ def starts_with(name: str, *heads: bytes) -> Kind:
     return Kind(name, recognises, is_text=True)
 
 
+def _is_own_object(path: Path) -> bool:
+    data = path.read_bytes()
+    return data.startswith((b"\x7fELF", b"\0asm")) and OWN_MARK.encode() in data
+
+
 PAGE_MARK = f'<meta name="generator" content="{OWN_MARK}">'
 """The element of a page's head by which it is recognised."""
 
+OBJECT = Kind("an object file", _is_own_object, (".o",))
+HEADER = starts_with("a C header", f"/* {OWN_MARK}: ".encode())
 FOLDER = Kind("a package", _is_never_ours, is_folder=True)
 ZIP = Kind("a package", _is_own_zip)
 MODEL = Kind("a model", _is_own_model)

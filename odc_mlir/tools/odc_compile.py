@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.kinds import IR_TEXT, PAGE, json_kind, package_kind
+from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, Kind, json_kind, package_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, run_tool, size, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 REPORT = json_kind("a report", "schema_version", "cycles_total", "layers")
 _REASONS_SHOWN = 12
+_OBJECT = "object"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -33,8 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
         "-o",
         "--output",
         metavar="OUT",
-        kind=lambda arguments: IR_TEXT if arguments.emit else package_kind(arguments.output),
-        help="package folder, or zip file when it ends with .zip",
+        kind=_kind_of_output,
+        help="package folder, or zip file when it ends with .zip; what --emit asks for",
     )
     add_input(
         parser,
@@ -58,7 +59,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
     )
     parser.add_argument("--strict", action="store_true", help="fail where a segment would fall back to the host")
-    parser.add_argument("--emit", metavar="STAGE", help="print the IR after this stage and stop")
+    parser.add_argument(
+        "--emit", metavar="STAGE", help="print the IR after this stage and stop; object: write object code for firmware"
+    )
+    parser.add_argument("--triple", metavar="NAME", help="LLVM's triple of a processor, for --emit object")
+    parser.add_argument("--cpu", default="", metavar="NAME", help="LLVM's name of that processor")
+    add_output(parser, "--header", metavar="FILE.h", kind=HEADER, help="write the C header of --emit object")
     add_overwrite(parser)
     add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write the report as JSON")
     add_output(parser, "--report-html", metavar="FILE", kind=PAGE, help="write the report as an HTML page")
@@ -80,6 +86,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _kind_of_output(arguments: argparse.Namespace) -> Kind:
+    if arguments.emit:
+        return OBJECT if arguments.emit == _OBJECT else IR_TEXT
+    return package_kind(arguments.output)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     parser = build_parser()
@@ -87,6 +99,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+    if arguments.emit != _OBJECT and (arguments.triple or arguments.cpu or arguments.header):
+        return usage_error(parser, "--triple, --cpu and --header are for --emit object")
+    if arguments.emit == _OBJECT:
+        if not arguments.output:
+            return usage_error(parser, "--emit object needs -o FILE.o")
+        _emit_object(arguments)
+        return None
     if arguments.emit:
         _emit(arguments)
         return None
@@ -132,6 +151,25 @@ def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
         "max_segments": arguments.max_segments,
     }
     return {key: value for key, value in given.items() if value not in (None, [])}
+
+
+def _emit_object(arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from odc_mlir import native_compiler
+    from odc_mlir.runtime import api
+
+    code, header = native_compiler.compile_object(
+        api.load(arguments.model),
+        name=Path(arguments.output).stem,
+        target=arguments.target if arguments.target != "npu-256" else "cpu",
+        triple=arguments.triple,
+        cpu=arguments.cpu,
+        time_limit=arguments.time_limit,
+    )
+    arguments.files.write(arguments.output, code, "output")
+    if arguments.header:
+        arguments.files.write(arguments.header, header.encode(), "header")
 
 
 def _emit(arguments: argparse.Namespace) -> None:

@@ -1,0 +1,89 @@
+"""A whole model as one object file and its C header, for firmware: constants inside, no memory of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import IntegerAttr
+
+from odc_mlir.codegen.objects import emit_object
+from odc_mlir.dialects.circle import BlobAttr, info_of
+from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.emitter.native_segment import ARENA_BYTES, CONSTANTS, llvm_text, module_of
+from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
+from odc_mlir.ops.spec import TensorInfo
+from odc_mlir.targets.cpu import CpuTarget
+
+MARK = "odc-mlir"
+_C_TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int32": "int32_t", "float32": "float"}
+
+
+def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[bytes, str]:
+    """Object code of a segment that is a whole model, and the header that declares ``<name>_run``."""
+    module = module_of(segment)
+    constants, arena = module.attributes[CONSTANTS], module.attributes[ARENA_BYTES]
+    assert isinstance(constants, BlobAttr)
+    assert isinstance(arena, IntegerAttr)
+    last = segment.circle_block.last_op
+    assert isinstance(last, YieldOp)
+    inputs, outputs = [info_of(v) for v in segment.circle_block.args], [info_of(v) for v in last.operands]
+    text = llvm_text(module) + _entry(segment.sym_name.data, name, len(inputs) + len(outputs), constants.data.data)
+    return emit_object(text, target), _header(name, target, inputs, outputs, arena.value.data)
+
+
+def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
+    """LLVM IR of the constants and of the function that passes them on."""
+    data = "".join(f"\\{byte:02X}" for byte in constants)
+    parameters = [f"ptr %t{i}" for i in range(tensors)] + ["ptr %arena"]
+    return (
+        f'\n@{name}_constants = internal constant [{len(constants)} x i8] c"{data}", align {ALIGNMENT_BYTES}\n'
+        f"define void @{name}_run({', '.join(parameters)}) {{\n"
+        f"  call void @{inner}({', '.join(parameters)}, ptr @{name}_constants)\n  ret void\n}}\n"
+        f'!llvm.ident = !{{!0}}\n!0 = !{{!"{MARK}"}}\n'
+    )
+
+
+def _header(
+    name: str, target: CpuTarget, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], arena_bytes: int
+) -> str:
+    upper = name.upper()
+    lines = [
+        f"/* {MARK}: what {name}.o takes and gives; code for {target.triple}, {target.cpu or 'any processor'}. */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+        "#include <stdint.h>",
+        "",
+        f"/* All buffers are aligned to this many bytes, and have {SLACK_BYTES} bytes behind their contents. */",
+        f"#define {upper}_ALIGNMENT {ALIGNMENT_BYTES}",
+        f"#define {upper}_ARENA_BYTES {arena_bytes + SLACK_BYTES}",
+    ]
+    for kind, infos in (("INPUT", inputs), ("OUTPUT", outputs)):
+        for index, info in enumerate(infos):
+            lines += ["", *_tensor(f"{upper}_{kind}{index}", info)]
+    parameters = [
+        *(f"const {_C_TYPES[info.dtype]} *input{i}" for i, info in enumerate(inputs)),
+        *(f"{_C_TYPES[info.dtype]} *output{i}" for i, info in enumerate(outputs)),
+        "void *arena",
+    ]
+    lines += ["", "/* One inference. Keeps nothing: any number may run at a time, each with an arena of its own. */"]
+    lines += [f"void {name}_run({', '.join(parameters)});", "", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def _tensor(prefix: str, info: TensorInfo) -> list[str]:
+    """The definitions of one input or output."""
+    shape = info.static_shape
+    elements = 1
+    for size in shape:
+        elements *= size
+    comment = re.sub(r"[^\x20-\x7e]|\*/|/\*", "?", info.name)
+    lines = [
+        f"/* {comment}: {_C_TYPES[info.dtype]} {list(shape)} */",
+        f"#define {prefix}_ELEMENTS {elements}",
+        f"#define {prefix}_BYTES {elements * info.info.numpy.itemsize + SLACK_BYTES}",
+    ]
+    if info.quant is not None and info.quant.per_tensor and info.info.is_integer:
+        lines += [f"#define {prefix}_SCALE {info.quant.scale!r}f", f"#define {prefix}_ZERO {info.quant.zero_point}"]
+    return lines

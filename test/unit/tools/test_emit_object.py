@@ -1,0 +1,78 @@
+"""Object code for firmware: for any processor, declared by a header, called from C's side."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from odc_mlir.codegen.loading import LoadedObject
+from odc_mlir.codegen.machine import resolve
+from odc_mlir.tools import odc_compile
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "digits_cnn_int8.circle"
+
+
+def number(header: str, name: str) -> int:
+    found = re.search(rf"#define {name} (\d+)", header)
+    assert found, name
+    return int(found[1])
+
+
+def aligned(size: int) -> np.ndarray:
+    raw = np.zeros(size + 64, np.uint8)
+    first = -raw.ctypes.data % 64
+    return raw[first : first + size]
+
+
+def test_the_object_computes_what_the_header_says(tmp_path: Path) -> None:
+    code, header = tmp_path / "digits.o", tmp_path / "digits.h"
+    arguments = [str(DIGITS), "--emit", "object", "--target", "cpu", "-o", str(code), "--header", str(header)]
+    assert odc_compile.main(arguments) == 0
+    text = header.read_text()
+    loaded = LoadedObject(code.read_bytes(), "digits_run", resolve("cpu"), "digits")
+    source, result, arena = (aligned(number(text, f"DIGITS_{name}_BYTES")) for name in ("INPUT0", "OUTPUT0", "ARENA"))
+    random = np.random.default_rng(0).integers(-128, 128, (1, 8, 8, 1)).astype(np.int8)
+    source[: random.size] = random.reshape(-1).view(np.uint8)
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(loaded.address)
+    call(source.ctypes.data, result.ctypes.data, arena.ctypes.data)
+    (expected,) = odc_mlir.run(DIGITS, [random])
+    count = number(text, "DIGITS_OUTPUT0_ELEMENTS")
+    np.testing.assert_array_equal(result[:count].view(np.int8), expected.reshape(-1))
+    assert "void digits_run(const int8_t *input0, int8_t *output0, void *arena);" in text
+    assert odc_compile.main(arguments) == 0, "what we wrote may be replaced"
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu"), [("aarch64-linux-gnu", ""), ("thumbv7em-none-eabi", "cortex-m4"), ("riscv32-unknown-elf", "")]
+)
+def test_other_processors(triple: str, cpu: str, tmp_path: Path) -> None:
+    code = tmp_path / "digits.o"
+    assert odc_compile.main([str(DIGITS), "--emit", "object", "--triple", triple, "--cpu", cpu, "-o", str(code)]) == 0
+    assert code.read_bytes().startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--emit", "object", "--triple", "z80-none", "-o", "digits.o"], 1, "LLVM knows no target 'z80-none'"),
+        (["--emit", "object", "-o", "1.o"], 1, "'1' is no name in C"),
+        (["--emit", "object"], 2, "needs -o FILE.o"),
+        (["--triple", "aarch64", "-o", "package"], 2, "are for --emit object"),
+    ],
+)
+def test_refusals(
+    arguments: list[str],
+    status: int,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert odc_compile.main([str(DIGITS), *arguments]) == status
+    assert text in capsys.readouterr().err
