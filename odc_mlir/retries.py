@@ -1,8 +1,8 @@
 """Segments become binaries; when one cannot, the operator in the way goes to the host and the rest is tried again.
 
-The error names the operator where it can. Where it does not, the segment that fails alone is found, and from it goes
-the operator with the largest tensors when memory is short, else the whole segment. After some attempts whole segments
-go.
+Programs compile one by one. The error names the operator where it can; where it does not, the operator of the segment
+with the largest tensors goes when memory is short, else the whole segment. After some attempts whole segments go.
+Segments that an eviction leaves as they were keep their programs.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, node_of
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
+from odc_mlir.dialects.npu_program import ProgramOp, make_program
+from odc_mlir.dialects.odc import SegmentOp, TargetChoice, YieldOp, target_of
 from odc_mlir.errors import AllocationError, CompileError, OdcError, TimeLimitError
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import location_names, op_name
+from odc_mlir.support.text import module_text
 from odc_mlir.transforms.defects import Defect, defect_of, record_defect
 from odc_mlir.transforms.placement import main_function, place_on_host
 
@@ -38,7 +40,7 @@ FORMING = (
     "npu-outline-segments",
     "odc-verify-boundaries",
 )
-SINGLE_EVICTIONS = 12  # attempts that evict one operator; each compiles everything again
+SINGLE_EVICTIONS = 12  # attempts that evict one operator
 
 
 class _DefectError(CompileError):
@@ -50,7 +52,7 @@ class _DefectError(CompileError):
 
 
 class Compiled(NamedTuple):
-    """A module whose segments are instructions, and the binary of each in program order."""
+    """A partitioned module, and the binary of each of its segments in program order."""
 
     module: ModuleOp
     binaries: dict[SegmentOp, bytes]
@@ -65,82 +67,104 @@ def schedule_segments(
     ``passes``: configured ones that stand in for default ones when segments are formed again.
     """
     base, attempts = module.clone(), 0
+    programs: dict[str, ProgramOp] = {}  # finished ones by the text of their operators
     while True:
-        try:
-            return _schedule(context, module, guarded=not strict)
-        except TimeLimitError:
-            raise
-        except OdcError as error:
-            if strict:
-                raise
-            attempts += 1
-            for op, failure in _culprits(context, base, error, single=attempts <= SINGLE_EVICTIONS):
-                if isinstance(failure, _DefectError):
-                    record_defect(base, replace(failure.defect, op=op.SPEC.name, tensor=op_name(op)))
-                else:
-                    LOG.warning("%s %r stays on the host: %s", op.SPEC.name, op_name(op), failure)
-                place_on_host(op, f"compile: {failure}")
+        found = _schedule(context, module, programs, guarded=not strict)
+        if isinstance(found, Compiled):
+            return found
+        if strict:
+            raise found.error
+        attempts += 1
+        evicted = _culprits(segments(base)[found.segment], found.error, single=attempts <= SINGLE_EVICTIONS)
+        for op in evicted:
+            if isinstance(found.error, _DefectError):
+                record_defect(base, replace(found.error.defect, op=op.SPEC.name, tensor=op_name(op)))
+            else:
+                LOG.warning("%s %r stays on the host: %s", op.SPEC.name, op_name(op), found.error)
+            place_on_host(op, f"compile: {found.error}")
         _form_again(context, base, passes)
         module = base.clone()
 
 
-def _schedule(context: Context, module: ModuleOp, *, guarded: bool) -> Compiled:
-    """``module`` at stage ``npu-alloc`` with its binaries; ``guarded``: a bug of ours is a CompileError too."""
+class _Failed(NamedTuple):
+    """The number of the segment that does not compile, and why."""
+
+    segment: int
+    error: OdcError
+
+
+def _schedule(
+    context: Context, module: ModuleOp, programs: dict[str, ProgramOp], *, guarded: bool
+) -> Compiled | _Failed:
+    """The binaries of ``module``'s segments, or the first segment that fails.
+
+    Programs that were finished by then go to ``programs``. ``guarded``: a bug of ours is an error too.
+    """
     choice = target_of(module)
-    if choice is None or not segments(module):
+    if choice is None:
         return Compiled(module, {})
-    from odc_mlir.emitter import emit_segment
-
-    try:
-        pipelines.run(context, module, SCHEDULED, after=PARTITIONED)
-        target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
-        with typed_errors("package"):
-            tell(context, "package: emitting")
-            found = in_time(context, segments(module))
-            return Compiled(module, {item: emit_segment(item, target, memory) for item in found})
-    except OdcError:
-        raise
-    except Exception as error:
-        if not guarded:
-            raise
-        defect = defect_of("a segment", "", error)
-        raise _DefectError(defect) from error
-
-
-def _culprits(context: Context, base: ModuleOp, error: OdcError, *, single: bool) -> list[tuple[CircleOp, OdcError]]:
-    """The operators of ``base`` to evict because of ``error``, each with the error to report."""
-    if single and (named := _named(segments(base), error)) is not None:
-        return [(named, error)]
-    for number, segment in enumerate(segments(base)):
-        alone = base.clone()
-        for other in segments(alone):
-            if other.sym_name.data != segment.sym_name.data:
-                inline(other, "another segment")
+    finished: dict[SegmentOp, ProgramOp] = {}
+    binaries: dict[SegmentOp, bytes] = {}
+    for number, segment in enumerate(in_time(context, segments(module))):
         try:
-            _schedule(context, alone, guarded=True)
+            known = programs.get(_text(segment)) if programs else None
+            finished[segment] = _program(context, module, segment) if known is None else known
+            tell(context, "package: emitting")
+            binaries[segment] = _emit(segment, finished[segment], choice)
         except TimeLimitError:
             raise
-        except OdcError as failure:
-            LOG.debug("segment %d fails alone: %s", number, failure)
-            if single and (named := _named([segment], failure)) is not None:
-                return [(named, failure)]
-            members = _operators(segment)
-            if single and isinstance(failure, AllocationError):
-                members = [max(members, key=_tensor_bytes)]
-            return [(op, failure) for op in members]
-    return [(op, error) for segment in segments(base) for op in _operators(segment)]
+        except OdcError as error:
+            programs.update({_text(done): program for done, program in finished.items()})
+            return _Failed(number, error)
+        except Exception as error:
+            if not guarded:
+                raise
+            failure = _DefectError(defect_of("a segment", "", error))
+            failure.__cause__ = error
+            programs.update({_text(done): program for done, program in finished.items()})
+            return _Failed(number, failure)
+    return Compiled(module, binaries)
+
+
+def _text(segment: SegmentOp) -> str:
+    """The operators of a segment: equal for segments that become the same program, but for its name."""
+    program = make_program(segment)
+    program.properties["sym_name"] = StringAttr("any")
+    return module_text(program, constants="elide")
+
+
+def _program(context: Context, module: ModuleOp, segment: SegmentOp) -> ProgramOp:
+    """The instructions of one segment, made in a module of its own."""
+    program = make_program(segment)
+    alone = ModuleOp([program], dict(module.attributes))
+    pipelines.run(context, alone, SCHEDULED, after=PARTITIONED)
+    alone.body.block.detach_op(program)
+    return program
+
+
+def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes:
+    from odc_mlir.emitter import emit_program, operator_kinds
+
+    program.properties["sym_name"] = segment.sym_name
+    target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
+    with typed_errors("package"):
+        return emit_program(program, target, memory, operator_kinds(segment))
+
+
+def _culprits(segment: SegmentOp, error: OdcError, *, single: bool) -> list[CircleOp]:
+    """The operators of ``segment`` to evict because of ``error``."""
+    members = _operators(segment)
+    if single:
+        named = [op for op in members if error.tensor and error.tensor in location_names(op.location)]
+        if len(named) == 1:
+            return named
+        if isinstance(error, AllocationError):
+            return [max(members, key=_tensor_bytes)]
+    return members
 
 
 def _operators(segment: SegmentOp) -> list[CircleOp]:
     return [op for op in segment.circle_block.ops if isinstance(op, CircleOp)]
-
-
-def _named(found: Sequence[SegmentOp], error: OdcError) -> CircleOp | None:
-    """The only operator in these segments with a result called as ``error`` says."""
-    if not error.tensor:
-        return None
-    named = [op for segment in found for op in _operators(segment) if error.tensor in location_names(op.location)]
-    return named[0] if len(named) == 1 else None
 
 
 def _tensor_bytes(op: CircleOp) -> int:

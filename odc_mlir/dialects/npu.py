@@ -356,8 +356,9 @@ TENSOR_ATTRIBUTES = (ScaleAttr, ElementwiseKindAttr, PoolKindAttr, ReduceKindAtt
 
 @cache
 def dialect() -> Dialect:
-    """Both levels of the dialect in one object; the instruction level is imported only here."""
+    """Both levels of the dialect in one object; the instruction level and programs are imported only here."""
     from odc_mlir.dialects import npu_isa
+    from odc_mlir.dialects.npu_program import ProgramOp
 
-    operations: list[type[Operation]] = [*TENSOR_OPS, *npu_isa.OPS]
+    operations: list[type[Operation]] = [*TENSOR_OPS, *npu_isa.OPS, ProgramOp]
     return Dialect("npu", operations, [*TENSOR_ATTRIBUTES, *npu_isa.ATTRIBUTES])

@@ -8,7 +8,6 @@
         ^bb0(%a: tensor<1x8xi8>):
           %b = circle.relu(%a) : (tensor<1x8xi8>) -> tensor<1x8xi8>
           odc.yield %b : tensor<1x8xi8>
-        } target {
         }
         func.return %y : tensor<1x8xi8>
       }
@@ -20,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolNameConstraint
+from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr, SymbolNameConstraint
+from xdsl.dialects.func import FuncOp
 from xdsl.dialects.utils import AbstractYieldOperation
-from xdsl.ir import Attribute, Block, Data, Dialect, Region, SSAValue
+from xdsl.ir import Attribute, Block, Data, Dialect, Operation, Region, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
@@ -117,6 +117,16 @@ def target_of(module: ModuleOp) -> TargetChoice | None:
     return attribute.data if isinstance(attribute, TargetAttr) else None
 
 
+def lowered_symbols(module: ModuleOp) -> dict[str, Operation]:
+    """What segments are lowered to, by name: the symbols of ``module`` that are no functions."""
+    found: dict[str, Operation] = {}
+    for op in module.body.block.ops:
+        name = op.properties.get("sym_name")
+        if isinstance(name, StringAttr) and not isinstance(op, FuncOp):
+            found[name.data] = op
+    return found
+
+
 @irdl_op_definition
 class YieldOp(AbstractYieldOperation[Attribute]):
     """Ends a body of a segment and gives its results."""
@@ -126,23 +136,12 @@ class YieldOp(AbstractYieldOperation[Attribute]):
 
 
 @irdl_op_definition
-class EndOp(IRDLOperation):
-    """Ends a target body that holds a module of functions, whose parameters say what goes in and out."""
-
-    name = "odc.end"
-    traits = traits_def(IsTerminator())
-
-    assembly_format = "attr-dict"
-
-
-@irdl_op_definition
 class SegmentOp(IRDLOperation):
-    """A piece of the graph compiled for the target, kept twice.
+    """A piece of the graph compiled for the target.
 
     ``circle`` holds the operators as the model has them and never changes: host fallback, reports and compiling again
-    read it. ``target`` holds what becomes the binary; it is empty until the segment is lowered. In both, the block's
-    arguments are the operands; ``odc.yield`` gives the results. Once the target body consists of instructions, it ends
-    in the device's own terminator instead.
+    read it. Its arguments are the operands; ``odc.yield`` gives the results. What it is lowered to is the symbol of the
+    same name in the module: an ``npu.program``, or a module of native functions. There is none before that.
     """
 
     name = "odc.segment"
@@ -152,12 +151,11 @@ class SegmentOp(IRDLOperation):
     inputs = var_operand_def()
     outputs = var_result_def()
     circle = region_def("single_block")
-    target = region_def()
     traits = traits_def(IsolatedFromAbove())
 
     assembly_format = (
         "$sym_name `(` $inputs `)` `:` functional-type($inputs, $outputs) (`for` $target_name^)? "
-        "`circle` $circle `target` $target attr-dict-with-keyword"
+        "`circle` $circle attr-dict-with-keyword"
     )
 
     def __init__(
@@ -166,14 +164,13 @@ class SegmentOp(IRDLOperation):
         inputs: Sequence[SSAValue],
         result_types: Sequence[Attribute],
         circle: Region,
-        target: Region | None = None,
         *,
         target_name: str | None = None,
     ) -> None:
         super().__init__(
             operands=[inputs],
             result_types=[result_types],
-            regions=[circle, Region() if target is None else target],
+            regions=[circle],
             properties={
                 "sym_name": StringAttr(name),
                 "target_name": None if target_name is None else StringAttr(target_name),
@@ -185,17 +182,20 @@ class SegmentOp(IRDLOperation):
         """The block of the operators as the model has them."""
         return self.circle.block
 
-    @property
-    def target_block(self) -> Block | None:
-        """The block that becomes the binary, None before the segment is lowered."""
-        return self.target.blocks.first
-
     def verify_(self) -> None:
         self._verify_body(self.circle_block, "circle")
-        if len(self.target.blocks) > 1:
-            raise self._error(f"the target body has {len(self.target.blocks)} blocks, must have at most one")
-        if self.target_block is not None and isinstance(self.target_block.last_op, YieldOp):
-            self._verify_body(self.target_block, "target")
+        self._verify_program()
+
+    def _verify_program(self) -> None:
+        """What the segment is lowered to takes and gives what it does, where that has a type."""
+        root: Operation = self
+        while (parent := root.parent_op()) is not None:
+            root = parent
+        program = lowered_symbols(root).get(self.sym_name.data) if isinstance(root, ModuleOp) else None
+        found = None if program is None else program.properties.get("function_type")
+        wanted = FunctionType.from_lists(self.operand_types, self.result_types)
+        if found not in (None, wanted):
+            raise self._error(f"its program has the type {found}, must have {wanted}")
 
     def _verify_body(self, block: Block, what: str) -> None:
         if (found := tuple(block.arg_types)) != (expected := tuple(self.operand_types)):
@@ -214,4 +214,4 @@ def _types(types: Sequence[Attribute]) -> str:
     return f"({', '.join(map(str, types))})"
 
 
-Odc = Dialect("odc", [SegmentOp, YieldOp, EndOp], [TargetAttr])
+Odc = Dialect("odc", [SegmentOp, YieldOp], [TargetAttr])

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from odc_mlir.codegen.machine import import_llvm
 from odc_mlir.codegen.objects import emit_object
 from odc_mlir.dialects.circle import BlobAttr, info_of
-from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES, NativePort, NativeSegment
 from odc_mlir.ops.spec import TensorInfo
@@ -43,8 +43,10 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
 
 def module_of(segment: SegmentOp) -> ModuleOp:
     """The functions of a segment; raises CompileError before there are any."""
-    block = segment.target_block
-    found = block.first_op if block is not None else None
+    root = segment.parent_op()
+    while root is not None and not isinstance(root, ModuleOp):
+        root = root.parent_op()
+    found = None if root is None else lowered_symbols(root).get(segment.sym_name.data)
     if not isinstance(found, ModuleOp):
         raise CompileError("the segment holds no functions", hint="run the stages before native-llvm first")
     return found

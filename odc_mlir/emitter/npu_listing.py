@@ -10,15 +10,16 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 from odc_mlir import targets
+from odc_mlir.dialects.npu_program import programs
 from odc_mlir.dialects.odc import SegmentOp, target_of
-from odc_mlir.emitter.segment import container_of
+from odc_mlir.emitter.program import container_of, operator_kinds
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.listing import write_listing
 
 
 @dataclass(frozen=True)
 class NpuListingTarget(Target):
-    """Listings of all segments, each under a comment with its name; one on its own reads back to its binary."""
+    """Listings of all programs, each under a comment with its name; one on its own reads back to its binary."""
 
     name = "npu-listing"
 
@@ -26,12 +27,13 @@ class NpuListingTarget(Target):
     """Whether the bytes of constants are written."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        found = [op for op in module.walk() if isinstance(op, SegmentOp)]
+        found = programs(module)
+        kinds = {op.sym_name.data: operator_kinds(op) for op in module.walk() if isinstance(op, SegmentOp)}
         choice = target_of(module)
         if choice is None and found:
             raise CompileError("a listing needs a target", hint="run odc-set-target first")
-        for segment in found:
+        for name, program in found.items():
             assert choice is not None, "checked above"
-            output.write(f"; segment {segment.sym_name.data}\n")
             memory = cast(targets.MemoryMode, choice.memory)
-            output.write(write_listing(container_of(segment, targets.load(choice.target), memory), data=self.data))
+            container = container_of(program, targets.load(choice.target), memory, kinds.get(name, {}))
+            output.write(f"; program {name}\n{write_listing(container, data=self.data)}")

@@ -34,7 +34,7 @@ from odc_mlir.dialects.circle import (
 )
 from odc_mlir.dialects.circle_options import RECORD_NAMES, ListOption, SymbolOption
 from odc_mlir.dialects.circle_sparse import sparsity_record
-from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
@@ -84,7 +84,8 @@ class _Exporter:
 
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
-        self.functions = [self._function(op) for op in module.body.block.ops]
+        lowered = set(lowered_symbols(module).values())
+        self.functions = [self._function(op) for op in module.body.block.ops if op not in lowered]
         self.subgraphs = {function.sym_name.data: index for index, function in enumerate(self.functions)}
         self.has_rank = "circle.has_rank" in module.attributes
         self.buffers: list[memoryview] = [EMPTY]

@@ -18,6 +18,7 @@ from xdsl.interpreter import (
     register_impls,
 )
 
+from odc_mlir.dialects.npu_program import programs
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import InputError
 from odc_mlir.interpreters.circle import CircleFunctions
@@ -27,7 +28,7 @@ from odc_mlir.support.diagnostics import typed_errors
 
 @register_impls
 class StructureFunctions(InterpreterFunctions):
-    """Functions and segments. A segment runs its target body while that consists of tensor operations."""
+    """Functions and segments. A segment runs its program while that consists of tensor operations."""
 
     def __init__(self, *, run_target: bool) -> None:
         self.run_target = run_target
@@ -44,9 +45,10 @@ class StructureFunctions(InterpreterFunctions):
 
     @impl(SegmentOp)
     def run_segment(self, interpreter: Interpreter, op: SegmentOp, args: PythonValues) -> PythonValues:
-        block = op.target_block
-        lowered = self.run_target and block is not None and isinstance(block.last_op, YieldOp)
-        return interpreter.run_ssacfg_region(op.target if lowered else op.circle, args, op.sym_name.data)
+        program = programs(interpreter.module).get(op.sym_name.data) if self.run_target else None
+        if program is None or not isinstance(program.block.last_op, YieldOp):
+            return interpreter.run_ssacfg_region(op.circle, args, op.sym_name.data)
+        return interpreter.run_ssacfg_region(program.body, args, op.sym_name.data)
 
     @impl_terminator(YieldOp)
     def run_yield(
@@ -60,7 +62,7 @@ def make_interpreter(
 ) -> Interpreter:
     """An interpreter of ``module``; state of variables lasts as long as it.
 
-    ``run_target``: run the target bodies of segments (as long as they work on tensors) instead of their circle bodies.
+    ``run_target``: run the programs of segments (as long as they work on tensors) instead of their circle bodies.
     """
     from odc_mlir.interpreters.npu import NpuFunctions
 

@@ -1,13 +1,23 @@
-"""``convert-circle-to-npu``: rewrite the target body of every segment from ``circle`` to ``npu`` operations.
+"""``convert-circle-to-npu``: make a program of every segment, and of its ``circle`` operations ``npu`` operations.
 
-Before (inside ``odc.segment … target``)::
+Before::
 
-    %w = circle.const #circle.blob<…> : tensor<8x3x3x1x!quant.uniform<i8:f32, 0.5>>
-    %y = circle.conv_2d(%x, %w, %b) {padding = same, …} : …
+    %r = odc.segment @segment_0(%0) : … circle {
+    ^bb0(%x: tensor<1x8x8x1x…>):
+      %w = circle.const #circle.blob<…> : tensor<8x3x3x1x!quant.uniform<i8:f32, 0.5>>
+      %y = circle.conv_2d(%x, %w, %b) {padding = same, …} : …
+      odc.yield %y : …
+    }
 
-After: scales have become multipliers, padding rules numbers, constants properties::
+After: the segment is as it was, and the module has a program of its name. Scales have become multipliers, padding rules
+numbers, constants properties::
 
-    %y = npu.conv %x kernel [3, 3] pads [1, 1, 1, 1] weights <…> i8 zeros (-128, 0, 3) … : …
+    npu.program @segment_0(%x: tensor<1x8x8x1x…>) -> tensor<1x8x8x8x…> {
+      %y = npu.conv %x kernel [3, 3] pads [1, 1, 1, 1] weights <…> i8 zeros (-128, 0, 3) … : …
+      odc.yield %y : …
+    }
+
+A program that is there already keeps what it holds but for the operators of a model in it.
 
 The placement rules have made sure that every operator in a segment can be converted; one without a lowering here is an
 error. Names of tensors stay on the locations.
@@ -24,6 +34,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
+from odc_mlir.dialects.npu_program import make_program, programs
 from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
@@ -83,14 +94,18 @@ def lower(op: CircleOp) -> None:
 
 @dataclass(frozen=True)
 class ConvertCircleToNpuPass(ModulePass):
-    """Lower segments' operators; see the module's text."""
+    """Make programs and lower their operators; see the module's text."""
 
     name = "convert-circle-to-npu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        known = programs(op)
         for segment in [item for item in op.walk() if isinstance(item, SegmentOp)]:
-            for item in [inner for inner in segment.target.walk() if isinstance(inner, CircleOp)]:
+            if segment.sym_name.data not in known:
+                op.body.block.add_op(make_program(segment))
+        for program in programs(op).values():
+            for item in [inner for inner in program.body.walk() if isinstance(inner, CircleOp)]:
                 lower(item)
-            for constant in [inner for inner in segment.target.walk() if isinstance(inner, ConstOp | NoneOp)]:
+            for constant in [inner for inner in program.body.walk() if isinstance(inner, ConstOp | NoneOp)]:
                 if not constant.result.uses:
                     Rewriter.erase_op(constant)

@@ -14,26 +14,25 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from odc_mlir import targets
 from odc_mlir.dialects.npu_isa import BY_MNEMONIC, OFFSET_SUFFIX, BufferOp, BufferType, InstructionOp
-from odc_mlir.dialects.odc import SegmentOp, TargetChoice, target_of
+from odc_mlir.dialects.npu_program import ProgramOp, programs
+from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.schedule.program import Buffer, Command, Place, Space
 
 
 class Site:
-    """A segment with instructions, and what it is compiled for."""
+    """A program, and what it is compiled for."""
 
-    def __init__(self, segment: SegmentOp, choice: TargetChoice) -> None:
-        self.segment = segment
+    def __init__(self, program: ProgramOp, choice: TargetChoice) -> None:
+        self.program = program
         self.choice = choice
         self.target: Target = targets.load(choice.target)
         self.memory: MemoryMode = "flash" if choice.memory == "flash" else "sram"
 
     @property
     def block(self) -> Block:
-        block = self.segment.target_block
-        assert block is not None, "sites are made of lowered segments only"
-        return block
+        return self.program.block
 
     @property
     def sram_bytes(self) -> int:
@@ -42,12 +41,12 @@ class Site:
 
 
 def sites(module: ModuleOp, pass_name: str) -> Iterable[Site]:
-    """The segments of ``module`` that have a target body; CompileError where no target was chosen."""
+    """The programs of ``module``; CompileError where no target was chosen."""
     choice = target_of(module)
-    found = [op for op in module.walk() if isinstance(op, SegmentOp) and op.target_block is not None]
+    found = programs(module).values()
     if found and choice is None:
         raise CompileError(f"{pass_name} needs a target", hint="run odc-set-target first")
-    return [Site(segment, choice) for segment in found if choice is not None]
+    return [Site(program, choice) for program in found if choice is not None]
 
 
 class Program:

@@ -15,7 +15,8 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import CODE_TYPES, CodeType
-from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.dialects.npu_program import ProgramOp
+from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES
 from odc_mlir.support.locations import op_name, value_name
@@ -61,9 +62,9 @@ class Layers:
     output_offsets: list[int] = field(default_factory=list)
 
 
-def read_layers(segment: SegmentOp) -> Layers:
-    """The tensor operations of ``segment``'s target body; raises CompileError for an operation of another level."""
-    return _Reader(segment).result
+def read_layers(program: ProgramOp) -> Layers:
+    """The tensor operations of ``program``; raises CompileError for an operation of another level."""
+    return _Reader(program).result
 
 
 def _array(values: npu.ChannelsAttr) -> NDArray[np.int32]:
@@ -86,14 +87,13 @@ def _root(value: SSAValue) -> SSAValue:
 
 
 class _Reader:
-    """Reads one segment."""
+    """Reads one program."""
 
-    def __init__(self, segment: SegmentOp) -> None:
+    def __init__(self, program: ProgramOp) -> None:
         self.result = Layers()
         self.buffers: dict[SSAValue, Buffer] = {}
         self.resident: dict[SSAValue, Resident] = {}
-        block = segment.target_block
-        assert block is not None, "only lowered segments are read"
+        block = program.block
         offset = 0
         for argument in block.args:
             size = math.prod(npu.shape_of(argument))
@@ -103,7 +103,7 @@ class _Reader:
         last = block.last_op
         if not isinstance(last, YieldOp):
             raise CompileError(
-                f"{segment.sym_name.data} does not hold tensor operations", op=last.name if last else None
+                f"{program.sym_name.data} does not hold tensor operations", op=last.name if last else None
             )
         self._read_outputs(last)
         for op in layer_ops(block):

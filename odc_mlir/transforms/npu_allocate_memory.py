@@ -14,17 +14,17 @@ Refuses programs that need more SRAM than the target has or the SRAM limit allow
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DenseArrayBase, ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, TensorType
+from xdsl.ir import Attribute
 from xdsl.passes import ModulePass
 
-from odc_mlir.dialects.npu import shape_of
+from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS
 from odc_mlir.errors import AllocationError
 from odc_mlir.transforms.instruction_ir import Program, Site, sites
-from odc_mlir.transforms.npu_lower_to_instructions import INPUT_OFFSETS, OUTPUT_OFFSETS
 from odc_mlir.transforms.schedule.arena import allocate, live_intervals
 from odc_mlir.transforms.schedule.program import Space
 from odc_mlir.transforms.schedule.staging import arena_too_small
@@ -43,24 +43,23 @@ class NpuAllocateMemoryPass(ModulePass):
 
 def region_bytes(site: Site) -> dict[Space, int]:
     """Bytes of the input and the output region."""
-    segment = site.segment
+    program = site.program
     ends = {Space.INPUTS: 0, Space.OUTPUTS: 0}
-    for name, space, values in (
-        (INPUT_OFFSETS, Space.INPUTS, segment.inputs),
-        (OUTPUT_OFFSETS, Space.OUTPUTS, segment.outputs),
+    for name, space, types in (
+        (INPUT_OFFSETS, Space.INPUTS, program.input_types),
+        (OUTPUT_OFFSETS, Space.OUTPUTS, program.output_types),
     ):
-        offsets = segment.attributes[name]
+        offsets = program.attributes[name]
         assert isinstance(offsets, DenseArrayBase), "set when instructions are made"
-        for offset, value in zip(offsets.get_values(), values, strict=True):
-            ends[space] = max(ends[space], offset + _bytes(value))
+        for offset, type_ in zip(offsets.get_values(), types, strict=True):
+            ends[space] = max(ends[space], offset + _bytes(type_))
     return ends
 
 
-def _bytes(value: SSAValue) -> int:
-    size = 1
-    for dimension in shape_of(value):
-        size *= dimension
-    return size
+def _bytes(type_: Attribute) -> int:
+    """Bytes of a tensor of one-byte codes."""
+    assert isinstance(type_, TensorType), "inputs and outputs are tensors"
+    return math.prod(type_.get_shape())
 
 
 def arena_bytes(site: Site) -> int:

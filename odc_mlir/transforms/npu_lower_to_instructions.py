@@ -1,15 +1,15 @@
 """``npu-lower-to-instructions``: tensor operations become instructions on buffers, in their final order.
 
-Before (inside ``odc.segment … target``)::
+Before::
 
-    ^bb0(%x: tensor<1x8x8x16x…>):
+    npu.program @segment_0(%x: tensor<1x8x8x16x…>) -> tensor<1x8x8x32x…> {
       %0 = npu.conv %x … {npu.tiling = #npu.tiling<rows = 8, cols = 8, …>} : …
       odc.yield %0 : …
 
 After: one buffer for every tensor, constant and slot of a local memory; loads, computation and stores of all tiles,
 loads as early as their slots are free::
 
-    ^bb0(%x: tensor<1x8x8x16x…>):
+    npu.program @segment_0(%x: tensor<1x8x8x16x…>) -> tensor<1x8x8x32x…> attributes {npu.input_offsets = …} {
       %1 = npu.buffer "x" at 0 : !npu.buffer<inputs, 1024>
       …
       npu.isa.wload source %3 target %4
@@ -18,7 +18,7 @@ loads as early as their slots are free::
       npu.isa.store …
       npu.isa.halt
 
-Arena and constants have no addresses yet. The segment keeps the offsets of its inputs and outputs in their regions as
+Arena and constants have no addresses yet. The program keeps the offsets of its inputs and outputs in their regions as
 ``npu.input_offsets`` and ``npu.output_offsets``. Refuses operations of another level, and softmax over rows that do not
 fit in the tile buffer.
 """
@@ -33,6 +33,7 @@ from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, i64
 from xdsl.ir import Block, Operation
 from xdsl.passes import ModulePass
 
+from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS
 from odc_mlir.errors import CompileError
 from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
@@ -49,8 +50,6 @@ from odc_mlir.transforms.schedule.program import MOST_LAYER_COMMANDS, Command, c
 from odc_mlir.transforms.schedule.vector_stream import elementwise_commands, reduce_commands, softmax_commands
 from odc_mlir.transforms.schedule.window_stream import conv_commands, pool_commands
 
-INPUT_OFFSETS, OUTPUT_OFFSETS = "npu.input_offsets", "npu.output_offsets"
-
 
 @dataclass(frozen=True)
 class NpuLowerToInstructionsPass(ModulePass):
@@ -64,7 +63,7 @@ class NpuLowerToInstructionsPass(ModulePass):
 
 
 def _lower(ctx: Context, site: Site) -> None:
-    layers = read_layers(site.segment)
+    layers = read_layers(site.program)
     commands = hoist_transfers(list(_commands(ctx, site, layers)), site.target.fetch.queue_depth)
     old = site.block
     block = Block(arg_types=old.arg_types)
@@ -73,11 +72,11 @@ def _lower(ctx: Context, site: Site) -> None:
     last = old.last_op
     assert last is not None, "a body ends in its yield"
     write_program(block, commands, [*layers.locations, last.location])
-    site.segment.target.detach_block(old)
+    site.program.body.detach_block(old)
     old.erase()
-    site.segment.target.add_block(block)
+    site.program.body.add_block(block)
     for name, offsets in ((INPUT_OFFSETS, layers.input_offsets), (OUTPUT_OFFSETS, layers.output_offsets)):
-        site.segment.attributes[name] = DenseArrayBase.from_list(i64, offsets)
+        site.program.attributes[name] = DenseArrayBase.from_list(i64, offsets)
 
 
 def _commands(ctx: Context, site: Site, layers: Layers) -> Iterator[Command]:

@@ -1,4 +1,4 @@
-"""``npu-outline-segments``: move each segment's operators into an ``odc.segment``, once to keep and once to lower.
+"""``npu-outline-segments``: move each segment's operators into an ``odc.segment``.
 
 Before::
 
@@ -13,7 +13,7 @@ After::
       %w = circle.const …
       %c = circle.conv_2d(%a, %w) …
       odc.yield %c : …
-    } target { …the same… }
+    }
     %2 = circle.floor(%1) …
 
 A segment's results are what is used outside. Constants move in with their users; one that is used elsewhere too is
@@ -37,7 +37,16 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import names_loc, value_name
-from odc_mlir.transforms.placement import GROUP, REASON, SEGMENT, is_view, main_function, operators, place_on_host
+from odc_mlir.transforms.placement import (
+    GROUP,
+    REASON,
+    SEGMENT,
+    functions,
+    is_view,
+    main_function,
+    operators,
+    place_on_host,
+)
 
 VIEW_REASON = "segment-result: a view of a value that leaves the segment"
 
@@ -53,9 +62,13 @@ class NpuOutlineSegmentsPass(ModulePass):
         members = [item for item in operators(main_function(op)) if SEGMENT in item.attributes]
         if members and choice is None:
             raise CompileError("no target is chosen", hint="run odc-set-target first")
+        taken = {item.sym_name.data for item in functions(op)}
         for number, run in groupby(members, _segment_number):
             group = _without_outer_views(list(run))
-            outline(f"segment_{number}", group, choice.target if choice else None)
+            names = (f"segment_{number}", *(f"segment_{number}_{more}" for more in range(1, len(taken) + 1)))
+            name = next(item for item in names if item not in taken)
+            taken.add(name)
+            outline(name, group, choice.target if choice else None)
 
 
 def _segment_number(op: CircleOp) -> int:
@@ -133,7 +146,6 @@ def outline(name: str, members: list[CircleOp], target_name: str | None = None) 
         result.name_hint = output.name_hint
         output.replace_uses_with_if(result, lambda use: use.operation not in group)
     _fill(circle.block, members, inputs, outputs)
-    circle.clone_into(segment.target)
     return segment
 
 

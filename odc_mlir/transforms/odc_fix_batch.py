@@ -31,7 +31,7 @@ from xdsl.rewriter import Rewriter
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.circle_shapes import refine_function
 from odc_mlir.dialects.circle_types import tensor_facts, with_shape
-from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import OptionError
 from odc_mlir.transforms.placement import functions, main_function
 
@@ -88,8 +88,10 @@ def _set_function_type(function: FuncOp) -> None:
 def restore_batch(module: ModuleOp) -> None:
     """Put the declared types back, in the functions and in the circle bodies of segments, in place.
 
-    Target bodies are left as they are: the module is ready to be written, not to be lowered further.
+    Programs, which are for the batch that was fixed, go: the module is ready to be written, not to be lowered further.
     """
+    for program in lowered_symbols(module).values():
+        Rewriter.erase_op(program)
     for function in functions(module):
         declared = function.attributes.pop(DECLARED_INPUTS, None)
         if not isinstance(declared, ArrayAttr):

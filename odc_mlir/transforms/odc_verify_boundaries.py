@@ -15,8 +15,7 @@ After::
     %c = circle.quantize(%0) … -> tensor<4x!quant.uniform<i8:f32, 0.25:3>>
     %1 = odc.segment @segment_0(%c) : (tensor<4x!quant.uniform<i8:f32, 0.25:3>>) -> …
 
-Refuses what no operator converts, unknown shapes, tensors without one usable scale, and a target body whose edges are
-not those of the circle body.
+Refuses what no operator converts, unknown shapes, and tensors without one usable scale.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ class OdcVerifyBoundariesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for segment in [item for item in main_function(op).body.block.ops if isinstance(item, SegmentOp)]:
-            _verify_target_body(segment)
             for index, argument in enumerate(segment.circle_block.args):
                 value = segment.operands[index]
                 _check(segment, argument)
@@ -66,22 +64,6 @@ def _yielded(segment: SegmentOp) -> Sequence[SSAValue]:
     if not isinstance(last, YieldOp):
         raise CompileError("the circle body has no results", location=segment.sym_name.data)
     return tuple(last.operands)
-
-
-def _verify_target_body(segment: SegmentOp) -> None:
-    """The body that is lowered takes and gives what the body that is kept does."""
-    block = segment.target_block
-    if block is None:
-        return
-    last = block.last_op
-    pairs = [("takes", segment.circle_block.arg_types, block.arg_types)]
-    if isinstance(last, YieldOp):
-        pairs.append(("gives", [value.type for value in _yielded(segment)], last.operand_types))
-    for verb, expected, found in pairs:
-        if tuple(expected) != tuple(found):
-            seen, wanted = (", ".join(map(str, types)) for types in (found, expected))
-            text = f"the target body {verb} ({seen}), the circle body ({wanted})"
-            raise CompileError(text, location=segment.sym_name.data)
 
 
 def _check(segment: SegmentOp, value: SSAValue) -> None:

@@ -47,7 +47,7 @@ class Graph:
 
 
 def read_graph(block: Block, target: Target) -> Graph:
-    """The layers of a target body and the tensors between them."""
+    """The layers of a program and the tensors between them."""
     graph = Graph(layer_ops(block))
     index = {op: number for number, op in enumerate(graph.ops)}
     home: dict[SSAValue, int] = {}

@@ -11,8 +11,8 @@ import odc_mlir
 from helpers.data import GoldenModel, golden_models
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
-from odc_mlir.dialects.odc import SegmentOp
-from odc_mlir.emitter import emit_segment
+from odc_mlir.dialects.npu_program import programs
+from odc_mlir.emitter import emit_program
 from odc_mlir.isa import container
 from odc_mlir.isa.codec import decode
 from odc_mlir.isa.listing import read_listing, write_listing
@@ -90,13 +90,12 @@ def test_ir_listing_and_binary_are_the_same_instructions(model: GoldenModel, mem
     text = module_text(module, constants="elide")
     assert len(text) <= 1_500_000
     assert max(len(line) for line in text.splitlines() if not line.startswith(PER_AXIS)) <= 1000
-    for segment in (op for op in module.walk() if isinstance(op, SegmentOp)):
-        binary = emit_segment(segment, target, memory)
+    for program in programs(module).values():
+        binary = emit_program(program, target, memory)
         listing = write_listing(container.read(binary))
         assert container.write(read_listing(listing)) == binary
-        assert segment.target_block is not None
         expected: list[str] = []
-        for op in segment.target_block.ops:
+        for op in program.block.ops:
             if isinstance(op, LoopOp):
                 expected += ["loop", *(inner.SPEC.mnemonic for inner in op.instructions), "end"]
             elif isinstance(op, InstructionOp):

@@ -1,4 +1,4 @@
-"""Segments of tensor-level ``npu`` operations, made from numbers, compiled, simulated and computed by numerics."""
+"""Programs of tensor-level ``npu`` operations, made from numbers, compiled, simulated and computed by numerics."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp, TensorType
-from xdsl.dialects.test import TestOp
 from xdsl.interpreter import Interpreter
 from xdsl.ir import Block, Region, SSAValue
 
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp
+from odc_mlir.dialects.npu_program import ProgramOp, programs
+from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice, YieldOp
 from odc_mlir.dialects.quant import Uniform, UniformQuantizedType
-from odc_mlir.emitter import emit_segment
+from odc_mlir.emitter import emit_program
 from odc_mlir.interpreters.npu import NpuFunctions
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
@@ -101,9 +101,9 @@ class Body:
                 weight_zero=0 if dtype == "int8" else 119,
                 out_zero=3,
                 clamp=clamp,
-                bias=npu.ints(self.random.integers(-5000, 5000, channels)),
-                multiplier=npu.ints(multipliers),
-                exponent=npu.ints(exponents),
+                bias=npu.ChannelsAttr.of(self.random.integers(-5000, 5000, channels)),
+                multiplier=npu.ChannelsAttr.of(multipliers),
+                exponent=npu.ChannelsAttr.of(exponents),
             )
         )
 
@@ -171,7 +171,7 @@ def make_module(
     memory: str = "flash",
     sram_limit: int | None = None,
 ) -> ModuleOp:
-    """A module with one segment; ``build`` makes its results from the inputs of the given shapes."""
+    """A module with one program; ``build`` makes its results from the inputs of the given shapes."""
     types = [tensor_type(shape, dtype) for shape in shapes]
     block = Block(arg_types=types)
     for number, argument in enumerate(block.args):
@@ -181,39 +181,35 @@ def make_module(
     last = YieldOp(*outputs)
     last.location = name_loc("yield")
     block.add_op(last)
-    source = TestOp(result_types=types)
-    filler = TestOp(result_types=[value.type for value in outputs])
-    circle = Block([filler, YieldOp(*filler.results)], arg_types=types)
-    result_types = [value.type for value in outputs]
-    segment = SegmentOp("segment_0", source.results, result_types, Region(circle), Region(block), target_name=target)
-    module = ModuleOp([source, segment])
+    module = ModuleOp([ProgramOp("segment_0", types, [value.type for value in outputs], Region(block))])
     module.attributes[TARGET] = TargetAttr(TargetChoice(target, memory, sram_limit=sram_limit))
     return module
 
 
-def segment_of(module: ModuleOp) -> SegmentOp:
-    """The module's segment."""
-    return next(op for op in module.body.block.ops if isinstance(op, SegmentOp))
+def program_of(module: ModuleOp) -> ProgramOp:
+    """The module's program."""
+    (program,) = programs(module).values()
+    return program
 
 
-def schedule(module: ModuleOp, stage: str = "npu-alloc") -> SegmentOp:
-    """Take the module's segment through the back end."""
+def schedule(module: ModuleOp, stage: str = "npu-alloc") -> ProgramOp:
+    """Take the module's program through the back end."""
     pipelines.run(make_context(), module, stage, after="npu")
-    return segment_of(module)
+    return program_of(module)
 
 
 def binary(module: ModuleOp) -> bytes:
-    """The ``.npu`` file of the module's segment, which is scheduled on the way."""
+    """The ``.npu`` file of the module's program, which is scheduled on the way."""
     choice = module.attributes[TARGET]
     assert isinstance(choice, TargetAttr)
-    return emit_segment(schedule(module), targets.load(choice.data.target), choice.data.memory)
+    return emit_program(schedule(module), targets.load(choice.data.target), choice.data.memory)
 
 
 def inputs_of(module: ModuleOp, seed: int = 1) -> list[Array]:
-    """Random codes for the segment's inputs."""
+    """Random codes for the program's inputs."""
     random = np.random.default_rng(seed)
     arrays = []
-    for value in segment_of(module).operands:
+    for value in program_of(module).block.args:
         low, high = DTYPES[npu.dtype_of(value)].range
         arrays.append(random.integers(low, high + 1, npu.shape_of(value), dtype=DTYPES[npu.dtype_of(value)].numpy))
     return arrays
@@ -223,10 +219,9 @@ def expected(module: ModuleOp, inputs: Sequence[Array]) -> list[Array]:
     """What the tensor operations mean."""
     interpreter = Interpreter(module)
     interpreter.register_implementations(NpuFunctions())
-    segment = segment_of(module)
-    assert segment.target_block is not None
-    values: dict[SSAValue, Array] = dict(zip(segment.target_block.args, inputs, strict=True))
-    for op in segment.target_block.ops:
+    block = program_of(module).block
+    values: dict[SSAValue, Array] = dict(zip(block.args, inputs, strict=True))
+    for op in block.ops:
         if isinstance(op, YieldOp):
             return [values[value] for value in op.operands]
         values |= zip(op.results, interpreter.run_op(op, tuple(values[v] for v in op.operands)), strict=True)

@@ -114,14 +114,14 @@ def test_a_model_for_the_host_alone_has_one_host_step() -> None:
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second segment cannot be emitted."""
-    emit = emitter.emit_segment
+    emit = emitter.emit_program
 
-    def emit_or_refuse(segment: Any, *rest: Any) -> bytes:
-        if segment.sym_name.data == "segment_1":
+    def emit_or_refuse(program: Any, *rest: Any) -> bytes:
+        if program.sym_name.data == "segment_1":
             raise AllocationError("this takes too much memory")
-        return emit(segment, *rest)
+        return emit(program, *rest)
 
-    monkeypatch.setattr(emitter, "emit_segment", emit_or_refuse)
+    monkeypatch.setattr(emitter, "emit_program", emit_or_refuse)
 
 
 @pytest.mark.usefixtures("refused")

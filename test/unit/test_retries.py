@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from odc_mlir import compiler, emitter, targets
+from odc_mlir import compiler, emitter, pipelines, targets
 from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.npu_program import programs
 from odc_mlir.errors import AllocationError, CompileError, OptionError
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.locations import op_name
@@ -49,15 +50,15 @@ def check_bits(package: Package, shape: tuple[int, ...] = (1, 8, 8, 8)) -> None:
 @pytest.fixture
 def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Exception], None]:
     """Make the emitter raise an error for every segment that holds an operator of that name."""
-    emit = emitter.emit_segment
+    emit = emitter.emit_program
 
     def install(name: str, error: Exception) -> None:
-        def emit_or_refuse(segment: Any, *rest: Any) -> bytes:
-            if any(isinstance(op, CircleOp) and op_name(op) == name for op in segment.circle_block.ops):
+        def emit_or_refuse(program: Any, *rest: Any) -> bytes:
+            if any(op_name(op) == name for op in program.body.walk()):
                 raise error
-            return emit(segment, *rest)
+            return emit(program, *rest)
 
-        monkeypatch.setattr(emitter, "emit_segment", emit_or_refuse)
+        monkeypatch.setattr(emitter, "emit_program", emit_or_refuse)
 
     return install
 
@@ -68,6 +69,26 @@ def test_the_operator_that_an_error_names_is_evicted(refuse: Callable[[str, Exce
     found = placements(package)
     assert found == {"a": "npu", "b": found["b"], "c": "npu", "d": "npu"}
     assert found["b"] == "compile: no way (stage package, op npu.elementwise, tensor 'b')"
+    check_bits(package)
+
+
+def test_an_eviction_compiles_the_programs_again_that_it_changes(
+    refuse: Callable[[str, Exception], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Placed by hand so that ``a`` is a segment and ``c``, ``d`` another, whose operator ``d`` has to go."""
+    made: list[list[str]] = []
+    run = pipelines.run
+
+    def counting(context: Any, module: Any, stage: str, **options: Any) -> None:
+        for program in programs(module).values():
+            made.append([op_name(op) for op in program.body.walk() if isinstance(op, CircleOp)])
+        run(context, module, stage, **options)
+
+    monkeypatch.setattr(pipelines, "run", counting)
+    refuse("d", CompileError("no way", tensor="d"))
+    package = odc_mlir.compile(CHAIN.encode(), placement={"host": ["b"], "strategy": "supported"})
+    assert [name for name, place in placements(package).items() if place == "npu"] == ["a", "c"]
+    assert made == [["a"], ["c", "d"], ["c"]]
     check_bits(package)
 
 

@@ -1,14 +1,14 @@
 """``convert-circle-to-kernels``: a segment's operators become calls of kernels on flat buffers.
 
-Before, in the target body of a segment::
+Before, in a segment::
 
     %1 = circle.conv_2d(%0, %w, %b) … -> tensor<1x8x8x8x!quant.uniform<i8:f32, …>>
     odc.yield %1
 
-After: a module with the segment's function and declarations of the kernels that it calls. The bytes of all constants
-are one attribute, weights packed as their kernel reads them::
+After: a module of the segment's name with its function and declarations of the kernels that it calls. The bytes of all
+constants are one attribute, weights packed as their kernel reads them::
 
-    builtin.module attributes {native.constants = #circle.blob<…>} {
+    builtin.module @segment_0 attributes {native.constants = #circle.blob<…>} {
       func.func @segment_0(%in0: memref<?xi8>, %out0: memref<?xi8>, %arena: memref<?xi8>, %constants: memref<?xi8>) {
         %1 = memref.alloc(%c512) : memref<?xi8>
         %2 = memref.view %constants[%c0][%c1152] : memref<?xi8> to memref<?xi8>
@@ -26,13 +26,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, info_of, node_of
-from odc_mlir.dialects.odc import EndOp, SegmentOp, YieldOp
+from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.layers import plan_of
@@ -53,14 +52,7 @@ class ConvertCircleToKernelsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         machine = machine_of(op)
         for segment in [item for item in main_function(op).body.block.ops if isinstance(item, SegmentOp)]:
-            target = segment.target_block
-            assert target is not None, "a new segment has a copy of its operators to lower"
-            module = _convert(segment.sym_name.data, target, machine)
-            for item in reversed(list(target.ops)):
-                Rewriter.erase_op(item, safe_erase=False)
-            end = EndOp()
-            end.location = module.location
-            target.add_ops([module, end])
+            op.body.block.add_op(_convert(segment.sym_name.data, segment.circle_block, machine))
 
 
 def _convert(name: str, block: Block, machine: CpuTarget) -> ModuleOp:
@@ -81,7 +73,7 @@ def _convert(name: str, block: Block, machine: CpuTarget) -> ModuleOp:
     for index, (value, info) in enumerate(zip(last.operands, outputs, strict=True)):
         _give(segment, segment.tensor(value), segment.loops[f"out{index}"], info)
     function = segment.loops.finish()
-    module = ModuleOp([function, *segment.declared.values()])
+    module = ModuleOp([function, *segment.declared.values()], sym_name=StringAttr(name))
     module.attributes[CONSTANTS] = BlobAttr.of(bytes(segment.constants.data))
     module.location = last.location
     return module

@@ -45,7 +45,7 @@ class NativeAllocateMemoryPass(ModulePass):
 
 
 def segment_modules(module: ModuleOp) -> list[ModuleOp]:
-    """The modules in the target bodies of the segments of ``module``."""
+    """The modules that the segments of ``module`` are lowered to."""
     return [item for item in module.walk() if isinstance(item, ModuleOp) and item is not module]
 
 

@@ -18,8 +18,7 @@ func.func @main(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:7>>) -> tensor<1x2
 // CHECK: odc.segment @segment_0
 // CHECK: circle.pad
 // CHECK: circle.softmax
-// CHECK: target {
-// CHECK-NEXT: ^{{.*}}(%[[X:.*]]: tensor
+// CHECK: npu.program @segment_0(%[[X:.*]]: tensor
 // CHECK-NEXT: %[[V0:.*]] = npu.conv %[[X]] kernel [3, 3] stride [3, 3] pads [1, 1, 1, 1]
 // CHECK-NEXT: %[[V1:.*]] = npu.reshape %[[V0]] : {{.*}} -> tensor<1x1x1x4x
 // CHECK-NEXT: %[[V2:.*]] = npu.conv %[[V1]] kernel [1, 1]

@@ -24,11 +24,6 @@ func.func @main(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
 // CHECK-NEXT: circle.relu
 // CHECK-NEXT: circle.tanh
 // CHECK-NEXT: odc.yield
-// CHECK-NEXT: } target {
-// CHECK-NEXT: ^{{.*}}({{.*}}):
-// CHECK-NEXT: circle.relu
-// CHECK-NEXT: circle.tanh
-// CHECK-NEXT: odc.yield
 // CHECK-NEXT: }
 // CHECK-NEXT: circle.dequantize({{.*}}) attributes {{{.*}}odc.placed = "host"
 // CHECK-NEXT: func.return

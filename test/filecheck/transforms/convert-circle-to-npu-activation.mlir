@@ -6,7 +6,7 @@ func.func @quantize(%x: tensor<1x4x!quant.uniform<u8:f32, 0.5:100>>) -> tensor<1
   func.return %y : tensor<1x4x!quant.uniform<i8:f32, 0.25:-28>>
 }
 // CHECK-LABEL: func.func @quantize(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.scale %{{.*}} in_zero 100 out_zero -28 scale <1073741824, 2> clamp(-128, 127)
 
 // -----
@@ -17,7 +17,7 @@ func.func @relu(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!q
   func.return %y : tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
 }
 // CHECK-LABEL: func.func @relu(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.scale %{{.*}} in_zero 10 out_zero 10 scale <1073741824, 1> clamp(10, 127)
 
 // -----
@@ -28,7 +28,7 @@ func.func @relu6(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!
   func.return %y : tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
 }
 // CHECK-LABEL: func.func @relu6(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.scale %{{.*}} in_zero 10 out_zero 10 scale <1073741824, 1> clamp(10, 22)
 
 // -----
@@ -39,7 +39,7 @@ func.func @relu_n1_to_1(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tenso
   func.return %y : tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
 }
 // CHECK-LABEL: func.func @relu_n1_to_1(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.scale %{{.*}} in_zero 10 out_zero 10 scale <1073741824, 1> clamp(8, 12)
 
 // -----
@@ -50,7 +50,7 @@ func.func @logistic(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x
   func.return %y : tensor<1x4x!quant.uniform<i8:f32, 0.00390625:-128>>
 }
 // CHECK-LABEL: func.func @logistic(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"2540fdacc7a1bd0f4cbeec73cf3f181f14dada52e12e3b647404e72a3b209bb2", 256>
 
 // -----
@@ -61,7 +61,7 @@ func.func @tanh(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!q
   func.return %y : tensor<1x4x!quant.uniform<i8:f32, 0.0078125>>
 }
 // CHECK-LABEL: func.func @tanh(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"318789acffe8ebfb0792f6f4a816339d7b0614f9880b0f6e40601418230f2223", 256>
 
 // -----
@@ -72,5 +72,5 @@ func.func @leaky_relu(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<
   func.return %y : tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
 }
 // CHECK-LABEL: func.func @leaky_relu(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"3ed4c076410ebdf843399c42838b360ab965c037cf1a30ba714beabcabbc736f", 256>

@@ -8,7 +8,7 @@ func.func @conv_2d(%x: tensor<2x4x4x2x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor
   func.return %y : tensor<2x2x2x3x!quant.uniform<i8:f32, 0.25:5>>
 }
 // CHECK-LABEL: func.func @conv_2d(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.conv %{{.*}} kernel [2, 2] stride [2, 2] weights <"0x0102030405060708090a0b0c0d0e0f101112131415161718"> i8 zeros(-3, 0, 5) clamp(5, 127) bias <10, -20, 30> multiplier <1073741824, 1073741824, 1073741824> exponent <1, 0, -1>
 
 // -----
@@ -21,7 +21,7 @@ func.func @conv_2d_uint8(%x: tensor<1x4x4x2x!quant.uniform<u8:f32, 0.5:128>>) ->
   func.return %y : tensor<1x4x4x2x!quant.uniform<u8:f32, 0.5:100>>
 }
 // CHECK-LABEL: func.func @conv_2d_uint8(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.conv %{{.*}} kernel [1, 2] dilation [1, 3] pads [0, 1, 0, 2] weights <"0x0001020304050607"> u8 zeros(128, 7, 100) clamp(100, 112) bias <0, 0> multiplier <1073741824, 1073741824> exponent <0, 0>
 
 // -----
@@ -34,7 +34,7 @@ func.func @conv_2d_grouped(%x: tensor<1x1x2x2x!quant.uniform<i8:f32, 0.5>>) -> t
   func.return %y : tensor<1x1x1x4x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @conv_2d_grouped(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.conv depthwise %{{.*}} kernel [1, 2] weights <"0x0103050702040608"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <0, 0, 0, 0> multiplier <1073741824, 1073741824, 1073741824, 1073741824> exponent <0, 0, 0, 0>
 
 // -----
@@ -47,7 +47,7 @@ func.func @depthwise(%x: tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<
   func.return %y : tensor<1x2x2x4x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @depthwise(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.conv depthwise %{{.*}} kernel [2, 2] weights <"0x0102030405060708090a0b0c0d0e0f10"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <0, 0, 0, 0> multiplier <1073741824, 1073741824, 1073741824, 1073741824> exponent <0, -1, -2, -3>
 
 // -----
@@ -60,7 +60,7 @@ func.func @depthwise_of_one_channel(%x: tensor<1x1x2x1x!quant.uniform<i8:f32, 0.
   func.return %y : tensor<1x1x1x4x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @depthwise_of_one_channel(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.conv %{{.*}} kernel [1, 2] weights <"0x0105020603070408"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <0, 0, 0, 0> multiplier <1073741824, 1073741824, 1073741824, 1073741824> exponent <0, 0, 0, 0>
 
 // -----
@@ -73,7 +73,7 @@ func.func @fully_connected(%x: tensor<3x4x!quant.uniform<i8:f32, 0.5:1>>) -> ten
   func.return %y : tensor<3x2x!quant.uniform<i8:f32, 0.5:2>>
 }
 // CHECK-LABEL: func.func @fully_connected(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
 // CHECK-NEXT: %[[V1:.*]] = npu.conv %[[V0]] kernel [1, 1] weights <"0x0102030405060708"> i8 zeros(1, 3, 2) clamp(-128, 127) bias <7, 8> multiplier <1073741824, 1073741824> exponent <0, 0>
 // CHECK-NEXT: %[[V2:.*]] = npu.reshape %[[V1]]

@@ -6,7 +6,7 @@ func.func @add(%a: tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>, %b: tensor<1x
   func.return %y : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:1>>
 }
 // CHECK-LABEL: func.func @add(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.elementwise add %{{.*}}, %{{.*}} a_zero -3 b_zero 4 out_zero 1 shift 20 a_scale <1073741824, 0> b_scale <1073741824, -1> out_scale <1073741824, -18> clamp(1, 127)
 
 // -----
@@ -17,7 +17,7 @@ func.func @sub_broadcast(%a: tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>, %b:
   func.return %y : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:1>>
 }
 // CHECK-LABEL: func.func @sub_broadcast(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.elementwise sub %{{.*}}, %{{.*}} a_zero -3 out_zero 1 shift 20 a_scale <1073741824, 0> b_scale <1073741824, -1> out_scale <1073741824, -18> clamp(-128, 127)
 
 // -----
@@ -28,7 +28,7 @@ func.func @mul(%a: tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>, %b: tensor<1x
   func.return %y : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:1>>
 }
 // CHECK-LABEL: func.func @mul(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.elementwise mul %{{.*}}, %{{.*}} a_zero -3 b_zero 4 out_zero 1 out_scale <1073741824, -1> clamp(-128, 127)
 
 // -----
@@ -40,7 +40,7 @@ func.func @mul_by_channels(%a: tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>) -
   func.return %y : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:1>>
 }
 // CHECK-LABEL: func.func @mul_by_channels(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
 // CHECK-NEXT: %[[V1:.*]] = npu.conv depthwise %[[V0]] kernel [1, 1] weights <"0x0203"> i8 zeros(-3, 4, 1) clamp(-128, 127) bias <0, 0> multiplier <1073741824, 1073741824> exponent <-1, -1>
 // CHECK-NEXT: %[[V2:.*]] = npu.reshape %[[V1]]
@@ -54,7 +54,7 @@ func.func @add_channels(%a: tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>) -> t
   func.return %y : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:1>>
 }
 // CHECK-LABEL: func.func @add_channels(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.constant <"0x0203">
 // CHECK-NEXT: %[[V1:.*]] = npu.elementwise add %[[V0]], %{{.*}} a_zero 4 b_zero -3 out_zero 1 shift 20 a_scale <1073741824, -1> b_scale <1073741824, 0> out_scale <1073741824, -18> clamp(-128, 127)
 
@@ -67,5 +67,5 @@ func.func @add_scalar(%a: tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!qu
   func.return %y : tensor<4x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @add_scalar(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"c95fbf23debbc508449cd5925e6fbd20fb85a3704ccd1bbce2d878ffd16b2e7c", 256>

@@ -9,7 +9,7 @@ func.func @transposed(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>) -> tens
   func.return %0 : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @transposed(
-// CHECK: } target {
+// CHECK: npu.program @segment_0
 // CHECK: npu.conv %{{.*}} kernel [2, 2] pads [1, 1, 0, 0] weights <"0x09070301"> i8 zeros(3, 0, 0)
 // CHECK-NEXT: npu.conv %{{.*}} kernel [2, 1] pads [1, 0, 0, 0] weights <"0x0802"> i8
 // CHECK-NEXT: npu.conv %{{.*}} kernel [1, 2] pads [0, 1, 0, 0] weights <"0x0604"> i8
@@ -25,7 +25,7 @@ func.func @interpolated(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>) -> te
   func.return %0 : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:3>>
 }
 // CHECK-LABEL: func.func @interpolated(
-// CHECK: } target {
+// CHECK: npu.program @segment_0
 // CHECK: npu.move {{.*}} -> tensor<1x4x4x1x
 // CHECK: npu.conv depthwise %{{.*}} kernel [2, 2] weights <"0x02060612"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <0> multiplier <1073741824> exponent <-4>
 // CHECK: npu.conv depthwise {{.*}} weights <"0x06021206"> i8
@@ -43,7 +43,7 @@ func.func @grouped(%x: tensor<1x1x1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x
   func.return %0 : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @grouped(
-// CHECK: } target {
+// CHECK: npu.program @segment_0
 // CHECK: npu.move %{{.*}} pieces [array<i32: 0, 0, 0, 1, 4, 2, 2, 1, 1>]
 // CHECK-NEXT: npu.conv {{.*}} weights <"0x0102"> i8
 // CHECK-NEXT: npu.move %{{.*}} pieces [array<i32: 0, 2, 0, 1, 4, 2, 2, 1, 1>]

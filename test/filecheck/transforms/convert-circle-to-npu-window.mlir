@@ -6,7 +6,7 @@ func.func @average_pool(%x: tensor<1x5x5x2x!quant.uniform<i8:f32, 0.5:-3>>) -> t
   func.return %y : tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5:-3>>
 }
 // CHECK-LABEL: func.func @average_pool(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.pool average %{{.*}} kernel [3, 3] stride [2, 2] pads [1, 1, 1, 1] clamp(-3, 127)
 
 // -----
@@ -17,7 +17,7 @@ func.func @max_pool(%x: tensor<1x5x5x2x!quant.uniform<i8:f32, 0.5:-3>>) -> tenso
   func.return %y : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>
 }
 // CHECK-LABEL: func.func @max_pool(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.pool max %{{.*}} kernel [2, 2] stride [2, 2] clamp(-128, 127)
 
 // -----
@@ -29,7 +29,7 @@ func.func @mean(%x: tensor<2x4x2x8x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<2x
   func.return %y : tensor<2x8x!quant.uniform<i8:f32, 0.25:1>>
 }
 // CHECK-LABEL: func.func @mean(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.reduce sum %{{.*}} in_zero -3 out_zero 1 scale <1073741824, -1> clamp(-128, 127)
 // CHECK-NEXT: %[[V1:.*]] = npu.reshape %[[V0]]
 
@@ -42,7 +42,7 @@ func.func @mean_of_rows(%x: tensor<2x4x2x8x!quant.uniform<i8:f32, 0.5:-3>>) -> t
   func.return %y : tensor<2x4x2x1x!quant.uniform<i8:f32, 0.5:-3>>
 }
 // CHECK-LABEL: func.func @mean_of_rows(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
 // CHECK-NEXT: %[[V1:.*]] = npu.conv %[[V0]] kernel [1, 1] weights <"0x0101010101010101"> i8 zeros(-3, 0, -3) clamp(-128, 127) bias <0> multiplier <1073741824> exponent <-2>
 // CHECK-NEXT: %[[V2:.*]] = npu.reshape %[[V1]]
@@ -55,7 +55,7 @@ func.func @softmax(%x: tensor<2x10x!quant.uniform<i8:f32, 0.1:5>>) -> tensor<2x1
   func.return %y : tensor<2x10x!quant.uniform<i8:f32, 0.00390625:-128>>
 }
 // CHECK-LABEL: func.func @softmax(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.softmax %{{.*}} scale <1717986944, 23> diff_min -248
 
 // -----
@@ -68,7 +68,7 @@ func.func @reshape(%x: tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x
   func.return %y : tensor<2x12x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @reshape(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
 // CHECK-NEXT: %[[V1:.*]] = npu.scale %[[V0]] scale <1073741824, 1> clamp(0, 127)
 
@@ -81,7 +81,7 @@ func.func @squeeze(%x: tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<6x
   func.return %y : tensor<6x4x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @squeeze(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
 // CHECK-NEXT: %[[V1:.*]] = npu.scale %[[V0]] scale <1073741824, 1> clamp(0, 127)
 
@@ -95,7 +95,7 @@ func.func @expand_dims(%x: tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tenso
   func.return %y : tensor<1x1x1x6x4x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @expand_dims(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
 // CHECK-NEXT: %[[V1:.*]] = npu.scale %[[V0]] scale <1073741824, 1> clamp(0, 127)
 
@@ -109,7 +109,7 @@ func.func @transpose(%x: tensor<1x1x6x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<
   func.return %y : tensor<1x6x1x4x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @transpose(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
 // CHECK-NEXT: %[[V1:.*]] = npu.scale %[[V0]] scale <1073741824, 1> clamp(0, 127)
 
@@ -122,5 +122,5 @@ func.func @pad(%x: tensor<1x2x3x2x!quant.uniform<i8:f32, 0.5:7>>) -> tensor<1x3x
   func.return %y : tensor<1x3x6x2x!quant.uniform<i8:f32, 0.5:7>>
 }
 // CHECK-LABEL: func.func @pad(
-// CHECK: target {
+// CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.pad %{{.*}} pads [1, 2, 0, 1] zero 7

@@ -2,16 +2,9 @@
 
 // A pointwise convolution is one row of pixels, taken in one tile.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 2> multiplier <1073741824, 1073741824> exponent <0, 0> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-      odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    }
-    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 2> multiplier <1073741824, 1073741824> exponent <0, 0> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   }
 }
 // CHECK: npu.conv {{.*}} {npu.tiling = #npu.tiling<rows = 1, cols = 16, group = 2, block = 2, k_slice = 2
@@ -20,18 +13,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // A small result that another layer reads stays in the tile buffer; the result of the segment does not.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %f = "test.op"() : () -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
-      odc.yield %f : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %p = npu.pool max %x kernel [2, 2] stride [2, 2] clamp(-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>>
-      %y = npu.pool max %p kernel [2, 2] clamp(-128, 127) : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
-      odc.yield %y : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
-    }
-    func.return %r : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> {
+    %p = npu.pool max %x kernel [2, 2] stride [2, 2] clamp(-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>>
+    %y = npu.pool max %p kernel [2, 2] clamp(-128, 127) : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
   }
 }
 // CHECK: npu.pool {{.*}}#npu.tiling<{{.*}}out_slots = 0{{.*}}npu.resident = #npu.resident<address = 0>

@@ -2,16 +2,9 @@
 
 // A convolution without a tiling cannot be cut.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 2> multiplier <1073741824, 1073741824> exponent <0, 0> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-      odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    }
-    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 2> multiplier <1073741824, 1073741824> exponent <0, 0> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   }
 }
 // CHECK: the operation has no tiling

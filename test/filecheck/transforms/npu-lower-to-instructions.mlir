@@ -2,16 +2,9 @@
 
 // Weights go into array order, equal multipliers are kept once in front of the biases.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 2> multiplier <1073741824, 1073741824> exponent <0, 0> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-      odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    }
-    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 2> multiplier <1073741824, 1073741824> exponent <0, 0> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   }
 }
 // CHECK-DAG: %[[W:.*]] = npu.buffer "weights" data <"0x01030204"> : !npu.buffer<constants, 4>
@@ -27,18 +20,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // A tensor between two layers that fits in the tile buffer is neither stored nor loaded.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %f = "test.op"() : () -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
-      odc.yield %f : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %p = npu.pool max %x kernel [2, 2] stride [2, 2] clamp(-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>>
-      %y = npu.pool max %p kernel [2, 2] clamp(-128, 127) : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
-      odc.yield %y : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
-    }
-    func.return %r : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> {
+    %p = npu.pool max %x kernel [2, 2] stride [2, 2] clamp(-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>>
+    %y = npu.pool max %p kernel [2, 2] clamp(-128, 127) : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
   }
 }
 // CHECK: npu.isa.load
@@ -51,22 +36,12 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // A move: the fill code everywhere first, then every nest through the tile buffer, transposed by the store.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @move(%x: tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%x) : (tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%a: tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>):
-      %s = circle.const [1, 8, 6] : tensor<3xi32>
-      %z = circle.const [0, 0, 0, 0, 0, 0] : tensor<1x6x!quant.uniform<i8:f32, 0.5>>
-      %b = circle.broadcast_to(%z, %s) : (tensor<1x6x!quant.uniform<i8:f32, 0.5>>, tensor<3xi32>) -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
-      odc.yield %b : tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%a: tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>):
-      %m = npu.move %a pieces [array<i32: 0, 0, 1, 8, 1, 6, 4, 8, 1>] fill 7 : tensor<1x4x8x!quant.uniform<i8:f32, 0.5>> -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
-      odc.yield %m : tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
-    }
-    func.return %r : tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
+  npu.program @move(%a: tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>> {
+    %m = npu.move %a pieces [array<i32: 0, 0, 1, 8, 1, 6, 4, 8, 1>] fill 7 : tensor<1x4x8x!quant.uniform<i8:f32, 0.5>> -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %m : tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
   }
 }
-// CHECK-LABEL: func.func @move(
+// CHECK-LABEL: npu.program @move(
 // CHECK: npu.isa.fill target %{{.*}} bytes 48 value 7
 // CHECK-NEXT: npu.isa.store {{.*}} size0 48 size1 1 size2 1
 // CHECK-NEXT: npu.isa.load {{.*}} size0 8 size1 4 size2 1 memory_stride1 8 tile_stride1 8

@@ -2,21 +2,14 @@
 
 // Equal instructions whose addresses advance by constant steps: within their buffers, they keep them.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-      %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
-      npu.isa.load source %in target %s size0 8 size1 1 size2 1
-      npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1
-      npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1
-      npu.isa.load source %in + 24 target %s size0 8 size1 1 size2 1
-      npu.isa.halt
-    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
-    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+    npu.isa.load source %in target %s size0 8 size1 1 size2 1
+    npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1
+    npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1
+    npu.isa.load source %in + 24 target %s size0 8 size1 1 size2 1
+    npu.isa.halt
   }
 }
 // CHECK: %[[IN:.*]] = npu.buffer "in"
@@ -30,24 +23,17 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // From buffer to buffer: the instruction names the memory, and slots that nothing names any more go.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-      %s0 = npu.buffer "slot" at 64 : !npu.buffer<tile, 32>
-      %s1 = npu.buffer "slot" at 96 : !npu.buffer<tile, 32>
-      %s2 = npu.buffer "slot" at 128 : !npu.buffer<tile, 32>
-      %s3 = npu.buffer "slot" at 160 : !npu.buffer<tile, 32>
-      npu.isa.load source %in + 4 target %s0 + 8 size0 8 size1 1 size2 1
-      npu.isa.load source %in + 4 target %s1 + 8 size0 8 size1 1 size2 1
-      npu.isa.load source %in + 4 target %s2 + 8 size0 8 size1 1 size2 1
-      npu.isa.load source %in + 4 target %s3 + 8 size0 8 size1 1 size2 1
-      npu.isa.halt
-    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
-    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+    %s0 = npu.buffer "slot" at 64 : !npu.buffer<tile, 32>
+    %s1 = npu.buffer "slot" at 96 : !npu.buffer<tile, 32>
+    %s2 = npu.buffer "slot" at 128 : !npu.buffer<tile, 32>
+    %s3 = npu.buffer "slot" at 160 : !npu.buffer<tile, 32>
+    npu.isa.load source %in + 4 target %s0 + 8 size0 8 size1 1 size2 1
+    npu.isa.load source %in + 4 target %s1 + 8 size0 8 size1 1 size2 1
+    npu.isa.load source %in + 4 target %s2 + 8 size0 8 size1 1 size2 1
+    npu.isa.load source %in + 4 target %s3 + 8 size0 8 size1 1 size2 1
+    npu.isa.halt
   }
 }
 // CHECK: %[[M:.*]] = npu.memory : !npu.buffer<tile, 192>
@@ -59,22 +45,15 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // Left alone because the tokens differ, the memories differ, or a loop would not be shorter.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-      %t = npu.buffer "tensor" at 0 : !npu.buffer<arena, 32>
-      %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
-      npu.isa.load source %in target %s size0 8 size1 1 size2 1 waits [1]
-      npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1 waits [2]
-      npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1 waits [3]
-      npu.isa.load source %t target %s size0 8 size1 1 size2 1 waits [3]
-      npu.isa.halt
-    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
-    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+    %t = npu.buffer "tensor" at 0 : !npu.buffer<arena, 32>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+    npu.isa.load source %in target %s size0 8 size1 1 size2 1 waits [1]
+    npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1 waits [2]
+    npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1 waits [3]
+    npu.isa.load source %t target %s size0 8 size1 1 size2 1 waits [3]
+    npu.isa.halt
   }
 }
 // CHECK-NOT: npu.loop

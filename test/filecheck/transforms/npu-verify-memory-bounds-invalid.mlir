@@ -2,20 +2,13 @@
 
 // The load writes beyond its slot.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  func.func @main(%a: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
-    %r = odc.segment @segment_0(%a) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> circle {
-    ^bb0(%c: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      odc.yield %c : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
-    } target {
-    ^bb0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>):
-      %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-      %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
-      %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 16>
-      npu.isa.load source %in target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32 posts [6]
-      npu.isa.store target %out source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32 waits [6]
-      npu.isa.halt
-    } attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>}
-    func.return %r : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
+    %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 16>
+    npu.isa.load source %in target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32 posts [6]
+    npu.isa.store target %out source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32 waits [6]
+    npu.isa.halt
   }
 }
 // CHECK: instruction 0 (load in queue load) touches 0..31 of buffer 'slot', which has 16 units

@@ -4,7 +4,6 @@ func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>> loc("x")) -> tensor<2x
   %0 = odc.segment @segment_0(%x) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x2x!quant.uniform<i8:f32, 0.5>> circle {
   ^bb0(%a: tensor<2x2x!quant.uniform<i8:f32, 0.5>>):
     odc.yield %a : tensor<2x2x!quant.uniform<i8:f32, 0.5>>
-  } target {
   }
   func.return %0 : tensor<2x2x!quant.uniform<i8:f32, 0.5>>
 }
@@ -16,7 +15,6 @@ func.func @main(%x: tensor<4xf32> loc("x")) -> tensor<4x!quant.uniform<i8:f32, 0
   %0 = odc.segment @segment_0(%x) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.5>> circle {
   ^bb0(%a: tensor<4x!quant.uniform<i8:f32, 0.5>>):
     odc.yield %a : tensor<4x!quant.uniform<i8:f32, 0.5>>
-  } target {
   }
   func.return %0 : tensor<4x!quant.uniform<i8:f32, 0.5>>
 }
@@ -28,7 +26,6 @@ func.func @main(%x: tensor<4xf32> loc("x")) -> tensor<4xf32> {
   %0 = odc.segment @segment_0(%x) : (tensor<4xf32>) -> tensor<4xf32> circle {
   ^bb0(%a: tensor<4xf32> loc("a")):
     odc.yield %a : tensor<4xf32>
-  } target {
   }
   func.return %0 : tensor<4xf32>
 }
@@ -40,7 +37,6 @@ func.func @main(%x: tensor<?x!quant.uniform<i8:f32, 0.5>>) -> tensor<?x!quant.un
   %0 = odc.segment @segment_0(%x) : (tensor<?x!quant.uniform<i8:f32, 0.5>>) -> tensor<?x!quant.uniform<i8:f32, 0.5>> circle {
   ^bb0(%a: tensor<?x!quant.uniform<i8:f32, 0.5>>):
     odc.yield %a : tensor<?x!quant.uniform<i8:f32, 0.5>>
-  } target {
   }
   func.return %0 : tensor<?x!quant.uniform<i8:f32, 0.5>>
 }
@@ -52,22 +48,7 @@ func.func @main(%x: tensor<2x!quant.uniform<i8:f32:0, {0.5, 0.25}>>) -> tensor<2
   %0 = odc.segment @segment_0(%x) : (tensor<2x!quant.uniform<i8:f32:0, {0.5, 0.25}>>) -> tensor<2x!quant.uniform<i8:f32:0, {0.5, 0.25}>> circle {
   ^bb0(%a: tensor<2x!quant.uniform<i8:f32:0, {0.5, 0.25}>>):
     odc.yield %a : tensor<2x!quant.uniform<i8:f32:0, {0.5, 0.25}>>
-  } target {
   }
   func.return %0 : tensor<2x!quant.uniform<i8:f32:0, {0.5, 0.25}>>
 }
 // CHECK: a tensor has 2 scales, the edge of a segment needs one scale
-
-// -----
-
-func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.uniform<i8:f32, 0.5>> {
-  %0 = odc.segment @segment_0(%x) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.uniform<i8:f32, 0.5>> circle {
-  ^bb0(%a: tensor<4x!quant.uniform<i8:f32, 0.5>>):
-    odc.yield %a : tensor<4x!quant.uniform<i8:f32, 0.5>>
-  } target {
-  ^bb0(%a: tensor<4x!quant.uniform<i8:f32, 0.25>>):
-    odc.yield %a : tensor<4x!quant.uniform<i8:f32, 0.25>>
-  }
-  func.return %0 : tensor<4x!quant.uniform<i8:f32, 0.5>>
-}
-// CHECK: the target body takes (tensor<4x!quant.uniform<i8:f32, 0.25>>), the circle body (tensor<4x!quant.uniform<i8:f32, 0.5>>)

@@ -6,7 +6,6 @@ func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>> loc("x")) -> tensor<4x
   ^bb0(%a: tensor<4x!quant.uniform<i8:f32, 0.25:3>>):
     %b = circle.relu(%a) : (tensor<4x!quant.uniform<i8:f32, 0.25:3>>) -> tensor<4x!quant.uniform<i8:f32, 0.25:3>>
     odc.yield %b : tensor<4x!quant.uniform<i8:f32, 0.25:3>>
-  } target {
   } loc("y")
   func.return %0 : tensor<4x!quant.uniform<i8:f32, 0.5>>
 }
@@ -22,7 +21,6 @@ func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.un
   %0 = odc.segment @segment_0(%x) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.uniform<i8:f32, 0.5>> circle {
   ^bb0(%a: tensor<4x!quant.uniform<i8:f32, 0.5>>):
     odc.yield %a : tensor<4x!quant.uniform<i8:f32, 0.5>>
-  } target {
   }
   func.return %0 : tensor<4x!quant.uniform<i8:f32, 0.5>>
 }

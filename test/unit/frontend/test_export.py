@@ -20,9 +20,6 @@ func.func @main(%x: tensor<8xf32> loc("x")) -> tensor<8xf32> {
     %a = circle.add(%0, %one) : (tensor<8xf32>, tensor<1xf32>) -> tensor<8xf32> loc("a")
     %b = circle.relu6(%a) : (tensor<8xf32>) -> tensor<8xf32> loc("b")
     odc.yield %b : tensor<8xf32>
-  } target {
-  ^bb0(%0: tensor<8xf32>):
-    odc.yield %0 : tensor<8xf32>
   }
   %c = circle.relu(%r) : (tensor<8xf32>) -> tensor<8xf32> loc("c")
   func.return %c : tensor<8xf32>

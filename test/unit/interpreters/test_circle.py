@@ -19,12 +19,12 @@ from odc_mlir.universe import make_context
 X = np.array([-1.0, 0.5, 8.0], np.float32)
 
 
-def _module(body: str, result: str = "%y") -> ModuleOp:
+def _module(body: str, behind: str = "", result: str = "%y") -> ModuleOp:
     text = f"""
     func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
       {body}
       func.return {result} : tensor<3xf32>
-    }}"""
+    }}{behind}"""
     module = parse_module(make_context(), text)
     module.verify()
     return module
@@ -44,21 +44,22 @@ SEGMENT = """
 ^bb0(%a: tensor<3xf32>):
   %b = circle.relu(%a) : (tensor<3xf32>) -> tensor<3xf32>
   odc.yield %b : tensor<3xf32>
-} target {
-^bb0(%a: tensor<3xf32>):
+}"""
+PROGRAM = """
+npu.program @s(%a: tensor<3xf32>) -> tensor<3xf32> {
   %b = circle.relu6(%a) : (tensor<3xf32>) -> tensor<3xf32>
   odc.yield %b : tensor<3xf32>
 }"""
 
 
 def test_a_segment_runs_the_body_that_was_asked_for() -> None:
-    module = _module(SEGMENT)
+    module = _module(SEGMENT, PROGRAM)
     assert run_module(module, [X])[0].tolist() == [0.0, 0.5, 6.0]
     assert run_module(module, [X], run_target=False)[0].tolist() == [0.0, 0.5, 8.0]
 
 
-def test_a_segment_without_target_body_runs_its_circle_body() -> None:
-    module = _module(SEGMENT.partition("^bb0(%a: tensor<3xf32>):\n  %b = circle.relu6")[0] + "}")
+def test_a_segment_without_program_runs_its_circle_body() -> None:
+    module = _module(SEGMENT)
     assert run_module(module, [X])[0].tolist() == [0.0, 0.5, 8.0]
 
 
@@ -97,7 +98,7 @@ def test_what_cannot_be_run() -> None:
     with pytest.raises(CompileError, match="nothing computes tensor 'u'"):
         run_module(_module('%y = circle.undefined : tensor<3xf32> loc("u")'), [X])
     with pytest.raises(InputError, match="0 inputs given, the module takes 1"):
-        run_module(_module("", "%x"), [])
+        run_module(_module("", result="%x"), [])
     with pytest.raises(InputError, match="1 inputs given, the module takes 0"):
         run_module(ModuleOp([]), [X])
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.operator_cases import CASES, inputs_of, module_of, q
 from odc_mlir import pipelines
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.dialects.npu_program import programs
 from odc_mlir.errors import CompileError
 from odc_mlir.interpreters.module import run_module
 from odc_mlir.numerics.lut import codes_by_byte
@@ -25,9 +25,9 @@ def test_npu_operations_give_the_codes_of_the_host_kernel(name: str) -> None:
     inputs = inputs_of(module)
     expected = run_module(module, inputs)
     pipelines.run(make_context(), module, "npu", options=[NpuChooseSegmentsPass("supported")])
-    (segment,) = (op for op in module.walk() if isinstance(op, SegmentOp))
+    (program,) = programs(module).values()
     assert not [reason_of(op) for op in operators(module) if reason_of(op)]
-    assert not [op for op in segment.target.walk() if isinstance(op, CircleOp)]
+    assert not [op for op in program.body.walk() if isinstance(op, CircleOp)]
     for found, wanted in zip(run_module(module, inputs), expected, strict=True):
         assert found.dtype == wanted.dtype
         np.testing.assert_array_equal(found, wanted)
@@ -48,7 +48,7 @@ def test_an_operator_without_lowering_is_an_error() -> None:
     body = f"^bb0(%a: {type}):\n%r = circle.l2_normalization(%a) : ({type}) -> {type}\nodc.yield %r : {type}"
     text = (
         f"func.func @main(%x: {type}) -> {type} {{\n%y = odc.segment @s(%x) : ({type}) -> {type} "
-        f"circle {{\n{body}\n}} target {{\n{body}\n}}\nfunc.return %y : {type}\n}}"
+        f"circle {{\n{body}\n}}\nfunc.return %y : {type}\n}}"
     )
     module = parse_module(make_context(), text)
     with pytest.raises(CompileError, match=r"no NPU form of this operator \(op L2_NORMALIZATION"):

@@ -5,7 +5,6 @@ func.func @arguments(%x: tensor<8xf32>) {
   odc.segment @s(%x) : (tensor<8xf32>) -> () circle {
   ^bb0(%a: tensor<4xf32>):
     odc.yield
-  } target {
   }
   func.return
 }
@@ -17,7 +16,6 @@ func.func @results(%x: tensor<8xf32>) {
   %0 = odc.segment @s(%x) : (tensor<8xf32>) -> tensor<8xf32> circle {
   ^bb0(%a: tensor<8xf32>):
     odc.yield
-  } target {
   }
   func.return
 }
@@ -29,23 +27,22 @@ func.func @terminator(%x: tensor<8xf32>) {
   odc.segment @s(%x) : (tensor<8xf32>) -> () circle {
   ^bb0(%a: tensor<8xf32>):
     "test.termop"() : () -> ()
-  } target {
   }
   func.return
 }
 
 // -----
 
-func.func @target_results(%x: tensor<8xf32>) {
-  // CHECK: segment @s: results of the target body must be (tensor<8xf32>), found (tensor<8xf32>, tensor<8xf32>)
+func.func @program(%x: tensor<8xf32>) {
+  // CHECK: segment @s: its program has the type () -> (), must have (tensor<8xf32>) -> tensor<8xf32>
   %0 = odc.segment @s(%x) : (tensor<8xf32>) -> tensor<8xf32> circle {
   ^bb0(%a: tensor<8xf32>):
     odc.yield %a : tensor<8xf32>
-  } target {
-  ^bb0(%a: tensor<8xf32>):
-    odc.yield %a, %a : tensor<8xf32>, tensor<8xf32>
   }
   func.return
+}
+npu.program @s() {
+  odc.yield
 }
 
 // -----
@@ -55,7 +52,6 @@ func.func @isolated(%x: tensor<8xf32>) {
   odc.segment @s() : () -> () circle {
     %0 = circle.relu(%x) : (tensor<8xf32>) -> tensor<8xf32>
     odc.yield
-  } target {
   }
   func.return
 }

@@ -6,28 +6,19 @@
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram, prefer = "compile-time", sram_limit = 65536>} {
   // CHECK-LABEL: func.func @main
   func.func @main(%x: tensor<1x8xf32>) -> (tensor<1x8xf32>, tensor<1x8xf32>) {
-    // Not lowered yet: no target body.
     // CHECK: [[R:%.+]], [[S:%.+]] = odc.segment @segment_0(%x) : (tensor<1x8xf32>) -> (tensor<1x8xf32>, tensor<1x8xf32>) circle {
     // CHECK-NEXT: ^bb0([[A:%.+]]: tensor<1x8xf32>):
     // CHECK-NEXT:   [[B:%.+]] = circle.relu([[A]])
     // CHECK-NEXT:   odc.yield [[B]], [[A]] : tensor<1x8xf32>, tensor<1x8xf32>
-    // CHECK-NEXT: } target {
     // CHECK-NEXT: }
     %r, %s = odc.segment @segment_0(%x) : (tensor<1x8xf32>) -> (tensor<1x8xf32>, tensor<1x8xf32>) circle {
     ^bb0(%a: tensor<1x8xf32>):
       %b = circle.relu(%a) : (tensor<1x8xf32>) -> tensor<1x8xf32>
       odc.yield %b, %a : tensor<1x8xf32>, tensor<1x8xf32>
-    } target {
     }
     // CHECK: odc.segment @segment_1([[R]]) : (tensor<1x8xf32>) -> tensor<1x8xf32> for "npu-256" circle {
-    // CHECK: } target {
-    // CHECK-NEXT: ^bb0([[C:%.+]]: tensor<1x8xf32>):
-    // CHECK-NEXT:   odc.yield [[C]] : tensor<1x8xf32>
-    // CHECK-NEXT: } attributes {test.note}
+    // CHECK: } attributes {test.note}
     %t = odc.segment @segment_1(%r) : (tensor<1x8xf32>) -> tensor<1x8xf32> for "npu-256" circle {
-    ^bb0(%a: tensor<1x8xf32>):
-      odc.yield %a : tensor<1x8xf32>
-    } target {
     ^bb0(%a: tensor<1x8xf32>):
       odc.yield %a : tensor<1x8xf32>
     } attributes {test.note}

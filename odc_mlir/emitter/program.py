@@ -1,18 +1,21 @@
-"""A segment of scheduled instructions as the bytes of a ``.npu`` container."""
+"""A program of instructions as the bytes of a ``.npu`` container."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import DenseArrayBase
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute
 
 from odc_mlir import targets
 from odc_mlir._version import __version__
-from odc_mlir.dialects.circle import CircleOp, info_of
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle_types import tensor_facts
 from odc_mlir.dialects.npu_isa import BufferOp, BufferType, InstructionOp, LoopOp, absolute
+from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
 from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
@@ -20,48 +23,57 @@ from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.container import Container, MapEntry, TensorRecord, write
 from odc_mlir.isa.fields import Kind, Region
 from odc_mlir.isa.instructions import CONV
-from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.support.locations import op_name
 from odc_mlir.targets import MemoryMode, Target
 
 TARGET_DESCRIPTION = "target_description"  # metadata key that the simulator reads
 _REGIONS = {region.name.lower(): region for region in Region}
 
 
-def emit_segment(segment: SegmentOp, target: Target, memory: MemoryMode) -> bytes:
-    """The ``.npu`` file of ``segment``; errors as :func:`container_of`."""
-    return write(container_of(segment, target, memory))
+def emit_program(
+    program: ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
+) -> bytes:
+    """The ``.npu`` file of ``program``; arguments and errors as :func:`container_of`."""
+    return write(container_of(program, target, memory, kinds))
 
 
-def container_of(segment: SegmentOp, target: Target, memory: MemoryMode) -> Container:
-    """The program of ``segment`` and all that belongs to it.
+def operator_kinds(segment: SegmentOp) -> dict[str, str]:
+    """Opcodes of the model's operators in a segment by name."""
+    return {op_name(op): op.SPEC.name for op in segment.circle_block.ops if isinstance(op, CircleOp)}
 
-    Raises CompileError for a target body that is not at the end of the stage npu-alloc.
+
+def container_of(
+    program: ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
+) -> Container:
+    """All that a file holds of ``program``; ``kinds``: see :func:`operator_kinds`.
+
+    Raises CompileError for a program that is not at the end of the stage npu-alloc.
     """
-    program = _program(segment)
-    inputs = tuple(map(_record(Region.INPUTS), segment.inputs, _offsets(segment, "npu.input_offsets")))
-    outputs = tuple(map(_record(Region.OUTPUTS), segment.outputs, _offsets(segment, "npu.output_offsets")))
-    constants = _constants(segment)
+    emitted = _emitted(program)
+    inputs = _records(Region.INPUTS, program.input_names, program.input_types, _offsets(program, INPUT_OFFSETS))
+    outputs = _records(Region.OUTPUTS, program.output_names, program.output_types, _offsets(program, OUTPUT_OFFSETS))
+    constants = _constants(program)
     return Container(
-        code=codec.encode(item.instr for item in program),
+        code=codec.encode(item.instr for item in emitted),
         constants=constants,
         inputs=inputs,
         outputs=outputs,
-        operators=_operators(segment, program),
+        operators=_operators(emitted, kinds),
         target_digest=target.digest(memory),
-        arena_bytes=_arena_bytes(segment),
-        metadata=_metadata(segment, target, memory),
+        arena_bytes=_arena_bytes(program),
+        metadata=_metadata(program, target, memory),
         source_hash=hashlib.sha256(constants).digest()[:16],
         compiler_version=_version(),
     )
 
 
-def _metadata(segment: SegmentOp, target: Target, memory: MemoryMode) -> dict[str, Any]:
+def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[str, Any]:
     """What the metadata section says; a target that is not shipped is described in full."""
     known = {
         "target": target.name,
         "target_version": target.version,
         "memory": memory,
-        "segment": segment.sym_name.data,
+        "segment": program.sym_name.data,
         "compiler": __version__,
     }
     return known if target.name in targets.names() else known | {TARGET_DESCRIPTION: target.canonical}
@@ -74,20 +86,19 @@ class Emitted(NamedTuple):
     op: InstructionOp | None
 
 
-def instructions(segment: SegmentOp) -> list[Instr]:
-    """The program of ``segment``, halt included; raises CompileError for a body that is not finished."""
-    return [emitted.instr for emitted in _program(segment)]
+def instructions(program: ProgramOp) -> list[Instr]:
+    """The instructions of ``program``, halt included; raises CompileError for a body that is not finished."""
+    return [emitted.instr for emitted in _emitted(program)]
 
 
-def _program(segment: SegmentOp) -> list[Emitted]:
+def _emitted(program: ProgramOp) -> list[Emitted]:
     """One instruction for each operation, and two for each loop; errors as :func:`instructions`."""
-    block = segment.target_block
-    if block is None or not isinstance(block.last_op, InstructionOp):
+    if not isinstance(program.block.last_op, InstructionOp):
         raise CompileError(
-            f"segment {segment.sym_name.data} holds no instructions", hint="run the stage npu-alloc first"
+            f"program {program.sym_name.data} holds no instructions", hint="run the stage npu-alloc first"
         )
     emitted: list[Emitted] = []
-    for op in block.ops:
+    for op in program.block.ops:
         if isinstance(op, InstructionOp):
             emitted.append(Emitted(_instruction(op), op))
         elif isinstance(op, LoopOp):
@@ -107,25 +118,24 @@ def _instruction(op: InstructionOp) -> Instr:
     return Instr(op.SPEC, values, op.semaphores("waits"), op.semaphores("posts"), op.queue_number, op.steps)
 
 
-def _buffers(segment: SegmentOp, space: str) -> list[tuple[int, BufferOp]]:
+def _buffers(program: ProgramOp, space: str) -> list[tuple[int, BufferOp]]:
     """(address, buffer) of all buffers in ``space``, in order of address."""
-    assert segment.target_block is not None, "checked when its instructions were read"
     found = []
-    for op in segment.target_block.ops:
+    for op in program.block.ops:
         if isinstance(op, BufferOp) and isinstance(op.buffer.type, BufferType) and op.buffer.type.space == space:
             found.append((0 if op.address is None else op.address.value.data, op))
     return sorted(found, key=lambda item: item[0])
 
 
-def _arena_bytes(segment: SegmentOp) -> int:
-    sizes = [address + op.size for address, op in _buffers(segment, "arena")]
+def _arena_bytes(program: ProgramOp) -> int:
+    sizes = [address + op.size for address, op in _buffers(program, "arena")]
     return max(sizes, default=0)
 
 
-def _constants(segment: SegmentOp) -> bytes:
+def _constants(program: ProgramOp) -> bytes:
     """The constants region."""
     data = bytearray()
-    for address, op in _buffers(segment, "constants"):
+    for address, op in _buffers(program, "constants"):
         assert op.data is not None, "verified of constants"
         if address < len(data):
             raise CompileError("two constants overlap", tensor=op.label.data)
@@ -133,24 +143,27 @@ def _constants(segment: SegmentOp) -> bytes:
     return bytes(data)
 
 
-def _offsets(segment: SegmentOp, name: str) -> tuple[int, ...]:
-    attribute = segment.attributes.get(name)
+def _offsets(program: ProgramOp, name: str) -> tuple[int, ...]:
+    attribute = program.attributes.get(name)
     return tuple(attribute.get_values()) if isinstance(attribute, DenseArrayBase) else ()
 
 
-def _record(region: Region) -> Callable[[SSAValue, int], TensorRecord]:
-    def record(value: SSAValue, offset: int) -> TensorRecord:
-        info = info_of(value)
-        quant = info.quant
+def _records(
+    region: Region, names: Sequence[str], types: Sequence[Attribute], offsets: Sequence[int]
+) -> tuple[TensorRecord, ...]:
+    """The tensors in one region."""
+    records = []
+    for name, type_, offset in zip(names, types, offsets, strict=True):
+        facts = tensor_facts(type_)
+        assert facts.shape is not None, "operations of the NPU have static shapes"
+        shape, quant = tuple(size for size in facts.shape if size is not None), facts.quant
         scale, zero_point = (quant.scale, quant.zero_point) if quant is not None and quant.per_tensor else (None, 0)
-        return TensorRecord(value_name(value), info.dtype, info.static_shape, scale, zero_point, int(region), offset)
+        records.append(TensorRecord(name, facts.dtype, shape, scale, zero_point, int(region), offset))
+    return tuple(records)
 
-    return record
 
-
-def _operators(segment: SegmentOp, program: Sequence[Emitted]) -> tuple[MapEntry, ...]:
+def _operators(program: Sequence[Emitted], kinds: Mapping[str, str]) -> tuple[MapEntry, ...]:
     """Model operators, each with the instructions that compute it."""
-    kinds = {op_name(op): op.SPEC.name for op in segment.circle_block.ops if isinstance(op, CircleOp)}
     macs: dict[str, int] = {}
     ranges: dict[str, list[tuple[int, int]]] = {}
     iterations = 1

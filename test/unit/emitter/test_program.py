@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers.npu_layers import binary, make_module, schedule, segment_of, small_target
+from helpers.npu_layers import binary, make_module, program_of, schedule, small_target
 from odc_mlir import targets
-from odc_mlir.emitter import emit_segment, instructions
+from odc_mlir.emitter import emit_program, instructions
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.container import read
 from odc_mlir.simulator import load
@@ -23,7 +23,7 @@ def test_tensors_keep_names_types_and_scales() -> None:
     contents = read(binary(make_module(two_layers, (1, 6, 5, 3), dtype="uint8")))
     (source,) = contents.inputs
     assert (source.name, source.dtype, source.shape, source.scale, source.zero_point) == (
-        "",
+        "in0",
         "uint8",
         (1, 6, 5, 3),
         0.5,
@@ -50,11 +50,11 @@ def test_a_target_from_a_file_is_described_in_the_binary(tmp_path: Path) -> None
 def test_a_body_without_instructions_is_refused() -> None:
     module = make_module(two_layers, (1, 6, 5, 3))
     with pytest.raises(CompileError, match="holds no instructions"):
-        emit_segment(segment_of(module), targets.load("npu-256"), "flash")
+        emit_program(program_of(module), targets.load("npu-256"), "flash")
 
 
 def test_a_buffer_without_address_is_refused() -> None:
     module = make_module(two_layers, (1, 6, 5, 3), memory="sram")
     schedule(module, "npu-sched")
     with pytest.raises(CompileError, match="has no address"):
-        instructions(segment_of(module))
+        instructions(program_of(module))

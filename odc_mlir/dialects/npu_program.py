@@ -1,0 +1,111 @@
+"""``npu.program``: what one segment of a graph becomes, from operators to instructions.
+
+::
+
+    npu.program @segment_0(%x: tensor<1x8xi8>) -> tensor<1x8xi8> {
+      %y = npu.lut %x table <…> : tensor<1x8xi8> -> tensor<1x8xi8>
+      odc.yield %y : tensor<1x8xi8>
+    }
+
+The ``odc.segment`` of the same name is where it runs. A program holds all that its passes need, so programs compile one
+by one. Its location names its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr, SymbolNameConstraint
+from xdsl.dialects.utils import parse_func_op_like, print_func_op_like
+from xdsl.ir import Attribute, Block, Region
+from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, region_def, traits_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import IsolatedFromAbove, SymbolOpInterface
+from xdsl.utils.exceptions import VerifyException
+
+from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.support.locations import location_names, value_name
+
+# Attributes of a program of instructions: where its inputs and outputs begin in their regions.
+INPUT_OFFSETS, OUTPUT_OFFSETS = "npu.input_offsets", "npu.output_offsets"
+_DECLARED = ("sym_name", "function_type")
+
+
+@irdl_op_definition
+class ProgramOp(IRDLOperation):
+    """A program of the NPU.
+
+    Arguments of the body are the segment's inputs. ``odc.yield`` gives the outputs while the body works on tensors;
+    a body of instructions ends in ``npu.isa.halt``.
+    """
+
+    name = "npu.program"
+
+    sym_name = prop_def(SymbolNameConstraint())
+    function_type = prop_def(FunctionType)
+    body = region_def("single_block")
+    traits = traits_def(IsolatedFromAbove(), SymbolOpInterface())
+
+    def __init__(self, name: str, inputs: Sequence[Attribute], outputs: Sequence[Attribute], body: Region) -> None:
+        properties = {"sym_name": StringAttr(name), "function_type": FunctionType.from_lists(inputs, outputs)}
+        super().__init__(properties=properties, regions=[body])
+
+    @property
+    def block(self) -> Block:
+        """The body."""
+        return self.body.block
+
+    @property
+    def input_types(self) -> tuple[Attribute, ...]:
+        return tuple(self.function_type.inputs)
+
+    @property
+    def output_types(self) -> tuple[Attribute, ...]:
+        return tuple(self.function_type.outputs)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Tensor names of the inputs, empty where there is none."""
+        return tuple(value_name(argument) for argument in self.block.args)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Tensor names of the outputs, empty where there is none."""
+        names = location_names(self.location)
+        return tuple(names[index] if index < len(names) else "" for index in range(len(self.output_types)))
+
+    @classmethod
+    def parse(cls, parser: Parser) -> ProgramOp:
+        name, inputs, outputs, body, extra, _, _ = parse_func_op_like(parser, reserved_attr_names=_DECLARED)
+        program = cls(name, inputs, outputs, body)
+        program.attributes |= {} if extra is None else extra.data
+        return program
+
+    def print(self, printer: Printer) -> None:
+        print_func_op_like(
+            printer, self.sym_name, self.function_type, self.body, self.attributes, reserved_attr_names=_DECLARED
+        )
+
+    def verify_(self) -> None:
+        pairs = [("takes", self.input_types, self.block.arg_types)]
+        if isinstance(self.block.last_op, YieldOp):
+            pairs.append(("gives", self.output_types, self.block.last_op.operand_types))
+        for verb, declared, found in pairs:
+            if tuple(declared) != tuple(found):
+                seen, wanted = (", ".join(map(str, types)) for types in (found, declared))
+                raise VerifyException(
+                    f"program @{self.sym_name.data}: the body {verb} ({seen}), declared is ({wanted})"
+                )
+
+
+def make_program(segment: SegmentOp) -> ProgramOp:
+    """A program of the operators of ``segment``, which keeps its own."""
+    program = ProgramOp(segment.sym_name.data, segment.operand_types, segment.result_types, segment.circle.clone())
+    program.location = segment.location
+    return program
+
+
+def programs(module: ModuleOp) -> dict[str, ProgramOp]:
+    """The programs of a module by name."""
+    return {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, ProgramOp)}
