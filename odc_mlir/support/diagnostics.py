@@ -64,6 +64,9 @@ def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = No
             op.verify(verify_nested_ops=False)
         except VerifyException as error:
             found.append(_of_op(error, op, positions, stage))
+        except Exception:  # an operation may rely on what those before it, which make its operands, promise
+            if not found:
+                raise
     return found or [_of_op(whole, module, positions, stage)]  # blocks and regions say no operation
 
 

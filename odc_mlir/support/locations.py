@@ -62,6 +62,13 @@ def is_known(location: LocationAttr) -> bool:
     return not isinstance(location, UnknownLoc)
 
 
+def name_inside(op: Operation, name: str) -> None:
+    """Let ``op``, and everything inside it that has no location, be called ``name``."""
+    for inner in op.walk():
+        if not is_known(inner.location):
+            inner.location = name_loc(name)
+
+
 def hint_of(name: str) -> str | None:
     """An SSA name hint made of a tensor name: short, valid, None where nothing readable is left.
 

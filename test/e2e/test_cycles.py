@@ -33,7 +33,7 @@ AGAIN = "measure with scripts/cycle_table.py, and write the table with --reason"
 def _parameter(key: Key) -> Any:
     marks: list[pytest.MarkDecorator] = [pytest.mark.xdist_group(key.model)]
     if key not in QUICK:
-        marks.append(pytest.mark.slow)
+        marks.append(pytest.mark.soak)
     return pytest.param(key, id="-".join(key), marks=marks)
 
 
@@ -110,7 +110,7 @@ def _late_constants(patch: pytest.MonkeyPatch) -> None:
 MUTATIONS: Sequence[Patch] = (_no_hoisting, _single_buffers, _nothing_resident, _worst_tiling, _late_constants)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__.strip("_"))
 def test_a_worse_scheduler_is_noticed_by_the_quick_rows(
     mutation: Patch, test_data: Path, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.transforms.convert_scf_to_cf import ConvertScfToCf
 
 from odc_mlir.errors import CompileError
+from odc_mlir.support.locations import name_inside
 from odc_mlir.transforms.native.native_allocate_memory import segment_modules
 
 POINTER = llvm.LLVMPointerType()
@@ -132,7 +133,9 @@ def convert_functions(context: Context, module: ModuleOp) -> None:
     """Rewrite the functions of a module."""
     ConvertScfToCf().apply(context, module)
     for function in [item for item in module.ops if isinstance(item, func.FuncOp)]:
-        module.body.block.insert_op_before(_Function(function).convert(), function)
+        converted = _Function(function).convert()
+        name_inside(converted, function.sym_name.data)
+        module.body.block.insert_op_before(converted, function)
         Rewriter.erase_op(function)
 
 

@@ -24,6 +24,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
+from odc_mlir.support.locations import name_inside
 from odc_mlir.transforms.native.kernels.helpers import INLINE
 from odc_mlir.transforms.native.kernels.registry import Helpers, find_kernel, write_kernel
 from odc_mlir.transforms.native.native_allocate_memory import segment_modules
@@ -49,9 +50,11 @@ class NativeWriteKernelsPass(ModulePass):
                     key: value.value.data for key, value in options.data.items() if isinstance(value, IntegerAttr)
                 }
                 written = write_kernel(find_kernel(name.data), values, helpers)
+                name_inside(written, written.sym_name.data)  # several layers share a kernel
                 block = module.body.block
                 block.insert_op_after(written, declared)
                 Rewriter.erase_op(declared)
             for helper in helpers.made.values():
                 helper.attributes[INLINE] = UnitAttr()
+                name_inside(helper, helper.sym_name.data)
                 module.body.block.add_op(helper)

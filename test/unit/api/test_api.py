@@ -149,9 +149,13 @@ def test_lower_leaves_its_argument_alone(model: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"backend": "gpu"}, OptionError, "unknown backend 'gpu'; use one of auto, host, npu, litert"),
+        ({"backend": "gpu"}, OptionError, "unknown backend 'gpu'; use one of auto, host, npu, native, litert"),
         ({"numerics": "exact"}, OptionError, "unknown numerics 'exact'"),
-        ({"numerics": "litert", "backend": "npu"}, UnsupportedError, "litert numerics are not what the NPU computes"),
+        (
+            {"numerics": "litert", "backend": "npu"},
+            UnsupportedError,
+            "litert numerics are not what the backend npu computes",
+        ),
     ],
 )
 def test_options_of_run(model: Path, options: dict[str, Any], error: type[Exception], text: str) -> None:

@@ -1,7 +1,7 @@
 """Every reader of files of others: damaged in structured ways, they give a result or a typed error, soon.
 
 ``ODC_FUZZ_CASES`` sets how many cases run, of all readers together (default 150), ``ODC_FUZZ_SEED`` where they start,
-``ODC_FUZZ_READER`` restricts them to one reader. The slow test runs 20,000, in parts, and prints what came of them.
+``ODC_FUZZ_READER`` restricts them to one reader. The soak test (``--soak``) runs 20,000, in parts, and prints what came of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_damaged_files(everything: list[Reader], tmp_path: Path) -> None:
     assert {entry.partition(":")[0] for entry in counts} == {reader.name for reader in everything}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_many_damaged_files(everything: list[Reader], part: int, tmp_path: Path) -> None:

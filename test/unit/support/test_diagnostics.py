@@ -12,6 +12,7 @@ from xdsl.utils.exceptions import (
     VerifyException,
 )
 
+import odc_mlir
 from odc_mlir.errors import CompileError, InputError, ModelError, OdcError, OptionError
 from odc_mlir.support.diagnostics import typed_errors
 
@@ -55,3 +56,16 @@ def test_our_own_errors_get_the_stage_unless_they_have_one() -> None:
 def test_defects_pass_unchanged() -> None:
     with pytest.raises(ZeroDivisionError), typed_errors():
         _ = 1 // 0
+
+
+def test_a_malformed_operation_is_named_before_its_users_stumble_over_it() -> None:
+    text = """"builtin.module"() ({
+      "func.func"() <{sym_name = "f", function_type = (tensor<2xf32>) -> tensor<2xf32>}> ({
+    ^bb0(%x: tensor<2xf32>):
+      %0 = "circle.const"() : () -> tensor<2xf32>
+      %1 = "circle.reshape"(%0, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      %2 = "circle.add"(%x, %0) <{fused_activation_function = "none"}> : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      "func.return"(%2) : (tensor<2xf32>) -> ()
+    }) : () -> () }) : () -> ()"""
+    with pytest.raises(ModelError, match=r"'value' expected in operation 'circle\.const'"):
+        odc_mlir.load(text.encode())
