@@ -1,7 +1,8 @@
 """Every reader of files of others: damaged in structured ways, they give a result or a typed error, soon.
 
 ``ODC_FUZZ_CASES`` sets how many cases run, of all readers together (default 150), ``ODC_FUZZ_SEED`` where they start,
-``ODC_FUZZ_READER`` restricts them to one reader. The soak test (``--soak``) runs 20,000, in parts, and prints what came of them.
+``ODC_FUZZ_READER`` restricts them to one reader. The soak test (``--soak``) runs 20,000, in parts, and prints what came
+of them.
 """
 
 from __future__ import annotations
