@@ -21,7 +21,8 @@ ZERO = [np.zeros((1, 8, 8, 1), np.int8)]
 
 # Cases of the NPU that become native code; a kernel that is lost would be missed by nothing else.
 NATIVE = {"add", "conv", "conv-uint8", "conv-stride-dilation", "depthwise-of-one-channel", "fully-connected", "softmax"}
-NATIVE |= {"logistic", "relu6", "mean-[1, 2]", "max-pool-uint8", "pad-and-convolve", "quantize", "views"}
+NATIVE |= {"logistic", "relu6", "mean-[1, 2]", "max-pool-uint8", "pad-and-convolve", "quantize", "views", "depthwise"}
+NATIVE |= {"mul", "add-channels", "mul-channels", "sub-from-scalar", "pad"}
 
 
 @pytest.mark.parametrize("model", golden_models("zoo", "digits", quantised=True))

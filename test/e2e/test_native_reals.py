@@ -178,3 +178,61 @@ def test_moves() -> None:
     border = np.array([[0, 1], [2, 0], [0, 0], [1, 1]], np.int32)
     compare(one("PAD", [x], (3, 5, 4, 7), {1: border}), [x])
     compare(one("CONCATENATION", [x], (2, 3, 4, 12), {1: reals(2, 3, 4, 7, seed=3)}, axis=3), [x])
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("int8", -7), ("uint8", 200)])
+def test_codes_of_reals_and_back(dtype: str, zero: int) -> None:
+    """Halves go away from zero, what is no number gives the lowest code: bit for bit."""
+    half = np.nextafter(np.float32(0.25), np.float32(0))
+    values = np.concatenate(
+        [np.arange(-200, 200, dtype=np.float32) * 0.25, [half, -half, 1e9, -1e9, np.inf, -np.inf, np.nan]]
+    ).astype(np.float32)
+    builder = ModelBuilder()
+    x, codes, y = (
+        builder.tensor("x", values.shape),
+        builder.tensor("codes", values.shape, dtype, quant=(0.5, zero)),
+        builder.tensor("y", values.shape),
+    )
+    builder.operator("QUANTIZE", [x], [codes])
+    builder.operator("DEQUANTIZE", [codes], [y])
+    model = model_bytes(builder.finish([x], [codes, y]))
+    found = odc_mlir.run(odc_mlir.compile(model, target="cpu", strict=True), [values], strict=True)
+    for ours, expected in zip(found, odc_mlir.run(model, [values]), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
+def test_depth_multipliers() -> None:
+    x, weights = reals(1, 5, 4, 3), reals(1, 3, 2, 6, seed=1)
+    options = {"padding": "same", "stride_h": 1, "stride_w": 2, "depth_multiplier": 2}
+    compare(one("DEPTHWISE_CONV_2D", [x], (1, 5, 2, 6), {1: weights, 2: reals(6, seed=2)}, **options), [x])
+
+
+def test_moves_of_codes() -> None:
+    """Whatever moves is held unsigned inside, and comes out as it went in."""
+    builder = ModelBuilder()
+    quant = (0.5, -3)
+
+    def codes(name: str, *shape: int) -> int:
+        return builder.tensor(name, shape, "int8", quant=quant)
+
+    def numbers(name: str, *values: int, shape: Shape | None = None) -> int:
+        array = np.array(values, np.int32).reshape(shape or (-1,))
+        return builder.tensor(name, array.shape, "int32", data=array)
+
+    x, turned, padded, cut = (
+        codes("x", 1, 3, 4, 2),
+        codes("t", 1, 2, 3, 4),
+        codes("p", 1, 3, 5, 4),
+        codes("c", 1, 2, 3, 2),
+    )
+    builder.operator("TRANSPOSE", [x, numbers("order", 0, 3, 1, 2)], [turned])
+    builder.operator("PAD", [turned, numbers("border", 0, 0, 1, 0, 0, 2, 0, 0, shape=(4, 2))], [padded])
+    builder.operator("STRIDED_SLICE", [padded, *(numbers(n, *v) for n, v in SLICES)], [cut])
+    model = model_bytes(builder.finish([x], [padded, cut]))
+    values = np.random.default_rng(2).integers(-128, 128, (1, 3, 4, 2)).astype(np.int8)
+    found = odc_mlir.run(odc_mlir.compile(model, target="cpu", strict=True), [values], strict=True)
+    for ours, expected in zip(found, odc_mlir.run(model, [values]), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
+SLICES = [("begin", (0, 1, 0, 3)), ("end", (1, 3, 5, 0)), ("step", (1, 1, 2, -2))]

@@ -17,7 +17,8 @@ MOVES = layers_moves.PLANS
 
 def plan_of(node: Node, machine: CpuTarget) -> Write:
     """What writes an operator; raises OdcError with the reason where it stays on the host."""
-    arithmetic = REALS if node.results and node.results[0].dtype == "float32" else CODES
+    real = bool(node.results) and node.results[0].dtype == "float32" and node.spec.name != "DEQUANTIZE"
+    arithmetic = REALS if real else CODES
     plan = MOVES.get(node.spec.name) or arithmetic.get(node.spec.name)
     if plan is None:
         raise refusal(node, "there is no native kernel for this operator")

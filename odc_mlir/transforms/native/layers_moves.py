@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.runtime.kernels.common import quantised_zero
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.segment_writer import (
     HELD,
     Plan,
     Segment,
     Write,
+    held_constant,
     raised,
     refusal,
     require_same_codes,
     size_bytes,
 )
 
-_WORDS = ("float32", "int32")
 _DIMENSIONS = 4
 
 
@@ -57,7 +58,7 @@ def concatenation(node: Node, machine: CpuTarget) -> Write:
             segment.call(
                 "copy_rows",
                 {},
-                input=_bytes_of(segment, info) if info.is_const else segment.tensor(value),
+                input=held_constant(segment, info) if info.is_const else segment.tensor(value),
                 output=target,
                 rows=rows,
                 row_bytes=size,
@@ -70,28 +71,25 @@ def concatenation(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-def _bytes_of(segment: Segment, info: TensorInfo) -> SSAValue:
-    """A constant operand as tensors are held."""
-    data = np.frombuffer(np.ascontiguousarray(info.array()).tobytes(), np.uint8)
-    return segment.constant(data ^ np.uint8(raised(info)))
-
-
 def transpose(node: Node, machine: CpuTarget) -> Write:
     """Dimensions in another order."""
-    x, out = _words(node), node.results[0]
+    x, out = _moved(node), node.results[0]
+    require_same_codes(node, x, out)
     order = [int(axis) % len(x.static_shape) for axis in _constant(node, 1)]
     steps = strides(x.static_shape)
     sizes, moves = _folded(node, [(x.static_shape[axis], steps[axis]) for axis in order])
 
     def write(segment: Segment, op: Operation) -> None:
-        segment.copy_strided(segment.tensor(op.operands[0]), segment.result(op.results[0], out), sizes, moves, start=0)
+        source = segment.tensor(op.operands[0])
+        segment.copy_strided(source, segment.result(op.results[0], out), sizes, moves, start=0, kernel=_copier(x))
 
     return write
 
 
 def strided_slice(node: Node, machine: CpuTarget) -> Write:
     """A box of every so many elements."""
-    x, out = _words(node), node.results[0]
+    x, out = _moved(node), node.results[0]
+    require_same_codes(node, x, out)
     for index in range(1, len(node.operands)):
         _constant(node, index)
     # What the definition makes of its masks is found by running it on the numbers of all places.
@@ -107,21 +105,21 @@ def strided_slice(node: Node, machine: CpuTarget) -> Write:
 
     def write(segment: Segment, op: Operation) -> None:
         source = segment.tensor(op.operands[0])
-        segment.copy_strided(source, segment.result(op.results[0], out), sizes, moves, start=start)
+        segment.copy_strided(source, segment.result(op.results[0], out), sizes, moves, start=start, kernel=_copier(x))
 
     return write
 
 
 def pad(node: Node, machine: CpuTarget) -> Write:
     """A border of zeros around a tensor."""
-    x, out = _words(node), node.results[0]
-    if x.dtype != "float32":
-        raise refusal(node, f"an input of {x.dtype} has no native kernel")
-    value = 0
+    x, out = _moved(node), node.results[0]
+    require_same_codes(node, x, out)
+    value = quantised_zero(node, out) + raised(out)
     if len(node.operands) > 2:
         if not node.operand(2).is_const:
             raise refusal(node, "a computed border has no native kernel")
-        value = int(node.const(2).astype(np.float32).view(np.int32).flat[0])
+        given = node.const(2).reshape(-1)[0]
+        value = int(given.view(np.int32)) if given.dtype == np.float32 else int(given) + raised(out)
     before = np.asarray(_constant(node, 1)).reshape(-1, 2)[:, 0]
     target_steps = strides(out.static_shape)
     first = int(sum(int(b) * step for b, step in zip(before, target_steps, strict=True)))
@@ -130,7 +128,7 @@ def pad(node: Node, machine: CpuTarget) -> Write:
 
     def write(segment: Segment, op: Operation) -> None:
         result = segment.result(op.results[0], out)
-        segment.call("fill_words", {}, output=result, count=math.prod(out.static_shape), value=value)
+        segment.fill(result, out, value)
         segment.copy_strided(
             segment.tensor(op.operands[0]),
             result,
@@ -139,9 +137,14 @@ def pad(node: Node, machine: CpuTarget) -> Write:
             start=0,
             output_steps=target_steps,
             output_first=first,
+            kernel=_copier(x),
         )
 
     return write
+
+
+def _copier(info: TensorInfo) -> str:
+    return "copy_strided" if info.info.numpy.itemsize == 4 else "copy_strided_bytes"
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -149,9 +152,9 @@ def strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def _words(node: Node) -> TensorInfo:
+def _moved(node: Node) -> TensorInfo:
     x = node.operand(0)
-    if x.dtype not in _WORDS or x.is_const:
+    if x.dtype not in HELD or x.is_const:
         raise refusal(node, f"an input of {x.dtype} has no native kernel")
     return x
 

@@ -16,7 +16,7 @@ from odc_mlir.runtime.kernels.sums import Accumulation, accumulation
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.convolution import FIELDS
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.segment_writer import Plan, Segment, Write, raised, refusal
+from odc_mlir.transforms.native.segment_writer import Plan, Segment, Write, count, raised, refusal, size_bytes
 from odc_mlir.transforms.native.windows import Windows
 
 _LARGEST_SUM = 1 << 31
@@ -50,15 +50,16 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
     """``x [N, H, W, C]``, filter ``[1, kh, kw, C]``."""
     x, weights = node.operand(0), node.operand(1)
     _, kernel_height, kernel_width, channels = weights.static_shape
-    windows = Windows.of(node, x.static_shape, (kernel_height, kernel_width), window_options(node))
+    kernel = (kernel_height, kernel_width)
     if x.static_shape[3] == 1:
+        windows = Windows.of(node, x.static_shape, kernel, window_options(node))
         return _product(node, windows, channels, machine, depthwise=True)
-    if channels != x.static_shape[3]:
-        raise refusal(node, f"{channels} results of {x.static_shape[3]} channels have no native kernel")
+    times = channels // x.static_shape[3]
+    windows = Windows.of(node, (*x.static_shape[:3], channels), kernel, window_options(node))
     how, finish = _accumulation(node, channels)
     taps = _weights(how, node.operand(1), 3).reshape(-1, channels)
     in_zero = _held_zero(node, how, windows)
-    bias = _bias(node, channels) - in_zero * taps.sum(axis=0)
+    bias = _bias(how, node, channels) - in_zero * taps.sum(axis=0)
     _check_sums(node, taps.reshape(-1, channels).T, bias, finish)
 
     def write(segment: Segment, op: Operation) -> None:
@@ -70,7 +71,7 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
         segment.call(
             "depthwise",
             {"rows": rows},
-            input=padded_input(segment, op.operands[0], windows, in_zero),
+            input=padded_input(segment, repeated_input(segment, op.operands[0], x, times), windows, in_zero),
             weights=segment.constant(packed),
             table=segment.constant(_table(bias, finish, channels, blocks * LANES)),
             places=segment.constant(windows.places()),
@@ -95,9 +96,21 @@ PLANS: dict[str, Plan] = {
 }
 
 
-def padded_input(segment: Segment, value: SSAValue, windows: Windows, zero: int, item_bytes: int = 1) -> SSAValue:
-    """The buffer of an operand with the border that windows need, filled with the code ``zero`` as it is held."""
+def repeated_input(segment: Segment, value: SSAValue, info: TensorInfo, times: int) -> SSAValue:
+    """The buffer of an operand ``[N, H, W, C]`` with every channel repeated: what a depth multiplier reads."""
     source = segment.tensor(value)
+    if times == 1:
+        return source
+    channels = info.static_shape[3]
+    pixels, words = count(info) // channels, info.info.numpy.itemsize == 4
+    target = segment.allocate(size_bytes(info) * times)
+    kernel = "copy_strided" if words else "copy_strided_bytes"
+    segment.copy_strided(source, target, (pixels, channels, times), (channels, 1, 0), start=0, kernel=kernel)
+    return target
+
+
+def padded_input(segment: Segment, source: SSAValue, windows: Windows, zero: int, item_bytes: int = 1) -> SSAValue:
+    """A buffer with the border that windows need, filled with the code ``zero`` as it is held."""
     if not windows.is_padded:
         return source
     images, rows, columns, channels = windows.shape
@@ -131,7 +144,7 @@ def _product(node: Node, windows: Windows, outputs: int, machine: CpuTarget, *, 
     centred = _weights(how, node.operand(1), 3 if depthwise else 0)
     matrix = centred.reshape(-1, outputs).T if depthwise else centred.reshape(outputs, -1)
     in_zero = _held_zero(node, how, windows)
-    bias = _bias(node, outputs) - in_zero * matrix.sum(axis=1)
+    bias = _bias(how, node, outputs) - in_zero * matrix.sum(axis=1)
     _check_sums(node, matrix, bias, finish)
     offset = _common_offset(matrix)
     if offset is None:
@@ -148,7 +161,7 @@ def _product(node: Node, windows: Windows, outputs: int, machine: CpuTarget, *, 
         segment.call(
             "convolve",
             {"rows": rows, "vectors": vectors, "offset": int(bool(offset))},
-            input=padded_input(segment, op.operands[0], windows, in_zero),
+            input=padded_input(segment, segment.tensor(op.operands[0]), windows, in_zero),
             weights=segment.constant(packed),
             table=segment.constant(_table(bias, finish, outputs, blocks * LANES * vectors)),
             places=segment.constant(windows.places()),
@@ -235,9 +248,11 @@ def _weights(how: Accumulation, info: TensorInfo, axis: int) -> NDArray[Any]:
     return how.weights(info.array(), axis).astype(np.int32)
 
 
-def _bias(node: Node, outputs: int) -> NDArray[np.int64]:
+def _bias(how: Accumulation, node: Node, outputs: int) -> NDArray[np.int64]:
+    """The bias in units of sums, whatever it is stored in."""
     info = node.optional(2)
-    return np.zeros(outputs, np.int64) if info is None else info.array().reshape(-1).astype(np.int64)
+    row = None if info is None else how.bias_row(info.array())
+    return np.zeros(outputs, np.int64) if row is None else row.astype(np.int64)
 
 
 def _check_sums(node: Node, matrix: NDArray[Any], bias: NDArray[np.int64], finish: Requantizer) -> None:

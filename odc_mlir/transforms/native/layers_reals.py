@@ -19,11 +19,12 @@ from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation
 from odc_mlir.runtime.kernels.reduction import axes_of
 from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.broadcasting import broadcast
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
-from odc_mlir.transforms.native.kernels.reals import BY_COLUMN, BY_ROW, FROM, FULL, OPEN, SINGLE, WITHIN
+from odc_mlir.transforms.native.kernels.reals import FROM, OPEN, WITHIN
 from odc_mlir.transforms.native.layers_moves import strides
-from odc_mlir.transforms.native.layers_products import padded_input, tile_of, tile_rows
+from odc_mlir.transforms.native.layers_products import padded_input, repeated_input, tile_of, tile_rows
 from odc_mlir.transforms.native.segment_writer import Plan, Segment, Write, count, refusal
 from odc_mlir.transforms.native.windows import Windows
 
@@ -58,11 +59,11 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
     """``x [N, H, W, C]``, filter ``[1, kh, kw, C]``."""
     x, weights = _constants(node)
     _, height, width, channels = weights.shape
-    windows = Windows.of(node, x.static_shape, (height, width), window_options(node))
     if x.static_shape[3] == 1:
+        windows = Windows.of(node, x.static_shape, (height, width), window_options(node))
         return _product(node, windows, weights.reshape(-1, channels).T, machine)
-    if channels != x.static_shape[3]:
-        raise refusal(node, f"{channels} results of {x.static_shape[3]} channels have no native kernel")
+    times = channels // x.static_shape[3]
+    windows = Windows.of(node, (*x.static_shape[:3], channels), (height, width), window_options(node))
     clamp, low, high = _clamp(node)
     bias = _bias(node, channels)
 
@@ -71,7 +72,7 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
         segment.call(
             "depthwise_reals",
             {"rows": tile_rows(windows.pixels, machine.tile_rows), "clamp": clamp},
-            input=padded_input(segment, op.operands[0], windows, 0, 4),
+            input=padded_input(segment, repeated_input(segment, op.operands[0], x, times), windows, 0, 4),
             weights=segment.constant(_padded(weights.reshape(-1, channels), blocks * LANES)),
             bias=segment.constant(_padded(bias, blocks * LANES)),
             **_windows(segment, op, node, windows, channels),
@@ -174,7 +175,7 @@ def _product(
         segment.call(
             "convolve_reals",
             {"rows": rows, "vectors": vectors, "clamp": clamp},
-            input=padded_input(segment, op.operands[0], windows, 0, 4) if source is None else source,
+            input=padded_input(segment, segment.tensor(op.operands[0]), windows, 0, 4) if source is None else source,
             weights=segment.constant(packed),
             bias=segment.constant(_padded(bias, blocks * width)),
             places=segment.constant(windows.places()),
@@ -339,7 +340,7 @@ def binary(node: Node, machine: CpuTarget) -> Write:
     if a.dtype != "float32" or b.dtype != "float32":
         raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
     clamp, low, high = _clamp(node)
-    rows, columns, ways = _broadcast(node, a, b, out)
+    rows, columns, ways = broadcast(node, a, b, out)
 
     def write(segment: Segment, op: Operation) -> None:
         first, second = (
@@ -366,33 +367,6 @@ def _second(node: Node) -> TensorInfo:
 def gelu(node: Node, machine: CpuTarget) -> Write:
     """GELU by the error function, or as its approximation says."""
     return _function("GELU_TANH" if option(node, "approximate") else "GELU", node)
-
-
-def _broadcast(node: Node, a: TensorInfo, b: TensorInfo, out: TensorInfo) -> tuple[int, int, tuple[int, int]]:
-    """The result as rows and columns, and how either operand is read there."""
-    shape = out.static_shape
-    shapes = [(1,) * (len(shape) - len(info.static_shape)) + info.static_shape for info in (a, b)]
-    for split in range(len(shape) + 1):
-        found = [_way(own, shape, split) for own in shapes]
-        if None not in found:
-            rows, columns = math.prod(shape[:split]), math.prod(shape[split:])
-            return rows, columns, (found[0] or FULL, found[1] or FULL)
-    raise refusal(
-        node, f"operands of the shapes {list(a.static_shape)} and {list(b.static_shape)} have no native kernel"
-    )
-
-
-def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None:
-    """How an operand is read where dimensions before ``split`` are rows; None where that is no way."""
-    if own == shape:
-        return FULL
-    if all(size == 1 for size in own):
-        return SINGLE
-    if own[split:] == shape[split:] and all(size == 1 for size in own[:split]):
-        return BY_COLUMN
-    if own[:split] == shape[:split] and all(size == 1 for size in own[split:]):
-        return BY_ROW
-    return None
 
 
 def unary(node: Node, machine: CpuTarget) -> Write:

@@ -43,7 +43,7 @@ def pool(kernel: str) -> Plan:
             segment.call(
                 kernel,
                 options,
-                input=padded_input(segment, op.operands[0], windows, 0),
+                input=padded_input(segment, segment.tensor(op.operands[0]), windows, 0),
                 places=segment.constant(windows.places()),
                 taps=segment.constant(taps),
                 output=segment.result(op.results[0], out),

@@ -70,6 +70,12 @@ def raised(info: TensorInfo) -> int:
     return BIAS if info.dtype == "int8" else 0
 
 
+def held_constant(segment: Segment, info: TensorInfo) -> SSAValue:
+    """The bytes of a constant operand as tensors are held: signed codes are raised."""
+    data = np.frombuffer(np.ascontiguousarray(info.array()).tobytes(), np.uint8)
+    return segment.constant(data ^ np.uint8(raised(info)))
+
+
 @dataclass
 class Constants:
     """Packed constants of a segment: one run of bytes, equal ones once."""
@@ -137,6 +143,13 @@ class Segment:
         place = self.loops.constant(self.constants.add(array))
         return self.loops.emit(memref.ViewOp(self.loops["constants"], place, [self.loops.constant(array.size)], type))
 
+    def fill(self, target: SSAValue, info: TensorInfo, value: int) -> None:
+        """Equal elements, given by their bits as a signed number or code."""
+        if info.info.numpy.itemsize == 1:
+            self.call("fill_bytes", {}, output=target, count=count(info), value=value - 256 if value > 127 else value)
+        else:
+            self.call("fill_words", {}, output=target, count=count(info), value=value)
+
     def copy_strided(
         self,
         source: SSAValue,
@@ -147,6 +160,7 @@ class Segment:
         start: int,
         output_steps: Sequence[int] | None = None,
         output_first: int = 0,
+        kernel: str = "copy_strided",
     ) -> None:
         """Copy words of a box of at most four dimensions, packed or by ``output_steps``."""
         packed = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
@@ -159,9 +173,7 @@ class Segment:
             for name, row in zip(("size", "input_step", "output_step"), rows, strict=True)
             for i, value in enumerate(row)
         }
-        self.call(
-            "copy_strided", {}, input=source, output=target, input_first=start, output_first=output_first, **numbers
-        )
+        self.call(kernel, {}, input=source, output=target, input_first=start, output_first=output_first, **numbers)
 
     def call(self, kernel: str, options: Mapping[str, int], **arguments: Number) -> None:
         """Call a kernel; numbers become constants of the parameter's type."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
 from odc_mlir.transforms.native.loops import BYTES, INDEX, WORDS, Loops, i8, i32
@@ -29,18 +29,26 @@ def flip_sign(w: Loops, helpers: Helpers) -> None:
     w.each(0, w["count"], 64, chunk)
 
 
-@kernel(
-    input=WORDS,
-    output=WORDS,
-    input_first=INDEX,
-    output_first=INDEX,
-    **{f"size{i}": INDEX for i in range(4)},
-    **{f"input_step{i}": INDEX for i in range(4)},
-    **{f"output_step{i}": INDEX for i in range(4)},
-)
+_BOX: dict[str, Attribute] = {
+    "input_first": INDEX,
+    "output_first": INDEX,
+    **{f"{name}{i}": INDEX for name in ("size", "input_step", "output_step") for i in range(4)},
+}
+
+
+@kernel(input=WORDS, output=WORDS, **_BOX)
 def copy_strided(w: Loops, helpers: Helpers) -> None:
     """Words of a box of four dimensions from one place to another, each with a step of its own in every dimension."""
+    _copy_box(w)
 
+
+@kernel(input=BYTES, output=BYTES, **_BOX)
+def copy_strided_bytes(w: Loops, helpers: Helpers) -> None:
+    """The same of bytes."""
+    _copy_box(w)
+
+
+def _copy_box(w: Loops) -> None:
     def over(dimension: int, source: SSAValue, target: SSAValue) -> None:
         if dimension == 4:
             w.store(w.load(w["input"], source), w["output"], target)
@@ -56,6 +64,13 @@ def copy_strided(w: Loops, helpers: Helpers) -> None:
         w.each(0, w[f"size{dimension}"], 1, place)
 
     over(0, w["input_first"], w["output_first"])
+
+
+@kernel(output=BYTES, count=INDEX, value=i8)
+def fill_bytes(w: Loops, helpers: Helpers) -> None:
+    """``count`` equal bytes."""
+    value = w.broadcast(w["value"], 64)
+    w.each(0, w["count"], 64, lambda index: w.store_lanes(value, w["output"], index))
 
 
 @kernel(output=WORDS, count=INDEX, value=i32)

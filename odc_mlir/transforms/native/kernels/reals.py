@@ -12,13 +12,12 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, exponential
+from odc_mlir.transforms.native.kernels.pairs import each_pair
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
 from odc_mlir.transforms.native.loops import INDEX, REALS, WORDS, Loops, f32, lanes
 
 VECTOR = lanes(LANES, f32)
 
-# How an operand of an element-wise operator is read at (row, column).
-FULL, BY_COLUMN, BY_ROW, SINGLE = range(4)
 # Fused activations: none, a lower bound, or both.
 OPEN, FROM, WITHIN = range(3)
 
@@ -203,27 +202,11 @@ def binary_reals(w: Loops, helpers: Helpers, *, operation: int, a: int, b: int, 
     """An operation of two operands, each read as ``a`` and ``b`` say: everywhere, by column, by row, or one number."""
     bounds = _bounds(w, clamp)
     compute = OPERATIONS[operation].write
-    zero = w.constant(0)
 
-    def row(number: SSAValue) -> None:
-        begin = w.mul(number, w["columns"])
-        fixed = {
-            name: w.broadcast(w.load(w[name], number if how == BY_ROW else zero), LANES)
-            for name, how in (("a", a), ("b", b))
-            if how in (BY_ROW, SINGLE)
-        }
+    def chunk(place: SSAValue, operands: Sequence[SSAValue]) -> None:
+        w.store_lanes(_clamped(w, compute(w, *operands), bounds), w["output"], place)
 
-        def chunk(column: SSAValue) -> None:
-            place = w.add(begin, column)
-            operands = [
-                fixed.get(name) or w.load_lanes(w[name], place if how == FULL else column, LANES)
-                for name, how in (("a", a), ("b", b))
-            ]
-            w.store_lanes(_clamped(w, compute(w, *operands), bounds), w["output"], place)
-
-        w.each(0, w["columns"], LANES, chunk)
-
-    w.each(0, w["rows"], 1, row)
+    each_pair(w, a, b, chunk)
 
 
 @kernel(input=REALS, output=REALS, count=INDEX)
