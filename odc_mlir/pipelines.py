@@ -36,6 +36,7 @@ STAGES = (
     Stage(
         "circle-opt",
         (
+            "circle-resolve-customs",
             "circle-fold-constants",
             "circle-assign-layouts",
             "circle-simplify",

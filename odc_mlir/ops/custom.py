@@ -72,12 +72,13 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
 
 def _known(code: str, operands: str, results: str, kernel: str, summary: str, **fields: Any) -> OpSpec:
     """An operator with rules of its own; names ending in ``?`` may be left out."""
-    shapes = fields.pop("infer", kernel.partition(":")[2])
+    module, _, function = kernel.partition(":")
+    rules = f"odc_mlir.ops.infer.{module}" if module == "mediapipe" else _INFER
     return OpSpec(
         name=_label(code),
         operands=tuple(Operand(name.rstrip("?"), optional=name.endswith("?")) for name in operands.split()),
         results=tuple(Operand(name.rstrip("?"), optional=name.endswith("?")) for name in results.split()),
-        infer=f"{_INFER}:{shapes}",
+        infer=f"{rules}:{function}",
         kernel=f"{_KERNELS}.{kernel}",
         max_version=ANY_VERSION,
         quant=_CUSTOM,
@@ -93,6 +94,15 @@ def _label(code: str) -> str:
 
 _KNOWN: Mapping[str, OpSpec] = MappingProxyType(
     {
+        "Convolution2DTransposeBias": _known(
+            "Convolution2DTransposeBias",
+            "input filter bias",
+            "output",
+            "mediapipe:convolution_2d_transpose_bias",
+            "MediaPipe's transposed convolution with a bias; TRANSPOSE_CONV takes its place",
+            verify="odc_mlir.ops.infer.mediapipe:verify_convolution_2d_transpose_bias",
+            macs="odc_mlir.ops.infer.mediapipe:transposed_macs",
+        ),
         "Erf": _known(
             "Erf",
             "input",
@@ -121,6 +131,22 @@ _KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "output argmax",
             "custom:max_pool_with_argmax",
             "maximum of each window and its flat place in the input",
+        ),
+        "MaxPoolingWithArgmax2D": _known(
+            "MaxPoolingWithArgmax2D",
+            "input",
+            "output argmax",
+            "mediapipe:max_pooling_with_argmax_2d",
+            "MediaPipe's maximum of each window and its place in the window",
+            verify="odc_mlir.ops.infer.mediapipe:verify_max_pooling_with_argmax_2d",
+        ),
+        "MaxUnpooling2D": _known(
+            "MaxUnpooling2D",
+            "input argmax",
+            "output",
+            "mediapipe:max_unpooling_2d",
+            "MediaPipe's reverse: each value at its place in the window, zeros elsewhere",
+            verify="odc_mlir.ops.infer.mediapipe:verify_max_unpooling_2d",
         ),
         "StatelessRandomUniform": _known(
             "StatelessRandomUniform",

@@ -27,6 +27,7 @@ NATIVE = (
 
 NAMES = (
     "circle-infer-shapes",
+    "circle-resolve-customs",
     "circle-fold-constants",
     "circle-optimize",
     "circle-simplify",

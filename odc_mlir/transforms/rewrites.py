@@ -82,6 +82,15 @@ def _substitute(name: str, operator: str) -> RewriteRule:
     )
 
 
+def _resolve(name: str, code: str, operator: str) -> RewriteRule:
+    return RewriteRule(
+        name,
+        f"custom operator {code} is {operator}",
+        "rewrite_patterns.customs:ResolveCustom",
+        {"codes": frozenset({code})},
+    )
+
+
 def _on_request(name: str, summary: str, pattern: str, arguments: Mapping[str, Any] | None = None) -> RewriteRule:
     return RewriteRule(name, summary, pattern, arguments or {}, ON_REQUEST)
 
@@ -92,6 +101,11 @@ LAYOUTS = "convert_nchw_to_nhwc"
 
 RULES: tuple[RewriteRule, ...] = (
     RewriteRule(LAYOUTS, "choose orders of dimensions with the fewest TRANSPOSEs (circle-assign-layouts)"),
+    _resolve("resolve_customop_add", "AddV2", "ADD"),
+    _resolve("resolve_customop_batchmatmul", "BatchMatMulV2", "BATCH_MATMUL"),
+    _resolve("resolve_customop_matmul", "MatMul", "BATCH_MATMUL"),
+    _resolve("resolve_customop_splitv", "SplitV", "SPLIT_V"),
+    _resolve("resolve_customop_transpose_conv", "Convolution2DTransposeBias", "TRANSPOSE_CONV"),
     _fold("fold_add_v2", "ADD"),
     _fold("fold_mul", "MUL"),
     _fold("fold_cast", "CAST"),

@@ -17,6 +17,8 @@ from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, Variab
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops import get
+from odc_mlir.ops.custom import spec_of_code
+from odc_mlir.ops.registry import default_custom_ops
 from odc_mlir.ops.spec import Node
 from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
@@ -79,13 +81,18 @@ class FloatNet:
         count: int = 1,
         dtypes: Sequence[str] = (),
         name: str = "",
+        code: str = "",
+        data: bytes = b"",
         **options: Any,
     ) -> Any:
-        """An operator: its result, or a list where there are several; ``dtypes`` are theirs if not all are real."""
+        """An operator: its result, or a list where there are several; ``dtypes`` are theirs if not all are real.
+
+        ``code`` and ``data`` say which custom operator, and its options.
+        """
         label = name or f"{operator.lower()}{len(self.values)}"
         labels = [label if index == 0 else f"{label}:{index}" for index in range(count)]
         given = [operand if operand is not None else self._nothing() for operand in operands]
-        spec = get(operator)
+        spec = spec_of_code(code, default_custom_ops()) if code else get(operator)
         infos = [None if operand is None else info_of(operand) for operand in operands]
         made = Node(
             spec,
@@ -93,6 +100,8 @@ class FloatNet:
             tuple(nodes.tensor(d, None, name=n) for d, n in zip(dtypes or ["float32"] * count, labels, strict=True)),
             {**default_options(spec.options), **options},
             label,
+            custom_code=code,
+            custom_options=data,
         )
         inferred = spec.infer_function(made)
         made.results = tuple(
@@ -100,9 +109,8 @@ class FloatNet:
         )
         arrays = spec.kernel_function(made)([None if o is None else self._arrays[o] for o in operands])
         types = [tensor_type(item.dtype, array.shape) for item, array in zip(inferred, arrays, strict=True)]
-        op = op_class(operator).make(
-            given, types, {**default_options(spec.options), **options}, location=names_loc(labels)
-        )
+        properties = {"custom_code": code, "custom_options": data or None} if code else default_options(spec.options)
+        op = op_class(operator).make(given, types, {**properties, **options}, location=names_loc(labels))
         self._block.add_op(op)
         for item, result, array in zip(labels, op.results, arrays, strict=True):
             self._remember(result, item, array)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from flatbuffers import flexbuffers
 from xdsl.ir import SSAValue
 
 from helpers.float_nets import FloatNet
@@ -161,6 +163,23 @@ def _guarded(n: FloatNet, extent: int) -> SSAValue:
     table, index = n.weights(4, 3), n.input(np.array([0, 3, 1], np.int32))
     total = n.add("ADD", index, _ints(n, extent), dtypes=["int32"])
     return n.add("GATHER", table, n.add("FLOOR_MOD", total, _ints(n, 4), dtypes=["int32"]), axis=0)
+
+
+def _custom(n: FloatNet, code: str, *operands: SSAValue, count: int = 1, **options: object) -> Any:
+    data = bytes(flexbuffers.Dumps(options)) if options else b""
+    return n.add("CUSTOM", *operands, count=count, code=code, data=data, dtypes=["float32"] * count)
+
+
+def _resolving(hit: Make) -> Cases:
+    """Another code stays."""
+    return Cases([hit], [lambda n: _custom(n, "Erf", n.real(2, 3))])
+
+
+def _media_pipe(n: FloatNet, padding: int) -> SSAValue:
+    operands = n.real(1, 3, 4, 3), n.weights(2, 3, 2, 3), n.weights(2)
+    data = struct.pack("<3i", padding, 2, 3)
+    made: SSAValue = n.add("CUSTOM", *operands, code="Convolution2DTransposeBias", data=data)
+    return made
 
 
 def _sum_of_layers(n: FloatNet, *, shared: bool) -> SSAValue:
@@ -361,6 +380,20 @@ CASES: Mapping[str, Cases] = {
     "decompose_softmax": Cases(
         [lambda n: n.add("SOFTMAX", n.real(2, 3), beta=1.0), lambda n: n.add("SOFTMAX", n.real(2, 3), beta=0.5)],
         [lambda n: n.add("LOG_SOFTMAX", n.real(2, 3))],
+    ),
+    "resolve_customop_add": _resolving(lambda n: _custom(n, "AddV2", n.real(2, 3), n.weights(3), T=1)),
+    "resolve_customop_batchmatmul": _resolving(
+        lambda n: _custom(n, "BatchMatMulV2", n.real(2, 3, 4), n.real(2, 5, 4), adj_x=False, adj_y=True)
+    ),
+    "resolve_customop_matmul": _resolving(
+        lambda n: _custom(n, "MatMul", n.real(3, 2), n.weights(3, 4), transpose_a=True, transpose_b=False)
+    ),
+    "resolve_customop_splitv": _resolving(
+        lambda n: _custom(n, "SplitV", n.real(2, 5), _ints(n, 2, 3), n.const(1, "int32"), count=2, num_split=2)
+    ),
+    "resolve_customop_transpose_conv": Cases(
+        [lambda n: _media_pipe(n, 1), lambda n: _media_pipe(n, 2)],
+        [lambda n: _custom(n, "Erf", n.real(1, 3, 4, 3))],
     ),
     "remove_gather_guard": Cases([lambda n: _guarded(n, 4)], [lambda n: _guarded(n, 5)]),
 }

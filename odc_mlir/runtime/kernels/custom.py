@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from odc_mlir.numerics import special
 from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.infer.custom import builtin_node, custom_option, pool_axes
+from odc_mlir.ops.infer.geometry import Axis
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, input_error, single, unsupported
 
@@ -139,18 +141,38 @@ def max_pool_with_argmax(node: Node) -> Execute:
         images, height, width, channels = x.shape
         shape = (images, rows.output or 0, columns.output or 0, channels)
         best, place = np.full(shape, -np.inf, x.dtype), np.zeros(shape, place_dtype)
-        first_y = np.arange(shape[1]) * stride[0] - rows.before
-        first_x = np.arange(shape[2]) * stride[1] - columns.before
         batch = np.arange(images)[:, None, None, None] * (height * width) if with_batch else 0
-        for tap_y, tap_x in itertools.product(range(kernel[0]), range(kernel[1])):
-            ys, xs = first_y + tap_y, first_x + tap_x
-            real = ((ys >= 0) & (ys < height))[:, None] & ((xs >= 0) & (xs < width))
-            ys, xs = np.clip(ys, 0, height - 1), np.clip(xs, 0, width - 1)
-            values = x[:, ys[:, None], xs]
-            better = real[None, :, :, None] & (values > best)
-            pixels = (ys[:, None] * width + xs)[None, :, :, None] + batch
+        for tap in window_taps(x, kernel, stride, rows, columns):
+            better = tap.is_inside[None, :, :, None] & (tap.values > best)
+            pixels = (tap.ys[:, None] * width + tap.xs)[None, :, :, None] + batch
             np.copyto(place, (pixels * channels + np.arange(channels)).astype(place_dtype), where=better)
-            np.copyto(best, values, where=better)
+            np.copyto(best, tap.values, where=better)
         return [best, place]
 
     return execute
+
+
+class Tap(NamedTuple):
+    """What one place of all windows reads: ``values [N, OH, OW, C]`` from rows ``ys`` and columns ``xs``.
+
+    ``y`` and ``x`` are the place in the window; where ``is_inside [OH, OW]`` is false it lies in the padding.
+    """
+
+    y: int
+    x: int
+    ys: Array
+    xs: Array
+    is_inside: Array
+    values: Array
+
+
+def window_taps(x: Array, window: tuple[int, int], stride: tuple[int, int], rows: Axis, columns: Axis) -> Iterator[Tap]:
+    """The places of windows over ``[N, H, W, C]``, row by row."""
+    _, height, width, _ = x.shape
+    first_y = np.arange(rows.output or 0) * stride[0] - rows.before
+    first_x = np.arange(columns.output or 0) * stride[1] - columns.before
+    for tap_y, tap_x in itertools.product(range(window[0]), range(window[1])):
+        ys, xs = first_y + tap_y, first_x + tap_x
+        is_inside = ((ys >= 0) & (ys < height))[:, None] & ((xs >= 0) & (xs < width))
+        ys, xs = np.clip(ys, 0, height - 1), np.clip(xs, 0, width - 1)
+        yield Tap(tap_y, tap_x, ys, xs, is_inside, x[:, ys[:, None], xs])

@@ -14,6 +14,7 @@ from helpers.rewrite_cases import CASES, Make
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.ops.registry import default_custom_ops
 from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
 from odc_mlir.transforms.circle_optimize import CircleOptimizePass
@@ -89,3 +90,13 @@ def test_a_limit_stops_early() -> None:
     counts = CircleOptimizePass("none", ("remove_unnecessary_add",), limit=1).optimize(make_context(), module)
     assert counts == {"remove_unnecessary_add": 1}
     assert str(module).count("circle.add") == 1
+
+
+def test_what_the_application_computes_stays_custom() -> None:
+    net, module = _built(lambda n: n.add("CUSTOM", n.real(3), n.real(3), code="AddV2"))
+    default_custom_ops().register("AddV2", lambda inputs, outputs, options: [inputs[0] - inputs[1]])
+    try:
+        assert not CircleOptimizePass().optimize(make_context(), module)
+    finally:
+        default_custom_ops().remove("AddV2")
+    assert CircleOptimizePass().optimize(make_context(), module) == {"resolve_customop_add": 1}
