@@ -34,8 +34,8 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
-from odc_mlir.dialects.npu_program import make_program, programs
-from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.dialects.npu_program import ProgramOp, make_program, programs
+from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.lower_channel_groups import lower_in_channel_groups, needs_channel_groups
@@ -99,10 +99,14 @@ class ConvertCircleToNpuPass(ModulePass):
     name = "convert-circle-to-npu"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        known = programs(op)
+        known = lowered_symbols(op)
         for segment in [item for item in op.walk() if isinstance(item, SegmentOp)]:
-            if segment.sym_name.data not in known:
-                op.body.block.add_op(make_program(segment))
+            other = known.get(segment.sym_name.data)
+            if isinstance(other, ProgramOp):
+                continue
+            if other is not None:  # for another target
+                Rewriter.erase_op(other)
+            op.body.block.add_op(make_program(segment))
         for program in programs(op).values():
             for item in [inner for inner in program.body.walk() if isinstance(inner, CircleOp)]:
                 lower(item)

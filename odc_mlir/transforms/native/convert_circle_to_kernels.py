@@ -29,9 +29,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, info_of, node_of
-from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.layers import plan_of
@@ -52,7 +53,10 @@ class ConvertCircleToKernelsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         machine = machine_of(op)
         for segment in [item for item in main_function(op).body.block.ops if isinstance(item, SegmentOp)]:
-            op.body.block.add_op(_convert(segment.sym_name.data, segment.circle_block, machine))
+            name = segment.sym_name.data
+            if (other := lowered_symbols(op).get(name)) is not None:  # for another target
+                Rewriter.erase_op(other)
+            op.body.block.add_op(_convert(name, segment.circle_block, machine))
 
 
 def _convert(name: str, block: Block, machine: CpuTarget) -> ModuleOp:
