@@ -371,6 +371,9 @@ def compile(
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
         raise OptionError(f"{given} is for quantising, which is not asked for", hint="add quantize='int8'")
     if is_cpu(target):
+        if placement or sram_limit is not None:
+            given = "placement" if placement else "sram_limit"
+            raise OptionError(f"{given} is for NPUs, the target is {target!r}", hint="leave it out")
         options: dict[str, Any] = {"strict": strict, "time_limit": time_limit, "progress": progress}
         return _native_package(model, source, target=target, verdict=verdict, **options)
     files = compiler.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,6 +177,12 @@ def test_another_batch_runs_on_the_host(test_data: Path) -> None:
 def test_litert_numerics_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="litert numerics are not what the backend native computes"):
         odc_mlir.run(DIGITS, ZERO, backend="native", numerics="litert")
+
+
+@pytest.mark.parametrize("options", [{"placement": {"host": ["CONV_2D"]}}, {"sram_limit": 4096}])
+def test_what_is_for_npus_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="is for NPUs, the target is 'cpu'"):
+        odc_mlir.compile(DIGITS, target="cpu", **options)
 
 
 def test_strict_names_what_stays_on_the_host() -> None:
