@@ -117,8 +117,9 @@ class Executor:
             steps = [unit.prepare(shaped) for unit in self.units]
             program = tuple(zip(self.units, steps, self._last_uses, strict=True))
             straight = _straight(program)
-            # as a decorator this costs half of what the statement costs
-            quietly = None if straight is None else np.errstate(all="ignore")(straight)
+            # as a decorator this costs half of what the statement costs; nothing warns where numpy does not compute
+            computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
+            quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
             prepared = self._prepared[shapes] = _Prepared(
                 shaped, program, straight, quietly, Stretches(program, shaped, self.graph.inputs)
             )
