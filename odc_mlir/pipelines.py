@@ -118,6 +118,7 @@ NATIVE_STAGES = (
 # Results stay within float32's accuracy, not bit for bit; no stage of the compiler does this.
 QUANTIZE_PREPARE = (
     "circle-fuse-patterns",
+    "circle-clip-masks",
     "circle-fuse-batch-norm",
     "circle-fuse-activation",
     "canonicalize",

@@ -33,6 +33,7 @@ NAMES = (
     "circle-simplify",
     "circle-assign-layouts",
     "circle-fuse-patterns",
+    "circle-clip-masks",
     "circle-fuse-activation",
     "circle-fuse-batch-norm",
     "circle-equalize-channels",

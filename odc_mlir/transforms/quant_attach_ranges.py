@@ -11,6 +11,9 @@ After, where the values of ``relu`` were between 0 and 3.5::
 Values are found by name, in the main function only. One that was never recorded keeps the range that its type has, if
 any: files written by other recorders have them. The file is one of statistics, as recording makes it, or JSON with
 ``{"relu": [0.0, 3.5]}``. Does nothing without ``records``.
+
+Scores that a constant hides from SOFTMAX do not widen the range of what it reads: that ends a little below the smallest
+score that is shown.
 """
 
 from __future__ import annotations
@@ -30,13 +33,16 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.circle import CircleOp, VariableOp
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.circle_clip_masks import mask_of
 from odc_mlir.transforms.quant_conversion import retype, set_function_type
-from odc_mlir.transforms.quant_ir import is_real, main_function, with_range
+from odc_mlir.transforms.quant_ir import is_real, main_function, range_of, with_range
 
 if TYPE_CHECKING:
     from odc_mlir.quantization.statistics import TensorStatistics
 
 Range = tuple[float, float]
+
+HIDDEN_SHARE = 12.0  # exp(-12) is a fifth of a step of results with 16 bits
 
 
 @dataclass(frozen=True)
@@ -121,4 +127,21 @@ def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> None:
         found = ranges.get(value_name(value))
         if found is not None and is_real(value) and isinstance(value.type, TensorType):
             retype(value, with_range(value.type, *found))
+    for op in function.walk():
+        if isinstance(op, CircleOp) and op.SPEC.name == "SOFTMAX":
+            _spare_masked(op)
     set_function_type(function)
+
+
+def _spare_masked(softmax: CircleOp) -> None:
+    """Let the range of masked scores end a little below those that are shown.
+
+    What is hidden then has the lowest code, and its share of a row is below half a step of any result.
+    """
+    mask, value = mask_of(softmax), softmax.operands[0]
+    if mask is None:
+        return
+    scores, total = range_of(mask.scores.type), range_of(value.type)
+    if scores is not None and total is not None:
+        low = scores[0] + mask.least_shown - HIDDEN_SHARE / float(softmax.option("beta"))
+        retype(value, with_range(value.type, min(max(total[0], low), total[1]), total[1]))
