@@ -7,9 +7,10 @@ Before::
 
 After ``circle-optimize{rewrites=fuse_mul_with_conv}``: one ``circle.conv_2d`` with other weights.
 
-The names, and what level ``O1`` holds, are in :mod:`odc_mlir.transforms.rewrites`. Shapes are inferred first; then
-orders of dimensions are chosen and the patterns applied, and both again until nothing changes. ``limit`` stops after so
-many rewrites: to find the one that breaks a model, halve it.
+The names, and what level ``O1`` holds, are in :mod:`odc_mlir.transforms.rewrites`. Shapes are inferred and constants
+folded first; then orders of dimensions are chosen and the patterns applied, and both again until nothing changes. Equal
+constants and equal computations become one. ``limit`` stops after so many rewrites: to find the one that breaks a
+model, halve it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from xdsl.transforms.common_subexpression_elimination import cse
 from odc_mlir.errors import OptionError
 from odc_mlir.transforms.circle_assign_layouts import CircleAssignLayoutsPass
 from odc_mlir.transforms.circle_infer_shapes import CircleInferShapesPass
-from odc_mlir.transforms.rewrites import LAYOUTS, O1, RewriteRule, select
+from odc_mlir.transforms.odc_fix_batch import fix_batch
+from odc_mlir.transforms.rewrites import FOLDING, LAYOUTS, O1, ONE_SAMPLE, RewriteRule, select
 from odc_mlir.transforms.rewriting import apply_patterns
 
 _ROUNDS = 8  # of layouts and patterns; two do for every network seen
@@ -64,7 +66,11 @@ class CircleOptimizePass(ModulePass):
         chosen = select(None if self.level == "none" else self.level, self.rewrites, self.without)
         tally = Tally(self.limit)
         patterns = [Counted(rule, rule.make(), tally) for rule in chosen if rule.pattern]
+        if any(rule.name == ONE_SAMPLE for rule in chosen) and not tally.is_full:
+            tally.add(ONE_SAMPLE, fix_batch(module, 1, declare=False))
         CircleInferShapesPass().apply(ctx, module)
+        # Weights as codes or half-precision numbers are constants before anything looks at the layers that read them.
+        apply_patterns(module, [item for item in patterns if item.rule.pattern == FOLDING])
         for _ in range(_ROUNDS):
             before = tally.total
             if any(rule.name == LAYOUTS for rule in chosen) and not tally.is_full:

@@ -51,20 +51,30 @@ class OdcFixBatchPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.batch < 1:
             raise OptionError(f"the batch size is {self.batch}, it must be at least 1")
-        function = main_function(op)
-        arguments = list(function.body.block.args)
-        inputs = [argument.type for argument in arguments]
-        fixed = [_with_batch(type, self.batch) for type in inputs]
-        if fixed == inputs:
-            return
-        declared = [list(item.result_types) for item in _operators(function)]
-        _retype(arguments, fixed)
-        _set_function_type(function)
-        refine_function(function)
+        fix_batch(op, self.batch)
+
+
+def fix_batch(module: ModuleOp, batch: int, *, declare: bool = True) -> bool:
+    """Give open first dimensions of the main function's inputs the size ``batch``; whether there were any.
+
+    ``declare`` keeps what the model says beside it, for :func:`restore_batch`.
+    """
+    function = main_function(module)
+    arguments = list(function.body.block.args)
+    inputs = [argument.type for argument in arguments]
+    fixed = [_with_batch(type, batch) for type in inputs]
+    if fixed == inputs:
+        return False
+    declared = [list(item.result_types) for item in _operators(function)]
+    _retype(arguments, fixed)
+    _set_function_type(function)
+    refine_function(function)
+    if declare:
         function.attributes[DECLARED_INPUTS] = ArrayAttr(inputs)
         for item, types in zip(_operators(function), declared, strict=True):
             if list(item.result_types) != types:
                 item.attributes[DECLARED] = ArrayAttr(types)
+    return True
 
 
 def _operators(function: FuncOp) -> list[CircleOp]:

@@ -47,7 +47,7 @@ def _fold(name: str, *operators: str) -> RewriteRule:
     return RewriteRule(
         name,
         f"{listed} of constants is a constant",
-        "circle_fold_constants:FoldConstants",
+        FOLDING,
         {"names": frozenset(operators)},
     )
 
@@ -98,6 +98,8 @@ def _on_request(name: str, summary: str, pattern: str, arguments: Mapping[str, A
 _SUMS, _PRODUCTS = ("ADD", "SUB"), ("MUL", "DIV")
 
 LAYOUTS = "convert_nchw_to_nhwc"
+ONE_SAMPLE = "dynamic_batch_to_single_batch"
+FOLDING = "circle_fold_constants:FoldConstants"
 
 RULES: tuple[RewriteRule, ...] = (
     RewriteRule(LAYOUTS, "choose orders of dimensions with the fewest TRANSPOSEs (circle-assign-layouts)"),
@@ -121,6 +123,11 @@ RULES: tuple[RewriteRule, ...] = (
     _fuse_behind("fuse_add_with_conv", _SUMS, "CONV_2D"),
     _fuse_behind("fuse_mul_with_conv", _PRODUCTS, "CONV_2D"),
     _fuse_behind("fuse_add_with_tconv", _SUMS, "TRANSPOSE_CONV"),
+    RewriteRule(
+        "fuse_slice_with_tconv",
+        "SLICE that cuts rows and columns off TRANSPOSE_CONV is a smaller result of it",
+        "rewrite_patterns.layers:CutTransposedConvolution",
+    ),
     _fuse_behind("fuse_add_with_fully_connected", _SUMS, "FULLY_CONNECTED"),
     _fuse_behind("fuse_mul_with_fullyconnected", _PRODUCTS, "FULLY_CONNECTED"),
     _fuse_behind("fuse_batchnorm_with_conv", (*_PRODUCTS, *_SUMS), "CONV_2D"),
@@ -146,6 +153,11 @@ RULES: tuple[RewriteRule, ...] = (
         "TRANSPOSE that moves dimensions of extent 1 only is a RESHAPE",
         "circle_simplify:TransposeToReshape",
     ),
+    RewriteRule(
+        "forward_reshape_to_unaryop",
+        "RESHAPE moves behind an activation or function of each element, where it may meet another",
+        "rewrite_patterns.substitutions:ReshapeLater",
+    ),
     RewriteRule("fuse_mean_with_mean", "two MEANs in a row are one", "rewrite_patterns.algebra:MeanOfMean"),
     RewriteRule(
         "fuse_transpose_with_mean", "MEAN of a TRANSPOSE has other axes", "rewrite_patterns.algebra:MeanOfTranspose"
@@ -159,6 +171,7 @@ RULES: tuple[RewriteRule, ...] = (
         {"names": frozenset({"RELU"})},
     ),
     RewriteRule("transform_sqrt_div_to_rsqrt_mul", "x / sqrt(y) is x * rsqrt(y)", "circle_fuse_patterns:Rsqrt"),
+    RewriteRule("fuse_rsqrt", "1 / sqrt(y) is rsqrt(y), x / sqrt(y) a product", "circle_fuse_patterns:Rsqrt"),
     RewriteRule("fuse_prelu", "PRELU of its parts", "circle_fuse_patterns:Prelu"),
     RewriteRule("fuse_gelu", "GELU of its parts", "circle_fuse_patterns:Gelu"),
     RewriteRule(
@@ -196,6 +209,7 @@ RULES: tuple[RewriteRule, ...] = (
         "circle_fuse_batch_norm:FuseBefore",
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_PRODUCTS)},
     ),
+    _on_request(ONE_SAMPLE, "an open first dimension of inputs is 1", ""),
     _on_request("fuse_rmsnorm", "RMS_NORM of its parts", "rewrite_patterns.norms:RmsNorm"),
     _on_request("fuse_mul_with_rmsnorm", "MUL goes into RMS_NORM's gamma", "rewrite_patterns.norms:ScaleOfRmsNorm"),
     _on_request("replace_sub_with_add", "x - c is x + (-c)", "rewrite_patterns.algebra:DifferenceToSum"),

@@ -132,6 +132,10 @@ def _rms(n: FloatNet, *, axis: int = -1) -> SSAValue:
     return n.add("MUL", n.add("MUL", x, root), n.weights(4))
 
 
+def _twice(n: FloatNet, x: SSAValue) -> Sequence[SSAValue]:
+    return n.add("NEG", x), n.add("ABS", x)
+
+
 def _gelu(n: FloatNet, cubic: float) -> SSAValue:
     x = n.real(2, 4)
     cube = n.add("MUL", n.add("POW", x, n.const(3.0)), n.const(cubic))
@@ -179,6 +183,16 @@ def _media_pipe(n: FloatNet, padding: int) -> SSAValue:
     operands = n.real(1, 3, 4, 3), n.weights(2, 3, 2, 3), n.weights(2)
     data = struct.pack("<3i", padding, 2, 3)
     made: SSAValue = n.add("CUSTOM", *operands, code="Convolution2DTransposeBias", data=data)
+    return made
+
+
+def _cut(n: FloatNet, *begin: int, size: tuple[int, int], padding: str = "valid", stride: int = 2) -> SSAValue:
+    """Rows and columns from ``begin`` of a transposed convolution of 3 by 4 pixels and 3 by 3 taps."""
+    height, width = (2 * stride + 3, 3 * stride + 3) if padding == "valid" else (3 * stride, 4 * stride)
+    options = {"padding": padding, "stride_w": stride, "stride_h": stride, "fused_activation_function": "relu"}
+    shape = _ints(n, 1, height, width, 2)
+    whole = n.add("TRANSPOSE_CONV", shape, n.weights(2, 3, 3, 3), _image(n, h=3, w=4), n.weights(2), **options)
+    made: SSAValue = n.add("SLICE", whole, _ints(n, 0, *begin, 0), _ints(n, 1, *size, 2))
     return made
 
 
@@ -271,6 +285,35 @@ CASES: Mapping[str, Cases] = {
     ),
     "substitute_transpose_to_reshape": Cases(
         [lambda n: _transpose(n, n.real(1, 2, 1, 3), 0, 2, 1, 3)], [lambda n: _transpose(n, n.real(1, 2, 3), 0, 2, 1)]
+    ),
+    "fuse_slice_with_tconv": Cases(
+        [
+            lambda n: _cut(n, 0, 0, size=(6, 8)),  # one column too many behind
+            lambda n: _cut(n, 1, 1, size=(5, 7)),  # one before and one behind
+            lambda n: _cut(n, 0, 0, size=(6, 8), padding="same"),
+        ],
+        [
+            lambda n: _cut(n, 1, 1, size=(6, 8)),
+            lambda n: _cut(n, 0, 0, size=(5, 7)),
+            lambda n: _cut(n, 2, 2, size=(3, 5)),  # a row of pixels less would give that size, too
+            lambda n: _cut(n, 1, 1, size=(4, 6), padding="same"),
+            lambda n: n.add("SLICE", _conv(n, _image(n)), _ints(n, 0, 0, 0, 0), _ints(n, 1, 3, 5, 2)),
+        ],
+    ),
+    "fuse_rsqrt": Cases(
+        [lambda n: n.add("DIV", n.const(1.0), n.add("SQRT", n.real(3, low=1.0, high=2.0)))],
+        [lambda n: n.add("DIV", n.const(1.0), n.add("EXP", n.real(3)))],
+    ),
+    "forward_reshape_to_unaryop": Cases(
+        [
+            lambda n: _reshape(n, n.add("NEG", _reshape(n, n.real(2, 6), 3, 4)), 12),
+            lambda n: n.add("GELU", _reshape(n, n.real(2, 6), 12), approximate=True),
+        ],
+        [
+            lambda n: n.add("SOFTMAX", _reshape(n, n.real(2, 6), 3, 4), beta=1.0),
+            lambda n: n.add("NEG", n.real(2, 6)),
+            lambda n: _twice(n, _reshape(n, n.real(2, 6), 3, 4)),
+        ],
     ),
     "fuse_mean_with_mean": Cases(
         [

@@ -6,15 +6,18 @@ import numpy as np
 from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.ops.infer.geometry import transposed_pad
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle_fuse_batch_norm import affine_of, per_channel
 from odc_mlir.transforms.rewriting import (
     Layer,
     OperatorPattern,
     activation,
+    constant,
     copy_of,
     is_real,
     is_used_once,
+    make_constant,
     operator,
     producer,
     real,
@@ -47,6 +50,37 @@ class SumOfLayers(OperatorPattern):
         operands = first.operands_with(total.result, bias.result)
         made = copy_of(first.op, operands, op.results[0], {"fused_activation_function": activation(op)})
         rewriter.replace(op, [total, bias, made], [made.results[0]])
+
+
+class CutTransposedConvolution(OperatorPattern):
+    """SLICE that keeps all images and channels of a TRANSPOSE_CONV is one with a smaller result.
+
+    What is cut off before must be what padding would cut off a result of that size, by every reader's rule.
+    """
+
+    names = frozenset({"SLICE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        layer = producer(op.operands[0], "TRANSPOSE_CONV")
+        begin = constant(op.operands[1])
+        if layer is None or begin is None or not is_used_once(layer.results[0]) or not is_real(op.results[0]):
+            return
+        shapes = [shape_of(value) for value in (op.results[0], layer.results[0], layer.operands[2], layer.operands[1])]
+        known = [[extent for extent in shape or () if extent is not None] for shape in shapes]
+        if any(len(extents) != 4 for extents in known):
+            return
+        after, before, source, weights = known
+        if (after[0], after[3]) != (before[0], before[3]):
+            return
+        for axis, name in ((1, "stride_h"), (2, "stride_w")):
+            taps, stride = weights[axis], int(layer.option(name))
+            size = (source[axis], taps, stride)
+            cut = transposed_pad(*size, str(layer.option("padding")), before[axis]) + int(begin[axis])
+            if transposed_pad(*size, "same", after[axis]) != cut or -(-after[axis] // stride) != source[axis]:
+                return
+        wanted = make_constant(np.array(after, np.int32), "int32", f"{value_name(op.results[0])}/shape")
+        made = copy_of(layer, [wanted.result, *layer.operands[1:]], op.results[0], {"padding": "same"})
+        rewriter.replace(op, [wanted, made], [made.results[0]])
 
 
 class ChannelsToDepthwise(OperatorPattern):

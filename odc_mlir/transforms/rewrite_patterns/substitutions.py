@@ -19,6 +19,7 @@ from odc_mlir.transforms.rewriting import (
     constant,
     copy_of,
     is_real,
+    is_used_once,
     make_constant,
     operator,
     producer,
@@ -57,6 +58,51 @@ class ToReshape(OperatorPattern):
         shape = make_constant(np.array(after, np.int32), "int32", f"{value_name(result)}/shape")
         view = operator("RESHAPE", [source, shape.result], result, {"new_shape": list(after)})
         rewriter.replace(op, [shape, view], [view.results[0]])
+
+
+class ReshapeLater(OperatorPattern):
+    """RESHAPE, then a function of each element, that alone reads it: the function works on the operand's shape."""
+
+    names = frozenset(
+        {
+            "NEG",
+            "ABS",
+            "SQRT",
+            "RSQRT",
+            "EXP",
+            "SQUARE",
+            "RELU",
+            "RELU6",
+            "RELU_N1_TO_1",
+            "LOGISTIC",
+            "TANH",
+            "HARD_SWISH",
+            "GELU",
+            "ELU",
+        }
+    )
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        view = producer(op.operands[0], "RESHAPE")
+        result = op.results[0]
+        if view is None or not is_used_once(view.results[0]) or len(op.operands) != 1:
+            return
+        source = view.operands[0]
+        shape, after = static_shape(source), static_shape(result)
+        if shape is None or after is None or not is_simple(source) or not is_simple(result):
+            return
+        if tensor_facts(source.type)[::2] != tensor_facts(view.results[0].type)[::2]:
+            return
+        inner = copy_of(op, [source], result)
+        earlier = type(inner).create(
+            operands=inner.operands,
+            result_types=[with_shape(result.type, shape)],
+            properties=inner.properties,
+            location=name_loc(f"{value_name(result)}/reshaped"),
+        )
+        wanted = make_constant(np.array(after, np.int32), "int32", f"{value_name(result)}/shape")
+        later = operator("RESHAPE", [earlier.results[0], wanted.result], result, {"new_shape": list(after)})
+        rewriter.replace(op, [wanted, earlier, later], [later.results[0]])
 
 
 def _takes_all(op: CircleOp) -> bool:

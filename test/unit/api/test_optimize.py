@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 import odc_mlir
 from helpers.float_nets import FloatNet
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.optimizer import difference
+from odc_mlir.optimizer import count_operators, difference
+from odc_mlir.quantizer.stages import prepare
 from odc_mlir.tools import odc_optimize
 
 
@@ -110,3 +112,26 @@ def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert odc_optimize.main([str(source), "-o", str(tmp_path / "m.txt")]) == 1
     assert source.read_bytes() == model
     assert "Traceback" not in capsys.readouterr().err
+
+
+def _half_precision() -> bytes:
+    """Weights and an image of half-precision numbers behind DEQUANTIZE, the image channels first."""
+    net = FloatNet(7)
+    x = _transposed(net, net.real(1, 4, 5, 64), 0, 3, 1, 2)
+    shift = net.add("DEQUANTIZE", net.const(net.rng.normal(size=(1, 64, 4, 5)), "float16"))
+    y = _transposed(net, net.add("ADD", x, shift), 0, 2, 3, 1)
+    weights = net.add("DEQUANTIZE", net.const(net.rng.normal(size=(2, 5, 5, 64)), "float16"))
+    bias = net.add("DEQUANTIZE", net.const([1.0, 2.0], "float16"))
+    end = net.add("CONV_2D", y, weights, bias, padding="same", stride_w=1, stride_h=1)
+    return bytes(write_model(export_model(net.module(end))))
+
+
+def _transposed(net: FloatNet, x: SSAValue, *order: int) -> SSAValue:
+    made: SSAValue = net.add("TRANSPOSE", x, net.const(order, "int32"))
+    return made
+
+
+def test_half_precision_weights_are_constants_before_anything_else() -> None:
+    model = _half_precision()
+    assert odc_mlir.optimize(model, verify=True).after == {"ADD": 1, "CONV_2D": 1}
+    assert count_operators(prepare(odc_mlir.load(model)).module) == {"ADD": 1, "CONV_2D": 1}

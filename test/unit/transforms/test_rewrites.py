@@ -17,8 +17,9 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.registry import default_custom_ops
 from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
+from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.circle_optimize import CircleOptimizePass
-from odc_mlir.transforms.rewrites import O1, RULES, rules, select
+from odc_mlir.transforms.rewrites import O1, ONE_SAMPLE, RULES, rules, select
 from odc_mlir.universe import make_context
 
 # What these change is what they are for; their lit cases show the operators.
@@ -65,7 +66,7 @@ def test_it_leaves_what_is_nearly_that(name: str, make: Make) -> None:
 
 
 def test_every_rewrite_has_cases() -> None:
-    assert set(CASES) == set(rules()) - CHANGE_RESULTS - NEED_FILES
+    assert set(CASES) == set(rules()) - CHANGE_RESULTS - NEED_FILES - {ONE_SAMPLE}
     assert all(cases.hits and cases.misses for cases in CASES.values())
 
 
@@ -100,3 +101,15 @@ def test_what_the_application_computes_stays_custom() -> None:
     finally:
         default_custom_ops().remove("AddV2")
     assert CircleOptimizePass().optimize(make_context(), module) == {"resolve_customop_add": 1}
+
+
+@pytest.mark.parametrize(("shape", "count"), [("?x8", 1), ("2x8", 0), ("2x?", 0)])
+def test_an_open_batch_is_one(shape: str, count: int) -> None:
+    tensor = f"tensor<{shape}xf32>"
+    body = f"%0 = circle.relu(%x) : ({tensor}) -> {tensor} func.return %0 : {tensor}"
+    module = parse_module(make_context(), f"func.func @main(%x: {tensor}) -> {tensor} {{ {body} }}")
+    counts = CircleOptimizePass("none", (ONE_SAMPLE,)).optimize(make_context(), module)
+    module.verify()
+    assert counts[ONE_SAMPLE] == count
+    assert str(module).count("tensor<1x8xf32>") == (5 if count else 0)
+    assert "declared" not in str(module)
