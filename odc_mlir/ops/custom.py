@@ -118,6 +118,14 @@ _KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "custom:fused_batch_norm",
             "normalisation of each channel by given statistics, or in training by its own",
         ),
+        "Landmarks2TransformMatrix": _known(
+            "Landmarks2TransformMatrix",
+            "landmarks",
+            "matrix",
+            "mediapipe:landmarks_2_transform_matrix",
+            "MediaPipe's way from a crop around landmarks to the image",
+            verify="odc_mlir.ops.infer.mediapipe:verify_landmarks_2_transform_matrix",
+        ),
         "MatrixBandPart": _known(
             "MatrixBandPart",
             "input lower upper",
@@ -154,6 +162,22 @@ _KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "output",
             "random:stateless_random_uniform",
             "uniform random numbers from 0 to 1 that follow from two seeds",
+        ),
+        "TransformLandmarks": _known(
+            "TransformLandmarks",
+            "landmarks matrix",
+            "output",
+            "mediapipe:transform_landmarks",
+            "MediaPipe's landmarks moved by a matrix",
+            verify="odc_mlir.ops.infer.mediapipe:verify_transform_landmarks",
+        ),
+        "TransformTensorBilinear": _known(
+            "TransformTensorBilinear",
+            "input matrix",
+            "output",
+            "mediapipe:transform_tensor_bilinear",
+            "MediaPipe's crop of an image by a matrix, zero outside",
+            verify="odc_mlir.ops.infer.mediapipe:verify_transform_tensor_bilinear",
         ),
         "TFLite_Detection_PostProcess": _known(
             "TFLite_Detection_PostProcess",

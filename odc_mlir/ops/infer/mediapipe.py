@@ -1,22 +1,26 @@
-"""Shapes of MediaPipe's custom operators, whose options are structures of little-endian int32 fields.
+"""Shapes of MediaPipe's custom operators. Everything is float32, images are NHWC.
 
-Defined by ``mediapipe/util/tflite/operations`` of https://github.com/google-ai-edge/mediapipe, at release 0.10:
-``transpose_conv_bias.cc``, ``max_pool_argmax.cc`` and ``max_unpooling.cc``. Everything is float32, images are NHWC.
+Defined by ``mediapipe/util/tflite/operations`` of https://github.com/google-ai-edge/mediapipe. Options of convolutions
+and pools are structures of little-endian int32 fields, those of transforms are maps. Transforms are known in version 2;
+version 1 has other options and another arithmetic.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass, replace
 
 from odc_mlir.ops import get
-from odc_mlir.ops.infer.common import check_elements, result, same_dim, shape_of, vector_length, verified
+from odc_mlir.ops.infer.common import check_elements, result, same_dim, shape_of, shape_text, vector_length, verified
+from odc_mlir.ops.infer.custom import custom_option
 from odc_mlir.ops.infer.geometry import Axis, axis_window, positive
 from odc_mlir.ops.spec import Node, ResultType, Shape, TensorInfo
 
 _PADDINGS = {1: "same", 2: "valid"}
 _ACTIVATIONS = ("none", "relu", "relu_n1_to_1", "relu6")
 _FIELD_BYTES = 4
+_VERSION = 2  # of transforms
 
 
 def _fields(node: Node, count: int) -> tuple[int, ...]:
@@ -145,6 +149,98 @@ def max_unpooling_2d(node: Node) -> list[ResultType]:
     return result(node, "float32", shape)
 
 
+def is_known_version(node: Node) -> bool:
+    """Whether a transform has the version that is defined here."""
+    return node.version == _VERSION
+
+
+def _unknown(node: Node) -> list[ResultType]:
+    return [ResultType(declared.dtype, None) for declared in node.results]
+
+
+def _matrix(node: Node, index: int) -> None:
+    """Operand ``index`` must hold one 4 x 4 matrix."""
+    shape = node.operand(index).shape
+    if shape is not None and None not in shape and math.prod(d or 0 for d in shape) != 16:
+        raise node.error(f"the matrix has the shape {shape_text(shape)}; it must have 16 elements")
+
+
+@dataclass(frozen=True, slots=True)
+class CropOptions:
+    """What Landmarks2TransformMatrix says; pairs are (x, y), ``subset`` are landmarks around what is cropped."""
+
+    left: int
+    right: int
+    target_radians: float
+    size: tuple[int, int]
+    scale: tuple[float, float]
+    subset: tuple[int, ...]
+
+
+def crop_options(node: Node) -> CropOptions:
+    """The options of a crop; raises where one is not allowed."""
+    subset = custom_option(node, "subset_idxs", [])
+    left, right = custom_option(node, "left_rotation_idx", 0), custom_option(node, "right_rotation_idx", 0)
+    if not subset or not all(isinstance(index, int) and index >= 0 for index in (left, right, *subset)):
+        raise node.error(f"landmarks are {left}, {right} and {subset}; they must be numbers from 0, and some")
+    scale = custom_option(node, "scale_x", 0.0), custom_option(node, "scale_y", 0.0)
+    if min(scale) <= 0:
+        raise node.error(f"the scale is {scale[0]} x {scale[1]}; it must be positive")
+    size = output_size(node)
+    radians = custom_option(node, "target_rotation_radians", 0.0)
+    return CropOptions(left, right, radians, (size[1], size[0]), scale, tuple(subset))
+
+
+def output_size(node: Node) -> tuple[int, int]:
+    """Height and width that a transform is for."""
+    names = ("output_height", "output_width")
+    height, width = (positive(node, name, custom_option(node, name, 0)) for name in names)
+    return height, width
+
+
+def landmarks_2_transform_matrix(node: Node) -> list[ResultType]:
+    """Landmarks ``[1, count, 3]`` to a matrix ``[1, 4, 4]``."""
+    if not is_known_version(node):
+        return _unknown(node)
+    shape, options = shape_of(node, 0, 3), crop_options(node)
+    if shape is not None:
+        same_dim(node, shape[0], 1, "the batch")
+        same_dim(node, shape[2], 3, "coordinates of a landmark")
+        last = max(options.left, options.right, *options.subset)
+        if shape[1] is not None and last >= shape[1]:
+            raise node.error(f"landmark {last} is asked for, there are {shape[1]}")
+    return result(node, "float32", (1, 4, 4))
+
+
+def transform_landmarks(node: Node) -> list[ResultType]:
+    """Landmarks ``[1, count, 2 or 3]`` and a matrix of 4 x 4 to landmarks of that shape."""
+    if not is_known_version(node):
+        return _unknown(node)
+    shape = shape_of(node, 0, 3)
+    _matrix(node, 1)
+    if shape is not None:
+        same_dim(node, shape[0], 1, "the batch")
+        if shape[2] not in (None, 2, 3):
+            raise node.error(f"landmarks have {shape[2]} coordinates; they must have 2 or 3")
+    return result(node, "float32", shape)
+
+
+def transform_tensor_bilinear(node: Node) -> list[ResultType]:
+    """An image ``[1, H, W, C]`` and a matrix of 4 x 4 to ``[1, output height, output width, C]``."""
+    if not is_known_version(node):
+        return _unknown(node)
+    shape = shape_of(node, 0, 4)
+    _matrix(node, 1)
+    if shape is not None:
+        same_dim(node, shape[0], 1, "the batch")
+    found = (1, *output_size(node), None if shape is None else shape[3])
+    check_elements(node, found, "float32")
+    return result(node, "float32", found)
+
+
 verify_convolution_2d_transpose_bias = verified(_all_float32, convolution_2d_transpose_bias)
 verify_max_pooling_with_argmax_2d = verified(_all_float32, max_pooling_with_argmax_2d)
 verify_max_unpooling_2d = verified(_all_float32, max_unpooling_2d)
+verify_landmarks_2_transform_matrix = verified(_all_float32, landmarks_2_transform_matrix)
+verify_transform_landmarks = verified(_all_float32, transform_landmarks)
+verify_transform_tensor_bilinear = verified(_all_float32, transform_tensor_bilinear)

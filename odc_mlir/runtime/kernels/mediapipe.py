@@ -8,9 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from odc_mlir.ops.infer.common import check_elements
-from odc_mlir.ops.infer.mediapipe import pool_axes, pool_options, transposed_node, transposed_shape
+from odc_mlir.ops.infer.mediapipe import (
+    crop_options,
+    is_known_version,
+    output_size,
+    pool_axes,
+    pool_options,
+    transposed_node,
+    transposed_shape,
+)
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp
+from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp, unsupported
 from odc_mlir.runtime.kernels.convolution import image_shape
 from odc_mlir.runtime.kernels.custom import window_taps
 
@@ -77,5 +85,97 @@ def max_unpooling_2d(node: Node) -> Execute:
         result = np.zeros((images, *size, channels), np.float32)
         result[image, ys[kept], xs[kept], channel] = x[kept]
         return [result]
+
+    return execute
+
+
+def _require_version(node: Node) -> None:
+    if not is_known_version(node):
+        raise unsupported(node, f"version {node.version} is not known, only version 2")
+
+
+def _turn(radians: float) -> Array:
+    """Rotation of (x, y) as a matrix of 4 x 4."""
+    matrix = np.eye(4)
+    matrix[:2, :2] = [[np.cos(radians), -np.sin(radians)], [np.sin(radians), np.cos(radians)]]
+    return matrix
+
+
+def _shift(x: float, y: float) -> Array:
+    matrix = np.eye(4)
+    matrix[:2, 3] = x, y
+    return matrix
+
+
+def landmarks_2_transform_matrix(node: Node) -> Execute:
+    """The matrix that takes pixels of a crop to the image: the box around landmarks, turned upright and scaled."""
+    _require_version(node)
+    x_of, options = fetch(node, 0), crop_options(node)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x = x_of(operands)
+        if x.ndim != 3 or x.shape[1] <= max(options.left, options.right, *options.subset) or x.shape[2] != 3:
+            raise input_error(node, f"the landmarks have the shape {list(x.shape)}")
+        points = x[0, :, :2].astype(np.float64)
+        across = points[options.right] - points[options.left]
+        radians = options.target_radians - float(np.arctan2(across[1], across[0]))
+        turned = points[list(options.subset)] @ _turn(radians)[:2, :2].T
+        low, high = turned.min(axis=0), turned.max(axis=0)
+        back, size = _turn(-radians), np.array(options.size)
+        center = back[:2, :2] @ ((low + high) / 2)
+        scale = np.diag([*(np.array(options.scale) * (high - low) / size), 1.0, 1.0])
+        matrix = _shift(*center) @ back @ scale @ _shift(*(-size / 2))
+        return [matrix[None].astype(np.float32)]
+
+    return execute
+
+
+def _rows(node: Node, matrix: Array) -> Array:
+    """What gives x and y: the matrix's first rows, without what multiplies z."""
+    if matrix.size != 16:
+        raise input_error(node, f"the matrix has the shape {list(matrix.shape)}")
+    return matrix.reshape(4, 4)[:2, [0, 1, 3]]
+
+
+def transform_landmarks(node: Node) -> Execute:
+    """x and y by the matrix's first two rows, as if z were 0; z stays."""
+    _require_version(node)
+    x_of, matrix_of = fetch(node, 0), fetch(node, 1)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, rows = x_of(operands), _rows(node, matrix_of(operands))
+        if x.ndim != 3 or x.shape[2] not in (2, 3):
+            raise input_error(node, f"the landmarks have the shape {list(x.shape)}")
+        result = x.copy()
+        for axis, (by_x, by_y, shift) in enumerate(rows):
+            result[..., axis] = x[..., 0] * by_x + x[..., 1] * by_y + shift
+        return [result]
+
+    return execute
+
+
+def transform_tensor_bilinear(node: Node) -> Execute:
+    """Each pixel of the result from the four around its place in the image; centres of pixels meet by halves."""
+    _require_version(node)
+    x_of, matrix_of, size = fetch(node, 0), fetch(node, 1), output_size(node)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, rows = x_of(operands), _rows(node, matrix_of(operands))
+        _, height, width, channels = image_shape(node, x.shape)
+        check_elements(node, (1, *size, channels), "float32")
+        out_y, out_x = (np.arange(count, dtype=np.float32) for count in size)
+        places = []
+        for by_x, by_y, shift in rows:
+            moved = np.float32(float(shift) + float(by_x) * 0.5 + float(by_y) * 0.5 - 0.5)
+            places.append(out_x * by_x + out_y[:, None] * by_y + moved)
+        column, row = places
+        is_inside = (column >= 0) & (column <= width - 1) & (row >= 0) & (row <= height - 1)
+        column, row = (np.where(is_inside, place, 0).astype(np.float64) for place in places)
+        left, top = column.astype(np.int64), row.astype(np.int64)
+        image = np.pad(x[0], ((0, 1), (0, 1), (0, 0)))
+        right, below = (column - left)[..., None], (row - top)[..., None]
+        upper, lower = ((1 - right) * image[line, left] + right * image[line, left + 1] for line in (top, top + 1))
+        mixed = below * lower + (1 - below) * upper
+        return [np.where(is_inside[..., None], mixed, 0).astype(np.float32)[None]]
 
     return execute

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.models import ModelBuilder
-from odc_mlir.errors import ModelError, OdcError
+from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.ops.custom import known_spec
 from odc_mlir.ops.spec import Node
 from odc_mlir.runtime.executor import HostExecutor
@@ -21,12 +22,16 @@ Array = np.ndarray
 SAME, VALID = 1, 2
 
 
-def _run(code: str, inputs: list[Array], shapes: list[Any], *fields: int) -> list[Array]:
+def _run(
+    code: str, inputs: list[Array], shapes: list[Any], *fields: int, version: int = 1, **options: Any
+) -> list[Array]:
+    """The results of one operator, with fields or a map as its options."""
     builder = ModelBuilder()
     sources = [builder.tensor(f"x{i}", value.shape, value.dtype.name) for i, value in enumerate(inputs)]
     targets = [builder.tensor(f"y{i}", shape, "float32") for i, shape in enumerate(shapes)]
-    data = memoryview(struct.pack(f"<{len(fields)}i", *fields))
-    builder.operator("CUSTOM", sources, targets, options_type=None, custom_code=code, custom_options=data)
+    data = bytes(flexbuffers.Dumps(options)) if options else struct.pack(f"<{len(fields)}i", *fields)
+    record = {"custom_code": code, "custom_options": memoryview(data), "version": version}
+    builder.operator("CUSTOM", sources, targets, options_type=None, **record)
     return HostExecutor(build_graph(builder.finish(sources, targets))).run(inputs)
 
 
@@ -129,6 +134,107 @@ def test_refusals(code: str, shapes: list[Any], fields: tuple[int, ...], text: s
     inputs = [np.zeros(shape, np.float32) for shape in shapes]
     with pytest.raises(OdcError, match=text):
         _run(code, inputs, [(1, 4, 4, 1)] * len(spec.results), *fields)
+
+
+_CROP = {
+    "subset_idxs": [0, 1, 2],
+    "left_rotation_idx": 0,
+    "right_rotation_idx": 1,
+    "target_rotation_radians": 0.0,
+    "output_height": 10,
+    "output_width": 20,
+    "scale_x": 1.0,
+    "scale_y": 2.0,
+}
+
+
+def _crop(points: Array, **changed: Any) -> Array:
+    (matrix,) = _run("Landmarks2TransformMatrix", [points], [(1, 4, 4)], version=2, **{**_CROP, **changed})
+    return matrix
+
+
+def test_matrix_of_an_upright_crop() -> None:
+    """The box from (2, 3) to (6, 5), twice as high: its corners are those of a crop of 20 x 10 pixels."""
+    points = np.array([[[2, 3, 9], [6, 3, 9], [4, 5, 9]]], np.float32)
+    matrix = _crop(points)[0]
+    np.testing.assert_allclose(matrix @ [0, 0, 7, 1], [2, 2, 7, 1], atol=1e-5)
+    np.testing.assert_allclose(matrix @ [20, 10, 7, 1], [6, 6, 7, 1], atol=1e-5)
+
+
+@given(st.integers(0, 99), st.floats(-3, 3))
+def test_matrix_turns_with_the_landmarks(seed: int, radians: float) -> None:
+    """Landmarks turned by an angle give the same crop, turned by it; a target angle turns the crop back."""
+    points = np.random.default_rng(seed).uniform(1, 9, (1, 3, 3)).astype(np.float32)
+    sine, cosine = np.sin(radians), np.cos(radians)
+    turn = np.array([[cosine, -sine, 0, 0], [sine, cosine, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    turned = (points @ turn[:3, :3].T).astype(np.float32)
+    np.testing.assert_allclose(_crop(turned)[0], turn @ _crop(points)[0], atol=1e-4)
+    across = points[0, 1] - points[0, 0]
+    own = float(np.arctan2(across[1], across[0]))
+    matrix = _crop(points, target_rotation_radians=own)[0]
+    np.testing.assert_allclose(matrix[[0, 1], [1, 0]], 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("coordinates", [2, 3])
+def test_landmarks_by_a_matrix(coordinates: int) -> None:
+    rng = np.random.default_rng(1)
+    points = rng.normal(size=(1, 5, coordinates)).astype(np.float32)
+    matrix = rng.normal(size=(1, 4, 4)).astype(np.float32)
+    (found,) = _run("TransformLandmarks", [points, matrix], [points.shape], version=2)
+    flat = np.concatenate([points[0, :, :2], np.zeros((5, 1)), np.ones((5, 1))], axis=1)
+    np.testing.assert_allclose(found[0, :, :2], flat @ matrix[0, :2].T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found[..., 2:], points[..., 2:])
+
+
+@given(st.integers(0, 99))
+def test_image_by_a_matrix(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    image = rng.normal(size=(1, 4, 5, 2)).astype(np.float32)
+    matrix = (np.eye(4)[None] + rng.integers(-2, 3, (1, 4, 4)) * 0.25).astype(np.float32)
+    expected = np.zeros((1, 3, 6, 2))
+    for y, x in np.ndindex(3, 6):
+        column, row = (matrix[0, :2] @ [x + 0.5, y + 0.5, 0, 1]) - 0.5
+        if 0 <= column <= 4 and 0 <= row <= 3:
+            for line, pixel in np.ndindex(4, 5):
+                near = max(0, 1 - abs(line - row)) * max(0, 1 - abs(pixel - column))
+                expected[0, y, x] += near * image[0, line, pixel]
+    size = {"output_height": 3, "output_width": 6}
+    (found,) = _run("TransformTensorBilinear", [image, matrix], [expected.shape], version=2, **size)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"subset_idxs": [0, 3]}, "landmark 3 is asked for, there are 3"),
+        ({"subset_idxs": []}, "they must be numbers from 0"),
+        ({"left_rotation_idx": -1}, "they must be numbers from 0"),
+        ({"scale_x": 0.0}, "the scale is 0.0 x 2.0; it must be positive"),
+        ({"output_width": 0}, "output_width is 0"),
+    ],
+)
+def test_crops_that_cannot_be(changed: dict[str, Any], text: str) -> None:
+    with pytest.raises(OdcError, match=text):
+        _crop(np.zeros((1, 3, 3), np.float32), **changed)
+
+
+@pytest.mark.parametrize(
+    ("code", "shapes", "text"),
+    [
+        ("TransformLandmarks", [(1, 3, 4), (1, 4, 4)], "have 4 coordinates; they must have 2 or 3"),
+        ("TransformLandmarks", [(2, 3, 3), (1, 4, 4)], "the batch"),
+        ("TransformTensorBilinear", [(1, 3, 3, 1), (1, 3, 4)], r"the matrix has the shape .*16 elements"),
+    ],
+)
+def test_transforms_that_cannot_be(code: str, shapes: list[Any], text: str) -> None:
+    inputs = [np.zeros(shape, np.float32) for shape in shapes]
+    with pytest.raises(OdcError, match=text):
+        _run(code, inputs, [shapes[0]], version=2, output_height=3, output_width=3)
+
+
+def test_the_first_version_is_another_operator() -> None:
+    with pytest.raises(UnsupportedError, match="version 1 is not known, only version 2"):
+        _run("TransformLandmarks", [np.zeros((1, 1, 1, 3), np.float32), np.eye(4, dtype=np.float32)], [(1, 1, 1, 3)])
 
 
 def test_only_real_numbers() -> None:
