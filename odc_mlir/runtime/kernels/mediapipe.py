@@ -22,7 +22,7 @@ from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp, unsu
 from odc_mlir.runtime.kernels.convolution import image_shape
 from odc_mlir.runtime.kernels.custom import window_taps
 
-_PLACE = 0.1  # what MediaPipe adds, so that rounding down gives the place back
+_PLACE = np.float32(0.1)  # what MediaPipe adds, so that rounding down gives the place back
 _NOWHERE = -(1 << 31)
 
 
@@ -54,7 +54,7 @@ def max_pooling_with_argmax_2d(node: Node) -> Execute:
         place = np.full(shape, _PLACE, np.float32)
         for tap in window_taps(x, options.window, options.stride, rows, columns):
             better = tap.is_inside[None, :, :, None] & (tap.values > best)
-            np.copyto(place, np.float32(tap.y * options.window[1] + tap.x + _PLACE), where=better)
+            np.copyto(place, np.float32(tap.y * options.window[1] + tap.x) + _PLACE, where=better)
             np.copyto(best, tap.values, where=better)
         return [best if clamp is None else clamp(best), place]
 

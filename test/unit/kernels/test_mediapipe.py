@@ -74,7 +74,8 @@ def _pooled(x: Array, padding: int, stride: tuple[int, int], window: tuple[int, 
     for n, oy, ox, c, ky, kx in np.ndindex(*best.shape, *window):
         y, column = oy * stride[0] - before[0] + ky, ox * stride[1] - before[1] + kx
         if 0 <= y < x.shape[1] and 0 <= column < x.shape[2] and x[n, y, column, c] > best[n, oy, ox, c]:
-            best[n, oy, ox, c], place[n, oy, ox, c] = x[n, y, column, c], ky * window[1] + kx + 0.1
+            best[n, oy, ox, c] = x[n, y, column, c]
+            place[n, oy, ox, c] = np.float32(ky * window[1] + kx) + np.float32(0.1)
     return best, place
 
 
