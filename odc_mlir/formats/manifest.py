@@ -115,7 +115,7 @@ def parse_manifest(data: bytes, location: str) -> Manifest:
     manifest = Manifest(
         models,
         _strings(document, "model-types", location),
-        _strings(document, "configs", location),
+        _paths(document, "configs", location),
         plan,
         _io_indices(document, _INPUTS_KEY, location),
         _io_indices(document, _OUTPUTS_KEY, location),

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, PackageError
+from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
+from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.formats.package_update import original_of
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.devices.base import Device
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.plan import check_plan
+from odc_mlir.targets.cpu import is_cpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +29,17 @@ class Check:
 def verify_package(files: PackageFiles) -> Iterator[Check]:
     """The checks one by one: members, models, plan, segments, and what a rollback would bring back."""
     package = Package(files)
-    for name in sorted(files.members):
-        yield _checked(f"member {name}", partial(files.read, name))
+    for name in sorted({*files.members, *files.manifest.files}):
+        yield _checked(f"member {name}", partial(_check_member, files, name))
     yield _checked("model", lambda: package.graph)
     if files.plan is not None:
         plan = files.plan
         yield _checked("plan", lambda: check_plan(plan, package.graph, str(files.manifest.plan)))
-        device = open_device()
+        load: Callable[[PackageFiles, str], None] = (
+            _check_native if is_cpu(plan.target or "") else partial(_load, open_device())
+        )
         for step in plan.segments:
-            yield _checked(f"segment {step.file}", partial(_load, device, files, step.file))
+            yield _checked(f"segment {step.file}", partial(load, files, step.file))
     yield _checked("original", lambda: original_of(files))
 
 
@@ -44,6 +49,25 @@ def _checked(what: str, look: Callable[[], object]) -> Check:
     except OdcError as error:
         return Check(what, str(error))
     return Check(what)
+
+
+def _check_member(files: PackageFiles, name: str) -> None:
+    """Compare a member with what the manifest lists, where that lists anything: packages of other tools do not."""
+    data, listed = files.read(name), files.manifest.files
+    if not listed:
+        return
+    if name == MANIFEST_PATH:
+        if not recognised_files(data):
+            raise PackageError("it was changed after it was written: its own digest differs")
+    elif name not in listed:
+        raise PackageError(f"it was added: {MANIFEST_PATH} does not list it")
+    elif digest_of(data) != listed[name]:
+        raise PackageError(f"it was changed: its digest is not the one in {MANIFEST_PATH}")
+
+
+def _check_native(files: PackageFiles, segment: str) -> None:
+    """Native code may be for another machine than this one: it is read, not loaded."""
+    parse_native_segment(files.segment(segment))
 
 
 def _load(device: Device, files: PackageFiles, segment: str) -> None:

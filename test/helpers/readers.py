@@ -33,6 +33,7 @@ from odc_mlir.quantization.precision import read_config
 from odc_mlir.quantization.recorded import InputFacts, Records
 from odc_mlir.quantization.records import RecordStore
 from odc_mlir.quantization.statistics import TensorStatistics
+from odc_mlir.runtime.auto import pruning
 from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts, Result
 from odc_mlir.runtime.graph import build_graph
 from odc_mlir.runtime.package import Package
@@ -319,7 +320,7 @@ def _records() -> list[Reader]:
         assert (found is None) != (problem is None)
         if found is not None:
             assert isinstance(found.result, Result)
-            found.compiled, found.model, list(place.entries())
+            found.compiled, found.model, list(pruning.entries(folder))
 
     return [
         Reader("records", lambda rng: b"", store, 2),

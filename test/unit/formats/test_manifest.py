@@ -77,6 +77,7 @@ def test_connections_round_trip() -> None:
         ),
         (_manifest(**{"odc-plan": 3}), "the member path 3 is not a path"),
         (_manifest(**{"odc-plan": "/etc/passwd"}), "'/etc/passwd' is absolute"),
+        (_manifest(configs=["../../etc/passwd"]), "'../../etc/passwd' is not in its simplest form or leaves"),
     ],
 )
 def test_rejections(data: bytes, text: str) -> None:

@@ -79,8 +79,9 @@ def test_a_damaged_segment_is_found(tmp_path: Path, capsys: pytest.CaptureFixtur
     segment.write_bytes(data)
     assert main(["verify", str(path)]) == 1
     out = capsys.readouterr().out
-    assert out.startswith("segment segment-0.npu: ")
-    assert out.endswith(", 1 problem\n")
+    assert re.search(r"^member odc/\w+/segment-0\.npu: it was changed", out)
+    assert "\nsegment segment-0.npu: " in out
+    assert out.endswith(", 2 problems\n")
 
 
 def test_rollback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,3 +118,26 @@ def test_two_models_of_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path.write_bytes(model_bytes(add_model()))
     assert main(["pack", str(path), str(path), "-o", str(tmp_path / "p")]) == 1
     assert "two models are called 'm.circle'" in capsys.readouterr().err
+
+
+def test_verify_compares_with_the_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "p"
+    assert main(["pack", *_models(tmp_path)[:1], "-o", str(folder)]) == 0
+    model = folder / "a.circle"
+    model.write_bytes(model.read_bytes() + b"\0")
+    (folder / "note").write_text("mine")
+    assert main(["verify", str(folder)]) == 1
+    told = capsys.readouterr().out
+    assert "member a.circle: it was changed" in told
+    assert "member note: it was added" in told
+    manifest = folder / "metadata" / "MANIFEST"
+    document = json.loads(manifest.read_text())
+    document["odc-files"]["gone"] = "0" * 64
+    manifest.write_text(json.dumps(document))
+    assert main(["verify", str(folder)]) == 1
+    told = capsys.readouterr().out
+    assert "member gone: the member 'gone' is missing" in told
+    assert "member metadata/MANIFEST: it was changed" in told
+    del document["odc-files"], document["odc-digest"]
+    manifest.write_text(json.dumps(document))
+    assert main(["verify", str(folder)]) == 0  # as packages of other tools
