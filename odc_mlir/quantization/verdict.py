@@ -15,6 +15,7 @@ Default limits, where the user names none:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,11 +61,12 @@ class Limit:
     bound: float
 
     def holds(self, measures: Measures) -> bool:
-        """Whether ``measures`` keep the limit; where all values are equal, every limit is kept."""
-        if measures.get("differing") == 0 and self.metric != "drop":
-            return True
+        """Whether ``measures`` keep the limit: where all values are equal, each does, where one is unknown, none."""
         value = measures.get(self.metric)
-        if value is None:
+        # Values that are equal have no SQNR. Those of which none is finite are equal too, but have no distance.
+        if measures.get("differing") == 0 and measures.get("max_abs") is not None and self.metric != "drop":
+            return True
+        if value is None or not math.isfinite(value):
             return False
         # The slack is for shares such as 1 - 1/n, which two ways of computing round differently.
         return value >= self.bound - _SLACK if HIGHER_IS_BETTER[self.metric] else value <= self.bound + _SLACK

@@ -51,8 +51,10 @@ class Measurement:
         return sum(values) / len(values) if values else EXACT_DB
 
     def worst(self) -> dict[str, float | None]:
-        """Each measure of the output for which it is worst."""
+        """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
+        if any(errors.elements and errors.max_abs is None for errors in self.outputs):
+            return result | dict.fromkeys(HIGHER_IS_BETTER.keys() - {"drop"})
         for metric, higher in HIGHER_IS_BETTER.items():
             if metric == "drop":
                 continue

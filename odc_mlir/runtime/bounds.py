@@ -8,8 +8,9 @@ result in its place and every weight fetched, takes less. It is the largest of
 * bytes that have to pass each port: weights at the least that a coder of single bytes can make of them (their entropy),
   through the off-chip port, in memory mode ``sram`` through the SRAM port; and there what goes in and comes out.
 
-``ideal_cycles`` knows our program: its own instructions and constants as stored have to pass the ports as well. What is
-between it and the cycles is lost in our schedule, what is between the two bounds in our code.
+``ideal_cycles`` knows our program: its own instructions and constants as stored have to pass the ports as well. It is
+never below the floor, which holds of every program. What is between it and the cycles is lost in our schedule, what is
+between the two bounds in our code.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ def model_floor_cycles(
     return max(math.ceil(macs / target.array.macs_per_cycle), math.ceil(results / target.vector.requant_lanes), *cycles)
 
 
-def ideal_cycles(step: SegmentStep, tensors: Sequence[TensorInfo], target: Target, counters: Mapping[str, Any]) -> int:
-    """The bound of the program that gave ``counters``; see the module's text."""
+def ideal_cycles(
+    step: SegmentStep, tensors: Sequence[TensorInfo], target: Target, counters: Mapping[str, Any], floor_cycles: int
+) -> int:
+    """The bound of the program that gave ``counters``, of a model with this floor; see the module's text."""
     moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
     fixed = counters["constant_bytes"] + counters["program_bytes"]
     macs: int = sum(operator["macs"] for operator in counters["operators"])
     cycles = _port_cycles(target, counters["memory"], moved, fixed)
-    return max(math.ceil(macs / target.array.macs_per_cycle), *cycles)
+    return max(floor_cycles, math.ceil(macs / target.array.macs_per_cycle), *cycles)
 
 
 def _port_cycles(target: Target, memory: str, moved_bytes: float, fixed_bytes: float) -> tuple[int, int]:

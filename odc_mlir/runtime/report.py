@@ -144,7 +144,10 @@ class _Segment:
 
     def ideal_cycles(self, work: Measured) -> int:
         """The bound of our program."""
-        return 0 if self.program is None else ideal_cycles(self.step, work.tensors, self.program.target, self.parity)
+        if self.program is None:
+            return 0
+        floor_cycles = self.model_floor_cycles(work)
+        return ideal_cycles(self.step, work.tensors, self.program.target, self.parity, floor_cycles)
 
     def model_floor_cycles(self, work: Measured) -> int:
         """The bound of the model's operators, whatever the program."""
@@ -157,13 +160,15 @@ class _Segment:
         """Counters of the segment's operators by name, each with the cycles that it adds to the run.
 
         Operators overlap. An operator is charged what passes between the end of the one that ends before it and its
-        own end, so that the charges of a segment add up.
+        own end, and the last one what follows, so that the charges of a segment are its cycles. Ends are rounded, not
+        charges: those would not add up.
         """
         result: dict[str, list[Mapping[str, Any]]] = {}
-        end = 0.0
-        for operator in sorted(self.parity.get("operators", ()), key=lambda o: (o["last_cycle"], o["first_cycle"])):
-            charged = max(operator["last_cycle"] - end, 0.0)
-            end = max(end, operator["last_cycle"])
+        ordered = sorted(self.parity.get("operators", ()), key=lambda o: (o["last_cycle"], o["first_cycle"]))
+        end = 0
+        for operator in ordered:
+            last = self.parity["cycles"] if operator is ordered[-1] else max(end, round(operator["last_cycle"]))
+            charged, end = last - end, last
             result.setdefault(operator["name"], []).append({**operator, "cycles": charged})
         return result
 
@@ -200,7 +205,7 @@ def _layers(plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[d
                 timed = times.get(node.name)
                 spent = timed.pop(0) if timed else {}
                 layer |= {"placed": "npu", "reason": None, "segment": segment.step.name}
-                layer |= {"cycles": round(spent.get("cycles", 0)), "busy_cycles": spent.get("busy_cycles", {})}
+                layer |= {"cycles": spent.get("cycles", 0), "busy_cycles": spent.get("busy_cycles", {})}
             elif segment is not None:
                 layer |= {"reason": segment.failure, "segment": segment.step.name}
             layers[index] = layer

@@ -136,21 +136,23 @@ def _write(arguments: argparse.Namespace, samples: Samples, results: Sequence[Re
 
 def summary(program: Program, counters: Counters) -> Iterator[str]:
     """What a run measured, as lines of text."""
+    from odc_mlir.formats.quantities import count_text, share_text, size_text, time_text
+
     target = program.target
-    milliseconds = 1e3 * counters.cycles / target.clock_hz
+    time = time_text(1e9 * counters.cycles / target.clock_hz)
     peak = counters.cycles * target.array.macs_per_cycle
     yield f"target        {counters.target}, memory {counters.memory}, memory model {counters.memory_model}"
-    yield f"cycles        {counters.cycles} ({milliseconds:.3f} ms at {target.clock_hz / 1e6:g} MHz)"
-    yield f"MACs          {counters.macs_useful} ({100 * counters.macs_useful / peak:.1f} % of peak)"
-    yield f"instructions  {counters.instructions} ({counters.program_bytes} bytes)"
-    yield f"constants     {counters.constant_bytes} bytes, {counters.constant_bytes_read} read"
-    yield f"SRAM          {counters.sram_peak_bytes} bytes"
+    yield f"cycles        {count_text(counters.cycles)} ({time} at {target.clock_hz / 1e6:g} MHz)"
+    yield f"MACs          {count_text(counters.macs_useful)} ({share_text(counters.macs_useful / peak)} of peak)"
+    yield f"instructions  {count_text(counters.instructions)} ({size_text(counters.program_bytes)})"
+    yield f"constants     {size_text(counters.constant_bytes)}, {count_text(counters.constant_bytes_read)} read"
+    yield f"SRAM          {size_text(counters.sram_peak_bytes)}"
     for name, port in counters.ports.items():
-        yield f"port {name:<11} {port.read_bytes:>12} bytes read {port.write_bytes:>12} written"
+        yield f"port {name:<11} {size_text(port.read_bytes):>19} read {count_text(port.write_bytes):>13} written"
     for name, queue in counters.queues.items():
-        stalls = ", ".join(f"{cause} {100 * c / counters.cycles:.1f} %" for cause, c in queue.stall_cycles.items())
-        busy = 100 * queue.busy_cycles / counters.cycles
-        yield f"queue {name:<7} busy {busy:5.1f} %" + (f", waits for {stalls}" if stalls else "")
+        stalls = ", ".join(f"{cause} {share_text(c / counters.cycles)}" for cause, c in queue.stall_cycles.items())
+        busy = share_text(queue.busy_cycles / counters.cycles)
+        yield f"queue {name:<7} busy {busy:>7}" + (f", waits for {stalls}" if stalls else "")
 
 
 if __name__ == "__main__":

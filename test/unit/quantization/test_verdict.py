@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -29,7 +30,10 @@ def _layer(name: str, noise: float = 0.0, isolated: float | None = None) -> Laye
         (Limit("mpeir", 0.1), {"mpeir": 0.1001}, False),
         (Limit("sqnr_db", 20.0), {"sqnr_db": 20.0}, True),
         (Limit("sqnr_db", 20.0), {"sqnr_db": 19.9}, False),
-        (Limit("sqnr_db", 20.0), {"sqnr_db": None, "differing": 0}, True),
+        (Limit("sqnr_db", 20.0), {"sqnr_db": None, "differing": 0, "max_abs": 0.0}, True),
+        (Limit("mpeir", 0.1), {"mpeir": None, "differing": 0, "max_abs": None}, False),
+        (Limit("mpeir", 0.1), {"mpeir": math.nan}, False),
+        (Limit("sqnr_db", 20.0), {"sqnr_db": math.inf, "differing": 1}, False),
         (Limit("sqnr_db", 20.0), {"sqnr_db": None, "differing": 1}, False),
         (Limit("top1_match", 1.0 - 1 / 49), {"top1_match": 48 / 49}, True),
         (Limit("drop", 1.0), {"drop": -3.0}, True),

@@ -15,6 +15,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.quantization.rounding import Grid, round_weights
+from odc_mlir.quantization.verdict import describe
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.binding import to_codes, to_reals
 from odc_mlir.runtime.comparison import compare
@@ -47,6 +48,14 @@ def test_samples(value: float, scheme: str) -> None:
     odc_mlir.run(found.model, [extreme])
     said = any("samples hold values that are not finite" in text for text in found.verdict["findings"])
     assert said == (not np.isfinite(value))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_samples_of_which_nothing_is_finite_pass_no_limit(value: float) -> None:
+    sample = np.full((1, 8), value, np.float32)
+    found = odc_mlir.quantize(layers(1.0), calibration=[[sample]] * 2, max_seconds=1)
+    assert (found.passed, found.verdict["value"]) == (False, None)
+    assert "mpeir unknown" in describe(found.verdict)
 
 
 @pytest.mark.parametrize("factor", [np.nan, np.inf, 3.4e38, 1e-45])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from helpers import npu_listing as listing
 from helpers.npu import codes
+from odc_mlir.formats.quantities import count_text, size_text
 from odc_mlir.tools import odc_dump
 from odc_mlir.tools.odc_sim import main
 
@@ -30,7 +32,9 @@ def test_values_and_reports(segment: Path, tmp_path: Path, capsys: pytest.Captur
         assert (arrays["out_0"] == listing.expected()).all()
     counters = json.loads(stats.read_text())
     printed = capsys.readouterr().out
-    assert f"cycles        {counters['cycles']} (" in printed
+    assert f"cycles        {count_text(counters['cycles'])} (" in printed
+    assert f"SRAM          {size_text(counters['sram_peak_bytes'])}\n" in printed
+    assert not re.search(r"(?<![.0-9])[0-9]{4}", printed), "counts have separators"
     assert "queue mac     busy" in printed
     assert counters["macs_useful"] == listing.MACS
     events = json.loads(trace.read_text())["traceEvents"]
