@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import PackageError, parsing
 
 MAGIC = b"ODCCPU\x00\x01"
 SUFFIX = ".cpu"
 ALIGNMENT_BYTES = 64  # of all buffers: one cache line, and the longest register
 SLACK_BYTES = 256  # behind every buffer, where a row of registers may read and write
 _HEADER = len(MAGIC) + 8 + 32
+_SIZES = ("code_bytes", "constants_bytes", "arena_bytes", "alignment_bytes", "slack_bytes")
+_Value = TypeVar("_Value", str, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +79,38 @@ def parse_native_segment(data: bytes) -> NativeSegment:
     body = memoryview(data)[_HEADER:]
     if len(data) < _HEADER or hashlib.sha256(body).digest() != data[len(MAGIC) + 8 : _HEADER]:
         raise PackageError("the .cpu file is damaged: its checksum is wrong", hint="compile the model again")
-    try:
+    with parsing("the .cpu file is malformed", PackageError, hint="compile the model again"):
         header = json.loads(bytes(body[:length]))
-        end = length + header["code_bytes"]
-        if len(body) != end + header["constants_bytes"]:
+        sizes = [_as(int, header[key]) for key in _SIZES]
+        code_bytes, constants_bytes, arena_bytes, alignment_bytes, slack_bytes = sizes
+        end = length + code_bytes
+        if len(body) != end + constants_bytes or min(sizes) < 0 or not alignment_bytes:
             raise ValueError("its parts do not add up")
-        ports = [
-            tuple(NativePort(name, dtype, tuple(shape)) for name, dtype, shape in header[key])
+        target, triple, entry = (_as(str, header[key]) for key in ("target", "triple", "entry"))
+        inputs, outputs = (
+            tuple(
+                NativePort(_as(str, name), _as(str, dtype), tuple(_as(int, dim) for dim in shape))
+                for name, dtype, shape in header[key]
+            )
             for key in ("inputs", "outputs")
-        ]
+        )
+        features = tuple(_as(str, name) for name in header["features"])
         return NativeSegment(
-            header["target"],
-            header["triple"],
-            tuple(header["features"]),
-            header["entry"],
-            ports[0],
-            ports[1],
-            int(header["arena_bytes"]),
-            int(header["alignment_bytes"]),
-            int(header["slack_bytes"]),
+            target,
+            triple,
+            features,
+            entry,
+            inputs,
+            outputs,
+            arena_bytes,
+            alignment_bytes,
+            slack_bytes,
             bytes(body[length:end]),
             bytes(body[end:]),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise PackageError(f"the .cpu file is malformed: {error}", hint="compile the model again") from error
+
+
+def _as(kind: type[_Value], value: object) -> _Value:
+    if type(value) is not kind:
+        raise ValueError(f"{value!r} is no {kind.__name__}")
+    return value

@@ -19,6 +19,8 @@ def render(document: Document) -> Iterator[str]:
         yield from _package(document)
     elif kind == "npu":
         yield from _segment(document)
+    elif kind == "cpu":
+        yield from _native(document)
     elif kind == "records":
         yield from _records(document)
     elif kind == "minmax":
@@ -204,6 +206,23 @@ def _segment(document: Document) -> Iterator[str]:
     width = len(str(len(document["instructions"])))
     for index, line in enumerate(document["instructions"]):
         yield f"{_INDENT}{index:{width}}  {line}"
+
+
+def _native(document: Document) -> Iterator[str]:
+    yield f"{text(document['file'])}: native code for {text(document['target'])}, {document['bytes']:,} bytes"
+    yield f"processor: {text(document['triple'])}, needs {', '.join(map(text, document['features'])) or 'no features'}"
+    yield f"function: {text(document['entry'])}"
+    yield (
+        f"code: {document['code_bytes']:,} bytes, constants {document['constants_bytes']:,} bytes, arena "
+        f"{document['arena_bytes']:,} bytes"
+    )
+    yield f"buffers: aligned to {document['alignment_bytes']} bytes, {document['slack_bytes']} bytes more behind each"
+    for end in ("inputs", "outputs"):
+        rows = [
+            (text(port["name"]), f"{text(port['dtype'])}[{','.join(map(str, port['shape']))}]")
+            for port in document[end]
+        ]
+        yield from _table((end[:-1], "type"), rows)
 
 
 def _ranges(ranges: Sequence[Sequence[int]]) -> str:

@@ -59,12 +59,15 @@ def _resident_kb() -> dict[str, int]:
 
 
 def modelled_of(executor: Executor, shapes: Shapes) -> Modelled | None:
-    """One inference by the modelled clock; None where nothing is compiled, or for other shapes than it is for."""
+    """One inference by the modelled clock.
+
+    None where nothing is compiled, or for a processor, which nothing models, or for other shapes than it is for.
+    """
     from odc_mlir.runtime.plan import PlanExecutor
     from odc_mlir.runtime.report import modelled_inference
 
     fixed = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in executor.graph.input_infos()]
-    if not isinstance(executor, PlanExecutor) or list(shapes) != fixed:
+    if not isinstance(executor, PlanExecutor) or _is_native(executor) or list(shapes) != fixed:
         return None
     return modelled_inference(executor)
 
@@ -119,8 +122,16 @@ def _measured_lines(executor: Executor, measurement: Measurement, *, each_run: b
     ]
 
 
+def _is_native(executor: Executor) -> bool:
+    """Whether what is compiled is code for a processor: it is measured where it runs."""
+    from odc_mlir.runtime.plan import PlanExecutor
+    from odc_mlir.targets.cpu import is_cpu
+
+    return isinstance(executor, PlanExecutor) and is_cpu(executor.plan.target or "")
+
+
 def _is_simulated(executor: Executor) -> bool:
-    return any(unit.failure is None for unit in getattr(executor, "segments", ()))
+    return not _is_native(executor) and any(unit.failure is None for unit in getattr(executor, "segments", ()))
 
 
 def _run_word(executor: Executor) -> str:
@@ -143,7 +154,9 @@ def write_profile(
     document: dict[str, Any] = {"model": arguments.model, "backend": arguments.backend, **measurement.profile()}
     clock = modelled_of(executor, shapes)
     document["modelled"] = None if clock is None else clock.to_dict()
-    document["segments"] = {unit.step.name: unit.counters for unit in getattr(executor, "segments", ())}
+    units = getattr(executor, "segments", ())
+    counters = {unit.step.name: unit.counters for unit in units}
+    document["segments"] = {name: found if found is None else dict(found) for name, found in counters.items()}
     document["fallbacks"] = executor.fallbacks
     document["peak_activation_bytes"] = executor.prepare(shapes).peak_bytes
     document["model"] = shown(document["model"])

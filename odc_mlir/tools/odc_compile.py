@@ -201,6 +201,11 @@ def _compile(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime import api
     from odc_mlir.targets.cpu import is_cpu
 
+    if is_cpu(arguments.target) and (asked := arguments.report_json or arguments.report_html):
+        raise OptionError(
+            f"there is no report to write to {asked!r}: nothing is modelled of code for {arguments.target}",
+            hint="measure runs with odc-run --profile",
+        )
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}
     try:

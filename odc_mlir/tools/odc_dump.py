@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, OdcError
 from odc_mlir.tools.common import base_parser, run_tool
 from odc_mlir.tools.files import add_input, shown
 
@@ -18,8 +18,8 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-dump``."""
     parser = base_parser(
         "odc-dump",
-        "Show the tables of a .circle or .tflite model, the program in a .npu file, the parts of an nnpackage, or the "
-        "ranges in a file of records (ranges.sqlite, minmax.bin).",
+        "Show the tables of a .circle or .tflite model, the program in a .npu file, what a .cpu file is for, the parts "
+        "of an nnpackage, or the ranges in a file of records (ranges.sqlite, minmax.bin).",
         epilog="What a file is, is told by its content.",
     )
     add_input(parser, "file", metavar="FILE")
@@ -68,6 +68,7 @@ def describe(path: str) -> Document:
 
     Raises OdcError for a file that cannot be read or is malformed, ModelError for one of no known kind.
     """
+    from odc_mlir.formats import native_segment
     from odc_mlir.formats.circle.reader import identify
     from odc_mlir.formats.package import is_package
     from odc_mlir.isa.container import MAGIC
@@ -84,7 +85,7 @@ def describe(path: str) -> Document:
         head = stream.read(8)
     if identify(head) is not None:
         return {"file": path, "bytes": file.stat().st_size, **_model(path)}
-    if head.startswith(MAGIC):
+    if head.startswith((MAGIC, native_segment.MAGIC)):
         return {"file": path, "bytes": file.stat().st_size, **_segment(file.read_bytes(), path)}
     if head and SQLITE_MAGIC.startswith(head):
         return {"file": path, "bytes": file.stat().st_size, **describe_records(path)}
@@ -93,7 +94,7 @@ def describe(path: str) -> Document:
     raise ModelError(
         f"its content is of no known kind, it starts with {head!r}",
         location=path,
-        hint="odc-dump shows Circle and TFLite models, .npu programs, nnpackages and records of ranges",
+        hint="odc-dump shows Circle and TFLite models, .npu programs, .cpu files, nnpackages and records of ranges",
     )
 
 
@@ -105,6 +106,29 @@ def _model(source: str | bytes) -> Document:
 
 
 def _segment(data: bytes, location: str) -> Document:
+    """A compiled segment for either kind of machine, told by its content."""
+    from odc_mlir.formats.native_segment import MAGIC
+
+    return _native(data, location) if data.startswith(MAGIC) else _program(data, location)
+
+
+def _native(data: bytes, location: str) -> Document:
+    from dataclasses import asdict
+
+    from odc_mlir.formats.circle.describe import plain
+    from odc_mlir.formats.native_segment import parse_native_segment
+
+    try:
+        segment = parse_native_segment(data)
+    except OdcError as error:
+        error.location = error.location or location
+        raise
+    fields = asdict(segment)
+    sizes = {"code_bytes": len(fields.pop("code")), "constants_bytes": len(fields.pop("constants"))}
+    return {"format": "cpu", **plain(fields), **sizes}
+
+
+def _program(data: bytes, location: str) -> Document:
     from odc_mlir.formats.circle.describe import plain
     from odc_mlir.isa import assembly, codec, container
     from odc_mlir.isa.fields import Region

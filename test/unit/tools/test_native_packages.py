@@ -1,0 +1,90 @@
+"""Packages of native code in the commands: nothing modelled is told of them, and everything reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import odc_mlir
+from helpers.models import ModelBuilder, model_bytes
+from odc_mlir.errors import PackageError
+from odc_mlir.formats.native_segment import MAGIC, parse_native_segment
+from odc_mlir.tools import odc_compile, odc_dump, odc_package, odc_run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    builder = ModelBuilder()
+    x, y = (builder.tensor(name, (1, 4), "int8", quant=(0.5, 3)) for name in "xy")
+    builder.operator("RELU", [x], [y])
+    path = tmp_path_factory.mktemp("native") / "q.circle"
+    path.write_bytes(model_bytes(builder.finish([x], [y])))
+    return path
+
+
+@pytest.fixture(scope="module")
+def package(model: Path) -> Path:
+    path = model.with_name("c.pkg")
+    odc_mlir.compile(model, target="cpu").save(path)
+    return path
+
+
+def test_a_run_says_what_is_measured(package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile, trace = tmp_path / "p.json", tmp_path / "t.json"
+    assert odc_run.main([str(package), "--profile", str(profile), "--trace", str(trace)]) == 0
+    told = capsys.readouterr().out
+    assert "EXECUTE " in told
+    assert not re.search(r"modelled|NPU|simulat", told, re.IGNORECASE)
+    document = json.loads(profile.read_text())
+    assert document["modelled"] is None
+    assert list(document["segments"].values()) == [{}]
+
+
+def test_dump_and_verify(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert odc_package.main(["verify", str(package)]) == 0
+    (segment,) = package.glob("odc/*/*.cpu")
+    parsed = parse_native_segment(segment.read_bytes())
+    for path in (package, segment):
+        assert odc_dump.main([str(path)]) == 0
+        told = capsys.readouterr().out
+        assert f"native code for {parsed.target}, " in told
+        assert re.search(r"^ +x +int8\[1,4\]$", told, re.MULTILINE)
+    assert odc_dump.main([str(segment), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["features"] == list(parsed.features)
+    assert document["code_bytes"] == len(parsed.code)
+    assert document["outputs"] == [{"name": "y", "dtype": "int8", "shape": [1, 4]}]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"code_bytes": -1},
+        {"target": 1},
+        {"arena_bytes": True},
+        {"alignment_bytes": 0},
+        {"inputs": [["x", "int8", ["1"]]]},
+    ],
+)
+def test_headers_of_others(package: Path, changed: dict[str, object]) -> None:
+    (segment,) = package.glob("odc/*/*.cpu")
+    data = segment.read_bytes()
+    start, length = len(MAGIC) + 40, int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
+    header = json.dumps({**json.loads(data[start : start + length]), **changed}).encode()
+    body = header + data[start + length :]
+    with pytest.raises(PackageError, match="malformed"):
+        parse_native_segment(MAGIC + len(header).to_bytes(8, "little") + hashlib.sha256(body).digest() + body)
+
+
+@pytest.mark.parametrize("flag", ["--report-json", "--report-html"])
+def test_no_report_of_what_is_not_modelled(
+    flag: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [str(model), "--target", "cpu", "-o", str(tmp_path / "c"), flag, str(tmp_path / "r")]
+    assert odc_compile.main(line) == 1
+    assert "nothing is modelled" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
