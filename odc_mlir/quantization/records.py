@@ -25,7 +25,7 @@ from odc_mlir.errors import CacheError, RecordsDamagedError, RecordsError, is_pa
 from odc_mlir.formats import private
 from odc_mlir.formats.cache import cache_folder, records_path
 from odc_mlir.quantization.packing import can_pack, pack, unpack
-from odc_mlir.quantization.recorded import InputFacts, Records, Shapes, TensorKey, joined
+from odc_mlir.quantization.recorded import InputFacts, Records, Shapes, TensorKey, joined, shapes_of
 from odc_mlir.quantization.statistics import TensorStatistics
 
 __all__ = ["RECORDS_VERSION", "SQLITE_MAGIC", "RecordStore", "Records", "Shapes", "TensorKey"]
@@ -211,12 +211,17 @@ class RecordStore:
         with _content(self._where):
             return {tuple(tuple(map(int, shape)) for shape in json.loads(text)): int(runs) for text, runs in rows}
 
-    def inputs(self, count: int = -1) -> list[list[NDArray[Any]]]:
-        """The raw inputs that are kept, or the last ``count`` of them, oldest first."""
+    def inputs(self, count: int = -1, shapes: Shapes | None = None) -> list[list[NDArray[Any]]]:
+        """The raw inputs of ``shapes`` (default: of any) that are kept, or their last ``count``, oldest first."""
+        found: list[list[NDArray[Any]]] = []
         with self._open() as database:
-            rows = database.execute("SELECT data FROM samples ORDER BY id DESC LIMIT ?", (count,)).fetchall()
-        with _content(self._where):
-            return [list(unpack(data)[1].values()) for (data,) in reversed(rows)]
+            rows = database.execute("SELECT data FROM samples ORDER BY id DESC")
+            while len(found) != count and (row := rows.fetchone()) is not None:
+                with _content(self._where):
+                    sample = list(unpack(row[0])[1].values())
+                if shapes is None or shapes_of(sample) == shapes:
+                    found.append(sample)
+        return found[::-1]
 
     def reset(self, shapes: Shapes | None = None) -> None:
         """Forget the runs on inputs of ``shapes``; without, all runs and all raw inputs."""

@@ -16,6 +16,7 @@ from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures, read_calibration
 from odc_mlir.formats.samples import Samples, random_inputs
 from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.runtime.binding import fits
 from odc_mlir.runtime.graph import Graph
 
 Calibration = str | os.PathLike[str] | Samples | Iterable[Any]
@@ -84,10 +85,17 @@ def make_data(
         return data
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
-    if recorded:
-        return Data([], check_samples(infos, recorded), separate=True)
+    fitting = [sample for sample in recorded if _fits(infos, sample)]  # others were run in other shapes
+    if fitting:
+        return Data([], check_samples(infos, fitting), separate=True)
     text = "there are no samples to check the model on; made-up inputs stand in for them"
     return Data([], made_up_samples(infos, ranges or {}), separate=True, findings=[text])
+
+
+def _fits(infos: Sequence[TensorInfo], sample: Sequence[Array]) -> bool:
+    return len(sample) != len(infos) or all(
+        fits(info.shape, value.shape) for info, value in zip(infos, sample, strict=True)
+    )
 
 
 def _not_finite(samples: Sequence[Sequence[Array]]) -> list[str]:

@@ -6,19 +6,22 @@ process of its own (see worker.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from odc_mlir.errors import OdcError, SessionError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantization.recorded import Shapes, shapes_of
 from odc_mlir.quantization.records import RecordStore
 from odc_mlir.quantization.schemes import scheme as scheme_of
 from odc_mlir.runtime.auto.coverage import check_channels, check_samples
 from odc_mlir.runtime.auto.saturation import normal_shares
+from odc_mlir.runtime.binding import fits
 from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
 from odc_mlir.runtime.shaping import ShapedGraph, is_static
@@ -36,11 +39,14 @@ class QuantizedModel(NamedTuple):
     verdict: dict[str, Any]
 
 
-def recorded_inputs(records: Path | None) -> list[list[Array]]:
-    """The raw inputs in the store at ``records``, oldest first, none where there is no store; raises RecordsError."""
+def recorded_inputs(records: Path | None, shapes: Shapes | None = None) -> list[list[Array]]:
+    """The raw inputs of ``shapes`` (None: of any) in the store at ``records``, oldest first; raises RecordsError.
+
+    There are none where there is no store.
+    """
     if records is None or not records.is_file():
         return []
-    return RecordStore(records, create=False).inputs()
+    return RecordStore(records, create=False).inputs(shapes=shapes)
 
 
 def quantize(
@@ -59,7 +65,8 @@ def quantize(
     """``model`` quantised by ``samples`` of its inputs, as ``target`` likes it, and the verdict; raises OdcError.
 
     Where ``records``, a store, is of many more runs than there are samples, its ranges are taken instead, and the
-    samples only check the result. Schemes that quantise weights alone can do without any.
+    samples only check the result. Schemes that quantise weights alone can do without any. Samples are all of the same
+    shapes; where the model says others, it is quantised in theirs and then has its own again.
     """
     if not samples and not scheme_of(scheme).weights_only:
         raise SessionError(
@@ -68,19 +75,36 @@ def quantize(
     from odc_mlir.runtime import api
 
     use_records = records is not None and len(samples) < _FEW_SAMPLES and _runs(records) > len(samples)
-    made = api.quantize(
-        model,
-        scheme=scheme,
-        calibration=None if use_records else list(samples) or None,
-        records=records if use_records else None,
-        io=io,
-        metric=metric,
-        limit=limit,
-        max_seconds=max_seconds,
-        target=target,
-        progress=progress,
-    )
-    return QuantizedModel(bytes(made.to_circle()), dict(made.verdict))
+    with _fitted(model, samples) as (fitted, declared):
+        made = api.quantize(
+            fitted,
+            scheme=scheme,
+            calibration=None if use_records else list(samples) or None,
+            records=records if use_records else None,
+            io=io,
+            metric=metric,
+            limit=limit,
+            max_seconds=max_seconds,
+            target=target,
+            progress=progress,
+        )
+    quantized = bytes(made.to_circle())
+    return QuantizedModel(quantized if declared is None else with_shapes(quantized, declared), dict(made.verdict))
+
+
+@contextmanager
+def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[Path, Shapes | None]]:
+    """A file of ``model`` that takes ``samples``, and the input shapes to give back to what is made of another one."""
+    shapes = shapes_of(samples[0]) if samples else ()
+    declared = [info.shape for info in build_graph(read_model(model)).input_infos()] if samples else []
+    if len(declared) != len(shapes) or all(map(fits, declared, shapes)):
+        yield model, None
+        return
+    with TemporaryDirectory() as folder:
+        file = Path(folder, model.name)
+        file.write_bytes(with_shapes(model, shapes))
+        known = [tuple(dim or 0 for dim in shape) for shape in declared if shape is not None and is_static(shape)]
+        yield file, tuple(known) if len(known) == len(declared) else None
 
 
 def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, channels: bool) -> None:
@@ -103,7 +127,7 @@ def _runs(records: Path) -> int:
     return RecordStore(records, create=False).runs() if records.is_file() else 0
 
 
-def with_shapes(model: Path, shapes: Sequence[Sequence[int]]) -> bytes:
+def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
     """The model file with inputs of ``shapes``, and all other shapes of its first subgraph as follows from them.
 
     Raises OdcError where the model does not take them.

@@ -486,7 +486,7 @@ class AutoCompiler:
                 elif result.waits_for_records and self.recorder.runs(lane.shapes) < most:
                     lane.wait_for_records(result)
                 else:
-                    lane.enter(Phase.REJECTED, result.reason)
+                    lane.refuse(result)
             return
         self._artefacts.touch(lane.key or "")
         inputs = lane.sample or self.recorder.sample(lane.shapes)

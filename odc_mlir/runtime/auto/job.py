@@ -59,7 +59,8 @@ TIMES_ENOUGH = 4
 class Job:
     """``model`` is a file whose content must have ``digest``; ``quantized``: it is quantised already.
 
-    ``fixed_shapes``: the shapes to give to the model's inputs, None where they are the model's own. ``package``: the
+    ``shapes`` are those of the inputs to make it for; ``fixed_shapes`` are the same, to give to the model's inputs,
+    None where they are the model's own. ``package``: the
     nnpackage to install the result in. ``again``: what is there already is not good enough. ``target``: what the key
     says of it. ``runs`` are recorded; records of so many as ``patience_runs`` are taken even where they show little,
     with 0 they are not looked at. ``verdict`` is that of a model quantised already.
@@ -80,6 +81,7 @@ class Job:
     seconds: float
     memory_bytes: int
     cache_bytes: int
+    shapes: list[list[int]] = field(default_factory=list)
     fixed_shapes: list[list[int]] | None = None
     package: str | None = None
     again: bool = False
@@ -149,6 +151,7 @@ def make_job(settings: AutoSettings, original: Original, base: Artefact | None, 
         seconds=settings.timeout_seconds,
         memory_bytes=settings.memory_bytes,
         cache_bytes=settings.cache_bytes,
+        shapes=[list(shape) for shape in shapes],
         fixed_shapes=fixed,
         package=str(package.absolute()) if package is not None and fixed is None else None,
         patience_runs=TIMES_ENOUGH * settings.records if settings.watch else 0,

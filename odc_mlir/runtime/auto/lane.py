@@ -80,7 +80,12 @@ class Lane:
         """What was recorded is not enough: ``result`` says why, and how much must be there for another try."""
         self.records_needed = result.records_needed
         self.fallbacks.append(Fallback(str(Level.QUANTIZED), result.stage or "check", result.reason or ""))
-        self.enter(Phase.COLLECTING, result.reason)
+        self.enter(Phase.COLLECTING, f"{result.reason}; more is recorded first")
+
+    def refuse(self, result: Result) -> None:
+        """``result`` says why there is nothing, and nothing more is recorded here."""
+        more = "; the next session records more" if result.waits_for_records else ""
+        self.enter(Phase.REJECTED, f"{result.reason or 'nothing was made'}{more}")
 
     def leave(self, reason: str, runs: int, more: int) -> list[Given]:
         """Let the model itself serve again, and wait for ``more`` to be recorded than the ``runs`` there are.

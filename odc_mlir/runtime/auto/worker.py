@@ -22,10 +22,14 @@ from typing import Any
 
 from odc_mlir.errors import (
     AccuracyError,
+    CacheError,
     CompileError,
+    InputError,
     MemoryLimitError,
     ModelError,
     OdcError,
+    RecordsError,
+    SessionError,
     TimeLimitError,
     UnsupportedError,
 )
@@ -36,6 +40,7 @@ from odc_mlir.formats.package_update import install
 from odc_mlir.plugins import codegen
 from odc_mlir.plugins.isolation import Limits
 from odc_mlir.plugins.registry import extension_of
+from odc_mlir.quantization.schemes import scheme as scheme_of
 from odc_mlir.quantization.verdict import describe
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.artefacts import (
@@ -68,6 +73,10 @@ class _OutOfTimeError(Exception):
 
 class _ChangedError(ModelError):
     pass
+
+
+# What says nothing of the model: it has changed, or was given what it cannot take, or records or cache are not right.
+_NOT_OF_MODEL = (_ChangedError, InputError, SessionError, RecordsError, CacheError)
 
 
 class Worker:
@@ -107,7 +116,7 @@ class Worker:
             except (TimeLimitError, MemoryLimitError) as error:
                 self._refuse("time" if isinstance(error, TimeLimitError) else "memory", str(error))
             except CoverageError as error:
-                self._refuse(COVERAGE, f"{error.message}; more is recorded first")
+                self._refuse(COVERAGE, error.message)
                 self.result.budget["runs"] = max(1.0, 2.0 * self.job.runs - 1)
             except OdcError as error:
                 self._refuse(PASSING if _is_passing(error) else _kind_of(error), str(error))
@@ -167,7 +176,9 @@ class Worker:
             self._scheme = codegen.describe(job.plugin, limits=self._limits()).quantization or _DEFAULT_SCHEME
         result.scheme = self._scheme
         self.announce(Step.TARGET_ASKED, scheme=self._scheme)
-        samples = build.recorded_inputs(Path(job.records))
+        samples = build.recorded_inputs(Path(job.records), tuple(map(tuple, job.shapes)))
+        if not samples and not scheme_of(self._scheme).weights_only:  # those that are kept are all of other shapes
+            raise CoverageError("no recorded input of these shapes is kept", stage="check")
         self.announce(Step.SAMPLES_READ, samples=len(samples))
         if job.patience_runs:
             build.check_coverage(Path(job.model), samples, channels=job.runs < job.patience_runs)
@@ -237,7 +248,7 @@ class Worker:
 
 def _is_passing(error: OdcError) -> bool:
     """Whether another try may do better with the same job, so that the failure is not worth remembering."""
-    return error.passing or isinstance(error, _ChangedError) or any(text in str(error) for text in _PASSING)
+    return error.passing or isinstance(error, _NOT_OF_MODEL) or any(text in str(error) for text in _PASSING)
 
 
 def _used_seconds() -> float:

@@ -59,7 +59,7 @@ class Exchange:
         if self.scheme is None:
             raise SessionError("there is no quantization type", hint="call set_quantization_type")
         with loader.file() as path:
-            samples = build.recorded_inputs(records_path(loader.digest))
+            samples = build.recorded_inputs(records_path(loader.digest), loader.known_input_shapes)
             quantized = build.quantize(path, self.scheme, samples=samples, io=io)
         self.verdict = quantized.verdict
         if check and not quantized.verdict["passed"]:

@@ -1,0 +1,102 @@
+"""What the background process quantises by, and which failures it keeps as refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.models import add_model, model_bytes
+from helpers.pretended import SHAPE, SHAPES
+from odc_mlir.errors import CacheError, CompileError, InputError, OdcError, RecordsError, SessionError, UnsupportedError
+from odc_mlir.formats.cache import content_digest
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.quantization.recorded import Records, Shapes, shapes_of
+from odc_mlir.quantization.records import RecordStore
+from odc_mlir.runtime.auto import build
+from odc_mlir.runtime.auto.artefacts import Artefacts
+from odc_mlir.runtime.auto.job import Job, target_facts
+from odc_mlir.runtime.auto.worker import Worker
+from odc_mlir.runtime.graph import build_graph
+
+KEY = "0" * 40
+OTHER = ((2, 4), (2, 4))
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job for ``a + b`` of which no run is recorded."""
+    monkeypatch.setattr("tempfile.tempdir", None)
+    model = tmp_path / "model.circle"
+    model.write_bytes(model_bytes(add_model(SHAPE)))
+    return Job(
+        key=KEY,
+        folder=str(tmp_path / "cache"),
+        model=str(model),
+        digest=content_digest(model),
+        records=str(tmp_path / "minmax.db"),
+        quantized=False,
+        plugin="npu-gen",
+        machine="npu-256",
+        scheme="int8",
+        metric=None,
+        limit=None,
+        preference=0,
+        seconds=60,
+        memory_bytes=1 << 32,
+        cache_bytes=1 << 30,
+        shapes=[list(shape) for shape in SHAPES],
+        target=target_facts("npu-gen", "npu-256"),
+    )
+
+
+def record(job: Job, shapes: Shapes, count: int = 2) -> None:
+    inputs = [[np.full(shape, number, np.float32) for shape in shapes] for number in range(1, count + 1)]
+    RecordStore(job.records).append(Records(runs=count), shapes, inputs)
+
+
+def test_other_shapes_are_no_samples(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(job, SHAPES)
+    record(job, OTHER, 3)
+    seen: list[Shapes] = []
+
+    def quantize(_model: Path, _scheme: str, **options: Any) -> build.QuantizedModel:
+        seen.extend(map(shapes_of, options["samples"]))
+        raise UnsupportedError("not here")
+
+    monkeypatch.setattr(build, "quantize", quantize)
+    Worker(job, lambda *_, **__: None).run()
+    assert seen == [SHAPES, SHAPES]
+
+
+def test_without_samples_of_its_shapes_more_is_recorded(job: Job) -> None:
+    record(job, OTHER)
+    Worker(job, lambda *_, **__: None).run()
+    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    assert found is not None
+    assert (found.result.kind, found.result.reason) == ("coverage", "no recorded input of these shapes is kept")
+
+
+@pytest.mark.parametrize("kind", [InputError, SessionError, RecordsError, CacheError])
+def test_what_says_nothing_of_the_model_is_no_refusal(
+    kind: type[OdcError], job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise kind("something of ours")
+
+    monkeypatch.setattr(Worker, "_fill", fail)
+    with pytest.raises(CompileError, match="something of ours") as caught:
+        Worker(job, lambda *_, **__: None).run()
+    assert caught.value.passing
+    assert Artefacts(Path(job.folder)).find(KEY) == (None, None)
+
+
+def test_a_model_is_quantised_in_the_shapes_of_its_samples(tmp_path: Path) -> None:
+    model = tmp_path / "model.circle"
+    model.write_bytes(model_bytes(add_model(SHAPE)))
+    samples = [[np.full(shape, number, np.float32) for shape in OTHER] for number in range(8)]
+    made = build.quantize(model, "int8", samples=samples)
+    assert [info.shape for info in build_graph(read_model(made.model)).input_infos()] == [SHAPE, SHAPE]
+    assert made.verdict["samples"]["checked_on"] == 4
