@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from odc_mlir.ops.spec import QuantParams, TensorInfo
 
 _SAME_SCALE = 2.0**-16  # relative: scales that differ less are the product of the others, rounded
+_NOTHING = 2.0**-32  # of a unit of sums: what no 32-bit sum can tell from 0
 
 
 def in_units_of_sums(quant: QuantParams, x_scale: float, weight_scales: tuple[float, ...]) -> bool:
@@ -22,10 +23,20 @@ def scale_ratios(quant: QuantParams, x_scale: float, weight_scales: tuple[float,
     return np.asarray(quant.scales, np.float64) / (x_scale * np.asarray(weight_scales, np.float64))
 
 
-def defined_by_kernels(x: TensorInfo, bias: QuantParams) -> bool:
-    """Whether a bias counts in units of sums whatever its scales say.
+def left_over(x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...]) -> bool:
+    """Whether the scales of a bias are from before its weights were changed, so that its codes are in units of sums.
 
-    uint8 activations with a bias of several scales are ONE's form, and its runtimes, the only ones that run it, do not
-    look at these scales: models exist where they are left over from before the weights were changed.
+    Models with uint8 codes and weights of several scales exist of which ONE's runtimes, which do not look at the bias's
+    scales, are the definition. They are told by a code that would stand for nothing: no quantiser gives a channel whose
+    bias is that small a code other than 0.
     """
-    return x.dtype == "uint8" and not bias.per_tensor and not any(bias.zero_points)
+    quant, source = bias.quant, x.quant
+    if x.dtype != "uint8" or not bias.is_const or quant is None or source is None:
+        return False
+    if quant.per_tensor or len(weight_scales) == 1 or any(quant.zero_points):
+        return False
+    codes = bias.array().reshape(-1)
+    if codes.size != len(quant.scales):
+        return False
+    sums = np.abs(codes * scale_ratios(quant, source.scale, weight_scales))
+    return bool(((codes != 0) & (sums < _NOTHING)).any())

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
-from odc_mlir.ops.bias import defined_by_kernels, in_units_of_sums
+from odc_mlir.ops.bias import in_units_of_sums
 from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.targets import ELEMENT_TYPES, Target
@@ -304,7 +304,7 @@ def bias(node: Node, _: Limits) -> str | None:
     source, filters = next(activations(node)), node.operand(1)
     assert source.quant is not None, "asked of quantised products"
     assert filters.quant is not None, "asked of quantised products"
-    if values.quant is None or defined_by_kernels(source, values.quant):
+    if values.quant is None:
         return None
     scales = source.quant.scale, filters.quant.scales
     if len(values.quant.scales) not in (1, count) or not in_units_of_sums(values.quant, *scales):

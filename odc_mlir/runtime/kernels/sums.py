@@ -20,7 +20,7 @@ from odc_mlir.numerics.fixed import (
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.pieces import clamp
 from odc_mlir.numerics.quantize import dequantize_codes
-from odc_mlir.ops.bias import defined_by_kernels, in_units_of_sums, scale_ratios
+from odc_mlir.ops.bias import in_units_of_sums, left_over, scale_ratios
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import activation_codes, check_scales, real_clamp, scale_of, unsupported
 
@@ -215,9 +215,9 @@ def _bias_units(
     check_scales(node, bias, quant.scales)
     if in_units_of_sums(quant, x_scale, weight_scales):
         return None
-    if defined_by_kernels(x, quant):
+    if left_over(x, bias, weight_scales):
         _log.warning(
-            "%s: the scales of the bias %r are not input scale times weight scale; they are not looked at",
+            "%s: the scales of the bias %r make nothing of it; its codes count in input scale times weight scale",
             node.spec.name,
             bias.name,
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from helpers.models import ModelBuilder
 from helpers.nodes import const, node, quant, run, tensor
-from odc_mlir import compile
+from odc_mlir import compile, targets
 from odc_mlir import run as run_model
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import Quantization
@@ -18,6 +18,8 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
+from odc_mlir.transforms.npu_checks import Limits
+from odc_mlir.transforms.npu_checks import bias as check_bias
 
 Array = NDArray[Any]
 SHAPES = {
@@ -146,14 +148,28 @@ def test_a_bias_of_its_own_scale(codes: list[int], params: QuantParams | None, e
     assert found.tolist() == np.full((1, 3, 3, 4), each).tolist()
 
 
-def test_leftover_scales_of_one_are_said(caplog: pytest.LogCaptureFixture) -> None:
-    """ONE's form of uint8 per channel: its runtimes add the codes as they are."""
+@pytest.mark.parametrize(
+    ("codes", "scales", "each"),
+    [
+        ([2, 4, 16, 8], [0.5, 0.25, 0.0625, 0.125], [8] * 4),
+        ([2, 4, 16, 0], [0.5, 0.25, 0.0625, 1e-16], [8, 8, 8, 0]),
+        ([2, 4, 16, 8], [0.5, 0.25, 0.0625, 1e-6], [8, 8, 8, 0]),
+        ([8, 8, 8, 8], [0.5, 1e-16, 1.0, 2.0], None),
+    ],
+)
+def test_a_bias_beside_uint8_of_many_scales(
+    codes: list[int], scales: list[float], each: list[int] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its scales count, but where they are left over: a code that stands for nothing (None) says so."""
     x = tensor("uint8", (1, 1, 1, 2), quant(0.5, 3))
     w = const(np.ones((4, 1, 1, 2)), "uint8", quant([0.25] * 4))
-    bias = const([8, 8, 8, 8], "int32", quant([0.5, 1e-16, 1.0, 2.0]))
+    bias = const(codes, "int32", quant(scales))
     made = node("CONV_2D", [x, w, bias], tensor("uint8", None, quant(0.125)), stride_h=1, stride_w=1)
-    assert run(made, np.full((1, 1, 1, 2), 3, np.uint8)).tolist() == [[[[8] * 4]]]
-    assert "the scales of the bias 'c' are not input scale times weight scale" in caplog.text
+    assert run(made, np.full((1, 1, 1, 2), 3, np.uint8)).tolist() == [[[each or codes]]]
+    assert ("the scales of the bias 'c' make nothing of it" in caplog.text) == (each is None)
+    refused = check_bias(made, Limits(target := targets.load("npu-256"), target.sram.capacity_bytes))
+    assert refused is not None
+    assert "not those of input times weights" in refused
 
 
 @pytest.mark.parametrize(
