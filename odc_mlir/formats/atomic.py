@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -16,20 +17,33 @@ def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memory
 
     A reader sees the old file or the new one, also after a power loss: the bytes go to a hidden file in the same
     folder, reach the disk, and take the name then. A symbolic link keeps pointing to the file, permissions of an old
-    file stay, and devices and pipes are written directly. Raises OdcError that names the path.
+    file stay, and devices and pipes are written directly; a pipe that nobody reads is an error. Raises OdcError that
+    names the path.
     """
     try:
         target = Path(os.path.realpath(path))
         mode = target.stat().st_mode if target.exists() else None
         if mode is not None and not stat.S_ISREG(mode):
-            with target.open("wb") as file:
-                file.writelines(chunks)
+            _write_special(target, chunks)
             return
         replace_file(target, chunks, None if mode is None else stat.S_IMODE(mode))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         passing = isinstance(error, OSError) and is_passing(error)
         raise OdcError(f"the file cannot be written: {reason}", location=os.fspath(path), passing=passing) from None
+
+
+def _write_special(target: Path, chunks: Sequence[bytes | bytearray | memoryview]) -> None:
+    # Opening a pipe without this flag would wait for a reader, and nobody may come.
+    try:
+        descriptor = os.open(target, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(error.errno, "nobody reads the pipe") from None
+        raise
+    with open(descriptor, "wb") as file:
+        os.set_blocking(descriptor, True)
+        file.writelines(chunks)
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:

@@ -135,6 +135,8 @@ def _listed(path: Path) -> list[Path]:
 def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
     """The inputs whose bytes stand one after another in a file; open dimensions count as 1."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise InputError("this is not a regular file", location=str(path))
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         reason = error.strerror if isinstance(error, OSError) else error

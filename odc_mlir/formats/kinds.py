@@ -136,6 +136,34 @@ UNKNOWN = Kind("a file", _is_never_ours)
 """Formats that others define, or that say nothing of themselves: only an empty file may be replaced."""
 
 
+FILE_SUFFIXES = frozenset(
+    (
+        ".bin",
+        ".cfg",
+        ".circle",
+        ".cpu",
+        ".csv",
+        ".h",
+        ".h5",
+        ".hdf5",
+        ".html",
+        ".ini",
+        ".json",
+        ".mlir",
+        ".npu",
+        ".npy",
+        ".npz",
+        ".o",
+        ".onnx",
+        ".sqlite",
+        ".tflite",
+        ".toml",
+        ".txt",
+    )
+)
+"""What names of single files end with: a new folder is not called so, as somebody meant a file."""
+
+
 def package_kind(path: str | os.PathLike[str]) -> Kind:
     """A package's folder, or the zip that its name asks for."""
     return ZIP if os.fspath(path).lower().endswith(".zip") else FOLDER

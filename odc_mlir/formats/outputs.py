@@ -23,7 +23,7 @@ from pathlib import Path
 from odc_mlir.errors import OdcError, OptionError, PackageError, parsing
 from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.cache import cache_folder
-from odc_mlir.formats.kinds import FOLDER, ZIP, Kind
+from odc_mlir.formats.kinds import FILE_SUFFIXES, FOLDER, ZIP, Kind
 from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
 
 _log = logging.getLogger(__name__)
@@ -51,6 +51,12 @@ def check_output(path: FilePath, kind: Kind, *, overwrite: bool = False, inputs:
         if mode is not None and not overwrite and any(_is_same(target, item) for item in inputs):
             raise wrong("it is read as well, and would be replaced", location=text, hint=_HINT)
         if mode is None:
+            if kind.is_folder and Path(text).suffix.lower() in FILE_SUFFIXES:
+                raise wrong(
+                    "this is the name of a single file, and what is written is a folder",
+                    location=text,
+                    hint="name a folder, or a zip that ends with .zip",
+                )
             _check_parent(target.parent)
         elif stat.S_ISDIR(mode):
             if not kind.is_folder:

@@ -262,6 +262,8 @@ def read_raw(prefix: str, tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]
     arrays = []
     for index, (dtype, shape) in enumerate(tensors):
         path = Path(f"{prefix}.{index}")
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise InputError("this is not a regular file", location=str(path))
         try:
             data = path.read_bytes()
         except OSError as error:

@@ -3,9 +3,10 @@
 An argument is :func:`add_output`, with the kind of file that the command writes there, or :func:`add_input`; a project
 test finds arguments that are neither. ``run_tool`` then
 
+* refuses inputs that are neither files nor folders, which could be waited for without end;
 * checks every output by the rule of :mod:`odc_mlir.formats.outputs` and makes its folder: no work is lost for a path;
-* refuses two outputs of one name, and an output that is read;
-* reads ``-`` from standard input, and lets ``-`` be standard output where text is written.
+* refuses two outputs of one name, one inside the folder that another is, and an output that is read;
+* reads ``-``, and ``/dev/stdin``, from standard input, and lets ``-`` be standard output where text is written.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 
 from odc_mlir.errors import OptionError
@@ -29,6 +31,7 @@ KindOf = Callable[[argparse.Namespace], Kind]
 PathsOf = Callable[[argparse.Namespace], list[str]]
 
 _ROLE = "role"
+_STDIN_PATHS = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 _STDIN_FOLDER = "odc-stdin-"
 
 
@@ -118,8 +121,8 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
     actions = list(_actions(parser, arguments))
     arguments.files = files = Files(overwrite=getattr(arguments, "overwrite", False))
     inputs = [(action, role) for action in actions if isinstance(role := role_of(action), Input)]
-    read = [text for action, _ in inputs for text in _values(arguments, action) if text != STANDARD]
-    taken: dict[str, str] = {}
+    read = [text for action, role in inputs for text in _checked_inputs(arguments, action, role)]
+    taken: dict[str, tuple[str, str, Kind]] = {}
     for action in actions:
         role = role_of(action)
         paths = _paths(arguments, action, role) if isinstance(role, Output) else []
@@ -130,15 +133,41 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
             name = _name(action)
             place = path if path == STANDARD else os.path.realpath(path)
             if place in taken:
-                raise OptionError(f"{name} and {taken[place]} both write {path!r}", hint="give each its own file")
-            taken[place] = name
-            if path != STANDARD:
-                check_output(path, kind, overwrite=files.overwrite, inputs=read)
-            elif not kind.is_text:
-                raise OptionError(f"{name} is -, but {kind.name} is not written to standard output", hint="name a file")
+                raise OptionError(f"{name} and {taken[place][0]} both write {path!r}", hint="give each its own file")
+            taken[place] = name, path, kind
+    _check_nesting(taken)
+    for name, path, kind in taken.values():
+        if path != STANDARD:
+            check_output(path, kind, overwrite=files.overwrite, inputs=read)
+        elif not kind.is_text:
+            raise OptionError(f"{name} is -, but {kind.name} is not written to standard output", hint="name a file")
     files.uses_stdout = STANDARD in taken
     with _standard_input(arguments, inputs):
         yield
+
+
+def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role: Input) -> list[str]:
+    """The files that an argument names, but for standard input, by whatever name; raises OptionError."""
+    value = getattr(arguments, action.dest, None)
+    if role.stdin and value is not None:
+        named = [STANDARD if item in _STDIN_PATHS else item for item in (value if isinstance(value, list) else [value])]
+        setattr(arguments, action.dest, named if isinstance(value, list) else named[0])
+    texts = [text for text in _values(arguments, action) if text != STANDARD]
+    for text in texts:
+        with suppress(OSError, ValueError):  # the command says what is wrong with it
+            mode = os.stat(text).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise OptionError("this is not a regular file", location=text)
+    return texts
+
+
+def _check_nesting(taken: Mapping[str, tuple[str, str, Kind]]) -> None:
+    """Raise OptionError for an output inside the folder that another one is: the folder is replaced as a whole."""
+    for folder, (owner, _, kind) in taken.items():
+        inside = next((place for place in taken if place.startswith(folder + os.sep)), None)
+        if kind.is_folder and inside is not None:
+            name, path, _ = taken[inside]
+            raise OptionError(f"{name} {path!r} is inside the folder of {owner}", hint="put it elsewhere")
 
 
 def _actions(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Iterator[argparse.Action]:

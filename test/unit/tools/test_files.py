@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -46,6 +47,7 @@ def _run(argv: list[str]) -> int:
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
     Path("m").write_text("model")
     return "m"
 
@@ -60,6 +62,10 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (["m", "--data", "-"], "--data is -, but it is not read from standard input"),
         (["m", "-o", ""], "--output names no file"),
         (["m", "-o", "m/r"], "nothing can be written there"),
+        (["pipe"], r"this is not a regular file \(in pipe\)"),
+        (["m", "--data", "pipe"], r"this is not a regular file \(in pipe\)"),
+        (["m", "--data", "/dev/null"], "this is not a regular file"),
+        (["m", "-o", "pipe"], "nobody reads the pipe"),
     ],
 )
 def test_refused(argv: list[str], said: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,16 +82,39 @@ def test_folders_are_made(model: str) -> None:
     assert _run([model, "-o", "a/b/r.json"]) == 0
 
 
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
 def test_standard_input_and_output(
-    model: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    name: str, model: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"piped")))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO()))
-    assert _run(["-", "-o", "-"]) == 0
+    assert _run([name, "-o", "-"]) == 0
     written = sys.stdout.buffer
     assert isinstance(written, io.BytesIO)
     assert json.loads(written.getvalue()) == {"a": "piped"}
     assert b"done" in capfdbinary.readouterr().err
+
+
+def test_a_pipe_that_is_read(model: str) -> None:
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert _run([model, "-o", "pipe"]) == 0
+    assert json.loads(os.read(reader, 1000)) == {"a": "model"}
+    os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["-o", "p", "--report-json", "p/r.json"], "--report-json 'p/r.json' is inside the folder of --output"),
+        (["-o", "p.circle"], "this is the name of a single file"),
+        (["-o", "p.JSON"], "this is the name of a single file"),
+    ],
+)
+def test_folders_of_packages(argv: list[str], said: str, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(Path().iterdir())
+    assert odc_compile.main(["m", *argv]) == 1
+    assert said in capsys.readouterr().err
+    assert sorted(Path().iterdir()) == before
 
 
 def test_what_came_from_standard_input_is_called_so(
