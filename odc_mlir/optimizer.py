@@ -5,11 +5,9 @@ Which rewrites there are, and what level ``O1`` holds, is in :mod:`odc_mlir.tran
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -17,11 +15,9 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir import compiler
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.circle.writer import write_model, write_tflite
-from odc_mlir.formats.kinds import MODEL_BY_NAME
-from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.executor import HostExecutor
 from odc_mlir.runtime.graph import build_graph
@@ -55,7 +51,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Optimized:
+class Optimized(ModelFile):
     """``model``: the module afterwards. ``rewrites``: how often each was applied, by name.
 
     ``before`` and ``after`` count operators by kind. ``difference`` is what ``verify`` found, None where it was not
@@ -67,23 +63,6 @@ class Optimized:
     before: Mapping[str, int]
     after: Mapping[str, int]
     difference: Difference | None = None
-
-    def to_circle(self) -> bytes:
-        """The model as a Circle file."""
-        return bytes(write_model(export_model(self.model)))
-
-    def to_tflite(self) -> bytes:
-        """The model as a TFLite file; raises UnsupportedError for what that cannot hold."""
-        return bytes(write_tflite(export_model(self.model)))
-
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other.
-
-        A model that this project wrote is replaced, any other file with ``overwrite`` only (else OptionError).
-        """
-        check_output(path, MODEL_BY_NAME, overwrite=overwrite)
-        data = self.to_tflite() if Path(path).suffix.lower() == ".tflite" else self.to_circle()
-        write_output(path, data, MODEL_BY_NAME, overwrite=overwrite)
 
 
 def optimize(

@@ -12,10 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.formats.circle.writer import write_model, write_tflite
-from odc_mlir.formats.kinds import MODEL_BY_NAME
 from odc_mlir.formats.outputs import check_output, write_output
-from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.quantization.minmax_file import write_minmax
 from odc_mlir.quantization.record_files import RECORDS
 from odc_mlir.quantization.recorded import Records
@@ -25,7 +23,7 @@ from odc_mlir.quantization.verdict import describe
 
 
 @dataclass
-class Quantized:
+class Quantized(ModelFile):
     """A quantised model.
 
     ``model``: the module, in the circle dialect on quantised types. ``verdict``: how close it is to the float model;
@@ -43,23 +41,6 @@ class Quantized:
     def passed(self) -> bool:
         """Whether the model keeps all limits."""
         return bool(self.verdict["passed"])
-
-    def to_circle(self) -> bytes:
-        """The model as a Circle file."""
-        return bytes(write_model(export_model(self.model)))
-
-    def to_tflite(self) -> bytes:
-        """The model as a TFLite file; raises UnsupportedError for what that cannot hold."""
-        return bytes(write_tflite(export_model(self.model)))
-
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other.
-
-        A model that this project wrote is replaced, any other file with ``overwrite`` only (else OptionError).
-        """
-        check_output(path, MODEL_BY_NAME, overwrite=overwrite)
-        data = self.to_tflite() if Path(path).suffix.lower() == ".tflite" else self.to_circle()
-        write_output(path, data, MODEL_BY_NAME, overwrite=overwrite)
 
     def save_records(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write what was recorded to a new file: onert's format where its name ends with ``.bin``, else ours."""

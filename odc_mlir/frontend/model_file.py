@@ -1,0 +1,36 @@
+"""What holds a module can be written as a model file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from xdsl.dialects.builtin import ModuleOp
+
+from odc_mlir.formats.circle.writer import write_model, write_tflite
+from odc_mlir.formats.kinds import MODEL_BY_NAME
+from odc_mlir.formats.outputs import check_output, write_output
+from odc_mlir.frontend.export_circle import export_model
+
+
+class ModelFile:
+    """Base of results with a ``model``: its bytes in either format, and files by the name's end."""
+
+    model: ModuleOp
+
+    def to_circle(self) -> bytes:
+        """The model as a Circle file."""
+        return bytes(write_model(export_model(self.model)))
+
+    def to_tflite(self) -> bytes:
+        """The model as a TFLite file; raises UnsupportedError for what that cannot hold."""
+        return bytes(write_tflite(export_model(self.model)))
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other.
+
+        A model that this project wrote is replaced, any other file with ``overwrite`` only (else OptionError).
+        """
+        check_output(path, MODEL_BY_NAME, overwrite=overwrite)
+        data = self.to_tflite() if Path(path).suffix.lower() == ".tflite" else self.to_circle()
+        write_output(path, data, MODEL_BY_NAME, overwrite=overwrite)
