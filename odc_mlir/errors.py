@@ -35,7 +35,16 @@ def short_name(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:48]}…{name[-48:]}"
 
 
+def bounded(line: str) -> str:
+    """``line`` without its middle when it has more than 400 characters, as a file may make it repeat anything.
+
+    What is wrong stands at the start, and what to do at the end.
+    """
+    return line if len(line) <= _LONGEST_LINE else f"{line[:240]} … {line[-157:]}"
+
+
 _LONGEST_NAME = 120
+_LONGEST_LINE = 400
 _QUOTED_NAME = re.compile(r"""(['"])([^'"\s]+)\1""")
 
 
@@ -89,7 +98,7 @@ class OdcError(Exception):
         ]
         text = self.message + (f" ({', '.join(where)})" if where else "")
         text += f"; {self.hint}" if self.hint else ""
-        return shortened(" ".join(printable(text).split()))
+        return bounded(shortened(" ".join(printable(text).split())))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from odc_mlir._version import __version__
-from odc_mlir.errors import OdcError, printable, shortened
+from odc_mlir.errors import OdcError, bounded, printable, shortened
 from odc_mlir.tools.files import opened, shown
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong with a command line in one line, with the nearest name that there is."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}{nearest(self, message)}\n")
+        self.exit(EXIT_USAGE, bounded(f"{self.prog}: error: {message}{nearest(self, message)}") + "\n")
 
 
 def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> str:
@@ -98,7 +98,7 @@ def usage_error(parser: argparse.ArgumentParser, message: str, others: Iterable[
 
     ``others``: options that the parser does not know itself, for :func:`nearest`.
     """
-    print(printable(f"{parser.prog}: error: {message}{nearest(parser, message, others)}"), file=sys.stderr)
+    print(printable(bounded(f"{parser.prog}: error: {message}{nearest(parser, message, others)}")), file=sys.stderr)
     return EXIT_USAGE
 
 
@@ -132,13 +132,14 @@ def guarded(
             print(printable(error.source), file=sys.stderr)
         return code
     except OSError as error:
-        return _fail(prog, f"error: {_os_error_text(error)}", EXIT_USER, debug)
+        return _fail(prog, f"error: {bounded(_os_error_text(error))}", EXIT_USER, debug)
     except MemoryError:
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
     except Exception as error:
         where = getattr(error, "reproducer", None) or write_reproducer(prog, sys.argv[1:] if argv is None else argv)
         kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        text = f"internal error: {' '.join(kind.split())}; please report this defect of odc-mlir to its maintainers"
+        kind = bounded(" ".join(kind.split()))
+        text = f"internal error: {kind}; please report this defect of odc-mlir to its maintainers"
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
 
 
@@ -237,7 +238,9 @@ def _logging_to_stderr(prog: str, verbose: int, quiet: bool) -> Iterator[None]:
     class LineFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             origin = f"{record.name}: " if verbose > 1 else ""
-            text = shortened(" ".join(shown(record.getMessage()).split()))  # one line, or a name could forge another
+            text = bounded(
+                shortened(" ".join(shown(record.getMessage()).split()))
+            )  # one line, or a name could forge another
             return f"{prog}: {record.levelname.lower()}: {origin}{text}"
 
     logger = logging.getLogger("odc_mlir")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, printable
 from odc_mlir.formats.kinds import Kind
 
 STANDARD = "-"
@@ -89,6 +89,8 @@ class Files:
         """Write the output of the argument called ``name``; raises OdcError."""
         if path == STANDARD:
             sys.stdout.flush()
+            if sys.stdout.isatty():  # files and pipes get the very bytes
+                data = printable(data.decode(errors="backslashreplace")).encode()
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         else:

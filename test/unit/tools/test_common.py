@@ -52,6 +52,22 @@ def test_one_line_for_a_users_error(
     assert capsys.readouterr().err == f"odc-test: {text}\n"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [ModelError(f"the number {'9' * 5000} is large", hint="use less"), OSError("x" * 5000), KeyError("x" * 5000)],
+)
+def test_no_line_is_long(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert _run(_raise(error)) in (1, 3)
+    message = capsys.readouterr().err
+    assert len(message) < 800
+    assert not isinstance(error, ModelError) or message.endswith("is large; use less\n")
+    assert _run(lambda arguments: None, "--count", "9" * 5000 + "x") == 2
+    assert len(capsys.readouterr().err) < 500
+
+
 def test_a_defect_leaves_a_reproducer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

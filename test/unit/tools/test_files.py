@@ -249,3 +249,16 @@ def test_what_is_made_of_standard_input_needs_a_name(
     assert odc_package.main(["rollback", "-"]) == 1
     assert odc_package.main(["pack", "-", "-o", "new.zip"]) == 1
     assert capsys.readouterr().err.count("not read from standard input") == 2
+
+
+def test_terminals_get_no_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return is_terminal
+
+    for is_terminal in (True, False):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'"\033]0;x\007"() : () -> ()')))
+        monkeypatch.setattr(sys, "stdout", Terminal(written := io.BytesIO()))
+        assert odc_opt.main(["--allow-unregistered-dialect", "-"]) == 0
+        assert (b"\x1b" in written.getvalue()) is not is_terminal
+        assert (b"\\u001b]0;x\\u0007" in written.getvalue()) is is_terminal
