@@ -10,11 +10,11 @@ import dataclasses
 import hashlib
 import json
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from functools import cached_property
 from importlib import resources
-from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from odc_mlir.errors import TargetError, parsing
@@ -25,6 +25,8 @@ MemoryMode = Literal["flash", "sram"]
 MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
 ELEMENT_TYPES = ("int8", "uint8")
 """What machines compute with the instruction set that there is."""
+
+_MAX_FILE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,9 +174,25 @@ def load(target: str | os.PathLike[str]) -> Target:
     if not text.endswith(".toml"):
         raise TargetError(f"unknown target {text!r}", hint=f"use one of {', '.join(names())}, or a .toml file")
     try:
-        return parse(Path(text).read_text("utf-8"), text)
-    except (OSError, UnicodeDecodeError) as error:
+        return parse(_read_file(text), text)
+    except (OSError, ValueError) as error:
         raise TargetError(f"cannot read the target description: {error}", location=text) from error
+
+
+def _read_file(path: str) -> str:
+    """The text of a regular file; raises OSError, ValueError and TargetError."""
+    # Opening a pipe without this flag would wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise TargetError("the target description is not a regular file", location=path)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > _MAX_FILE_BYTES:
+        raise TargetError(f"the target description has more than {_MAX_FILE_BYTES} bytes", location=path)
+    return data.decode()
 
 
 def parse(text: str, location: str) -> Target:

@@ -18,14 +18,23 @@ _log = logging.getLogger(__name__)
 def backend_of_settings(package: Package | None) -> Backend:
     """The backend that BACKENDS names first of those that can run the model, ``auto`` where it names none.
 
-    Raises SessionError where none of them can.
+    Raises SessionError where none of those that the environment names can.
     """
+    from odc_mlir.errors import SessionError
     from odc_mlir.runtime.session.backends import HOST, LITERT, NPU, split_backends, usable_backends
     from odc_mlir.runtime.session.settings import Settings
 
-    names = split_backends(Settings(package.files.config if package is not None else {}).get("BACKENDS"))
+    settings = Settings(package.files.config if package is not None else {})
+    names = split_backends(settings.get("BACKENDS"))
     backends: dict[str, Backend] = {HOST: "host", LITERT: "litert"}
-    first = usable_backends(names, package.plan if package is not None else None)[0] if names else NPU
+    try:
+        first = usable_backends(names, package.plan if package is not None else None)[0] if names else NPU
+    except SessionError as error:
+        others = settings.without_backends(error.message)
+        if others is None or others.get("BACKENDS"):  # they are the environment's
+            raise
+        _log.warning("%s", others.ignored[-1])
+        return "auto"
     return backends.get(first, "auto")
 
 

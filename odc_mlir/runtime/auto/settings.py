@@ -13,7 +13,7 @@ from typing import Any
 from odc_mlir import targets
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.cache import CACHE_VARIABLE, DEFAULT_LIMIT_MB, LIMIT_VARIABLE, RECORDS_FILE, cache_folder
-from odc_mlir.plugins.registry import SUFFIX
+from odc_mlir.plugins.registry import SUFFIX, extension_of
 from odc_mlir.plugins.request import Preference
 from odc_mlir.quantization.schemes import scheme as scheme_of
 from odc_mlir.quantization.verdict import metric_name
@@ -133,7 +133,9 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
     if folder and not Path(folder).is_absolute():
         raise _bad(CACHE_VARIABLE, folder, "an absolute path")
     target = value("ODC_TARGET")
-    if not target.endswith(SUFFIX):
+    if target.endswith(SUFFIX):
+        extension_of(target)
+    else:
         targets.load(target)
         # What compiles works in another folder.
         target = str(Path(target).absolute()) if target.endswith(".toml") else target

@@ -16,7 +16,7 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array, Shape
 from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.graph import tensor_info
+from odc_mlir.runtime.graph import Graph, tensor_info
 from odc_mlir.runtime.session.backends import Choice, open_executor, parse_assignments, parse_backends, split_backends
 from odc_mlir.runtime.session.settings import Settings
 from odc_mlir.runtime.session.source import Source, model_bytes, model_digest, without_installed
@@ -228,7 +228,7 @@ class Loader:
 
     def _opened(self) -> Executor:
         graph = self.source.graph(self._signature, self.choices.custom_ops)
-        executor = open_executor(graph, self.source.package, self.choice, self.choices.context())
+        executor = self._executor(graph)
         shapes = [self.input_shapes.get(index, info.shape) for index, info in enumerate(graph.input_infos())]
         known = [shape for shape in shapes if shape is not None and is_static(shape)]
         results: list[Shape | None] = [info.shape for info in graph.output_infos()]
@@ -237,6 +237,22 @@ class Loader:
             results = [shaped.tensors[index].shape for index in graph.outputs]
         self.output_shapes = results
         return executor
+
+    def _executor(self, graph: Graph) -> Executor:
+        """By the backends that were chosen; where nothing can run by what the package says of them, without that."""
+        package, context = self.source.package, self.choices.context
+        try:
+            return open_executor(graph, package, self.choice, context())
+        except OdcError as error:
+            before, found = self.settings, self.settings.without_backends(error.message)
+            if found is None:
+                raise
+            self.settings = found
+            try:
+                return open_executor(graph, package, self.choice, context())
+            except OdcError:
+                self.settings = before
+                raise error from None
 
 
 def _ports(source: Source, subgraph: int) -> tuple[tuple[Port, ...], tuple[Port, ...]]:

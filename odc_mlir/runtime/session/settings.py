@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from odc_mlir.errors import OptionError, SessionError
+from odc_mlir.errors import OdcError, OptionError, SessionError
 from odc_mlir.formats.cache import CACHE_VARIABLE, LIMIT_VARIABLE
 
 ENABLE = "OnDeviceCompilation"
@@ -46,10 +46,30 @@ _FALSE = frozenset({"", "0", "off", "false", "n", "no"})
 
 
 def _may_choose(key: str, value: str) -> bool:
-    """Whether a package may set ``key`` to ``value``: not where on this machine files are written, or how many kept."""
+    """Whether a package may set ``key`` to ``value``: no file or folder of this machine, nor how much is kept there."""
     if key in (CACHE_VARIABLE, LIMIT_VARIABLE):
         return False
+    if key == "ODC_TARGET":  # a machine or a plugin that is known here by its name
+        return not (value.strip().endswith(".toml") or os.path.basename(value) != value)
     return key != "WORKSPACE_DIR" or not (os.path.isabs(value) or ".." in Path(value).parts)
+
+
+def _objection(key: str, value: str) -> str | None:
+    """Why what a package sets is ignored, None where it counts."""
+    if not _may_choose(key, value):
+        return "which only the application and the environment may"
+    if not key.startswith(_OURS):
+        return None
+    from odc_mlir.runtime.auto.settings import DEFAULTS as KNOWN
+    from odc_mlir.runtime.auto.settings import read_settings
+
+    if key in KNOWN:
+        only = {CACHE_VARIABLE: os.path.abspath(os.sep), key: value}
+        try:
+            read_settings(lambda name, default: only.get(name, default), lambda _, default: is_true(default))
+        except OdcError as error:
+            return f"which is ignored: {error}"
+    return None
 
 
 def check_chosen(chosen: Mapping[str, Any]) -> None:
@@ -87,33 +107,46 @@ def is_true(text: str) -> bool:
     return text.strip().casefold() not in _FALSE
 
 
+def _note(key: str, value: str, objection: str) -> str:
+    return f"the package's config.cfg chooses {key} {value!r}, {objection}"
+
+
 class Settings:
     """The settings of one session. ``config`` is its package's; ``chosen`` is what its user set, which wins.
 
-    ``chosen`` is kept, not copied: what is set goes there.
+    ``chosen`` is kept, not copied: what is set goes there. ``ignored`` are notes on what the package must not set, or
+    cannot have meant, which never counts.
     """
 
     def __init__(self, config: Mapping[str, str] | None = None, chosen: dict[str, str] | None = None) -> None:
-        self.config = dict(config or {})
+        self.config: dict[str, str] = {}
         self.chosen = {} if chosen is None else chosen
+        self.ignored: list[str] = []
+        for key, value in (config or {}).items():
+            objection = _objection(key, value) if value else None
+            if objection is None:
+                self.config[key] = value
+            else:
+                self.ignored.append(_note(key, value, objection))
+
+    def without_backends(self, reason: str) -> Settings | None:
+        """Without what the package says of backends, ignored for ``reason``; None where it says nothing of them."""
+        ours = {key: value for key, value in self.config.items() if key == "BACKENDS" or key.startswith(OP_BACKEND)}
+        if not any(ours.values()):
+            return None
+        found = Settings(chosen=self.chosen)
+        found.config = {key: value for key, value in self.config.items() if key not in ours}
+        found.ignored = [*self.ignored, *(_note(*item, f"which is ignored: {reason}") for item in ours.items())]
+        return found
 
     def get(self, key: str, default: str | None = None) -> str:
         """The value of ``key``; an empty string counts as not set."""
         for source in (self.chosen, os.environ):
             if value := source.get(key, ""):
                 return value
-        if (value := self.config.get(key, "")) and _may_choose(key, value):
+        if value := self.config.get(key, ""):
             return value
         return DEFAULTS.get(key, "") if default is None else default
-
-    @property
-    def ignored(self) -> list[str]:
-        """What the package says of folders of this machine that are not its business, as text."""
-        return [
-            f"the package's config.cfg chooses {key} {value!r}, which only the application and the environment may"
-            for key, value in self.config.items()
-            if value and not _may_choose(key, value)
-        ]
 
     def flag(self, key: str, default: str | None = None) -> bool:
         """The value of the switch ``key``."""

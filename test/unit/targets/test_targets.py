@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import resources
 from pathlib import Path
 
@@ -134,3 +135,17 @@ def test_the_digest_tells_targets_and_memory_modes_apart() -> None:
 def test_comments_do_not_change_the_digest() -> None:
     same = targets.parse("# a comment\n" + TEXT, "mine.toml")
     assert same.digest("flash") == targets.load("npu-256").digest("flash")
+
+
+def test_descriptions_are_regular_files_of_some_size(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "zero.toml").symlink_to("/dev/zero")
+    (tmp_path / "folder.toml").mkdir()
+    for name in ("pipe.toml", "zero.toml", "folder.toml"):
+        with pytest.raises(TargetError, match="is not a regular file"):
+            targets.load(tmp_path / name)
+    (tmp_path / "large.toml").write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(TargetError, match="more than 1048576 bytes"):
+        targets.load(tmp_path / "large.toml")
+    with pytest.raises(TargetError, match="cannot read the target description"):
+        targets.load("a\0.toml")

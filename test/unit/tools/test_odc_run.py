@@ -421,9 +421,14 @@ def packed(folder: Path, config: dict[str, str], *, compiled: bool = False) -> P
     return folder
 
 
-def test_backends_of_a_package(tmp_path: Path, inputs: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backends_of_a_package(
+    tmp_path: Path, inputs: Path, capsys: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BACKENDS", raising=False)
     package = packed(tmp_path / "p", {"BACKENDS": '"nowhere"'}, compiled=True)
+    assert _run(package, "--load", inputs) == 0
+    assert "chooses BACKENDS 'nowhere', which is ignored: none of the backends 'nowhere' is known" in caplog.text
+    monkeypatch.setenv("BACKENDS", "nowhere")
     assert _run(package, "--load", inputs) == 1
     assert "odc-run: error: none of the backends 'nowhere'" in capsys.readouterr().err
     assert _run(package, "--load", inputs, "--backend", "host") == 0  # who asks for one gets it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,12 @@ from odc_mlir.runtime.session.settings import Settings
 
 
 def read(**values: str) -> AutoSettings:
-    settings = Settings(values)
+    settings = Settings(chosen=values)
     return read_settings(settings.get, settings.flag)
 
 
-def chosen(**values: str) -> AutoSettings:
-    settings = Settings(chosen=values)
+def of_package(**values: str) -> AutoSettings:
+    settings = Settings(values)
     return read_settings(settings.get, settings.flag)
 
 
@@ -69,7 +70,7 @@ def test_everything_can_be_chosen(tmp_path: Path) -> None:
 
 def test_the_environment_counts_more_than_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODC_RECORDS", "3")
-    assert read(ODC_RECORDS="7").records == 3
+    assert of_package(ODC_RECORDS="7").records == 3
     chosen = Settings({"ODC_RECORDS": "7"}, {"ODC_RECORDS": "5"})
     assert read_settings(chosen.get, chosen.flag).records == 5
 
@@ -133,8 +134,8 @@ def test_targets_that_cannot_be() -> None:
 def test_the_cache_is_an_absolute_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ODC_CACHE_DIR")
     with pytest.raises(OptionError, match="ODC_CACHE_DIR is 'here', expected an absolute path"):
-        chosen(ODC_CACHE_DIR="here")
-    assert chosen(ODC_CACHE_DIR="/there").records_file("abc") == Path("/there/records/abc/ranges.sqlite")
+        read(ODC_CACHE_DIR="here")
+    assert read(ODC_CACHE_DIR="/there").records_file("abc") == Path("/there/records/abc/ranges.sqlite")
 
 
 @pytest.mark.parametrize("key", ["ODC_CACHE_DIR", "WORKSPACE_DIR"])
@@ -154,3 +155,26 @@ def test_a_package_does_not_say_where_files_are_written(
     for value, expected in (("sub", "sub"), ("../up", "none"), ("a/../../up", "none")):
         monkeypatch.delenv("WORKSPACE_DIR", raising=False)
         assert Settings({"WORKSPACE_DIR": value}).get("WORKSPACE_DIR", "none") == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("ODC_TARGET", "npu-7"), ("ODC_TARGET", "../x-gen"), ("ODC_TARGET", "X-gen"), ("ODC_RECORDS", "many")]
+    + [("ODC_QUANT_TYPE", "int3"), ("ODC_TRIGGER", "never"), ("ODC_WATCH_PERCENT", "101")],
+)
+def test_what_a_package_cannot_mean_is_ignored(key: str, value: str) -> None:
+    settings = Settings({key: value, "ODC_TIMEOUT_S": "7"})
+    assert read_settings(settings.get, settings.flag) == of_package(ODC_TIMEOUT_S="7")
+    (note,) = settings.ignored
+    assert note.startswith(f"the package's config.cfg chooses {key} {value!r}, which ")
+
+
+def test_a_package_names_no_file_as_target(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "npu-256").touch()
+    for target in (tmp_path / "pipe.toml", tmp_path / "npu-256", "/dev/zero", "here.toml "):
+        assert of_package(ODC_TARGET=str(target)).target == "npu-256"
+        (note,) = Settings({"ODC_TARGET": str(target)}).ignored
+        assert note.endswith("which only the application and the environment may")
+    assert of_package(ODC_TARGET=" npu-512").target == "npu-512"
+    assert of_package(ODC_TARGET="tvn-gen").target == "tvn-gen"

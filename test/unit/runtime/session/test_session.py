@@ -209,6 +209,25 @@ def test_an_environment_that_cannot_be_meant(tmp_path: Path, monkeypatch: pytest
         Session()
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("BACKENDS", "bogus"), ("BACKENDS", "npu"), ("OP_BACKEND_MAP", "x"), ("OP_BACKEND_Add", "bogus")]
+)
+def test_backends_that_a_package_sets_wrongly_stop_nothing(
+    key: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(key, raising=False)
+    save_package(tmp_path / "p", {key: value, "MINMAX_DUMP": "0"})
+    session = Session(tmp_path / "p")
+    assert np.array_equal(session.infer([A, B])[0], SUM)
+    (note,) = session.odc_status.notes
+    assert note.startswith(f"the package's config.cfg chooses {key} '{value}', which is ignored: ")
+    with pytest.raises(OdcError):
+        Session(tmp_path / "p", settings={key: value}).prepare()
+    monkeypatch.setenv(key, value)
+    with pytest.raises(OdcError):
+        Session(tmp_path / "p").prepare()
+
+
 def test_version() -> None:
     assert Session().query_info_u32("VERSION") == Session().query_info_u32() < 1 << 32
     with pytest.raises(OptionError, match="use one of VERSION"):
