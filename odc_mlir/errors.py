@@ -163,7 +163,10 @@ class MemoryLimitError(CompileError):
 
 
 class AllocationError(CompileError):
-    """A memory limit cannot be met."""
+    """A memory limit cannot be met: ``allowed_bytes`` where ``needed_bytes`` would do; 0 where nobody knows."""
+
+    needed_bytes = 0
+    allowed_bytes = 0
 
 
 class AccuracyError(OdcError):

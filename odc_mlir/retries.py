@@ -28,6 +28,7 @@ from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import location_names, op_name
 from odc_mlir.support.text import module_text
 from odc_mlir.transforms.defects import Defect, defect_of, record_defect
+from odc_mlir.transforms.npu_checks import sram_text
 from odc_mlir.transforms.placement import main_function, place_on_host
 
 LOG = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def schedule_segments(
                 record_defect(base, replace(found.error.defect, op=op.SPEC.name, tensor=op_name(op)))
             else:
                 LOG.warning("%s %r stays on the host: %s", op.SPEC.name, op_name(op), found.error)
-            place_on_host(op, f"compile: {found.error}")
+            place_on_host(op, _reason(found.error))
         _form_again(context, base, passes)
         module = base.clone()
 
@@ -161,6 +162,13 @@ def _culprits(segment: SegmentOp, error: OdcError, *, single: bool) -> list[Circ
         if isinstance(error, AllocationError):
             return [max(members, key=_tensor_bytes)]
     return members
+
+
+def _reason(error: OdcError) -> str:
+    """What a plan says of an operator that ``error`` evicts: of memory the same as the rule does."""
+    if isinstance(error, AllocationError) and error.needed_bytes:
+        return f"fits-sram: {sram_text(error.needed_bytes, error.allowed_bytes)}"
+    return f"compile: {error}"
 
 
 def _operators(segment: SegmentOp) -> list[CircleOp]:

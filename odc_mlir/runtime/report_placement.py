@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odc_mlir import targets
 from odc_mlir.errors import OdcError, shortened
 from odc_mlir.formats.plan import SegmentStep
-from odc_mlir.formats.quantities import count_text, counted, share_text
+from odc_mlir.formats.quantities import count_text, counted, share_text, size_text
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.runtime.clocks import host_of
 from odc_mlir.runtime.work import graph_work
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 _KINDS_SHOWN = 6
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # have to do with real numbers, whatever the rest of the model computes
 _TYPE_REASON = re.compile(r"element-type: .* is (\w+)", re.DOTALL)
-_MEMORY_REASON = re.compile(r"fits-sram: (\d+) bytes of (\d+)")
-_OUT_OF_MEMORY = "bytes of SRAM"  # in what scheduling says of an operator
+_MEMORY_REASON = re.compile(r"fits-sram: (\d+) bytes of (\d+)(?:; .*)?")
 
 
 class HostGroup(NamedTuple):
@@ -76,8 +75,6 @@ def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
         return ("type", "real" if dtype is not None and dtype.kind == "float" else found[1]), 0
     if found := _MEMORY_REASON.fullmatch(reason):
         return ("memory", found[2]), int(found[1])
-    if _OUT_OF_MEMORY in reason:
-        return ("memory", ""), 0
     # Reasons start with the rule that said no; the rest of the text differs from operator to operator.
     return ("rule", op, reason.partition(":")[0]), 0
 
@@ -85,8 +82,8 @@ def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
 def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized: bool, need: int) -> tuple[str, str]:
     """Cause and remedy."""
     if key[0] == "memory":
-        detail = f"{count_text(need)} bytes are needed, {count_text(int(key[1]))} allowed" if need else reason
-        return f"SRAM is too small: {detail}", "raise the SRAM limit, or take a target with more"
+        detail = f"with inputs and outputs {size_text(need)} are enough, {count_text(int(key[1]))} are allowed"
+        return f"SRAM is too small: {detail}", "raise --sram-limit, or take a target with more"
     if key[0] != "type":
         return reason, ""
     takes = _types(target)

@@ -23,11 +23,10 @@ from xdsl.ir import Attribute
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS
-from odc_mlir.errors import AllocationError
 from odc_mlir.transforms.instruction_ir import Program, Site, sites
 from odc_mlir.transforms.schedule.arena import allocate, live_intervals
 from odc_mlir.transforms.schedule.program import Space
-from odc_mlir.transforms.schedule.staging import arena_too_small
+from odc_mlir.transforms.schedule.staging import arena_too_small, too_small
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,12 @@ def _bytes(type_: Attribute) -> int:
 
 def arena_bytes(site: Site) -> int:
     """SRAM that is left for the arena."""
-    left = site.sram_bytes - sum(region_bytes(site).values())
-    if left < 0:
-        raise AllocationError(
-            f"inputs and outputs need {site.sram_bytes - left} bytes of SRAM, {site.sram_bytes} are allowed",
-            hint="raise the SRAM limit",
-        )
-    return left
+    held = sum(region_bytes(site).values())
+    if held > site.sram_bytes:
+        used = allocate(live_intervals(Program(site.block).commands, site.target.sram.burst_bytes))
+        text = f"inputs and outputs need {held} bytes of SRAM, {site.sram_bytes} are allowed"
+        raise too_small(text, held + used, site.sram_bytes)
+    return site.sram_bytes - held
 
 
 def _allocate(site: Site) -> None:
@@ -79,7 +77,7 @@ def _allocate(site: Site) -> None:
     limit = arena_bytes(site)
     used = allocate(intervals)
     if used > limit:
-        raise arena_too_small(intervals, used, limit)
+        raise arena_too_small(intervals, used, limit, site.sram_bytes - limit)
     end = 0
     alignment = site.target.offchip.burst_bytes if site.memory == "flash" else site.target.sram.burst_bytes
     for buffer in program.buffers:

@@ -15,19 +15,31 @@ of functions that control flow calls stay on the host.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 
 from odc_mlir import targets
-from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.dialects.circle import CircleOp, info_of, node_of
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError
+from odc_mlir.ops.work import tensor_bytes
+from odc_mlir.targets import ELEMENT_TYPES
 from odc_mlir.transforms.npu_checks import Limits
 from odc_mlir.transforms.npu_rules import verdict
-from odc_mlir.transforms.placement import HOST, NPU, functions, operators, place_on_host, place_on_npu, wanted_place
+from odc_mlir.transforms.placement import (
+    HOST,
+    NPU,
+    functions,
+    main_function,
+    operators,
+    place_on_host,
+    place_on_npu,
+    wanted_place,
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,7 @@ class NpuMarkSupportedPass(ModulePass):
             raise CompileError("no target is chosen", hint="run odc-set-target first")
         target = targets.load(choice.target)
         limits = Limits(target, choice.sram_limit or target.sram.capacity_bytes, choice.numerics)
+        boundary = _boundary(op)
         for index, function in enumerate(functions(op)):
             for item in operators(function):
                 if index > 0:
@@ -53,9 +66,20 @@ class NpuMarkSupportedPass(ModulePass):
                 if (wanted := wanted_place(item)) == HOST:
                     place_on_host(item, "annotation: placed by the user")
                     continue
-                result = verdict(node_of(item), limits)
+                own = {*item.operands, *item.results}
+                held = sum(size for value, size in boundary.items() if value not in own)
+                result = verdict(node_of(item), replace(limits, held_bytes=held))
                 if result.supported:
                     place_on_npu(item)
                 else:
                     although = "; wanted on the NPU" if wanted == NPU else ""
                     place_on_host(item, f"{result.reason}{although}")
+
+
+def _boundary(module: ModuleOp) -> dict[SSAValue, int]:
+    """Bytes of the model's inputs and outputs that can be in the NPU's memory."""
+    block = main_function(module).body.block
+    last = block.last_op
+    values = [*block.args, *(last.operands if last is not None else ())]
+    found = {value: info_of(value) for value in values if isinstance(value.type, TensorType)}
+    return {value: tensor_bytes(info) for value, info in found.items() if info.dtype in ELEMENT_TYPES}

@@ -46,7 +46,8 @@ class NpuStageConstantsPass(ModulePass):
 
 def _stage(site: Site) -> None:
     program = Program(site.block)
-    program.update(stage_constants(program.working, site.target, arena_bytes(site)))
+    arena = arena_bytes(site)
+    program.update(stage_constants(program.working, site.target, arena, site.sram_bytes - arena))
     program.set_addresses()
     for op in [item for item in site.block.ops if isinstance(item, BufferOp)]:
         if not op.buffer.uses:

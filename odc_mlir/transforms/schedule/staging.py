@@ -42,8 +42,10 @@ class Chunk:
     target: Buffer | None = None
 
 
-def stage_constants(commands: Sequence[Command], target: Target, sram_bytes: int) -> list[Command]:
+def stage_constants(commands: Sequence[Command], target: Target, sram_bytes: int, held_bytes: int = 0) -> list[Command]:
     """``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena they may use.
+
+    ``held_bytes`` of inputs and outputs lie beside it.
 
     Everything in the arena gets its address here, because free room at each time decides what can be copied when.
     Constants for which SRAM has no room stay off-chip and are read from there; AllocationError where that is
@@ -52,24 +54,29 @@ def stage_constants(commands: Sequence[Command], target: Target, sram_bytes: int
     intervals = live_intervals(commands, target.sram.burst_bytes)
     used = allocate(intervals)
     if used > sram_bytes:
-        raise arena_too_small(intervals, used, sram_bytes)
+        raise arena_too_small(intervals, used, sram_bytes, held_bytes)
     chunks = _chunks(commands)
-    _place(chunks, intervals, sram_bytes, target.sram.burst_bytes)
+    _place(chunks, intervals, sram_bytes, held_bytes, target.sram.burst_bytes)
     copied = [chunk for chunk in chunks if chunk.target is not None]
     result, live = _insert_copies(commands, copied, target)
     _place_again([*intervals, *live])
     return result
 
 
-def arena_too_small(intervals: Sequence[Interval], used: int, limit: int) -> AllocationError:
-    """The error that names the largest tensors at the busiest time."""
+def too_small(message: str, needed_bytes: int, allowed_bytes: int) -> AllocationError:
+    """The error of SRAM that does not do; both amounts are with inputs and outputs."""
+    error = AllocationError(message, hint=f"raise the SRAM limit (--sram-limit) to {needed_bytes} bytes")
+    error.needed_bytes, error.allowed_bytes = needed_bytes, allowed_bytes
+    return error
+
+
+def arena_too_small(intervals: Sequence[Interval], used: int, limit: int, held: int) -> AllocationError:
+    """The error that names the largest tensors at the busiest time; ``held`` bytes are of inputs and outputs."""
     busiest = max(intervals, key=lambda i: sum(o.size for o in intervals if o.first <= i.first <= o.last))
     alive = sorted((o for o in intervals if o.first <= busiest.first <= o.last), key=lambda o: -o.size)
     largest = ", ".join(f"{o.buffer.name!r} ({o.buffer.size} bytes)" for o in alive[:3])
-    return AllocationError(
-        f"tensors need {used} bytes of SRAM at a time, inputs and outputs leave {limit}; the largest are {largest}",
-        hint="raise the SRAM limit",
-    )
+    text = f"tensors need {used} bytes of SRAM at a time, inputs and outputs leave {limit}; the largest are {largest}"
+    return too_small(text, used + held, limit + held)
 
 
 def _chunks(commands: Sequence[Command]) -> list[Chunk]:
@@ -103,7 +110,9 @@ def _chunks(commands: Sequence[Command]) -> list[Chunk]:
     return chunks
 
 
-def _place(chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int, alignment: int) -> None:
+def _place(
+    chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int, held_bytes: int, alignment: int
+) -> None:
     """Give chunks a buffer and the earliest program position from which their SRAM is free until their last use."""
     taken = [(i.buffer.address or 0, (i.buffer.address or 0) + i.size, i.first, i.last) for i in tensors]
     taken.sort()
@@ -116,10 +125,9 @@ def _place(chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int
                 break
         else:
             if chunk.required:
-                raise AllocationError(
-                    f"constant {chunk.items[0].name!r} of {chunk.size} bytes finds no room in {sram_bytes} bytes",
-                    hint="raise the SRAM limit",
-                )
+                beyond = max((end for _, end, _, _ in taken), default=0) + size
+                text = f"constant {chunk.items[0].name!r} of {chunk.size} bytes finds no room in {sram_bytes} bytes"
+                raise too_small(text, beyond + held_bytes, sram_bytes + held_bytes)
             continue
         start, address = found
         chunk.earliest = start
