@@ -65,10 +65,13 @@ def look_up(table: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
     return found
 
 
-def real_table16(function: Function, in_scale: float, out_scale: float) -> NDArray[np.int16] | None:
+def real_table16(
+    function: Function, in_scale: float, out_scale: float, *, by_reference: bool = False
+) -> NDArray[np.int16] | None:
     """Results of a real float32 function for all int16 codes, ordered by their bits; zero points are 0.
 
-    None where interpolating is off by more than :data:`LARGEST_ERROR`: near a pole, or of a steep function.
+    None where interpolating is off by more than :data:`LARGEST_ERROR`, near a pole or of a steep function; not
+    ``by_reference``, which does not look.
     """
 
     def limit(scale: float, code: int) -> float:
@@ -79,6 +82,8 @@ def real_table16(function: Function, in_scale: float, out_scale: float) -> NDArr
         table = wide_table(function, *inputs, *outputs, np.float32)
     codes = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
     found = look_up(table, codes)
+    if by_reference:
+        return found.astype(np.int16)
     tried = slice(_TRIED_STEP // 2, None, _TRIED_STEP)
     exact = real_codes16(function, (in_scale, 0), (out_scale, 0))(codes[tried])
     if int(np.abs(found[tried] - exact).max()) > LARGEST_ERROR:

@@ -118,13 +118,16 @@ def _weighted(x: NDArray[Any], row: _Line, column: _Line, one: Any, dtype: type)
     return total
 
 
-def resize_bilinear(x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool) -> NDArray[Any]:
+def resize_bilinear(
+    x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool, *, by_reference: bool = False
+) -> NDArray[Any]:
     """``[N, H, W, C]`` to ``[N, *output, C]`` of the same dtype.
 
     float32, uint8 and int16 interpolate in float32 (uint8 adds 0.5 and truncates); int8 uses 10-bit positions and
-    rounds the sum half away from zero. (So does the reference with int16, of whose 16 bits it keeps 8.)
+    rounds the sum half away from zero. So does the reference with int16, of whose 16 bits it keeps 8, and so does this
+    function ``by_reference``.
     """
-    fixed = x.dtype == np.int8
+    fixed = _is_fixed(x.dtype, by_reference)
     lines = _fixed_line if fixed else _float_line
     rows = lines(x.shape[1], output[0], align_corners, half_pixel)
     columns = lines(x.shape[2], output[1], align_corners, half_pixel)
@@ -142,14 +145,24 @@ def resize_bilinear(x: NDArray[Any], output: Pair, align_corners: bool, half_pix
     return out
 
 
+def _is_fixed(dtype: np.dtype[Any], by_reference: bool) -> bool:
+    return dtype == np.int8 or (by_reference and dtype.kind == "i")
+
+
 def bilinear_resizer(
-    shape: tuple[int, ...], dtype: np.dtype[Any], output: Pair, align_corners: bool, half_pixel: bool
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    output: Pair,
+    align_corners: bool,
+    half_pixel: bool,
+    *,
+    by_reference: bool = False,
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """:func:`resize_bilinear` for inputs of ``shape`` and ``dtype``; neighbours of few pixels are found beforehand."""
     result = (shape[0], *output, shape[3])
     if not 0 < math.prod(result) <= FEW_ELEMENTS:
-        return lambda x: resize_bilinear(x, output, align_corners, half_pixel)
-    fixed = dtype == np.int8
+        return lambda x: resize_bilinear(x, output, align_corners, half_pixel, by_reference=by_reference)
+    fixed = _is_fixed(dtype, by_reference)
     real: Any = np.int64 if fixed else np.float32
     one, lines = real(ONE if fixed else 1), _fixed_line if fixed else _float_line
     rows = lines(shape[1], output[0], align_corners, half_pixel)

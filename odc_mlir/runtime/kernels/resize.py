@@ -33,7 +33,8 @@ def resize_bilinear(node: Node) -> Execute:
     """``[N, H, W, C]`` and (height, width) to ``[N, height, width, C]``, interpolated."""
     require_dtype(node, node.operand(0), "float32", *CODES)
     dtype = node.operand(0).info.numpy
-    return _resize(node, lambda shape, *how: bilinear_resizer(shape, dtype, *how))
+    by_reference = node.context.numerics == "litert"
+    return _resize(node, lambda shape, *how: bilinear_resizer(shape, dtype, *how, by_reference=by_reference))
 
 
 def resize_nearest_neighbor(node: Node) -> Execute:

@@ -95,7 +95,7 @@ def function_of_codes16(node: Node, function: Function, *, interpolated: bool = 
     """
     x, out = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     if interpolated and not (x[1] or out[1]):
-        table = real_table16(function, x[0], out[0])
+        table = real_table16(function, x[0], out[0], by_reference=node.context.numerics == "litert")
         if table is not None:
             return unary(node, lambda codes: lut.apply(table, codes))
     return coded(node, real_codes16(function, x, out))
