@@ -151,8 +151,9 @@ def open_executor(
     """What :func:`run` runs, for many runs.
 
     ``resize`` also accepts inputs that change static dimensions; ``signature`` runs the subgraph of that signature, on
-    the host if it is not the first. ``numerics`` "litert" computes where LiteRT's codes differ from ours as it does (fully
-    connected layers in float64, coarse int16 tables and image positions), which only the host can. ``all_tensors``: keep every tensor visible that the backend can show.
+    the host if it is not the first. ``numerics`` "litert" computes where LiteRT's codes differ from ours as it does
+    (fully connected layers in float64, coarse int16 tables and image positions), which only the host can.
+    ``all_tensors``: keep every tensor visible that the backend can show.
     """
     _check_choice("backend", backend, BACKENDS)
     _check_choice("numerics", numerics, NUMERICS)
