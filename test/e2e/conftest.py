@@ -19,7 +19,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     def compile_once(model: Path, **options: Any) -> Path:
         key = (model, *sorted(options.items()))
         if key not in done:
-            done[key] = tmp_path_factory.mktemp("package") / model.name
+            done[key] = tmp_path_factory.mktemp("package") / model.stem
             odc_mlir.compile(model, **options).save(done[key])
         return done[key]
 
