@@ -107,9 +107,12 @@ def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[P
         yield file, tuple(known) if len(known) == len(declared) else None
 
 
-def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, channels: bool) -> None:
-    """Raise CoverageError when ``samples`` show too little of ``model``; ``channels``: of what is inside it, too."""
-    check_samples(samples)
+def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: int, channels: bool) -> None:
+    """Raise CoverageError when ``samples``, of which so many were ``wanted``, show too little of ``model``.
+
+    ``channels``: of what is inside it, too.
+    """
+    check_samples(samples, wanted)
     if channels:
         with suppress(UnsupportedError):  # who quantises it says so
             check_channels(HostExecutor(build_graph(read_model(model)), resize=True), samples)

@@ -29,12 +29,16 @@ class CoverageError(AccuracyError):
     """The records do not show enough."""
 
 
-def check_samples(samples: Sequence[Sequence[Array]]) -> None:
-    """Raise CoverageError when raw inputs are alike, so that more of them must be waited for."""
+def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
+    """Raise CoverageError when raw inputs are alike, so that more of them must be waited for.
+
+    Half of those that are ``wanted`` must differ. Several processes that are fed the same give more, all alike, and
+    show what one of them would.
+    """
     if len(samples) < 2:
         return
     distinct = len({_digest(sample) for sample in samples})
-    if distinct < max(2, len(samples) // 2):
+    if distinct < max(2, min(len(samples), wanted) // 2):
         raise CoverageError(f"only {distinct} of {len(samples)} recorded inputs differ", stage="check")
     floats = [index for index, array in enumerate(samples[0]) if array.dtype.kind == "f" and array.size]
     if floats and not any(_moves([sample[index] for sample in samples]) for index in floats):

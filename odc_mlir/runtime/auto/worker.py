@@ -54,7 +54,7 @@ from odc_mlir.runtime.auto.artefacts import (
     is_final,
 )
 from odc_mlir.runtime.auto.coverage import CoverageError
-from odc_mlir.runtime.auto.job import Job, Step, progress_line, target_facts
+from odc_mlir.runtime.auto.job import TIMES_ENOUGH, Job, Step, progress_line, target_facts
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.auto.status import Level
@@ -181,7 +181,8 @@ class Worker:
             raise CoverageError("no recorded input of these shapes is kept", stage="check")
         self.announce(Step.SAMPLES_READ, samples=len(samples))
         if job.patience_runs:
-            build.check_coverage(Path(job.model), samples, channels=job.runs < job.patience_runs)
+            wanted, channels = job.patience_runs // TIMES_ENOUGH, job.runs < job.patience_runs
+            build.check_coverage(Path(job.model), samples, wanted=wanted, channels=channels)
         self.announce(Step.QUANTIZING)
         made = build.quantize(
             Path(job.model),

@@ -21,10 +21,11 @@ def samples(*values: float) -> list[list[Array]]:
 
 
 def test_inputs_that_differ() -> None:
-    check_samples(samples(1, 2))
-    check_samples(samples(*range(5), 0, 0, 0, 0, 0))  # half of them
-    check_samples(samples(7))  # one cannot differ
-    check_samples([])
+    check_samples(samples(1, 2), 2)
+    check_samples(samples(*range(5), 0, 0, 0, 0, 0), 10)  # half of them
+    check_samples(samples(*range(3), *range(3), *range(3), *range(3)), 6)  # several processes, fed the same
+    check_samples(samples(7), 10)  # one cannot differ
+    check_samples([], 10)
 
 
 @pytest.mark.parametrize(
@@ -36,16 +37,16 @@ def test_inputs_that_differ() -> None:
 )
 def test_inputs_that_are_alike(values: Sequence[float], message: str) -> None:
     with pytest.raises(CoverageError, match=message):
-        check_samples(samples(*values))
+        check_samples(samples(*values), len(values))
 
 
 def test_inputs_without_any_values() -> None:
     still = [[np.full((1, 2), 3.0, np.float32), np.array([index])] for index in range(4)]
     with pytest.raises(CoverageError, match="all values of all recorded inputs are 3"):
-        check_samples(still)
+        check_samples(still, len(still))
     still[2][0][0, 1] = 4.0
-    check_samples(still)
-    check_samples([[np.array([index])] for index in range(4)])  # integers alone: codes of words, say
+    check_samples(still, len(still))
+    check_samples([[np.array([index])] for index in range(4)], 4)  # integers alone: codes of words, say
 
 
 def biased(channels: int = 8) -> Executor:
