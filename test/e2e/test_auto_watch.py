@@ -88,8 +88,8 @@ def test_what_was_made_in_the_dark_is_given_up(tmp_path: Path, test_data: Path, 
         assert read_original(model) is None
 
 
-def test_what_watching_costs(test_data: Path, pictures: tuple[Array, Array]) -> None:
-    """At most 2 % of the time, as measured here; and it finds nothing where there is nothing to find."""
+def test_watching_finds_nothing_where_there_is_nothing(test_data: Path, pictures: tuple[Array, Array]) -> None:
+    """What shadow runs may cost is a law of the watch itself, and tested there, with times that are given."""
     model = test_data / "models" / "digits" / "digits_cnn.circle"
     with Session(model, settings={"OnDeviceCompilation": "1"}) as session:
         for index in range(10):
@@ -102,5 +102,5 @@ def test_what_watching_costs(test_data: Path, pictures: tuple[Array, Array]) -> 
         assert (status.phase, status.serving) == (Phase.ACTIVE, Level.COMPILED)
         assert status.watch is not None
         assert status.watch["shadow_runs"] > 0
-        assert status.watch["shadow_seconds"] <= 0.02 * status.watch["serving_seconds"]
+        assert status.watch["shadow_seconds"] > 0
         assert status.watch["shadow_interval_runs"] > 0
