@@ -233,7 +233,7 @@ def _block_parameter(attribute: Attribute | None) -> TensorInfo | None:
 
 
 def node_of(op: Operation) -> Node:
-    """A ``circle`` operator with its surroundings; raises VerifyException where a type is no tensor type of ours."""
+    """A ``circle`` operator as the operator table sees it; raises VerifyException where a type is no tensor of ours."""
     if not isinstance(op, CircleOp):
         raise TypeError(f"{op.name} is no operator of the table")
     options: dict[str, Any] = {}

@@ -134,8 +134,8 @@ def softmax16_codes(x: NDArray[Any], multiplier: int, exponent: int) -> NDArray[
 
     rows = x.reshape(-1, x.shape[-1])
     result = np.empty(rows.shape, np.int16)
-    for stretch in row_slices(rows, _KEPT_ELEMENTS):
-        _softmax16_rows(rows[stretch], exponentials, result[stretch])
+    for part in row_slices(rows, _KEPT_ELEMENTS):
+        _softmax16_rows(rows[part], exponentials, result[part])
     return result.reshape(x.shape)
 
 

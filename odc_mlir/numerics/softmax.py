@@ -152,8 +152,8 @@ def log_softmax_codes(
 
     rows = x.reshape(-1, x.shape[-1])
     result, lowest = np.empty(rows.shape, dtype), np.dtype(dtype).type(low)
-    for stretch in row_slices(rows, _KEPT_ELEMENTS):
-        below = _below_maximum(rows[stretch])
+    for part in row_slices(rows, _KEPT_ELEMENTS):
+        below = _below_maximum(rows[part])
         log = log_from_one(wrap32(row_totals(lambda diff: np.take(terms, diff), below)), _SUM_BITS).astype(np.int64)
         reach = multiply(log + INT32_MIN, back_multiplier, back_exponent).astype(np.int64)
         last = np.minimum(-diff_min, -1 - reach)  # greater differences give the lowest code
@@ -166,7 +166,7 @@ def log_softmax_codes(
             np.floor(scaled, out=scaled)
             codes = limit(scaled, *bounds, out=scaled).astype(np.int16)
             codes += offset
-            target = result[stretch][part]
+            target = result[part][part]
             target[...] = codes
             if some_left_out:
                 np.copyto(target, lowest, where=below[part] > last[part])

@@ -44,6 +44,7 @@ from odc_mlir.transforms.rewriting import (
     operator,
     producer,
     shape_of,
+    static_shape_of,
 )
 
 VIEWS = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
@@ -114,7 +115,7 @@ class TransposeToReshape(OperatorPattern):
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         source, result, order = op.operands[0], op.results[0], constant(op.operands[1])
-        shape, facts = _static(source), tensor_facts(result.type)
+        shape, facts = static_shape_of(source), tensor_facts(result.type)
         if order is None or shape is None or facts.shape is None or not _is_same_element(source, result):
             return
         moved = [int(axis) for axis in order if shape[int(axis)] != 1]
@@ -125,13 +126,6 @@ class TransposeToReshape(OperatorPattern):
         wanted = make_constant(np.array(extents, np.int32), "int32", f"{value_name(result)}/shape")
         view = operator("RESHAPE", [source, wanted.result], result, {"new_shape": extents})
         rewriter.replace(op, [wanted, view], [view.results[0]])
-
-
-def _static(value: SSAValue) -> tuple[int, ...] | None:
-    shape = shape_of(value)
-    if shape is None or any(extent is None for extent in shape):
-        return None
-    return tuple(extent for extent in shape if extent is not None)
 
 
 def _is_same_element(a: SSAValue, b: SSAValue) -> bool:
@@ -169,7 +163,7 @@ def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
     """Operand ``place`` where the static shapes agree: the operator then gives every element at its own place."""
 
     def rule(op: CircleOp) -> SSAValue | None:
-        return op.operands[place] if _static(op.operands[place]) is not None else None
+        return op.operands[place] if static_shape_of(op.operands[place]) is not None else None
 
     return rule
 
@@ -180,7 +174,7 @@ def _only_operand(op: CircleOp) -> SSAValue | None:
 
 def _unit_strides(op: CircleOp) -> SSAValue | None:
     strides = constant(op.operands[3])
-    return op.operands[0] if strides is not None and np.all(strides == 1) and _static(op.operands[0]) else None
+    return op.operands[0] if strides is not None and np.all(strides == 1) and static_shape_of(op.operands[0]) else None
 
 
 def _identity_order(op: CircleOp) -> SSAValue | None:

@@ -55,6 +55,14 @@ def shape_of(value: SSAValue) -> Shape | None:
     return tensor_facts(value.type).shape
 
 
+def static_shape_of(value: SSAValue) -> tuple[int, ...] | None:
+    """The extents where all are known, None elsewhere."""
+    shape = shape_of(value)
+    if shape is None or any(extent is None for extent in shape):
+        return None
+    return tuple(extent for extent in shape if extent is not None)
+
+
 def constant(value: SSAValue | None) -> NDArray[Any] | None:
     """Contents of a constant as they are stored; None for anything else, and where the bytes are not known."""
     if not isinstance(value, OpResult) or not isinstance(value.op, ConstOp):

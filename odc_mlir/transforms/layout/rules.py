@@ -24,7 +24,7 @@ from odc_mlir.transforms.layout.orders import (
     with_removed,
     without,
 )
-from odc_mlir.transforms.rewriting import constant, shape_of
+from odc_mlir.transforms.rewriting import constant, shape_of, static_shape_of
 
 Choice = tuple[int, ...]
 
@@ -82,13 +82,6 @@ def is_simple(value: SSAValue) -> bool:
 
 def _rank(value: SSAValue) -> int:
     return len(shape_of(value) or ())
-
-
-def _static(value: SSAValue) -> tuple[int, ...] | None:
-    shape = shape_of(value)
-    if shape is None or any(extent is None for extent in shape):
-        return None
-    return tuple(extent for extent in shape if extent is not None)
 
 
 def _same_order(
@@ -176,7 +169,7 @@ def _argument(op: CircleOp) -> Rule | None:
     axes = _axes(op.operands[1], _rank(op.operands[0]))
     if axes is None or len(axes) != 1:
         return None
-    extents = _static(op.operands[1]) or ()
+    extents = static_shape_of(op.operands[1]) or ()
     return _same_order(
         op, [0], lambda order: Change({1: _places(axes, order).reshape(extents)}), removed=frozenset(axes)
     )
@@ -273,7 +266,7 @@ def _last_axis(op: CircleOp) -> Rule | None:
 
 
 def _reshape(op: CircleOp) -> Rule | None:
-    before, after = _static(op.operands[0]), _static(op.results[0])
+    before, after = static_shape_of(op.operands[0]), static_shape_of(op.results[0])
     if before is None or after is None or 0 in before or is_constant(op.operands[0]):
         return None
     groups = blocks(before, after)

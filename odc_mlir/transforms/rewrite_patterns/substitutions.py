@@ -26,16 +26,8 @@ from odc_mlir.transforms.rewriting import (
     real,
     real_constant,
     real_scalar,
-    shape_of,
+    static_shape_of,
 )
-
-
-def static_shape(value: SSAValue) -> tuple[int, ...] | None:
-    """The extents where all are known."""
-    shape = shape_of(value)
-    if shape is None or any(extent is None for extent in shape):
-        return None
-    return tuple(extent for extent in shape if extent is not None)
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class ToReshape(OperatorPattern):
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         source, result = op.operands[0], op.results[0]
-        before, after = static_shape(source), static_shape(result)
+        before, after = static_shape_of(source), static_shape_of(result)
         if before is None or after is None or prod(before) != prod(after):
             return
         if not is_simple(source) or tensor_facts(source.type)[::2] != tensor_facts(result.type)[::2]:
@@ -88,7 +80,7 @@ class ReshapeLater(OperatorPattern):
         if view is None or not is_used_once(view.results[0]) or len(op.operands) != 1:
             return
         source = view.operands[0]
-        shape, after = static_shape(source), static_shape(result)
+        shape, after = static_shape_of(source), static_shape_of(result)
         if shape is None or after is None or not is_simple(source) or not is_simple(result):
             return
         if tensor_facts(source.type)[::2] != tensor_facts(view.results[0].type)[::2]:
@@ -116,7 +108,7 @@ class EqualParts(OperatorPattern):
     names = frozenset({"SPLIT_V"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        parts = [static_shape(result) for result in op.results]
+        parts = [static_shape_of(result) for result in op.results]
         if parts[0] is None or any(part != parts[0] for part in parts):
             return
         made = op_class("SPLIT").make(
@@ -166,7 +158,7 @@ class ComputedWeights(OperatorPattern):
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         source, weights, result = op.operands[0], op.operands[1], op.results[0]
-        before, after = static_shape(source), static_shape(result)
+        before, after = static_shape_of(source), static_shape_of(result)
         if constant(weights) is not None or before is None or after is None or before[:-1] != after[:-1]:
             return
         if not (is_real(source) and is_real(weights) and is_real(result)) or len(before) < 2:
@@ -189,7 +181,7 @@ class WriteOutBroadcast(OperatorPattern):
     names = frozenset({"ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "POW"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        shape = static_shape(op.results[0])
+        shape = static_shape_of(op.results[0])
         for place, operand in enumerate(op.operands):
             array = real_constant(operand)
             if shape is None or array is None or array.shape == shape:
@@ -227,7 +219,7 @@ class SoftmaxParts(OperatorPattern):
     names = frozenset({"SOFTMAX"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        x, result, shape = op.operands[0], op.results[0], static_shape(op.results[0])
+        x, result, shape = op.operands[0], op.results[0], static_shape_of(op.results[0])
         if not is_real(x) or not shape:
             return
         name, beta = value_name(result), float(op.option("beta"))
