@@ -38,9 +38,9 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.ops.work import is_view, kernel_names, moved_elements
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import Graph, build_graph
-from odc_mlir.runtime.units import Event
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.execution.units import Event
 from odc_mlir.targets.host import parse_host
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,7 +27,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.runtime.api import open_executor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMES = ("int8", "uint8", "int16", "int16x8", "int8_wo", "int16_wo", "int4_wo")

@@ -39,13 +39,13 @@ from odc_mlir.support.sources import Positions
 from odc_mlir.support.text import parse_module
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.targets.host import HostCosts
+from odc_mlir.transforms.common.placement import DEFECTS, HOST, PARTITION, main_function, operators, placed, reason_of
 from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
-from odc_mlir.transforms.npu_choose_segments import NpuChooseSegmentsPass
-from odc_mlir.transforms.odc_apply_annotations import OdcApplyAnnotationsPass
-from odc_mlir.transforms.odc_fix_batch import restore_batch
-from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
-from odc_mlir.transforms.placement import DEFECTS, HOST, PARTITION, main_function, operators, placed, reason_of
-from odc_mlir.transforms.quant_ir import SCHEME, read_word
+from odc_mlir.transforms.partition.npu_choose_segments import NpuChooseSegmentsPass
+from odc_mlir.transforms.partition.odc_apply_annotations import OdcApplyAnnotationsPass
+from odc_mlir.transforms.partition.odc_fix_batch import restore_batch
+from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
+from odc_mlir.transforms.quant.common.ir import SCHEME, read_word
 from odc_mlir.universe import make_context
 
 # What passes leave on the module for reports: key in the plan, name of the attribute.

@@ -23,7 +23,7 @@ from odc_mlir.retries import segments
 from odc_mlir.support.deadline import Progress
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
-from odc_mlir.transforms.odc_fix_batch import restore_batch
+from odc_mlir.transforms.partition.odc_fix_batch import restore_batch
 from odc_mlir.universe import make_context
 
 PARTITIONED, LOWERED = "native-partition", "native-llvm"

@@ -1,6 +1,7 @@
 """Rewrites a model into one that does the same with less: ``odc_mlir.optimize`` and ``odc-optimize``.
 
-Which rewrites there are, and what level ``O1`` holds, is in :mod:`odc_mlir.transforms.rewrites`. Nothing here prints.
+Which rewrites there are, and what level ``O1`` holds, is in :mod:`odc_mlir.transforms.circle.rewrites.table`. Nothing
+here prints.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from odc_mlir.formats.samples import random_inputs
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.transforms.circle_optimize import CircleOptimizePass
-from odc_mlir.transforms.layout.graph import NHWC
-from odc_mlir.transforms.rewrites import O1
+from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
+from odc_mlir.transforms.circle.layout.graph import NHWC
+from odc_mlir.transforms.circle.rewrites.table import O1
 from odc_mlir.universe import make_context
 
 TOLERANCE = 1e-5  # of the largest output, for real numbers; codes and integers are equal

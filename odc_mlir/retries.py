@@ -27,9 +27,9 @@ from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import location_names, op_name
 from odc_mlir.support.text import module_text
-from odc_mlir.transforms.defects import Defect, defect_of, record_defect
-from odc_mlir.transforms.npu_checks import sram_text
-from odc_mlir.transforms.placement import main_function, place_on_host
+from odc_mlir.transforms.common.defects import Defect, defect_of, record_defect
+from odc_mlir.transforms.common.placement import main_function, place_on_host
+from odc_mlir.transforms.partition.rules.checks import sram_text
 
 LOG = logging.getLogger(__name__)
 

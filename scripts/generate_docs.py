@@ -57,7 +57,7 @@ def passes() -> str:
 
 
 def _pass(name: str, cls: type[ModulePass]) -> str:
-    from odc_mlir.transforms.describe import options_of, text_of
+    from odc_mlir.transforms.common.describe import options_of, text_of
 
     paragraphs = [f"### `{name}`", markdown(text_of(cls))]
     options = [
@@ -107,7 +107,7 @@ def _version(spec: OpSpec) -> str:
 def operators() -> str:
     """Every operator: what it is, whether the NPU has it."""
     from odc_mlir.ops import all_specs
-    from odc_mlir.transforms.npu_rules import rules_of
+    from odc_mlir.transforms.partition.rules.table import rules_of
 
     rows = [
         (code(name), spec.summary, _version(spec), "" if rules_of(spec) is None else "yes")
@@ -118,7 +118,7 @@ def operators() -> str:
 
 def npu_rules() -> str:
     """What must hold for an operator to run on the NPU."""
-    from odc_mlir.transforms.npu_rules import BY_TABLE, GENERIC, GENERIC_LAST, OPERATORS
+    from odc_mlir.transforms.partition.rules.table import BY_TABLE, GENERIC, GENERIC_LAST, OPERATORS
 
     lines = [
         "For every operator:",
@@ -207,7 +207,7 @@ def _npu_instructions() -> dict[str, Callable[[], str]]:
 
 def rewrites() -> str:
     """Every rewrite of ``odc-optimize`` with its level."""
-    from odc_mlir.transforms.rewrites import RULES
+    from odc_mlir.transforms.circle.rewrites.table import RULES
 
     return table(("rewrite", "level", "what it does"), [(code(r.name), r.level, r.summary) for r in RULES])
 

@@ -1,7 +1,7 @@
 """``plan.json``: which operators of a package's model run on the host and which in a compiled segment.
 
 A plan holds no graph and no constants: operators and tensors are indices into the first subgraph of ``model``. What is
-checked here needs only the text; :func:`odc_mlir.runtime.plan.check_plan` compares a plan with its model.
+checked here needs only the text; :func:`odc_mlir.runtime.execution.plan.check_plan` compares a plan with its model.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Counted is what the definition of the operator multiplies and sums, from shapes alone: products that meet padding are
 in, products of single elements (activations, peepholes, interpolation, sums of squares) are not. Unknown dimensions
-count as none. Operators that run other subgraphs have the work of those, see :mod:`odc_mlir.runtime.work`.
+count as none. Operators that run other subgraphs have the work of those, see :mod:`odc_mlir.runtime.execution.work`.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures, read_calibration
 from odc_mlir.formats.samples import Samples, random_inputs
 from odc_mlir.ops.spec import Array, TensorInfo
-from odc_mlir.runtime.binding import fits
-from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.execution.binding import fits
+from odc_mlir.runtime.execution.graph import Graph
 
 Calibration = str | os.PathLike[str] | Samples | Iterable[Any]
 Labels = bool | Array | Sequence[Any]

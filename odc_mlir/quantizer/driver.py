@@ -24,16 +24,16 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.errors import OdcError
-from odc_mlir.quantization.precision import Choice
-from odc_mlir.quantization.verdict import Evidence, LayerError, Limit, choose_limits, make_verdict
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.evaluation import Measurement, Reference
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.mixed import ladder_of, plan_moves, search
 from odc_mlir.quantizer.options import Options, Progress
+from odc_mlir.quantizer.policy.precision import Choice
+from odc_mlir.quantizer.policy.verdict import Evidence, LayerError, Limit, choose_limits, make_verdict
 from odc_mlir.quantizer.stages import Builder, Candidate, FloatModel, Recipe, Statistics, equalized, float_reasons
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
 
 LOG = logging.getLogger(__name__)
@@ -262,7 +262,7 @@ class Driver:
     # Judging.
 
     def verdict(self, candidate: Candidate) -> dict[str, Any]:
-        """The verdict over ``candidate``, see :func:`odc_mlir.quantization.verdict.make_verdict`."""
+        """The verdict over ``candidate``, see :func:`odc_mlir.quantizer.policy.verdict.make_verdict`."""
         measured = self.reference.measure(candidate.graph)
         examination = self._examination(self.model)
         layers = examination.layers(candidate.graph)

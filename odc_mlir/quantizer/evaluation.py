@@ -12,14 +12,14 @@ from typing import Any
 
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.verdict import HIGHER_IS_BETTER
 from odc_mlir.quantizer.layers import float_names
-from odc_mlir.runtime.binding import to_codes, to_reals
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import Graph, GraphNode
-from odc_mlir.runtime.metrics import ErrorMeter, Errors, Tolerance
-from odc_mlir.runtime.scoring import score
-from odc_mlir.runtime.units import Watcher
+from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.units import Watcher
+from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
+from odc_mlir.runtime.reporting.scoring import score
 
 Samples = Sequence[Sequence[Array]]
 
@@ -76,7 +76,7 @@ def _sqnr_db(errors: Errors) -> float:
 class Reference:
     """The float model's answers to ``samples``, which candidates are compared with.
 
-    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.scoring.score`.
+    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`.
     """
 
     def __init__(self, graph: Graph, samples: Samples, labels: Array | None = None) -> None:

@@ -19,12 +19,12 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.ops.work import largest_tensor
-from odc_mlir.quantization.verdict import LayerError
-from odc_mlir.runtime.binding import to_codes, to_reals
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import Graph, GraphNode
-from odc_mlir.runtime.metrics import ErrorMeter, Tolerance
-from odc_mlir.runtime.shaping import ShapedGraph
+from odc_mlir.quantizer.policy.verdict import LayerError
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.shaping import ShapedGraph
+from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
 
 CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 SHOWN = ("sqnr_db", "mpeir", "mae", "mse")

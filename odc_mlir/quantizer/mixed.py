@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from odc_mlir.quantization.schemes import FLOAT
-from odc_mlir.quantization.verdict import LayerError
+from odc_mlir.quantizer.policy.schemes import FLOAT
+from odc_mlir.quantizer.policy.verdict import LayerError
 
 LOG = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantization.precision import Layer, PrecisionPlan, parse_overrides, plan_of, read_config
-from odc_mlir.quantization.ranges import MODES
-from odc_mlir.quantization.schemes import PRECISIONS, Scheme
-from odc_mlir.quantization.schemes import scheme as scheme_of
+from odc_mlir.quantizer.policy.precision import Layer, PrecisionPlan, parse_overrides, plan_of, read_config
+from odc_mlir.quantizer.policy.ranges import MODES
+from odc_mlir.quantizer.policy.schemes import PRECISIONS, Scheme
+from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 
 IO = ("float", "quantized")
 EQUALIZE = ("none", "weights", "activations")
@@ -28,8 +28,8 @@ Progress = Callable[[str, int, int | None], None]
 class Options:
     """Everything but the data; ``docs/quantisation.md`` explains each.
 
-    ``ranges``: a mode of :data:`odc_mlir.quantization.ranges.MODES` or ``auto``; ``headroom``: part by which ranges are
-    wider than what was seen, None to choose; ``equalize``, ``rounding`` and
+    ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which
+    ranges are wider than what was seen, None to choose; ``equalize``, ``rounding`` and
     ``correction``: ``auto`` lets measurements decide. With ``help`` off, ``auto`` means ``minmax``, ``none`` and
     ``off``.
     """

@@ -12,6 +12,9 @@ from threadpoolctl import threadpool_limits
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir import compiler
+from odc_mlir.calibration.minmax_file import is_minmax, read_minmax
+from odc_mlir.calibration.recorded import Records, joined
+from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import InputError, ModelError, RecordsError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.calibration import Pictures
@@ -19,19 +22,16 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.quantities import model_name
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.minmax_file import is_minmax, read_minmax
-from odc_mlir.quantization.recorded import Records, joined
-from odc_mlir.quantization.records import RecordStore
 from odc_mlir.quantizer.data import Calibration, Labels, LoadOptions, make_data
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.options import AUTO, Progress, make_options
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
-from odc_mlir.transforms import quant_ir
-from odc_mlir.transforms.quant_attach_ranges import attach_ranges, ranges_of
+from odc_mlir.transforms.quant.common import ir as quant_ir
+from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 
 Source = str | os.PathLike[str] | bytes | ModuleOp
 RecordSource = str | os.PathLike[str] | Records

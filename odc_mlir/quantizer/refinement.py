@@ -2,7 +2,7 @@
 
 Both models run on the same samples, operator by operator. At each layer that has quantised weights, the inputs of the
 float model and those that the quantised model really computes, with all layers before already refined, give their
-moments; from these follow codes of the weights and corrections of the bias (:mod:`odc_mlir.quantization.rounding`).
+moments; from these follow codes of the weights and corrections of the bias (:mod:`odc_mlir.numerics.weight_rounding`).
 Scales, zero points and element types stay as they are.
 """
 
@@ -16,11 +16,8 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import UnsupportedError
-from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
-from odc_mlir.quantization.corrections import believable, bias_deltas, corrected
-from odc_mlir.quantization.products import Product
-from odc_mlir.quantization.rounding import (
+from odc_mlir.numerics.bias_correction import believable, bias_deltas, corrected
+from odc_mlir.numerics.weight_rounding import (
     DAMPING,
     Floats,
     Grid,
@@ -30,11 +27,14 @@ from odc_mlir.quantization.rounding import (
     round_weights,
     shrunk,
 )
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
 from odc_mlir.quantizer.layers import float_names
+from odc_mlir.quantizer.policy.products import Product
 from odc_mlir.quantizer.stepping import Stepper
-from odc_mlir.runtime.binding import to_reals
-from odc_mlir.runtime.graph import Graph, GraphNode
-from odc_mlir.transforms import quant_correct_biases, quant_round_weights
+from odc_mlir.runtime.execution.binding import to_reals
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.transforms.quant import quant_correct_biases, quant_round_weights
 
 LOG = logging.getLogger(__name__)
 

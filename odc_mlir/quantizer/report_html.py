@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.formats.kinds import PAGE_MARK
 from odc_mlir.formats.quantities import decibel_text, quality_name, quality_text
-from odc_mlir.quantization.statistics import TensorStatistics
-from odc_mlir.quantization.verdict import describe
+from odc_mlir.quantizer.policy.verdict import describe
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 76em; padding: 0 1em; color: #222; }

@@ -10,16 +10,16 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from odc_mlir.calibration.minmax_file import write_minmax
+from odc_mlir.calibration.record_files import RECORDS
+from odc_mlir.calibration.recorded import Records
+from odc_mlir.calibration.records import RecordStore
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.frontend.model_file import ModelFile
-from odc_mlir.quantization.minmax_file import write_minmax
-from odc_mlir.quantization.record_files import RECORDS
-from odc_mlir.quantization.recorded import Records
-from odc_mlir.quantization.records import RecordStore
-from odc_mlir.quantization.statistics import TensorStatistics
-from odc_mlir.quantization.verdict import describe
+from odc_mlir.quantizer.policy.verdict import describe
 
 
 @dataclass

@@ -23,27 +23,27 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.arg_spec import ArgSpec
 
 from odc_mlir import pipelines, transforms
+from odc_mlir.calibration.recorded import Records, joined
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.precision import Choice
-from odc_mlir.quantization.recorded import Records, joined
-from odc_mlir.quantization.schemes import Scheme
-from odc_mlir.quantization.statistics import TensorStatistics
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.options import Options
+from odc_mlir.quantizer.policy.precision import Choice
+from odc_mlir.quantizer.policy.schemes import Scheme
 from odc_mlir.quantizer.refinement import refine
-from odc_mlir.runtime.binding import to_reals
-from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.execution.binding import to_reals
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
-from odc_mlir.transforms import quant_ir
-from odc_mlir.transforms.quant_assign_params import Assignment
-from odc_mlir.transforms.quant_attach_ranges import attach_ranges, ranges_of
-from odc_mlir.transforms.quant_conversion import retype, set_function_type
-from odc_mlir.transforms.rewriting import real
+from odc_mlir.transforms.common.rewriting import real
+from odc_mlir.transforms.quant.common import ir as quant_ir
+from odc_mlir.transforms.quant.common.conversion import retype, set_function_type
+from odc_mlir.transforms.quant.quant_assign_params import Assignment
+from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.universe import make_context
 
 STAGE = "quant"

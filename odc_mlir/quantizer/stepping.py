@@ -14,9 +14,9 @@ import numpy as np
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo, Trait
-from odc_mlir.runtime.binding import to_codes, to_reals
-from odc_mlir.runtime.graph import Graph, GraphNode
-from odc_mlir.runtime.shaping import ShapedGraph
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.shaping import ShapedGraph
 
 
 class Stepper:

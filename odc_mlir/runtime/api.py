@@ -25,10 +25,10 @@ from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.backends import graph_executor
-from odc_mlir.runtime.capture import Capture
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.graph import Graph, build_graph
-from odc_mlir.runtime.linking import linked_files
+from odc_mlir.runtime.execution.capture import Capture
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.execution.linking import linked_files
 from odc_mlir.runtime.package import Package
 from odc_mlir.targets.cpu import HERE, is_cpu
 
@@ -216,7 +216,7 @@ def _is_native(opened: Package | Graph) -> bool:
 
 def _native_in_place(model: Any, *, strict: bool) -> Package:
     """Native code for this machine, from the cache where it was compiled before."""
-    from odc_mlir.runtime.native_cache import remembered
+    from odc_mlir.runtime.execution.native_cache import remembered
 
     source = _model_of(model)
     linked = _linked_files(model)

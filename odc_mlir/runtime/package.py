@@ -18,11 +18,11 @@ from odc_mlir.formats.quantities import model_name
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Shape, TensorInfo
 from odc_mlir.runtime.backends import graph_executor
-from odc_mlir.runtime.clocks import Modelled
 from odc_mlir.runtime.devices import open_device
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.graph import Graph, build_graph
-from odc_mlir.runtime.plan import PlanExecutor
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.execution.plan import PlanExecutor
+from odc_mlir.runtime.reporting.clocks import Modelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +116,18 @@ class Package:
 
     @cached_property
     def report(self) -> dict[str, Any]:
-        """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.report`.
+        """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
 
         Made when first asked for, by timing every segment on the simulator.
         """
-        from odc_mlir.runtime.report import build_report
+        from odc_mlir.runtime.reporting.report import build_report
 
         return build_report(self)
 
     @cached_property
     def modelled(self) -> Modelled:
         """What one inference takes by the modelled clock, as the report has it; raises PackageError without a plan."""
-        from odc_mlir.runtime.report import modelled_inference
+        from odc_mlir.runtime.reporting.report import modelled_inference
 
         executor = self.executor()
         assert isinstance(executor, PlanExecutor), "plans are run by nothing else"

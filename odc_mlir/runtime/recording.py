@@ -17,6 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.coverage import coverage
+from odc_mlir.calibration.gathering import Block, Slot, detailed
+from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, shapes_of
+from odc_mlir.calibration.records import RecordStore
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, OdcError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model
@@ -24,14 +29,9 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package, read_package
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.coverage import coverage
-from odc_mlir.quantization.gathering import Block, Slot, detailed
-from odc_mlir.quantization.recorded import InputFacts, Records, Shapes, TensorKey, shapes_of
-from odc_mlir.quantization.records import RecordStore
-from odc_mlir.quantization.statistics import TensorStatistics
-from odc_mlir.runtime.executor import Executor, HostExecutor
-from odc_mlir.runtime.graph import Graph, build_graph
-from odc_mlir.runtime.units import Observer, Values, Watcher
+from odc_mlir.runtime.execution.executor import Executor, HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.execution.units import Observer, Values, Watcher
 
 Progress = Callable[[int, int | None], None]
 """Is told how many samples are done, and of how many, where that is known."""

@@ -13,8 +13,8 @@ from odc_mlir.formats.package import PackageFiles
 from odc_mlir.formats.package_update import original_of
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.devices.base import Device
+from odc_mlir.runtime.execution.plan import check_plan
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.plan import check_plan
 from odc_mlir.targets.cpu import is_cpu
 
 

@@ -13,9 +13,9 @@ from odc_mlir.tools.files import shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
-    from odc_mlir.runtime.clocks import Modelled
-    from odc_mlir.runtime.executor import Executor
-    from odc_mlir.runtime.profile import Measurement
+    from odc_mlir.runtime.execution.executor import Executor
+    from odc_mlir.runtime.reporting.clocks import Modelled
+    from odc_mlir.runtime.reporting.profile import Measurement
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -63,8 +63,8 @@ def modelled_of(executor: Executor, shapes: Shapes) -> Modelled | None:
 
     None where nothing is compiled, or for a processor, which nothing models, or for other shapes than it is for.
     """
-    from odc_mlir.runtime.plan import PlanExecutor
-    from odc_mlir.runtime.report import modelled_inference
+    from odc_mlir.runtime.execution.plan import PlanExecutor
+    from odc_mlir.runtime.reporting.report import modelled_inference
 
     fixed = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in executor.graph.input_infos()]
     if not isinstance(executor, PlanExecutor) or _is_native(executor) or list(shapes) != fixed:
@@ -124,7 +124,7 @@ def _measured_lines(executor: Executor, measurement: Measurement, *, each_run: b
 
 def _is_native(executor: Executor) -> bool:
     """Whether what is compiled is code for a processor: it is measured where it runs."""
-    from odc_mlir.runtime.plan import PlanExecutor
+    from odc_mlir.runtime.execution.plan import PlanExecutor
     from odc_mlir.targets.cpu import is_cpu
 
     return isinstance(executor, PlanExecutor) and is_cpu(executor.plan.target or "")
@@ -165,7 +165,7 @@ def write_profile(
 
 def write_trace(arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: Measurement) -> None:
     """Write a trace as JSON: every timed run, the modelled inference, what goes on inside each of its segments."""
-    from odc_mlir.runtime.profile import trace_events
+    from odc_mlir.runtime.reporting.profile import trace_events
 
     inside = {unit.step.name: unit.trace for unit in getattr(executor, "segments", ()) if unit.trace}
     document = trace_events(measurement.events, modelled_of(executor, shapes), inside)

@@ -217,20 +217,20 @@ def _compile(arguments: argparse.Namespace) -> None:
     if arguments.report_json:
         arguments.files.write_json(arguments.report_json, package.report, "report_json")
     if arguments.report_html:
-        from odc_mlir.runtime.report_html import render
+        from odc_mlir.runtime.reporting.report_html import render
 
         arguments.files.write(arguments.report_html, render(package.report).encode(), "report_html")
     if package.plan is not None and is_cpu(package.plan.target or ""):
         for line in () if arguments.quiet else _native_summary(package):
             print(line, file=arguments.files.messages)
     elif arguments.quiet:
-        from odc_mlir.runtime.report_placement import host_warning
+        from odc_mlir.runtime.reporting.report_placement import host_warning
 
         # What a script has to know: the package does not do what it was made for.
         if (warning := host_warning(package)) is not None:
             print(f"odc-compile: warning: {warning}", file=sys.stderr)
     else:
-        from odc_mlir.runtime.report import build_report
+        from odc_mlir.runtime.reporting.report import build_report
 
         asked = arguments.report_json or arguments.report_html
         for line in _summary(package.report if asked else build_report(package, quick=True)):
@@ -261,8 +261,8 @@ def _native_summary(package: Package) -> Iterator[str]:
 def _summary(report: Mapping[str, Any]) -> Iterator[str]:
     """What a user wants to know at once: where operators went and why, and how long an inference takes."""
     from odc_mlir.formats.quantities import count_text, share_text, size_text, time_text
-    from odc_mlir.runtime.report_partition import plan_lines
-    from odc_mlir.runtime.report_placement import host_groups
+    from odc_mlir.runtime.reporting.report_partition import plan_lines
+    from odc_mlir.runtime.reporting.report_placement import host_groups
 
     total = report["npu_op_count"] + report["host_op_count"]
     placed = f"{report['npu_op_count']} of {counted(total, 'operator')}"

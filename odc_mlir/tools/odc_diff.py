@@ -13,8 +13,8 @@ from odc_mlir.tools.files import add_input, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
-    from odc_mlir.runtime.comparison import Comparison, TensorComparison
-    from odc_mlir.runtime.executor import Executor
+    from odc_mlir.runtime.execution.executor import Executor
+    from odc_mlir.runtime.reporting.comparison import Comparison, TensorComparison
 
 _BACKENDS = ("auto", "host", "npu", "native", "litert")
 _SEED = 1
@@ -72,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _body(arguments: argparse.Namespace) -> int:
     from odc_mlir.runtime.api import open_executor
-    from odc_mlir.runtime.comparison import compare
-    from odc_mlir.runtime.metrics import Tolerance
+    from odc_mlir.runtime.reporting.comparison import compare
+    from odc_mlir.runtime.reporting.metrics import Tolerance
 
     sides = _sides(arguments.a, arguments.b)
     executors = [

@@ -68,13 +68,13 @@ def describe(path: str) -> Document:
 
     Raises OdcError for a file that cannot be read or is malformed, ModelError for one of no known kind.
     """
+    from odc_mlir.calibration.describe import describe_minmax, describe_records
+    from odc_mlir.calibration.minmax_file import is_minmax
+    from odc_mlir.calibration.records import SQLITE_MAGIC
     from odc_mlir.formats import native_segment
     from odc_mlir.formats.circle.reader import identify
     from odc_mlir.formats.package import is_package
     from odc_mlir.isa.container import MAGIC
-    from odc_mlir.quantization.describe import describe_minmax, describe_records
-    from odc_mlir.quantization.minmax_file import is_minmax
-    from odc_mlir.quantization.records import SQLITE_MAGIC
 
     if is_package(path):
         return _package(path)

@@ -164,7 +164,7 @@ def _pass_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[st
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
     if arguments.list_rules:
-        from odc_mlir.transforms.npu_rules import rules_text
+        from odc_mlir.transforms.partition.rules.table import rules_text
 
         print(*rules_text(), sep="\n")
         return None
@@ -267,7 +267,7 @@ def _print_lists(arguments: argparse.Namespace) -> None:
 def _passes(arguments: argparse.Namespace) -> Iterator[tuple[str, ModulePass]]:
     """The passes to run in order, each with the name that stands in errors."""
     from odc_mlir import pipelines
-    from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
+    from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 
     chosen = [] if arguments.npu is None else [OdcSetTargetPass(arguments.npu)]
     for kind, text in _steps(arguments):

@@ -20,7 +20,7 @@ _KINDS_SHOWN = 8
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-optimize``."""
-    from odc_mlir.transforms.rewrites import O1, ON_REQUEST, RULES
+    from odc_mlir.transforms.circle.rewrites.table import O1, ON_REQUEST, RULES
 
     parser = base_parser(
         "odc-optimize",

@@ -18,10 +18,10 @@ from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, stage
 if TYPE_CHECKING:
     from odc_mlir.formats.samples import Samples
     from odc_mlir.ops.spec import Array, TensorInfo
-    from odc_mlir.runtime.executor import Executor
-    from odc_mlir.runtime.profile import Measurement
+    from odc_mlir.runtime.execution.executor import Executor
+    from odc_mlir.runtime.execution.units import Observer
+    from odc_mlir.runtime.reporting.profile import Measurement
     from odc_mlir.runtime.session import Session
-    from odc_mlir.runtime.units import Observer
 
 _SEED = 1
 _log = logging.getLogger(__name__)
@@ -155,9 +155,9 @@ def _body(arguments: argparse.Namespace) -> None:
 
     from odc_mlir.formats.package import is_package
     from odc_mlir.runtime.api import open_executor
-    from odc_mlir.runtime.binding import bind_inputs
+    from odc_mlir.runtime.execution.binding import bind_inputs
     from odc_mlir.runtime.package import Package
-    from odc_mlir.runtime.profile import Measurement
+    from odc_mlir.runtime.reporting.profile import Measurement
     from odc_mlir.tools.measure import MemoryPoll, describe_values
     from odc_mlir.tools.run_sessions import backend_of_settings, session_of_settings, session_text
 
@@ -281,7 +281,7 @@ def _reshaped(text: str, outputs: list[list[Array]]) -> list[list[Array]]:
 def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int, tuple[int, ...]] | None) -> Samples:
     """The inputs of every sample: loaded, or one made-up sample."""
     from odc_mlir.formats.samples import Samples, random_inputs, read_raw, read_samples
-    from odc_mlir.runtime.binding import to_codes
+    from odc_mlir.runtime.execution.binding import to_codes
 
     infos = executor.graph.input_infos()
     if arguments.labels is not None and not arguments.load:
@@ -378,7 +378,7 @@ def _run_once(
 
 def _tensors(arguments: argparse.Namespace, executor: Executor, samples: Samples) -> list[dict[str, Array]]:
     """For every sample the tensors that --dump-tensor names, from a run of their own."""
-    from odc_mlir.runtime.capture import Capture
+    from odc_mlir.runtime.execution.capture import Capture
 
     known = {info.name for info in executor.graph.tensors}
     texts = arguments.dump_tensor
@@ -398,7 +398,7 @@ def _write_results(
     tensors: list[dict[str, Array]],
 ) -> None:
     from odc_mlir.formats.samples import write_outputs, write_raw
-    from odc_mlir.runtime.binding import to_reals
+    from odc_mlir.runtime.execution.binding import to_reals
 
     dumps = (arguments.dump, arguments.dump_raw, arguments.dump_input_raw)
     changing = not (arguments.load or arguments.load_raw or arguments.fixed_input) and arguments.num_runs > 1
@@ -431,8 +431,8 @@ def _tell(
     memory: Any,
 ) -> None:
     """Write the reports that were asked for and print the summary."""
-    from odc_mlir.runtime.binding import to_reals
-    from odc_mlir.runtime.scoring import score
+    from odc_mlir.runtime.execution.binding import to_reals
+    from odc_mlir.runtime.reporting.scoring import score
     from odc_mlir.tools import measure
 
     shapes = [array.shape for array in samples.records[0]]

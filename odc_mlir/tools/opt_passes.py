@@ -36,7 +36,7 @@ def pass_list() -> Iterator[str]:
 
 
 def _entry(name: str, kind: type[ModulePass]) -> Iterator[str]:
-    from odc_mlir.transforms.describe import options_of, summary_of
+    from odc_mlir.transforms.common.describe import options_of, summary_of
 
     yield f"  {name:{_WIDTH}} {summary_of(kind)}".rstrip()
     for option in options_of(kind):
@@ -47,7 +47,7 @@ def _entry(name: str, kind: type[ModulePass]) -> Iterator[str]:
 def pass_help(name: str) -> Iterator[str]:
     """All that one pass says: what it does, IR before and after, what it refuses, its options. Raises OptionError."""
     from odc_mlir import pipelines
-    from odc_mlir.transforms.describe import options_of, text_of
+    from odc_mlir.transforms.common.describe import options_of, text_of
 
     kind = pipelines.find_pass(name)
     stages = [stage.name for stage in pipelines.STAGES if name in stage.passes]

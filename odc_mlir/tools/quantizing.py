@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.errors import OptionError, printable
-from odc_mlir.quantization.record_files import RECORDS
 from odc_mlir.tools.files import add_input, add_output
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.api import Backend
-    from odc_mlir.runtime.executor import Executor
+    from odc_mlir.runtime.execution.executor import Executor
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.session import Session
 

@@ -1,7 +1,8 @@
 """The passes by name; each is imported when it is first asked for.
 
-Pass ``circle-infer-shapes`` is ``CircleInferShapesPass`` in ``circle_infer_shapes.py``: the name alone says where it
-is. :mod:`odc_mlir.pipelines` says in which order they run.
+Every room is a folder whose files are its passes; what passes share lies in folders below. Pass ``circle-infer-shapes``
+is ``CircleInferShapesPass`` in ``circle/circle_infer_shapes.py``. :mod:`odc_mlir.pipelines` says in which order they
+run.
 """
 
 from __future__ import annotations
@@ -14,68 +15,82 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from xdsl.passes import ModulePass
 
-# Those of the way to native code, in a folder of their own.
-NATIVE = (
-    "native-set-target",
-    "native-mark-supported",
-    "native-form-segments",
-    "convert-circle-to-kernels",
-    "native-allocate-memory",
-    "native-write-kernels",
-    "convert-native-to-llvm",
-)
+# Room (folder) -> its passes, in the order of the pipelines where they have one.
+ROOMS: Mapping[str, tuple[str, ...]] = {
+    "circle": (
+        "circle-infer-shapes",
+        "circle-resolve-customs",
+        "circle-fold-constants",
+        "circle-optimize",
+        "circle-simplify",
+        "circle-assign-layouts",
+        "circle-fuse-patterns",
+        "circle-clip-masks",
+        "circle-fuse-activation",
+        "circle-fuse-batch-norm",
+        "circle-equalize-channels",
+    ),
+    "quant": (
+        "quant-attach-ranges",
+        "quant-assign-params",
+        "quant-propagate-params",
+        "convert-circle-to-quant",
+        "quant-insert-requantize",
+        "quant-weights-only",
+        "quant-fake-quantize",
+        "quant-flip-sign",
+        "quant-fold-requantize",
+        "quant-verify-params",
+        "quant-round-weights",
+        "quant-correct-biases",
+    ),
+    "partition": (
+        "odc-set-target",
+        "odc-fix-batch",
+        "odc-apply-annotations",
+        "npu-mark-supported",
+        "npu-form-groups",
+        "npu-choose-segments",
+        "npu-form-segments",
+        "npu-outline-segments",
+        "odc-verify-boundaries",
+    ),
+    "npu": (
+        "convert-circle-to-npu",
+        "npu-fuse-padding",
+        "npu-elide-reshapes",
+        "npu-choose-tiles",
+        "npu-lower-to-instructions",
+        "npu-stage-constants",
+        "npu-allocate-memory",
+        "npu-insert-sync",
+        "npu-verify-memory",
+        "npu-roll-loops",
+    ),
+    "native": (
+        "native-set-target",
+        "native-mark-supported",
+        "native-form-segments",
+        "convert-circle-to-kernels",
+        "native-allocate-memory",
+        "native-write-kernels",
+        "convert-native-to-llvm",
+    ),
+}
 
-NAMES = (
-    "circle-infer-shapes",
-    "circle-resolve-customs",
-    "circle-fold-constants",
-    "circle-optimize",
-    "circle-simplify",
-    "circle-assign-layouts",
-    "circle-fuse-patterns",
-    "circle-clip-masks",
-    "circle-fuse-activation",
-    "circle-fuse-batch-norm",
-    "circle-equalize-channels",
-    "quant-attach-ranges",
-    "quant-assign-params",
-    "quant-propagate-params",
-    "convert-circle-to-quant",
-    "quant-insert-requantize",
-    "quant-weights-only",
-    "quant-fake-quantize",
-    "quant-flip-sign",
-    "quant-fold-requantize",
-    "quant-verify-params",
-    "quant-round-weights",
-    "quant-correct-biases",
-    "odc-set-target",
-    "odc-fix-batch",
-    "odc-apply-annotations",
-    "npu-mark-supported",
-    "npu-form-groups",
-    "npu-choose-segments",
-    "npu-form-segments",
-    "npu-outline-segments",
-    "odc-verify-boundaries",
-    "convert-circle-to-npu",
-    "npu-fuse-padding",
-    "npu-elide-reshapes",
-    "npu-choose-tiles",
-    "npu-lower-to-instructions",
-    "npu-stage-constants",
-    "npu-allocate-memory",
-    "npu-insert-sync",
-    "npu-verify-memory",
-    "npu-roll-loops",
-    *NATIVE,
-)
+_ROOM_OF = {name: room for room, names in ROOMS.items() for name in names}
+
+NAMES = tuple(_ROOM_OF)
+
+
+def room_of(name: str) -> str:
+    """The folder of the pass called ``name``, one of :data:`NAMES`."""
+    return _ROOM_OF[name]
 
 
 def load(name: str) -> type[ModulePass]:
     """The class of the pass called ``name``, one of :data:`NAMES`."""
-    folder = f"{__name__}.native" if name in NATIVE else __name__
-    module = importlib.import_module(f"{folder}.{name.replace('-', '_')}")
+    module = importlib.import_module(f"{__name__}.{room_of(name)}.{name.replace('-', '_')}")
     found: type[ModulePass] = getattr(module, "".join(part.capitalize() for part in name.split("-")) + "Pass")
     return found
 

@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 
 from helpers.auto import RECORDS, Made, make, open_session, use_worker
+from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import RecordsError
 from odc_mlir.formats.cache import content_digest
-from odc_mlir.quantization.records import RecordStore
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.job import Step
 from odc_mlir.runtime.auto.locks import file_lock

@@ -16,8 +16,8 @@ import cycle_table
 from cycle_table import Key, Value
 from helpers.compiled import Compiled
 from odc_mlir.formats.package import read_package
-from odc_mlir.transforms import npu_lower_to_instructions
-from odc_mlir.transforms.schedule import balance, residence_plan, staging, window_search
+from odc_mlir.transforms.npu import npu_lower_to_instructions
+from odc_mlir.transforms.npu.schedule import balance, residence_plan, staging, window_search
 
 # These rows run in the quick suite; together they notice every mutation below.
 QUICK = (

@@ -11,8 +11,8 @@ import odc_mlir
 from helpers.corpus import Case, cases
 from helpers.data import golden_samples
 from helpers.reports import check_report
-from odc_mlir.runtime.plan import PlanExecutor
-from odc_mlir.runtime.report import build_report
+from odc_mlir.runtime.execution.plan import PlanExecutor
+from odc_mlir.runtime.reporting.report import build_report
 
 
 @pytest.mark.parametrize("case", cases(lambda case: case.kind not in ("float", "string")))

@@ -18,8 +18,8 @@ from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.runtime.recording import record
-from odc_mlir.transforms.quant_attach_ranges import attach_ranges, ranges_of
-from odc_mlir.transforms.quant_ir import main_function
+from odc_mlir.transforms.quant.common.ir import main_function
+from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.universe import make_context
 
 MODELS = ("digits_cnn", "digits_mobile", "digits_mobile_hard", "digits_dynbatch", "digits_unet")

@@ -19,7 +19,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.quantizer.evaluation import Measurement, Reference
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.runtime.api import open_executor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 
 CLASSIFIERS = ("digits_cnn", "digits_mobile", "digits_mobile_hard", "digits_dynbatch")
 DIGITS = (*CLASSIFIERS, "digits_unet")

@@ -12,10 +12,10 @@ from helpers.networks import RANGES, RandomNetwork
 from odc_mlir import compiler, pipelines
 from odc_mlir.formats.plan import SegmentStep
 from odc_mlir.runtime.package import Package
-from odc_mlir.transforms.npu_form_segments import NpuFormSegmentsPass
-from odc_mlir.transforms.npu_outline_segments import NpuOutlineSegmentsPass
-from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
-from odc_mlir.transforms.placement import operators, place_on_host
+from odc_mlir.transforms.common.placement import operators, place_on_host
+from odc_mlir.transforms.partition.npu_form_segments import NpuFormSegmentsPass
+from odc_mlir.transforms.partition.npu_outline_segments import NpuOutlineSegmentsPass
+from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 from odc_mlir.universe import make_context
 
 SEEDS = range(100, 124)

@@ -19,7 +19,7 @@ from helpers.corpus import Case, cases
 from helpers.data import REPOSITORY
 from helpers.reports import check_report
 from odc_mlir.errors import OdcError
-from odc_mlir.runtime.report import build_report
+from odc_mlir.runtime.reporting.report import build_report
 
 
 @pytest.mark.parametrize("case", cases(lambda case: case.kind in ("float", "string")))

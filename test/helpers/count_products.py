@@ -103,9 +103,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 def count_model(path: Path, inputs: Sequence[Any], counter: Counter) -> list[Record]:
     """Products of each operator in one run on ``inputs``."""
     from odc_mlir.formats.circle.reader import read_model
-    from odc_mlir.runtime.executor import HostExecutor
-    from odc_mlir.runtime.graph import build_graph
-    from odc_mlir.runtime.work import graph_work
+    from odc_mlir.runtime.execution.executor import HostExecutor
+    from odc_mlir.runtime.execution.graph import build_graph
+    from odc_mlir.runtime.execution.work import graph_work
     from odc_mlir.targets.host import load_host
 
     graph = build_graph(read_model(path))

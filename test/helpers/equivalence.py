@@ -39,7 +39,7 @@ def results_of(module: ModuleOp, inputs: Sequence[Array]) -> list[Array]:
 def random_inputs(module: ModuleOp, seed: int = 0) -> list[Array]:
     """Normal numbers for the real arguments of the main function, unknown dimensions at 1; whole numbers are small."""
     from odc_mlir.dialects.circle import info_of
-    from odc_mlir.transforms.placement import main_function
+    from odc_mlir.transforms.common.placement import main_function
 
     random = np.random.default_rng(seed)
     infos = [info_of(argument) for argument in main_function(module).body.block.args]

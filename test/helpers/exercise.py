@@ -20,7 +20,7 @@ from odc_mlir import compiler
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.runtime.api import open_executor
-from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.execution.executor import Executor
 
 MAX_SECONDS = 5.0
 MAX_BYTES = 1 << 30

@@ -20,11 +20,11 @@ from odc_mlir.ops import get
 from odc_mlir.ops.custom import spec_of_code
 from odc_mlir.ops.registry import default_custom_ops
 from odc_mlir.ops.spec import Node
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.support.locations import name_loc, names_loc, op_name
-from odc_mlir.transforms.quant_attach_ranges import attach_ranges
-from odc_mlir.transforms.quant_ir import main_function, operators
+from odc_mlir.transforms.quant.common.ir import main_function, operators
+from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 from odc_mlir.universe import make_context
 
 Array = NDArray[Any]

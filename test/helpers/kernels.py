@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from odc_mlir.ops.spec import Array, Execute, Node, Operand, OpSpec, ResultType, TensorInfo
-from odc_mlir.runtime.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
 
 
 def same_shape(node: Node) -> Sequence[ResultType]:

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.dialects.circle import info_of
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.placement import main_function
+from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.universe import make_context
 
 

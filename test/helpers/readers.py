@@ -17,6 +17,11 @@ from helpers import damage
 from helpers.mutation import Seed
 from helpers.npu import repair_checksums
 from odc_mlir import compiler, simulator, targets
+from odc_mlir.calibration.describe import describe_minmax, describe_records
+from odc_mlir.calibration.minmax_file import read_minmax, write_minmax
+from odc_mlir.calibration.recorded import InputFacts, Records
+from odc_mlir.calibration.records import RecordStore
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.calibration import read_calibration
 from odc_mlir.formats.circle.reader import read_model
@@ -27,20 +32,15 @@ from odc_mlir.formats.partition_ini import parse_partition
 from odc_mlir.formats.samples import read_labels, read_samples
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.isa import assembly, codec, container
-from odc_mlir.quantization.describe import describe_minmax, describe_records
-from odc_mlir.quantization.minmax_file import read_minmax, write_minmax
-from odc_mlir.quantization.precision import read_config
-from odc_mlir.quantization.recorded import InputFacts, Records
-from odc_mlir.quantization.records import RecordStore
-from odc_mlir.quantization.statistics import TensorStatistics
+from odc_mlir.quantizer.policy.precision import read_config
 from odc_mlir.runtime.auto import pruning
 from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts, Result
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session.settings import Settings
 from odc_mlir.support.text import module_text
-from odc_mlir.transforms.quant_attach_ranges import read_ranges
-from odc_mlir.transforms.quant_layers import load_arrays
+from odc_mlir.transforms.quant.common.layers import load_arrays
+from odc_mlir.transforms.quant.quant_attach_ranges import read_ranges
 
 MODEL = Path(__file__).parents[2] / "examples" / "digits" / "digits_cnn_int8.circle"
 TARGET_TEXT = (Path(targets.__file__).parent / "npu-256.toml").read_bytes()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odc_mlir.runtime.report_html import render
+from odc_mlir.runtime.reporting.report_html import render
 
 
 def check_report(report: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from xdsl.utils.exceptions import PassFailedException
 from odc_mlir import pipelines, transforms
 from odc_mlir.errors import CompileError, ModelError, OptionError
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.odc_set_target import OdcSetTargetPass
+from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 from odc_mlir.universe import make_context
 
 # Passes that somebody asks for by name.

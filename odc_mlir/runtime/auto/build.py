@@ -12,19 +12,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from odc_mlir.calibration.recorded import Shapes, shapes_of
+from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import OdcError, SessionError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.recorded import Shapes, shapes_of
-from odc_mlir.quantization.records import RecordStore
-from odc_mlir.quantization.schemes import scheme as scheme_of
+from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.runtime.auto.coverage import check_channels, check_samples
 from odc_mlir.runtime.auto.saturation import normal_shares
-from odc_mlir.runtime.binding import fits
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
-from odc_mlir.runtime.shaping import ShapedGraph, is_static
+from odc_mlir.runtime.execution.binding import fits
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.shaping import ShapedGraph, is_static
 
 # Fewer raw inputs than this are not enough to choose ranges by, when ranges of more runs are known.
 _FEW_SAMPLES = 8

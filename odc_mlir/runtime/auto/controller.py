@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Condition, RLock, Thread
 from typing import Any
 
+from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
-from odc_mlir.quantization.recorded import Shapes, shapes_of
 from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Artefacts, Result, retry_seconds, seconds_left
 from odc_mlir.runtime.auto.background import Background, poll, weakly
 from odc_mlir.runtime.auto.job import PHASES, TIMES_ENOUGH, Job, Step, key_of, make_job, target_facts

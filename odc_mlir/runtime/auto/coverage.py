@@ -14,7 +14,7 @@ import numpy as np
 from odc_mlir.errors import AccuracyError
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.saturation import spread
-from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.execution.executor import Executor
 
 # A channel has moved when its values lie this far apart, as a share of the largest. Frames of one still scene leave
 # most channels where the biases put them.

@@ -11,10 +11,10 @@ from typing import Any
 
 from odc_mlir import targets
 from odc_mlir._version import __version__
+from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.formats.private import digest_file
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.fingerprint import fingerprint
-from odc_mlir.quantization.recorded import Shapes
 from odc_mlir.runtime.auto.artefacts import Artefact, make_key
 from odc_mlir.runtime.auto.original import Original, is_quantized
 from odc_mlir.runtime.auto.settings import AutoSettings

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.recorded import Shapes
 from odc_mlir.runtime.auto.artefacts import Artefact, Result
 from odc_mlir.runtime.auto.serving import Serving
 from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Fallback, Level, Phase

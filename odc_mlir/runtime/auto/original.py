@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.errors import CacheError
 from odc_mlir.formats import private
 from odc_mlir.ops.spec import Trait
-from odc_mlir.quantization.recorded import Shapes
 from odc_mlir.runtime.auto.serving import Surroundings
-from odc_mlir.runtime.executor import Executor, HostExecutor
-from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.execution.executor import Executor, HostExecutor
+from odc_mlir.runtime.execution.graph import Graph
 
 _CUSTOM = "CUSTOM"
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, RLock
 
+from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
+from odc_mlir.calibration.records import DEFAULT_INPUT_BYTES, RecordStore
 from odc_mlir.errors import OdcError, RecordsDamagedError
 from odc_mlir.formats import private
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.recorded import Records, Shapes, shapes_of
-from odc_mlir.quantization.records import DEFAULT_INPUT_BYTES, RecordStore
 from odc_mlir.runtime.auto.background import Background
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.pruning import prune
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.units import Observer
 from odc_mlir.runtime.recording import Recorder
-from odc_mlir.runtime.units import Observer
 
 _log = logging.getLogger(__name__)
 

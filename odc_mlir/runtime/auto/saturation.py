@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.ops.spec import Array, TensorInfo
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph
 
 # Inputs are chosen to be cut off a little, where that makes codes finer; by more than this share of the range they are
 # not what the ranges were made from.

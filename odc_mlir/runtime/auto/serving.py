@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.errors import OdcError, SimulationError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.recorded import Shapes
 from odc_mlir.runtime.auto.artefacts import Artefact
 from odc_mlir.runtime.auto.status import Fallback, Level
-from odc_mlir.runtime.executor import Executor, HostExecutor
-from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.execution.executor import Executor, HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.plan import PlanExecutor
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantization.recorded import Shapes, shapes_of
-from odc_mlir.quantization.verdict import HIGHER_IS_BETTER, Limit, check_text
+from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit, check_text
 from odc_mlir.runtime.auto.saturation import EndCounter, InputRange, excess, input_ranges
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.metrics import ErrorMeter, Errors, Tolerance
-from odc_mlir.runtime.units import Watcher
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.units import Watcher
+from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
 
 _log = logging.getLogger(__name__)
 

@@ -40,8 +40,8 @@ from odc_mlir.formats.package_update import install
 from odc_mlir.plugins import codegen
 from odc_mlir.plugins.isolation import Limits
 from odc_mlir.plugins.registry import extension_of
-from odc_mlir.quantization.schemes import scheme as scheme_of
-from odc_mlir.quantization.verdict import describe
+from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
+from odc_mlir.quantizer.policy.verdict import describe
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.artefacts import (
     COMPILED_STEM,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from odc_mlir.ops.context import Context
-from odc_mlir.runtime.executor import Executor, HostExecutor
-from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.execution.executor import Executor, HostExecutor
+from odc_mlir.runtime.execution.graph import Graph
 
 
 def graph_executor(

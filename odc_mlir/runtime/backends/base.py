@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from odc_mlir.runtime.graph import Graph
-from odc_mlir.runtime.units import Unit, operator_units
+from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.units import Unit, operator_units
 
 
 class Backend(Protocol):

@@ -18,10 +18,10 @@ from odc_mlir.formats.circle.writer import write_tflite
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
 from odc_mlir.runtime.backends.part import Part, cut_out
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.graph import Graph, GraphNode
-from odc_mlir.runtime.shaping import ShapedGraph, is_static
-from odc_mlir.runtime.units import Event, Frame, OperatorUnit, Unit, operator_units
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.shaping import ShapedGraph, is_static
+from odc_mlir.runtime.execution.units import Event, Frame, OperatorUnit, Unit, operator_units
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Quantization, SubGraph, Tensor
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.runtime.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.units import Step
+from odc_mlir.runtime.execution.units import Step
 from odc_mlir.targets import Target
 
 MemoryModel = Literal["parity", "strict"]

@@ -14,7 +14,7 @@ from odc_mlir.errors import PackageError
 from odc_mlir.formats.native_segment import NativePort, NativeSegment, parse_native_segment
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.runtime.devices.base import DeviceResult, Port
-from odc_mlir.runtime.units import Step, Values
+from odc_mlir.runtime.execution.units import Step, Values
 from odc_mlir.targets import cpu
 
 

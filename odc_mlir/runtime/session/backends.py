@@ -13,10 +13,10 @@ from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.context import Context
 from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.devices import open_device
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.graph import Graph
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.plan import PlanExecutor
 
 _log = logging.getLogger(__name__)
 

@@ -51,7 +51,7 @@ class Exchange:
 
     def quantize(self, loader: Loader, *, io: str, check: bool) -> Path:
         """The file of the quantised model, by what was recorded; raises OdcError."""
-        from odc_mlir.quantization.verdict import describe
+        from odc_mlir.quantizer.policy.verdict import describe
         from odc_mlir.runtime.auto import build
 
         if self.quantized_path is None:

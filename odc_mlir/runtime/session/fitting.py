@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from odc_mlir.errors import SessionError
 from odc_mlir.ops.spec import Array, TensorInfo
-from odc_mlir.runtime.binding import to_codes, to_reals
-from odc_mlir.runtime.executor import Executor
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.session.tensors import Port
 
 

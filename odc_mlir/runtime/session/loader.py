@@ -15,13 +15,13 @@ from odc_mlir.errors import InputError, OdcError, SessionError
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array, Shape
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.graph import Graph, tensor_info
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph, tensor_info
+from odc_mlir.runtime.execution.shaping import is_static
 from odc_mlir.runtime.session.backends import Choice, open_executor, parse_assignments, parse_backends, split_backends
 from odc_mlir.runtime.session.settings import Settings
 from odc_mlir.runtime.session.source import Source, model_bytes, model_digest, without_installed
 from odc_mlir.runtime.session.tensors import Port, layout_of, port_at, tensorinfo
-from odc_mlir.runtime.shaping import is_static
 
 INTERNAL_OUTPUTS = "ENABLE_INTERNAL_OUTPUT_ALLOC"
 

@@ -15,11 +15,11 @@ from odc_mlir.formats import kinds
 from odc_mlir.formats.cache import cache_folder, records_path
 from odc_mlir.formats.outputs import write_output
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.profile import Measurement, trace_events
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.units import Event, Watcher
+from odc_mlir.runtime.reporting.profile import Measurement, trace_events
 from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.tensors import check_choice
-from odc_mlir.runtime.units import Event, Watcher
 
 if TYPE_CHECKING:  # what records is loaded where something is to be recorded
     from odc_mlir.runtime.auto.recording import RunRecorder
@@ -108,7 +108,7 @@ class Recorder:
 
     def forget_ranges(self) -> None:
         """Delete what has been recorded of the model; raises SessionError when there is nothing."""
-        from odc_mlir.quantization.records import RecordStore
+        from odc_mlir.calibration.records import RecordStore
 
         self._runs = self._shared
         path = records_path(self._loader.digest)

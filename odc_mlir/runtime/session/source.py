@@ -17,7 +17,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import PackageFiles, is_package
 from odc_mlir.formats.package_update import read_original
 from odc_mlir.ops.registry import CustomOps
-from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.package import Package
 
 _log = logging.getLogger(__name__)

@@ -11,8 +11,9 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
-from odc_mlir.runtime.executor import Executor
-from odc_mlir.runtime.plan import PlanExecutor
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.plan import PlanExecutor
+from odc_mlir.runtime.execution.units import Watcher
 from odc_mlir.runtime.session.backends import NAMES, NPU
 from odc_mlir.runtime.session.exchange import Exchange
 from odc_mlir.runtime.session.fitting import Fitted
@@ -20,7 +21,6 @@ from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.recorder import Recorder
 from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.source import model_bytes, model_path
-from odc_mlir.runtime.units import Watcher
 
 if TYPE_CHECKING:  # what compiles is loaded where something is to be compiled
     from odc_mlir.runtime.auto.controller import AutoCompiler

@@ -35,10 +35,10 @@ from odc_mlir.dialects.circle import BlobAttr, CircleOp, info_of, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.layers import plan_of
+from odc_mlir.transforms.common.placement import is_view, main_function
+from odc_mlir.transforms.native.lowering.layers import plan_of
+from odc_mlir.transforms.native.lowering.segment_writer import Segment, count, raised, size_bytes
 from odc_mlir.transforms.native.native_set_target import machine_of
-from odc_mlir.transforms.native.segment_writer import Segment, count, raised, size_bytes
-from odc_mlir.transforms.placement import is_view, main_function
 
 CONSTANTS = "native.constants"
 """Attribute of a segment's module: the bytes of its packed constants."""

@@ -25,8 +25,8 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.transforms.native.segment_writer import ALIGNMENT, KERNEL, SLACK
-from odc_mlir.transforms.schedule.arena import lowest_gap
+from odc_mlir.transforms.native.lowering.segment_writer import ALIGNMENT, KERNEL, SLACK
+from odc_mlir.transforms.npu.schedule.arena import lowest_gap
 
 ARENA_BYTES = "native.arena_bytes"
 """Attribute of a segment's module: the size of its arena."""

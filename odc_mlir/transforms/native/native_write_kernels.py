@@ -27,9 +27,9 @@ from xdsl.rewriter import Rewriter
 from odc_mlir.support.locations import name_inside
 from odc_mlir.transforms.native.kernels.helpers import INLINE
 from odc_mlir.transforms.native.kernels.registry import Helpers, find_kernel, write_kernel
+from odc_mlir.transforms.native.lowering.segment_writer import KERNEL, OPTIONS
 from odc_mlir.transforms.native.native_allocate_memory import segment_modules
 from odc_mlir.transforms.native.native_set_target import machine_of
-from odc_mlir.transforms.native.segment_writer import KERNEL, OPTIONS
 
 
 @dataclass(frozen=True)

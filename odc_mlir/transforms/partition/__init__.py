@@ -1,1 +1,1 @@
-"""Where operators run: groups that stay together, what each place costs, and the plan that costs least."""
+"""Passes that decide what runs where, and give every segment its program."""

@@ -16,8 +16,8 @@ from helpers.native import native_function
 from odc_mlir.numerics.fixed import INT32_MAX, multiply, requantize
 from odc_mlir.transforms.native.kernels import helpers as kernels
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.layers_products import scaling_fields
-from odc_mlir.transforms.native.loops import BYTES, INDEX, WORDS, Loops
+from odc_mlir.transforms.native.lowering.layers_products import scaling_fields
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops
 
 Array = NDArray[Any]
 

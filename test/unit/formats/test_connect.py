@@ -16,9 +16,9 @@ from odc_mlir.formats.circle.model import Model, Tensor
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.manifest import MANIFEST_PATH, Connection, IoIndex, Manifest
 from odc_mlir.formats.package import PackageFiles, write_package
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
-from odc_mlir.runtime.linking import linked_files
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.linking import linked_files
 
 
 def _index(text: str) -> IoIndex:

@@ -31,7 +31,7 @@ from odc_mlir.formats.circle.model import (
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import Field, circle_schema, default_options
 from odc_mlir.formats.circle.writer import save_model, write_model, write_tflite
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 
 SCHEMA = circle_schema()
 BUFFER_ALIGN = 16

@@ -15,7 +15,7 @@ from odc_mlir.formats.circle.model import Model, Quantization
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 
 
 def _unary(name: str, table: str | None, options: dict[str, Any]) -> Model:

@@ -14,8 +14,8 @@ from odc_mlir.errors import ModelError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.ops.custom import known_codes, known_spec
 from odc_mlir.ops.registry import CustomOps
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 Array = np.ndarray
 

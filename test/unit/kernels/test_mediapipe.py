@@ -15,8 +15,8 @@ from helpers.models import ModelBuilder
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.ops.custom import known_spec
 from odc_mlir.ops.spec import Node
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 Array = np.ndarray
 SAME, VALID = 1, 2

@@ -10,8 +10,8 @@ from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.circle.model import Model, Quantization
 from odc_mlir.numerics.microscaling import round_to_blocks
 from odc_mlir.ops.context import Context
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 
 def test_four_bit_values() -> None:

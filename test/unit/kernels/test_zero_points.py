@@ -18,8 +18,8 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
-from odc_mlir.transforms.npu_checks import Limits
-from odc_mlir.transforms.npu_checks import bias as check_bias
+from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.checks import bias as check_bias
 
 Array = NDArray[Any]
 SHAPES = {

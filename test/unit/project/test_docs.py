@@ -98,7 +98,7 @@ class Tile:
         (":class:`Tile` :func:`Tile.area` :func:`~area` :attr:`rows` :attr:`seen` :data:`LIMIT` :class:`OdcError`", []),
         (":func:`np.sum` :func:`numpy.sum` :mod:`odc_mlir.errors` :class:`odc_mlir.errors.OdcError`", []),
         (":func:`read_program`", ["no such name: read_program"]),
-        ("see odc_mlir.transforms.schedule.reader", ["no such name: odc_mlir.transforms.schedule.reader"]),
+        ("see odc_mlir.transforms.npu.schedule.reader", ["no such name: odc_mlir.transforms.npu.schedule.reader"]),
         (":func:`odc_mlir.errors.printible`", ["no such name: odc_mlir.errors.printible"]),
     ],
 )

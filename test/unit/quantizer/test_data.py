@@ -8,7 +8,7 @@ import pytest
 from helpers.models import add_model
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.quantizer.data import LoadOptions, make_data, split
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 
 GRAPH = build_graph(add_model())  # two inputs [1, 4]
 

@@ -9,7 +9,7 @@ from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.evaluation import EXACT_DB, Reference
 from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 
 
 def test_a_model_is_exactly_itself() -> None:

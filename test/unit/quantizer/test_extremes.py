@@ -13,12 +13,12 @@ from helpers.nodes import node, quant, tensor
 from odc_mlir.errors import ModelError, OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.import_circle import import_model
+from odc_mlir.numerics.weight_rounding import Grid, round_weights
 from odc_mlir.ops.spec import TensorInfo
-from odc_mlir.quantization.rounding import Grid, round_weights
-from odc_mlir.quantization.verdict import describe
+from odc_mlir.quantizer.policy.verdict import describe
 from odc_mlir.runtime.api import open_executor
-from odc_mlir.runtime.binding import to_codes, to_reals
-from odc_mlir.runtime.comparison import compare
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.reporting.comparison import compare
 
 EXTREMES = np.array([np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, 0.0, 1e20], np.float32)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odc_mlir.quantization.verdict import LayerError
 from odc_mlir.quantizer.mixed import LADDERS, Move, Precisions, ladder_of, plan_moves, precisions_after, search
+from odc_mlir.quantizer.policy.verdict import LayerError
 
 LADDER = ("int16x8", "float")
 

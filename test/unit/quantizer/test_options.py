@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantization.ranges import MODES
 from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.policy.ranges import MODES
 
 
 def test_help_tries_what_is_left_open() -> None:

@@ -16,7 +16,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.quantize import embed_ranges, quantize
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 
 
 def _plain(make: Any) -> tuple[bytes, list[list[np.ndarray]]]:

@@ -15,9 +15,9 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.quantizer.refinement import refine
 from odc_mlir.quantizer.stepping import Stepper
-from odc_mlir.runtime.binding import to_codes, to_reals
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 INPUTS, HIDDEN, OUTPUTS = 24, 16, 8
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import QuantParams, TensorInfo
-from odc_mlir.runtime.binding import bind_inputs, fits, to_codes, to_reals
+from odc_mlir.runtime.execution.binding import bind_inputs, fits, to_codes, to_reals
 
 X = TensorInfo("x", "float32", (None, 2))
 

@@ -8,11 +8,11 @@ import pytest
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.runtime.capture import Capture
-from odc_mlir.runtime.comparison import compare
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
-from odc_mlir.runtime.metrics import Tolerance
+from odc_mlir.runtime.execution.capture import Capture
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.reporting.comparison import compare
+from odc_mlir.runtime.reporting.metrics import Tolerance
 
 A = np.arange(4, dtype=np.float32).reshape(1, 4)
 B = np.full((1, 4), 10, np.float32)

@@ -13,8 +13,8 @@ from odc_mlir.errors import AllocationError, ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.context import Context
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 
 def _one(value: Any, dtype: Any = np.float32) -> np.ndarray:

@@ -7,8 +7,8 @@ import numpy as np
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.circle.model import Model, Quantization
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 CODES = np.array([[2, -4, 6], [8, 1, -3]], np.int8)
 SCALES = np.array([0.5, 0.25], np.float32)

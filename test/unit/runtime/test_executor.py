@@ -12,11 +12,11 @@ from helpers.kernels import chain, spec, zeros
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import AllocationError, InputError, ModelError, OptionError
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime import executor as executor_module
-from odc_mlir.runtime.executor import MAX_BYTES_VARIABLE, HostExecutor
-from odc_mlir.runtime.graph import Graph, GraphNode, build_graph
-from odc_mlir.runtime.shaping import ShapedGraph
-from odc_mlir.runtime.units import Event, Frame, OperatorUnit
+from odc_mlir.runtime.execution import executor as executor_module
+from odc_mlir.runtime.execution.executor import MAX_BYTES_VARIABLE, HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, GraphNode, build_graph
+from odc_mlir.runtime.execution.shaping import ShapedGraph
+from odc_mlir.runtime.execution.units import Event, Frame, OperatorUnit
 
 
 def _values(*numbers: float) -> np.ndarray:

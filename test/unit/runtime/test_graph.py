@@ -10,8 +10,8 @@ import pytest
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Operator
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 
 def test_names_indices_and_constants() -> None:

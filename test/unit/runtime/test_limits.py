@@ -9,9 +9,9 @@ from helpers.models import ModelBuilder
 from odc_mlir.errors import AllocationError, ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
-from odc_mlir.runtime import calls
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution import calls
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 
 def _call(name: str, table: str, results: int, **options: int) -> Operator:

@@ -10,8 +10,8 @@ import pytest
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.numerics.convolution import TILE_BYTES
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 _ONE_RUN, _RUNS = 4 << 10, 5
 _TEMPORARIES = 3 * TILE_BYTES  # of one operator: patches of a tile, its sums, and these rescaled

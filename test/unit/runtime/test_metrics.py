@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime import metrics
-from odc_mlir.runtime.metrics import ErrorMeter, Errors, Tolerance
+from odc_mlir.runtime.reporting import metrics
+from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
 
 EXACT = Tolerance(0.0, 0.0)
 

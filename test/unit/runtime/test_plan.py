@@ -15,9 +15,9 @@ from odc_mlir.errors import OdcError, PackageError, SimulationError
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.devices.base import DeviceResult, Port
-from odc_mlir.runtime.graph import build_graph
-from odc_mlir.runtime.plan import PlanExecutor, check_plan
-from odc_mlir.runtime.units import Event
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.plan import PlanExecutor, check_plan
+from odc_mlir.runtime.execution.units import Event
 
 SEGMENT = SegmentStep("segment-0.npu", (0, 1), (2,), (0,))
 PLAN = Plan("model.circle", (0, 1), (3,), (SEGMENT, HostStep((1,))))

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder, add_model, choosing_model, model_bytes
+from odc_mlir.calibration import gathering
+from odc_mlir.calibration.recorded import Records
+from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import InputError, RecordsError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.quantization import gathering
-from odc_mlir.quantization.recorded import Records
-from odc_mlir.quantization.records import RecordStore
 from odc_mlir.runtime import recording
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import Recorder, record
 
 
@@ -253,7 +253,7 @@ def test_what_was_recorded_before_a_failure_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_counts_if_it_computed_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odc_mlir.runtime.stretches._STRETCH_BYTES", 1)
+    monkeypatch.setattr("odc_mlir.runtime.execution.stretches._STRETCH_BYTES", 1)
     builder = ModelBuilder()
     x, index = builder.tensor("x", (4,)), builder.tensor("index", (1,), "int32")
     double, y = builder.tensor("double", (4,)), builder.tensor("y", (1,))

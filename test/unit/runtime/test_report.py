@@ -16,8 +16,8 @@ from helpers.reports import check_report
 from odc_mlir import targets
 from odc_mlir.formats.package import build_package
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.report import build_report
-from odc_mlir.runtime.report_html import render
+from odc_mlir.runtime.reporting.report import build_report
+from odc_mlir.runtime.reporting.report_html import render
 
 # Users' scripts read these.
 STABLE_KEYS = frozenset(

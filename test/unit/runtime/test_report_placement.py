@@ -10,7 +10,7 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir import targets
-from odc_mlir.runtime.report_placement import host_groups, host_warning
+from odc_mlir.runtime.reporting.report_placement import host_groups, host_warning
 
 
 def _layer(op: str, reason: str, macs: int = 0, placed: str = "host") -> dict[str, Any]:

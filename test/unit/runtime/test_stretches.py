@@ -11,10 +11,10 @@ from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import InputError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime import stretches
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
-from odc_mlir.runtime.units import Values
+from odc_mlir.runtime.execution import stretches
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.units import Values
 
 X = np.arange(8, dtype=np.float32)
 

@@ -15,8 +15,8 @@ from helpers.kernels import chain, zeros
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import Graph, build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 THREADS, RUNS = 4, 6
 MODELS = ("models/zoo/ad01_int8", "models/digits/digits_cnn_int8", "models/digits/digits_mobile")

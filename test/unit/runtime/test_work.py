@@ -9,8 +9,8 @@ import pytest
 
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.runtime.graph import build_graph
-from odc_mlir.runtime.work import MAX_TRIPS, Measured, graph_work
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.work import MAX_TRIPS, Measured, graph_work
 from odc_mlir.targets.host import load_host
 
 RATES = load_host("reference", "here")

@@ -15,7 +15,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.tools.odc_opt import main
 from odc_mlir.tools.opt_passes import pass_names
-from odc_mlir.transforms.circle_simplify import CircleSimplifyPass
+from odc_mlir.transforms.circle.circle_simplify import CircleSimplifyPass
 
 TENSORS = [Tensor("x", "float32", (2,)), Tensor("y", "float32", (2,)), Tensor("c", "float32", (2, 16), buffer=1)]
 GRAPH = SubGraph("main", TENSORS, (0,), (1, 2), [Operator("RELU", inputs=(0,), outputs=(1,))])

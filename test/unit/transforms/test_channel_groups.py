@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir.ops.spec import QuantParams, TensorInfo
-from odc_mlir.transforms.npu_checks import centred, channel_groups, runs_of
+from odc_mlir.transforms.partition.rules.checks import centred, channel_groups, runs_of
 
 CHANNELS = st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255)), min_size=1, max_size=12)
 

@@ -12,9 +12,9 @@ from xdsl.ir import SSAValue
 from helpers.float_nets import Array, FloatNet, assign, quantised_results, run_pass
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
-from odc_mlir.transforms.circle_clip_masks import mask_of
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.transforms.circle.circle_clip_masks import mask_of
 
 HUGE = [-3.4028235e38, -np.inf, -1e9, -65504.0, -10000.0]
 

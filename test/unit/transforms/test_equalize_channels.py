@@ -21,12 +21,12 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.runtime.api import open_executor
-from odc_mlir.runtime.comparison import compare
-from odc_mlir.runtime.metrics import Tolerance
+from odc_mlir.runtime.reporting.comparison import compare
+from odc_mlir.runtime.reporting.metrics import Tolerance
 from odc_mlir.support.text import module_text
-from odc_mlir.transforms.circle_equalize_channels import channel_factors, least_factors
-from odc_mlir.transforms.placement import operators
-from odc_mlir.transforms.rewriting import Layer
+from odc_mlir.transforms.circle.circle_equalize_channels import channel_factors, least_factors
+from odc_mlir.transforms.common.placement import operators
+from odc_mlir.transforms.common.rewriting import Layer
 
 FOLD = "circle-fuse-batch-norm,circle-fuse-activation"
 EQUALIZE = "circle-equalize-channels"

@@ -10,7 +10,7 @@ from helpers.models import ModelBuilder, model_bytes
 from odc_mlir import pipelines
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.support.text import module_text, parse_module
-from odc_mlir.transforms.odc_fix_batch import OdcFixBatchPass, restore_batch
+from odc_mlir.transforms.partition.odc_fix_batch import OdcFixBatchPass, restore_batch
 from odc_mlir.universe import make_context
 
 TEXT = """

@@ -9,8 +9,8 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.dialects.circle import ConstOp, info_of
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.circle_fold_constants import ALWAYS_BYTES, CircleFoldConstantsPass
-from odc_mlir.transforms.placement import operators
+from odc_mlir.transforms.circle.circle_fold_constants import ALWAYS_BYTES, CircleFoldConstantsPass
+from odc_mlir.transforms.common.placement import operators
 from odc_mlir.universe import make_context
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.npu_form_segments import NpuFormSegmentsPass, dependencies
-from odc_mlir.transforms.partition.rounds import alternate
-from odc_mlir.transforms.placement import SEGMENT, main_function, operators
+from odc_mlir.transforms.common.placement import SEGMENT, main_function, operators
+from odc_mlir.transforms.partition.npu_form_segments import NpuFormSegmentsPass, dependencies
+from odc_mlir.transforms.partition.plans.rounds import alternate
 from odc_mlir.universe import make_context
 
 

@@ -13,8 +13,8 @@ from helpers.data import golden_models
 from helpers.equivalence import assert_equivalent, module_of, random_inputs, results_of, transformed
 from odc_mlir import pipelines
 from odc_mlir.support.locations import op_name
-from odc_mlir.transforms.circle_fuse_activation import together
-from odc_mlir.transforms.placement import operators
+from odc_mlir.transforms.circle.circle_fuse_activation import together
+from odc_mlir.transforms.common.placement import operators
 
 PREPARE = ",".join(pipelines.QUANTIZE_PREPARE)
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1", "tanh")

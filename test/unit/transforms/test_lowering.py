@@ -13,9 +13,9 @@ from odc_mlir.errors import CompileError
 from odc_mlir.interpreters.module import run_module
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.convert_circle_to_npu import ConvertCircleToNpuPass
-from odc_mlir.transforms.npu_choose_segments import NpuChooseSegmentsPass
-from odc_mlir.transforms.placement import operators, reason_of
+from odc_mlir.transforms.common.placement import operators, reason_of
+from odc_mlir.transforms.npu.convert_circle_to_npu import ConvertCircleToNpuPass
+from odc_mlir.transforms.partition.npu_choose_segments import NpuChooseSegmentsPass
 from odc_mlir.universe import make_context
 
 

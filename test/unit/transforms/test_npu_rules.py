@@ -13,9 +13,9 @@ import pytest
 
 from odc_mlir import ops, targets
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
-from odc_mlir.transforms import npu_rules
-from odc_mlir.transforms.convert_circle_to_npu import LOWERINGS
-from odc_mlir.transforms.npu_checks import Limits
+from odc_mlir.transforms.npu.convert_circle_to_npu import LOWERINGS
+from odc_mlir.transforms.partition.rules import table as npu_rules
+from odc_mlir.transforms.partition.rules.checks import Limits
 
 TARGET = targets.load("npu-256")
 LIMITS = Limits(TARGET, TARGET.sram.capacity_bytes)

@@ -12,7 +12,7 @@ from helpers.float_nets import FloatNet, assign, operator, quantised_results
 from helpers.quant_nets import attention, lstm, pyramid, squeeze_and_excite
 from odc_mlir.formats.circle.writer import write_tflite
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.transforms.quant_ir import params_of, result_types
+from odc_mlir.transforms.quant.common.ir import params_of, result_types
 
 litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
 

@@ -19,16 +19,16 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.support.text import module_text, parse_module
-from odc_mlir.transforms.convert_circle_to_quant import ConvertCircleToQuantPass
-from odc_mlir.transforms.quant_assign_params import QuantAssignParamsPass
-from odc_mlir.transforms.quant_fake_quantize import QuantFakeQuantizePass
-from odc_mlir.transforms.quant_flip_sign import QuantFlipSignPass
-from odc_mlir.transforms.quant_insert_requantize import QuantInsertRequantizePass
-from odc_mlir.transforms.quant_propagate_params import QuantPropagateParamsPass
-from odc_mlir.transforms.quant_verify_params import QuantVerifyParamsPass
+from odc_mlir.transforms.quant.convert_circle_to_quant import ConvertCircleToQuantPass
+from odc_mlir.transforms.quant.quant_assign_params import QuantAssignParamsPass
+from odc_mlir.transforms.quant.quant_fake_quantize import QuantFakeQuantizePass
+from odc_mlir.transforms.quant.quant_flip_sign import QuantFlipSignPass
+from odc_mlir.transforms.quant.quant_insert_requantize import QuantInsertRequantizePass
+from odc_mlir.transforms.quant.quant_propagate_params import QuantPropagateParamsPass
+from odc_mlir.transforms.quant.quant_verify_params import QuantVerifyParamsPass
 from odc_mlir.universe import make_context
 
 SCHEMES = ("uint8", "int8", "int16", "int16x8")

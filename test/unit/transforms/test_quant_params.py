@@ -16,8 +16,7 @@ from helpers.quant_nets import attention, lstm, pyramid, squeeze_and_excite
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.quant_attach_ranges import ranges_of
-from odc_mlir.transforms.quant_ir import (
+from odc_mlir.transforms.quant.common.ir import (
     LEFT_ALONE,
     OPERANDS,
     REAL,
@@ -30,6 +29,7 @@ from odc_mlir.transforms.quant_ir import (
     read_word,
     result_types,
 )
+from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of
 from odc_mlir.universe import make_context
 
 I32 = "int32"
@@ -343,7 +343,7 @@ def test_no_file_of_records() -> None:
 
 
 def test_ranges_of_what_was_seen() -> None:
-    from odc_mlir.quantization.statistics import TensorStatistics
+    from odc_mlir.calibration.statistics import TensorStatistics
 
     seen, unseen = TensorStatistics(), TensorStatistics()
     values: Array = np.array([-1.0, 2.5], np.float32)

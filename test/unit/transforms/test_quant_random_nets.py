@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 
 from helpers.float_nets import FloatNet, assign, quantised_results, run_pass
 from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.transforms.quant_ir import REASON, is_real, main_function, operand_types, operators, result_types
+from odc_mlir.transforms.quant.common.ir import REASON, is_real, main_function, operand_types, operators, result_types
 
 Step = Callable[[FloatNet, SSAValue, SSAValue], SSAValue]
 I32 = "int32"

@@ -15,11 +15,11 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.registry import default_custom_ops
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.support.text import parse_module
-from odc_mlir.transforms.circle_optimize import CircleOptimizePass
-from odc_mlir.transforms.rewrites import O1, ONE_SAMPLE, RULES, rules, select
+from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
+from odc_mlir.transforms.circle.rewrites.table import O1, ONE_SAMPLE, RULES, rules, select
 from odc_mlir.universe import make_context
 
 # What these change is what they are for; their lit cases show the operators.

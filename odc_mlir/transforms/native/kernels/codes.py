@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from odc_mlir.transforms.native.kernels.helpers import CODES, LANES, SUMS
 from odc_mlir.transforms.native.kernels.pairs import each_pair
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.loops import BYTES, INDEX, REALS, WORDS, Loops, f32, i32, lanes
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, REALS, WORDS, Loops, f32, i32, lanes
 
 # Numbers in the table of a sum or product: of either operand, then of the result.
 OPERAND_FIELDS = ("zero", "q", "round", "half", "shift")

@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import LANES, WEIGHTS
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.loops import BYTES, INDEX, WORDS, Loops, buffer, i16, i32, lanes
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, buffer, i16, i32, lanes
 
 FIELDS = ("bias", "q", "round", "half", "shift")
 

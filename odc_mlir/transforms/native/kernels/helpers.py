@@ -7,7 +7,7 @@ from collections.abc import Callable
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from odc_mlir.transforms.native.loops import Loops, i8, i16, i32, i64, lanes
+from odc_mlir.transforms.native.lowering.loops import Loops, i8, i16, i32, i64, lanes
 
 LANES = 16  # of 32 bits: what kernels call a vector; machines with shorter registers take several for one
 

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation as IrOperation
 from xdsl.ir import SSAValue
 
-from odc_mlir.transforms.native.loops import Loops, i32, lanes
+from odc_mlir.transforms.native.lowering.loops import Loops, i32, lanes
 
 Write = Callable[..., SSAValue]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.loops import BYTES, INDEX, WORDS, Loops, i8, i32
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, i8, i32
 
 CHUNK = 32
 

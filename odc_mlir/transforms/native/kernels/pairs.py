@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from xdsl.ir import SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.loops import Loops
+from odc_mlir.transforms.native.lowering.loops import Loops
 
 # How an operand is read at (row, column).
 FULL, BY_COLUMN, BY_ROW, SINGLE = range(4)

@@ -9,7 +9,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import CODES, LANES, SUMS
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.loops import BYTES, INDEX, WORDS, Loops, i8, i32
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, i8, i32
 
 _WINDOWS: dict[str, Attribute] = {
     "input": BYTES,

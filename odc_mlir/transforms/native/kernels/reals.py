@@ -14,7 +14,7 @@ from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, exponential
 from odc_mlir.transforms.native.kernels.pairs import each_pair
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.loops import INDEX, REALS, WORDS, Loops, f32, lanes
+from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, WORDS, Loops, f32, lanes
 
 VECTOR = lanes(LANES, f32)
 

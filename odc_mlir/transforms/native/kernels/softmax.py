@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from xdsl.ir import SSAValue
 
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.loops import BYTES, INDEX, WORDS, Loops, i8, i32, i64
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, i8, i32, i64
 
 # numerics.transcendental: 48/17 and -32/17 in Q2.
 _48_OVER_17, _MINUS_32_OVER_17 = 1515870810, -1010580540

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CompileError, OdcError
-from odc_mlir.quantization.records import RecordStore
 from odc_mlir.runtime.auto.artefacts import Artefacts, Result, is_final, make_key
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.pruning import entries, prune

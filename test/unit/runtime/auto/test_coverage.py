@@ -10,8 +10,8 @@ import pytest
 
 from helpers.models import ModelBuilder
 from odc_mlir.runtime.auto.coverage import CoverageError, check_channels, check_samples
-from odc_mlir.runtime.executor import Executor, HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import Executor, HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 Array = np.ndarray[Any, Any]
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from helpers.models import add_model
+from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import RecordsError
-from odc_mlir.quantization.records import RecordStore
 from odc_mlir.runtime.auto import recording
 from odc_mlir.runtime.auto.recording import RunRecorder
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 EXECUTOR = HostExecutor(build_graph(add_model((1, 4), signature=(-1, 4))))
 ONE, TWO = ((1, 4), (1, 4)), ((2, 4), (2, 4))

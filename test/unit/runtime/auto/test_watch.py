@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from helpers.models import ModelBuilder
 from odc_mlir.errors import AllocationError
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.quantization.verdict import Limit
+from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.runtime.auto import watch
 from odc_mlir.runtime.auto.saturation import EndCounter, excess, input_ranges, normal_shares, spread
 from odc_mlir.runtime.auto.watch import Terms, Watch
-from odc_mlir.runtime.executor import Executor, HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import Executor, HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 Array = np.ndarray[Any, Any]
 SHAPE = (1, 16)

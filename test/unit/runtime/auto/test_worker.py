@@ -10,16 +10,16 @@ import pytest
 
 from helpers.models import add_model, model_bytes
 from helpers.pretended import SHAPE, SHAPES
+from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
+from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CacheError, CompileError, InputError, OdcError, RecordsError, SessionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.quantization.recorded import Records, Shapes, shapes_of
-from odc_mlir.quantization.records import RecordStore
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.artefacts import Artefacts
 from odc_mlir.runtime.auto.job import Job, target_facts
 from odc_mlir.runtime.auto.worker import Worker
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.graph import build_graph
 
 KEY = "0" * 40
 OTHER = ((2, 4), (2, 4))

@@ -15,8 +15,8 @@ from odc_mlir.formats.cache import records_path
 from odc_mlir.formats.circle.model import Model, Signature
 from odc_mlir.runtime import Session, State
 from odc_mlir.runtime.auto.status import AutoStatus
-from odc_mlir.runtime.executor import HostExecutor
-from odc_mlir.runtime.graph import build_graph
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.session.exchange import Exchange
 from odc_mlir.runtime.session.fitting import Fitted
 from odc_mlir.runtime.session.loader import Choices, Loader

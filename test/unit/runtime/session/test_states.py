@@ -142,8 +142,8 @@ def test_a_call_in_a_state(name: str, state: State) -> None:
 
 
 def _with_records(session: Session) -> Session:
+    from odc_mlir.calibration.records import RecordStore
     from odc_mlir.formats.cache import records_path
-    from odc_mlir.quantization.records import RecordStore
 
     RecordStore(records_path(session.digest), session.digest)
     return session

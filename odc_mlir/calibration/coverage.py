@@ -1,0 +1,126 @@
+"""What speaks against quantising with certain records: too little data, odd inputs, tensors that were never seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from odc_mlir.calibration.recorded import Finding, InputFacts, Records, Severity, TensorKey
+from odc_mlir.calibration.statistics import TensorStatistics
+
+FEWEST_RUNS = 10
+# Inputs of trained networks are of the order of one; what is beyond this was probably not normalised.
+_LARGEST_INPUT = 1000.0
+_LARGEST_PIXEL = 255
+_MOSTLY = 0.5
+# An extreme this many standard deviations away takes most codes from all other values.
+_FAR_DEVIATIONS = 50.0
+
+
+def coverage(records: Records, inputs: Iterable[TensorKey] = (), expected: Iterable[TensorKey] = ()) -> list[Finding]:
+    """What is noteworthy about ``records``, errors first.
+
+    ``inputs`` are the model's float inputs, ``expected`` all float tensors that a run can show.
+    """
+    inputs = tuple(inputs)
+    found = [*_amount(records), *_unseen(records, expected)]
+    for key in inputs:
+        if key in records.tensors:
+            found += _input(key, records.tensors[key], records.inputs.get(key[1]), records.runs)
+    for key, statistics in records.tensors.items():
+        found += _values(key, statistics)
+        if key not in inputs:
+            found += _activation(key, statistics, records.runs)
+    order: tuple[Severity, ...] = ("error", "warning", "note")
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _amount(records: Records) -> Iterator[Finding]:
+    if not records.runs:
+        yield Finding("error", "no-runs", "nothing has been recorded")
+    elif records.runs < FEWEST_RUNS:
+        text = f"only {records.runs} samples have been recorded; ranges get reliable from {FEWEST_RUNS}, better 100, on"
+        yield Finding("warning", "few-runs", text)
+
+
+def _unseen(records: Records, expected: Iterable[TensorKey]) -> Iterator[Finding]:
+    for key in expected:
+        if key not in records.tensors:
+            yield _about(key, "warning", "never-observed", "no run computed it; it has no range")
+
+
+def _input(key: TensorKey, statistics: TensorStatistics, facts: InputFacts | None, runs: int) -> Iterator[Finding]:
+    """What a model's input gives away about the data."""
+    least, most = statistics.minimum, statistics.maximum
+    if not statistics.runs:
+        return
+    if least == most:
+        yield _about(key, "error", "constant-input", f"all values of all samples are {least:g}; this is no real data")
+        return
+    if facts is not None and facts.identical and runs > 1:
+        yield _about(key, "warning", "identical-inputs", f"all {runs} samples are the same")
+    if facts is not None and facts.whole and least >= 0 and 1 < most <= _LARGEST_PIXEL:
+        text = (
+            f"all values are whole numbers from {least:g} to {most:g}; if these are pixels, "
+            "check that the model was trained on them unscaled"
+        )
+        yield _about(key, "warning", "raw-pixels", text)
+    elif max(-least, most) > _LARGEST_INPUT:
+        text = f"values reach from {least:g} to {most:g}; check that the model was trained on data of that size"
+        yield _about(key, "warning", "large-inputs", text)
+
+
+def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[Finding]:
+    """Elements that were left out, and what that leaves."""
+    for kind, count, what in (
+        ("not-a-number", statistics.nan_count, "NaN"),
+        ("infinite", statistics.infinite_count, "infinite"),
+    ):
+        if count:
+            yield _about(key, "warning", kind, f"{count} elements are {what}; the range is that of the others")
+    if statistics.lowest_count:
+        text = f"{statistics.lowest_count} elements are the lowest float, as masks have them; the range leaves them out"
+        yield _about(key, "note", "masked", text)
+    if statistics.runs_seen and not statistics.runs:
+        yield _about(key, "warning", "no-values", "no element of any run counts; it has no range")
+
+
+def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iterator[Finding]:
+    """What a tensor inside the model shows."""
+    if not statistics.runs:
+        return
+    if statistics.runs_seen < runs:
+        yield _about(key, "note", "not-in-all-runs", f"{statistics.runs_seen} of {runs} runs computed it")
+    least, most = statistics.minimum, statistics.maximum
+    if least == most:
+        kind = "constant" if least else "dead"
+        yield _about(key, "note", kind, f"all values are {least:g}, whatever the input is")
+        return
+    if not statistics.count:
+        return
+    _, counts = statistics.histogram.occupied()
+    for end, count in ((least, counts[0]), (most, counts[-1])):
+        share = float(count / counts.sum())
+        if end and share > _MOSTLY:
+            yield _about(key, "note", "saturated", f"{share:.0%} of its values are at the end {end:g} of its range")
+    deviation = math.sqrt(statistics.variance)
+    far = max(statistics.mean - least, most - statistics.mean)
+    if deviation and far > _FAR_DEVIATIONS * deviation:
+        text = (
+            f"its extremes {least:g} and {most:g} lie up to {far / deviation:.0f} standard deviations from the mean; "
+            "a range that clips them is likely to be better"
+        )
+        yield _about(key, "note", "outliers", text)
+
+
+def _about(key: TensorKey, severity: Severity, kind: str, text: str) -> Finding:
+    return Finding(severity, kind, text, key[1], key[0])
+
+
+def document(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """The findings as JSON has them."""
+    return [
+        {"severity": f.severity, "kind": f.kind, "subgraph": f.subgraph, "tensor": f.tensor, "text": f.text}
+        for f in findings
+    ]

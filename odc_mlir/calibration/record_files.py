@@ -1,0 +1,22 @@
+"""Files of records as outputs: how ours are told from others, without loading what reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odc_mlir.formats.kinds import Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _is_records(path: Path) -> bool:
+    from odc_mlir.calibration.minmax_file import is_minmax
+    from odc_mlir.calibration.records import is_record_store
+
+    with path.open("rb") as file:
+        head = file.read(100)
+    return is_minmax(head) or is_record_store(head)
+
+
+RECORDS = Kind("a file of records", _is_records)

@@ -1,0 +1,358 @@
+"""What is known of one tensor's values over many runs, gathered as they come and joined at will.
+
+Of elements, NaN and -FLT_MAX (which masks use for "nothing") are left out, as ONE's record-minmax does; infinite ones
+are left out too, and all three are counted. Moments are joined by the update of Chan, Golub and LeVeque ("Updating
+formulae and a pairwise algorithm for computing sample variances", 1979).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.calibration.histogram import BINS, Histogram
+from odc_mlir.calibration.packing import DamagedError, pack, unpack
+from odc_mlir.calibration.reductions import across, extremes_by_channel
+
+LOWEST = -np.float32(np.finfo(np.float32).max)
+
+# Channels of which statistics are kept; a tensor with more (say, one per word of a vocabulary) has none by channel.
+MOST_CHANNELS = 16384
+# Elements of one run that the histogram counts at least; of larger tensors it takes some positions only.
+SAMPLED_ELEMENTS = 2048
+# Between these, float32 neither overflows nor underflows when millions of squares are summed.
+_SMALLEST_SINGLE, _LARGEST_SINGLE = 2.0**-40, 2.0**40
+
+
+@dataclass(eq=False, slots=True)
+class Channels:
+    """Statistics by index along the last axis: arrays of that length; a channel without values has inf and -inf."""
+
+    minima: NDArray[np.float32]
+    maxima: NDArray[np.float32]
+    sums: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """The mean of each channel; 0 where there is no value."""
+        return self.sums / np.maximum(self.counts, 1)
+
+
+class TensorStatistics:
+    """Statistics of one tensor, which start empty.
+
+    ``minima`` and ``maxima`` hold one float32 for each run in which the tensor had a value that counts; ``runs_seen``
+    also counts runs that gave none. ``count``, ``total``, ``mean``, ``variance``, ``histogram`` and ``channels``
+    describe elements of the runs that were looked at in detail. ``channels`` is None where the last axis changed its
+    length from run to run, or is longer than ``MOST_CHANNELS``. Statistics read from a file of nothing but extremes
+    have runs, and a ``count`` of 0.
+
+    Of a tensor with more than ``SAMPLED_ELEMENTS``, ``variance`` and ``histogram`` take all channels at some positions
+    only. They are spread over the tensor, and the same in every run of that size.
+    """
+
+    def __init__(self) -> None:
+        self.runs_seen = 0
+        self.count = 0
+        self.total = 0.0
+        self.nan_count = 0
+        self.infinite_count = 0
+        self.lowest_count = 0
+        self.histogram = Histogram()
+        self.channels: Channels | None = None
+        self._sample_count = 0
+        self._sample_mean = 0.0
+        self._squares = 0.0  # sum of squared differences from that mean
+        self._mixed_channels = False
+        self._positions: tuple[int, NDArray[np.intp]] | None = None
+        self._extremes: list[NDArray[np.float32]] = []  # [2, runs] each: minima, maxima
+
+    @classmethod
+    def of_extremes(cls, minima: Any, maxima: Any) -> TensorStatistics:
+        """Statistics of which nothing is known but each run's minimum and maximum."""
+        result = cls()
+        extremes = np.array([minima, maxima], np.float32)
+        result._extremes = [extremes] if extremes.size else []
+        result.runs_seen = extremes.shape[1]
+        return result
+
+    def add(self, value: NDArray[Any]) -> None:
+        """Take in one run's tensor, of any shape."""
+        self.update(value.reshape(1, value.size), channels=value.shape[-1] if value.ndim else 1)
+
+    def update(
+        self,
+        rows: NDArray[Any],
+        *,
+        channels: int = 1,
+        begins: NDArray[np.bool_] | None = None,
+        detail: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Take in several runs at once: ``rows`` [N, elements], with ``channels`` along the tensor's last axis.
+
+        A row for which ``begins`` [N] is false goes on with the run of the row before it (a tensor inside a loop has
+        several values in one run); by default each row is a run. Of a row for which ``detail`` [N] is false only the
+        extremes are taken and what is left out is counted: the rest takes several times as long.
+        """
+        if len(rows):
+            with np.errstate(all="ignore"):  # what float64 has beyond float32 is infinite here
+                self._update(rows.astype(np.float32, copy=False), channels, begins, detail)
+
+    def _update(
+        self,
+        rows: NDArray[np.float32],
+        channels: int,
+        begins: NDArray[np.bool_] | None,
+        detail: NDArray[np.bool_] | None,
+    ) -> None:
+        if not rows.size:
+            empty = np.full((2, len(rows)), [[np.inf], [-np.inf]], np.float32)
+            self._add_extremes(empty[0], empty[1], begins)
+            return
+        least, most = across(np.minimum, rows), across(np.maximum, rows)
+        mask: NDArray[np.bool_] | None = None
+        # A NaN makes its row's minimum NaN, for which every comparison is false.
+        if not (bool((least > LOWEST).all()) and bool((most < np.inf).all())):
+            mask = np.isfinite(rows) & (rows != LOWEST)
+            least = across(np.minimum, np.where(mask, rows, np.float32(np.inf)))
+            most = across(np.maximum, np.where(mask, rows, np.float32(-np.inf)))
+            self.nan_count += int(np.isnan(rows).sum())
+            self.infinite_count += int(np.isinf(rows).sum())
+            self.lowest_count += int((rows == LOWEST).sum())
+        self._add_extremes(least, most, begins)
+        if detail is not None:
+            if not detail.any():
+                return
+            rows, mask = rows[detail], None if mask is None else mask[detail]
+        shape = (len(rows), -1, channels)
+        self._add_detail(rows.reshape(shape), None if mask is None else mask.reshape(shape))
+
+    def add_extremes(self, extremes: NDArray[np.float32]) -> None:
+        """Take in runs of which nothing else is known: their minima and maxima, [2, N], which stay as they are."""
+        self.runs_seen += extremes.shape[1]
+        self._extremes.append(extremes)
+
+    def add_detail(self, rows: NDArray[np.float32], channels: int = 1) -> None:
+        """Look closer at ``rows`` [N, elements] of runs whose extremes have been taken in; all elements count."""
+        if rows.size:
+            with np.errstate(all="ignore"):
+                self._add_detail(rows.reshape(len(rows), -1, channels), None)
+
+    def _add_extremes(
+        self, low: NDArray[np.float32], high: NDArray[np.float32], begins: NDArray[np.bool_] | None
+    ) -> None:
+        if begins is not None and not begins.all():
+            if not begins[0] and self.runs_seen:
+                last = self._extremes[-1]
+                stop = int(np.argmax(begins)) if begins.any() else len(begins)
+                last[0, -1] = min(last[0, -1], low[:stop].min())
+                last[1, -1] = max(last[1, -1], high[:stop].max())
+                low, high, begins = low[stop:], high[stop:], begins[stop:]
+                if not len(low):
+                    return
+            starts = np.flatnonzero(begins)
+            if not starts.size or starts[0]:
+                starts = np.concatenate([[0], starts])
+            low, high = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
+        self.add_extremes(np.array((low, high), np.float32))
+
+    def _add_detail(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> None:
+        """Take in the elements of ``values`` [N, positions, channels] that are in ``mask``."""
+        channels = values.shape[2]
+        largest = self._add_channel_extremes(values, mask)
+        if mask is None:
+            flat, counts = values.reshape(-1, channels), np.full(channels, values.size // channels, np.int64)
+        else:
+            flat = np.where(mask, values, np.float32(0)).reshape(-1, channels)
+            counts = mask.sum(axis=(0, 1), dtype=np.int64)
+        if _single(largest):
+            sums = (np.ones(len(flat), np.float32) @ flat).astype(np.float64)
+        else:
+            sums = np.ones(len(flat)) @ flat.astype(np.float64)
+        self.count += int(counts.sum())
+        self.total += float(sums.sum())
+        self._merge_sums(sums, counts)
+        positions = self._sampled(values.shape[1], channels)
+        if positions is not None:
+            values, mask = values[:, positions], None if mask is None else mask[:, positions]
+        kept = values.ravel() if mask is None else values[mask]
+        if kept.size:
+            self._add_sample(kept if _single(largest) else kept.astype(np.float64))
+
+    def _add_channel_extremes(self, values: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> float:
+        """Take in minima and maxima by channel; the largest magnitude of all."""
+        together = (1, -1, values.shape[2])
+        if mask is None:
+            (low,), (high,) = extremes_by_channel(values.reshape(together))
+        else:
+            (low,), _ = extremes_by_channel(np.where(mask, values, np.float32(np.inf)).reshape(together))
+            _, (high,) = extremes_by_channel(np.where(mask, values, np.float32(-np.inf)).reshape(together))
+        self._merge_extremes(low, high)
+        return max(-float(low.min()), float(high.max()), 0.0)
+
+    def _add_sample(self, values: NDArray[np.float32] | NDArray[np.float64]) -> None:
+        """Take in how finite ``values`` [N] are distributed."""
+        ones = np.ones_like(values)
+        near = values.dtype.type(float(ones @ values) / values.size)
+        apart = values - near
+        rest = float(ones @ apart) / values.size
+        self._add_moments(values.size, float(near) + rest, float(apart @ apart) - values.size * rest * rest)
+        self.histogram.add(values, float(max(-values.min(), values.max())))
+
+    def _sampled(self, positions: int, channels: int) -> NDArray[np.intp] | None:
+        """The positions whose values the histogram counts; None for all of them.
+
+        One from each of many equal stretches, at places that follow from their number alone.
+        """
+        count = -(-SAMPLED_ELEMENTS // channels)
+        if count >= positions:
+            return None
+        if self._positions is None or self._positions[0] != positions or len(self._positions[1]) != count:
+            inside = np.random.default_rng(positions).random(count)
+            self._positions = positions, ((np.arange(count) + inside) * positions / count).astype(np.intp)
+        return self._positions[1]
+
+    def _add_moments(self, count: int, mean: float, squares: float) -> None:
+        total = self._sample_count + count
+        if not total:
+            return
+        apart = mean - self._sample_mean
+        self._squares += max(squares, 0.0) + apart * apart * self._sample_count * count / total
+        self._sample_mean += apart * count / total
+        self._sample_count = total
+
+    def _merge_extremes(self, low: NDArray[np.float32], high: NDArray[np.float32]) -> None:
+        """Take in minima and maxima by channel."""
+        if self._mixed_channels:
+            return
+        if len(low) > MOST_CHANNELS or (self.channels is not None and len(self.channels.counts) != len(low)):
+            self._mixed_channels, self.channels = True, None
+        elif self.channels is None:
+            self.channels = Channels(low.copy(), high.copy(), np.zeros(len(low)), np.zeros(len(low), np.int64))
+        else:
+            self.channels.minima = np.minimum(self.channels.minima, low)
+            self.channels.maxima = np.maximum(self.channels.maxima, high)
+
+    def _merge_sums(self, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+        """Take in sums and counts by channel, whose extremes have been taken in."""
+        if self.channels is not None:
+            self.channels.sums = self.channels.sums + sums
+            self.channels.counts = self.channels.counts + counts
+
+    def merge(self, other: TensorStatistics) -> None:
+        """Take in all that ``other`` has seen, as runs that came later; ``other`` does not change."""
+        self.runs_seen += other.runs_seen
+        self.count += other.count
+        self.total += other.total
+        self._add_moments(other._sample_count, other._sample_mean, other._squares)
+        self.nan_count += other.nan_count
+        self.infinite_count += other.infinite_count
+        self.lowest_count += other.lowest_count
+        self.histogram.merge(other.histogram)
+        if other._mixed_channels:
+            self._mixed_channels, self.channels = True, None
+        elif other.channels is not None:
+            self._merge_extremes(other.channels.minima, other.channels.maxima)
+            self._merge_sums(other.channels.sums, other.channels.counts)
+        self._extremes += [part.copy() for part in other._extremes if part.size]
+
+    @property
+    def runs(self) -> int:
+        """In how many runs the tensor had a value that counts."""
+        return len(self.minima)
+
+    @property
+    def minima(self) -> NDArray[np.float32]:
+        """Each run's minimum, in order."""
+        low, _ = self._found_extremes()
+        return low
+
+    @property
+    def maxima(self) -> NDArray[np.float32]:
+        """Each run's maximum, in order."""
+        _, high = self._found_extremes()
+        return high
+
+    @property
+    def run_extremes(self) -> NDArray[np.float32]:
+        """[2, runs_seen]: minimum and maximum of every run, inf and -inf where a run gave no value."""
+        if not self._extremes:
+            return np.zeros((2, 0), np.float32)
+        if len(self._extremes) > 1:
+            self._extremes = [np.concatenate(self._extremes, axis=1)]
+        return self._extremes[0]
+
+    def _found_extremes(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        low, high = self.run_extremes
+        found = low <= high
+        return low[found], high[found]
+
+    @property
+    def minimum(self) -> float:
+        """The least value of all; NaN when there is none."""
+        return float(self.minima.min()) if self.runs else math.nan
+
+    @property
+    def maximum(self) -> float:
+        """The greatest value of all; NaN when there is none."""
+        return float(self.maxima.max()) if self.runs else math.nan
+
+    @property
+    def mean(self) -> float:
+        """The mean of all elements; 0 when there is none."""
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def variance(self) -> float:
+        """The mean squared difference from the mean; 0 when there is no value."""
+        return self._squares / self._sample_count if self._sample_count else 0.0
+
+    def to_bytes(self, *, level: int = 1) -> bytes:
+        """All of it, for :meth:`from_bytes`; ``level`` is zlib's, 0 to 9."""
+        first, last = self.histogram.span()
+        counts = self.histogram.counts[first:last]
+        arrays: dict[str, NDArray[Any]] = {
+            "extremes": self.run_extremes,
+            "moments": np.array([self.total, self._sample_mean, self._squares]),
+            "histogram": counts.astype(np.min_scalar_type(int(counts.max(initial=0)))),
+        }
+        if self.channels is not None:
+            arrays |= {name: getattr(self.channels, name) for name in Channels.__slots__}
+        facts = {name: getattr(self, name) for name in _FACTS}
+        facts |= {"exponent": self.histogram.exponent, "first": first, "mixed": self._mixed_channels}
+        return pack(facts, arrays, level=level)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TensorStatistics:
+        """The statistics that gave ``data``; raises DamagedError."""
+        facts, arrays = unpack(data)
+        result = cls()
+        try:
+            for name in _FACTS:
+                setattr(result, name, int(facts[name]))
+            result.total, result._sample_mean, result._squares = map(float, arrays["moments"])
+            counts = np.zeros(BINS, np.int64)
+            first, found = int(facts["first"]), arrays["histogram"]
+            counts[first : first + len(found)] = found
+            result.histogram = Histogram(int(facts["exponent"]), counts)
+            result._mixed_channels = bool(facts["mixed"])
+            extremes = arrays["extremes"].reshape(2, result.runs_seen).astype(np.float32)
+            result._extremes = [extremes] if extremes.size else []
+            if "counts" in arrays:
+                result.channels = Channels(*(arrays[name].copy() for name in Channels.__slots__))
+        except (KeyError, IndexError, ValueError, TypeError, OverflowError) as error:
+            raise DamagedError(f"not the statistics of a tensor: {error!r}") from error
+        return result
+
+
+_FACTS = ("runs_seen", "count", "_sample_count", "nan_count", "infinite_count", "lowest_count")
+
+
+def _single(largest: float) -> bool:
+    """Whether float32 sums values of up to this magnitude, and their squares, true to some 1e-6."""
+    return _SMALLEST_SINGLE < largest < _LARGEST_SINGLE

@@ -1,1 +1,0 @@
-"""What quantising knows about numbers: recorded statistics, ranges, parameters, schemes, verdicts. Free of IR."""

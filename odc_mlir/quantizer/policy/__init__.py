@@ -1,0 +1,1 @@
+"""What is decided about numbers: schemes, ranges, parameters, and the verdict. Free of IR."""

@@ -1,0 +1,245 @@
+"""From statistics of a tensor to the range that its codes are to cover.
+
+========================  ==============================================================================================
+``minmax``                all values that were seen
+``percentile``            percentiles over the runs' minima and over their maxima: ONE's record-minmax
+``percentile-elements``   percentiles over all elements
+``moving-average``        of the extremes of batches of runs: ONE's record-minmax
+``mse``                   least mean squared error of the quantised values
+``entropy``               least divergence of the quantised distribution from the real one
+========================  ==============================================================================================
+
+The last two know the bit width that quantising is for, and see values through the histogram.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.calibration.histogram import Histogram
+from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.errors import InputError, OptionError
+
+Range = tuple[float, float]
+
+_CANDIDATES = 64
+_ROUNDS = 4
+_ENTROPY_BINS = 2048
+_ENTROPY_STEPS = 256
+
+
+def choose_range(stats: TensorStatistics, mode: str, **options: Any) -> Range:
+    """The range for a tensor with these statistics, ``minimum <= maximum``, within what was seen.
+
+    ``mode`` is one of :data:`MODES`; ``options`` are the keyword parameters of its function below. Raises OptionError
+    for an unknown mode or option, a value out of bounds, and a mode that needs the distribution of values where only
+    extremes are known (``minmax.bin``); InputError when no value that counts has been seen.
+    """
+    choose = MODES.get(mode)
+    if choose is None:
+        raise OptionError(f"unknown way to choose ranges {mode!r}", hint=f"use one of {', '.join(MODES)}")
+    allowed = list(inspect.signature(choose).parameters)[1:]
+    if unknown := sorted(options.keys() - set(allowed)):
+        hint = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
+        raise OptionError(f"{mode} has no option {unknown[0]!r}", hint=hint)
+    if not stats.runs:
+        raise InputError("no value that counts has been recorded", hint="record more runs, or inputs without NaN")
+    low, high = choose(stats, **options)
+    return low + 0.0, high + 0.0  # no negative zero
+
+
+def minmax(stats: TensorStatistics) -> Range:
+    """Least and greatest value of all runs."""
+    return stats.minimum, stats.maximum
+
+
+def percentile(stats: TensorStatistics, low: float = 1.0, high: float = 99.0) -> Range:
+    """Percentile ``low`` of the runs' minima and ``high`` of their maxima, interpolated linearly."""
+    _check_percentiles(low, high)
+    first = float(np.percentile(stats.minima.astype(np.float64), low))
+    last = float(np.percentile(stats.maxima.astype(np.float64), high))
+    # Runs that are each of one value can have a low percentile of minima above a high one of maxima.
+    return min(first, last), max(first, last)
+
+
+def percentile_elements(stats: TensorStatistics, low: float = 0.01, high: float = 99.99) -> Range:
+    """Percentiles ``low`` and ``high`` of all elements, true to one bin of the histogram."""
+    _check_percentiles(low, high)
+    counted = _distribution(stats)
+    first, last = (counted.quantile(fraction / 100.0) for fraction in (low, high))
+    return _within(stats, first if low > 0 else stats.minimum, last if high < 100 else stats.maximum)
+
+
+def moving_average(stats: TensorStatistics, batch: int = 16, constant: float = 0.1) -> Range:
+    """Extremes of each ``batch`` of runs; a later one counts ``constant``, what was before ``1 - constant``."""
+    if batch < 1:
+        raise OptionError(f"batch is {batch}, expected at least 1 run")
+    if not 0 <= constant <= 1:
+        raise OptionError(f"constant is {constant}, expected 0 to 1")
+
+    def average(extremes: NDArray[np.float64]) -> float:
+        result = float(extremes[0])
+        for extreme in extremes[1:]:
+            result = result * (1.0 - constant) + float(extreme) * constant
+        return result
+
+    starts = np.arange(0, stats.runs, batch)
+    first = average(np.minimum.reduceat(stats.minima.astype(np.float64), starts))
+    last = average(np.maximum.reduceat(stats.maxima.astype(np.float64), starts))
+    return min(first, last), max(first, last)
+
+
+def mse(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> Range:
+    """The range with the least mean squared error of values quantised to ``bits``, rounding and clipping together.
+
+    Both ends are searched in turn, first coarsely, then around the best; with ``symmetric`` one magnitude is. After
+    Choukroun and others, "Low-bit quantization of neural networks for efficient inference" (2019).
+    """
+    _check_bits(bits)
+    counted = _distribution(stats)
+    edges, counts = counted.occupied()
+    centres = np.clip((edges[:-1] + edges[1:]) / 2, stats.minimum, stats.maximum)
+    used = counts > 0
+    error = _Error(centres[used], counts[used].astype(np.float64), counted.width, bits)
+    low, high = min(stats.minimum, 0.0), max(stats.maximum, 0.0)
+    if symmetric:
+        reach = _best(lambda end: error.symmetric(end), max(-low, high))
+        return _within(stats, -reach, reach)
+    for _ in range(_ROUNDS):
+        before = low, high
+        if high > 0:
+            high = _best(lambda end, low=low: error.asymmetric(low, end), max(stats.maximum, 0.0))  # type: ignore[misc]
+        if low < 0:
+            low = -_best(lambda end, high=high: error.asymmetric(-end, high), -min(stats.minimum, 0.0))  # type: ignore[misc]
+        if (low, high) == before:
+            break
+    return _within(stats, low, high)
+
+
+class _Error:
+    """The summed squared error of ``counts`` values at ``centres``, in bins of ``width``, for a range of codes."""
+
+    def __init__(self, centres: NDArray[Any], counts: NDArray[Any], width: float, bits: int) -> None:
+        self._centres, self._counts, self._width, self._bits = centres, counts, width, bits
+
+    def symmetric(self, reach: float) -> float:
+        most = (1 << (self._bits - 1)) - 1
+        return self._of(reach / most, -most, most)
+
+    def asymmetric(self, low: float, high: float) -> float:
+        most = (1 << self._bits) - 1
+        scale = (high - low) / most
+        zero = round(-low / scale) if scale else 0
+        return self._of(scale, -zero, most - zero)
+
+    def _of(self, scale: float, least: int, most: int) -> float:
+        if not scale:
+            return float(self._counts @ (self._centres * self._centres))
+        codes = self._centres / scale
+        # Steps finer than bins cannot be told apart: there rounding errs evenly over a step.
+        fine = scale < 2 * self._width
+        nearest = codes if fine else np.rint(codes)
+        apart = (np.clip(nearest, least, most) - codes) * scale
+        result = float(self._counts @ (apart * apart))
+        return result + float(self._counts.sum()) * scale * scale / 12 if fine else result
+
+
+def _best(error: Callable[[float], float], largest: float) -> float:
+    """The end in (0, largest] with the least ``error``: a coarse search, and a fine one around what it finds."""
+    if not largest:
+        return 0.0
+    ends = largest * np.arange(1, _CANDIDATES + 1) / _CANDIDATES
+    place = min(range(_CANDIDATES), key=lambda i: (error(float(ends[i])), -i))
+    step = largest / _CANDIDATES
+    finer = ends[place] + step * np.linspace(-1, 1, 2 * 16 + 1)
+    inside = [float(end) for end in finer if 0 < end <= largest]
+    return min([float(ends[place]), *inside], key=lambda end: (error(end), -end))
+
+
+def entropy(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> Range:
+    """The range whose quantised distribution diverges least (Kullback-Leibler) from that of the values.
+
+    Magnitudes are clipped at one threshold for both signs. After Migacz, "8-bit inference with TensorRT" (2017). The
+    bin at zero, which holds what activations cut off, counts no more than the one beside it. Where codes are finer than
+    the histogram nothing is gained by clipping, and the range is that of ``minmax``.
+    """
+    _check_bits(bits)
+    counts, width = _magnitudes(_distribution(stats))
+    one_sided = not symmetric and (stats.minimum >= 0 or stats.maximum <= 0)
+    levels = (1 << bits) - 1 if one_sided else (1 << (bits - 1)) - 1
+    if len(counts) <= levels:
+        return minmax(stats)
+    counts[0] = min(counts[0], counts[1])
+    ends = np.unique(np.linspace(levels, len(counts), _ENTROPY_STEPS).astype(int))
+    best = min(map(int, ends), key=lambda end: (_divergence(counts, end, levels), -end))
+    return _within(stats, -best * width, best * width)
+
+
+def _magnitudes(counted: Histogram) -> tuple[NDArray[np.float64], float]:
+    """How many values have which magnitude, in at most ``_ENTROPY_BINS`` bins up to the greatest; and their width."""
+    half = len(counted.counts) // 2
+    both = (counted.counts[half:] + counted.counts[:half][::-1]).astype(np.float64)
+    both = both[: int(np.flatnonzero(both)[-1]) + 1]
+    factor = -(-len(both) // _ENTROPY_BINS)
+    padded = np.pad(both, (0, -len(both) % factor))
+    return padded.reshape(-1, factor).sum(axis=1), counted.width * factor
+
+
+def _divergence(counts: NDArray[np.float64], end: int, levels: int) -> float:
+    """How far the first ``end`` bins at ``levels`` levels are from all bins clipped at ``end``, in nats."""
+    real = counts[:end].copy()
+    starts = np.arange(levels) * end // levels
+    sizes = np.diff(np.append(starts, end))
+    used = (counts[:end] > 0).astype(np.float64)
+    sums, filled = np.add.reduceat(counts[:end], starts), np.add.reduceat(used, starts)
+    quantised = np.repeat(sums / np.maximum(filled, 1.0), sizes) * used
+    real[-1] += counts[end:].sum()
+    total = quantised.sum()
+    if not total:
+        return math.inf
+    p, q = real / real.sum(), quantised / total
+    held = p > 0
+    # A bin that only clipping fills has no counterpart: a small mass there keeps the divergence finite and large.
+    smallest = 1e-12
+    return float(np.sum(p[held] * np.log(p[held] / np.maximum(q[held], smallest))))
+
+
+MODES: dict[str, Callable[..., Range]] = {
+    "minmax": minmax,
+    "percentile": percentile,
+    "percentile-elements": percentile_elements,
+    "moving-average": moving_average,
+    "mse": mse,
+    "entropy": entropy,
+}
+
+
+def _distribution(stats: TensorStatistics) -> Histogram:
+    if not stats.count:
+        raise OptionError(
+            "only the extremes of each run are known, not the distribution of values",
+            hint="use minmax, percentile or moving-average, or record with odc-mlir",
+        )
+    return stats.histogram
+
+
+def _within(stats: TensorStatistics, low: float, high: float) -> Range:
+    """The range cut to what was seen."""
+    least, most = stats.minimum, stats.maximum
+    return min(max(low, least), most), max(min(high, most), least)
+
+
+def _check_percentiles(low: float, high: float) -> None:
+    if not 0 <= low <= high <= 100:
+        raise OptionError(f"the percentiles are {low} and {high}, expected 0 <= low <= high <= 100")
+
+
+def _check_bits(bits: int) -> None:
+    if not 2 <= bits <= 16:
+        raise OptionError(f"bits is {bits}, expected 2 to 16")

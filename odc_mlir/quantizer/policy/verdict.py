@@ -1,0 +1,257 @@
+"""Whether a quantised model is good enough: limits on how far it may be from the float model, and the verdict.
+
+A verdict is a plain dictionary, ready for JSON. Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`;
+``drop`` is by how much a score with known answers falls: percentage points of right answers, or dB of PSNR.
+
+Default limits, where the user names none:
+
+* With known answers: a ``drop`` of at most one percentage point, or half a dB. That is what deployments commonly accept
+  in exchange for integers, and it measures what the user cares for.
+* Otherwise an ``mpeir`` of at most 0.1: the largest error of an output is a tenth of the output's range, averaged over
+  samples. Softer measures hide a single output that is far off, harder ones refuse noise that no decision depends on.
+* A model that ends in a softmax must in addition agree with the float model about the largest output in 99 % of the
+  samples. One sample of ten or more may always differ: small sets cannot tell 99 % from 100 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.quantities import quality_name, quality_text
+
+SCHEMA_VERSION = 1
+
+HIGHER_IS_BETTER = {
+    "mpeir": False,
+    "mae": False,
+    "mape_percent": False,
+    "mse": False,
+    "max_abs": False,
+    "sqnr_db": True,
+    "cosine": True,
+    "top1_match": True,
+    "top5_match": True,
+    "drop": False,
+}
+METRICS = tuple(HIGHER_IS_BETTER)
+_ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
+
+# Bounds of measures that have a natural one; the others need a limit from the user.
+_DEFAULT_BOUNDS = {"mpeir": 0.1, "top1_match": 0.99, "top5_match": 0.99, "sqnr_db": 20.0, "cosine": 0.99}
+DEFAULT_DROP_POINTS = 1.0
+DEFAULT_DROP_DB = 0.5
+_SLACK = 1e-9
+# The share that one sample of a small set makes up is forgiven up to this.
+_LARGEST_FORGIVEN = 0.1
+
+WORST_LAYERS = 8
+
+Measures = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """``metric`` may not be worse than ``bound``."""
+
+    metric: str
+    bound: float
+
+    def holds(self, measures: Measures) -> bool:
+        """Whether ``measures`` keep the limit: where all values are equal, each does, where one is unknown, none."""
+        value = measures.get(self.metric)
+        # Values that are equal have no SQNR. Those of which none is finite are equal too, but have no distance.
+        if measures.get("differing") == 0 and measures.get("max_abs") is not None and self.metric != "drop":
+            return True
+        if value is None or not math.isfinite(value):
+            return False
+        # The slack is for shares such as 1 - 1/n, which two ways of computing round differently.
+        return value >= self.bound - _SLACK if HIGHER_IS_BETTER[self.metric] else value <= self.bound + _SLACK
+
+    def with_margin(self) -> Limit:
+        """A limit with something to spare: errors half as large."""
+        if self.metric in ("drop", "top1_match", "top5_match"):
+            return self
+        if self.metric == "sqnr_db":
+            return Limit(self.metric, self.bound + 6.0)
+        if self.metric == "cosine":
+            return Limit(self.metric, 1.0 - (1.0 - self.bound) / 2)
+        return Limit(self.metric, self.bound / 2)
+
+
+def metric_name(text: str) -> str:
+    """The full name of a measure; raises OptionError for an unknown one."""
+    name = _ALIASES.get(text, text)
+    if name not in HIGHER_IS_BETTER:
+        raise OptionError(f"unknown metric {text!r}", hint=f"use one of {', '.join(METRICS)}")
+    return name
+
+
+def choose_limits(
+    *,
+    metric: str | None = None,
+    limit: float | None = None,
+    max_drop: float | None = None,
+    score: str | None = None,
+    classifier: bool = False,
+    samples: int = 1,
+) -> tuple[Limit, ...]:
+    """What the user asks for, else the defaults (see the module's text).
+
+    ``score`` is what known answers are scored by (``top1_percent`` or ``psnr_db``), None without any. Raises
+    OptionError for a contradiction and for a metric that has no default limit.
+    """
+    if max_drop is not None and score is None:
+        raise OptionError("max_drop needs known answers", hint="give labels")
+    if metric is not None:
+        name = metric_name(metric)
+        if name == "drop" and score is None:
+            raise OptionError("the metric 'drop' needs known answers", hint="give labels")
+        bound = limit if limit is not None else max_drop if name == "drop" else _DEFAULT_BOUNDS.get(name)
+        if bound is None and name == "drop":
+            bound = _default_drop(score, samples)
+        if bound is None:
+            raise OptionError(f"the metric {name!r} has no default limit", hint="give a limit")
+        chosen = [Limit(name, float(bound))]
+        return (*chosen, Limit("drop", max_drop)) if max_drop is not None and name != "drop" else tuple(chosen)
+    if limit is not None:
+        return (Limit("mpeir", limit), *([Limit("drop", max_drop)] if max_drop is not None else []))
+    if score is not None:
+        return (Limit("drop", _default_drop(score, samples) if max_drop is None else max_drop),)
+    limits = [Limit("mpeir", _DEFAULT_BOUNDS["mpeir"])]
+    if classifier:
+        forgiven = max(1.0 - _DEFAULT_BOUNDS["top1_match"], min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
+        limits.append(Limit("top1_match", 1.0 - forgiven))
+    return tuple(limits)
+
+
+def _default_drop(score: str | None, samples: int) -> float:
+    """One point, or what one sample of a small set is worth."""
+    if score == "psnr_db":
+        return DEFAULT_DROP_DB
+    return max(DEFAULT_DROP_POINTS, 100.0 * min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
+
+
+@dataclass(slots=True)
+class LayerError:
+    """How wrong one operator of the quantised model is.
+
+    ``isolated``: measures of its results when it is fed what the float model computes. ``accumulated``: the same in a
+    run of the whole quantised model. ``effect_db``: SQNR of the model's outputs when nothing but this operator is
+    quantised, None where they are not touched. ``noise`` is the same as a ratio of powers, 0 where not touched.
+    """
+
+    name: str
+    op: str
+    precision: str
+    isolated: dict[str, float | None] = field(default_factory=dict)
+    accumulated: dict[str, float | None] = field(default_factory=dict)
+    noise: float = 0.0
+    effect_db: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in a verdict."""
+        return {
+            "name": self.name,
+            "op": self.op,
+            "scheme": self.precision,
+            "output_sqnr_db": self.effect_db,
+            "isolated": dict(self.isolated),
+            "accumulated": dict(self.accumulated),
+        }
+
+
+def worst_layers(layers: Sequence[LayerError], count: int = WORST_LAYERS) -> list[LayerError]:
+    """The ``count`` layers that harm the outputs most, worst first; those that harm nothing are left out.
+
+    Ranked by the noise that each alone adds to the outputs; where that is not known for any, by isolated SQNR.
+    """
+    if any(layer.noise for layer in layers):
+        harmful = [layer for layer in layers if layer.noise]
+        return sorted(harmful, key=lambda layer: (-layer.noise, layer.name))[:count]
+    measured = [(value, layer) for layer in layers if (value := layer.isolated.get("sqnr_db")) is not None]
+    return [layer for _, layer in sorted(measured, key=lambda pair: (pair[0], pair[1].name))[:count]]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What a verdict is made of.
+
+    ``metrics`` are the integer model's, worst over the outputs (plus ``drop`` and scores where answers are known);
+    ``fake_quantized`` those of the same model with float arithmetic between quantised values, None where not measured.
+    """
+
+    limits: tuple[Limit, ...]
+    metrics: dict[str, float | None]
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    fake_quantized: dict[str, float | None] | None = None
+    scores: dict[str, Any] | None = None
+    layers: list[LayerError] = field(default_factory=list)
+    schemes: dict[str, str] = field(default_factory=dict)
+    float_reasons: dict[str, str] = field(default_factory=dict)
+    samples: dict[str, int] = field(default_factory=dict)
+    saturated_biases: dict[str, list[int]] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    choices: dict[str, Any] = field(default_factory=dict)
+
+
+def make_verdict(evidence: Evidence) -> dict[str, Any]:
+    """The verdict over ``evidence``; see docs/quantisation.md for its keys.
+
+    ``metric``, ``limit`` and ``value`` are of the first limit that does not hold, else of the first one.
+    """
+    checks = [
+        {
+            "metric": limit.metric,
+            "limit": limit.bound,
+            "value": evidence.metrics.get(limit.metric),
+            "passed": limit.holds(evidence.metrics),
+        }
+        for limit in evidence.limits
+    ]
+    passed = all(check["passed"] for check in checks)
+    main = next((check for check in checks if not check["passed"]), checks[0])
+    worst = worst_layers(evidence.layers)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "passed": passed,
+        "metric": main["metric"],
+        "limit": main["limit"],
+        "value": main["value"],
+        "limits": checks,
+        "metrics": evidence.metrics,
+        "fake_quantized": evidence.fake_quantized,
+        "outputs": evidence.outputs,
+        "scores": evidence.scores,
+        "worst_layers": [layer.to_dict() for layer in worst],
+        "layers": [layer.to_dict() for layer in evidence.layers],
+        "scheme": evidence.schemes,
+        "float_reasons": evidence.float_reasons,
+        "samples": evidence.samples,
+        "saturated_biases": evidence.saturated_biases,
+        "findings": evidence.findings,
+        "steps": evidence.steps,
+        "choices": evidence.choices,
+    }
+
+
+def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
+    """A verdict in one line: the failed limits (or the main one), and the worst layers of a failure."""
+    checks = [check for check in verdict["limits"] if check["passed"] is verdict["passed"]]
+    shown = checks if not verdict["passed"] else checks[:2]
+    text = ", ".join(check_text(check["metric"], check["limit"], check["value"]) for check in shown)
+    if verdict["passed"]:
+        return f"passed: {text}"
+    names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:layers]]
+    return f"failed: {text}" + (f"; worst layers: {', '.join(names)}" if names else "")
+
+
+def check_text(metric: str, bound: float, value: float | None) -> str:
+    """One limit beside what was measured, None: it could not be."""
+    allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
+    seen = "unknown" if value is None else quality_text(metric, value)
+    return f"{quality_name(metric)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"

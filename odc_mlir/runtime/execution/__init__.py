@@ -1,0 +1,1 @@
+"""Runs graphs and plans: binding, shapes, units, kernels in order."""

@@ -1,0 +1,314 @@
+"""Runs a graph over and over: values flow from unit to unit."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from threading import RLock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odc_mlir.errors import AllocationError, ModelError, OptionError
+from odc_mlir.formats.quantities import bytes_of
+from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.context import Context
+from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.execution.binding import InputBinder
+from odc_mlir.runtime.execution.calls import MAX_BYTES_VARIABLE, Calls
+from odc_mlir.runtime.execution.decoding import decode_constants, units_to_run
+from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.shaping import ShapedGraph, Variants
+from odc_mlir.runtime.execution.stretches import Stretches, WatchTogether
+from odc_mlir.runtime.execution.units import (
+    Frame,
+    Observer,
+    OperatorUnit,
+    Step,
+    Unit,
+    Values,
+    WatchCalls,
+    Watcher,
+    operator_units,
+)
+
+DEFAULT_MAX_BYTES = 768 << 20
+Shapes = tuple[tuple[int, ...], ...]
+
+# Graphs prepared for this many different input shapes are kept; another one replaces the longest unused.
+_SHAPES_KEPT = 4
+
+
+class Executor:
+    """Runs ``units`` of ``graph`` over and over; kernels are prepared once for each set of input shapes.
+
+    ``max_bytes`` bounds the activations that live at one time (default: the variable ODC_MAX_ACTIVATION_BYTES, else
+    768 MiB); ``resize`` accepts inputs whose static dimensions differ from the model's. Variable tensors start at real
+    zero, and they, resource variables, hash tables and random number generators go on from run to run, until
+    :meth:`reset`. ``context`` are choices for the whole run; ``calls`` is given to the executors of subgraphs only.
+    Several threads may share an executor, and then wait for one another; each with its own they run side by side.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        units: Sequence[Unit],
+        *,
+        max_bytes: int | None = None,
+        resize: bool = False,
+        context: Context | None = None,
+        calls: Calls | None = None,
+    ) -> None:
+        decode_constants(graph)
+        self.graph = graph
+        self.units = units_to_run(graph, units)
+        if calls is None:
+            context = Context(custom_ops=graph.custom_ops) if context is None else context
+            calls = Calls(context, _limit_from_environment() if max_bytes is None else max_bytes, HostExecutor)
+        self._calls = calls
+        self.max_bytes = calls.max_bytes
+        self._lock = RLock()
+        self._input_infos = graph.input_infos()
+        self._bind = InputBinder(self._input_infos, indices=graph.inputs, resize=resize)
+        self._variants = Variants(graph, calls.context, lambda item: calls.callables(item.calls))
+        self._prepared: OrderedDict[Shapes, _Prepared] = OrderedDict()
+        self._recent: tuple[Shapes | None, _Prepared | None] = None, None
+        self._variable_infos = {
+            index: info for index, info in enumerate(graph.tensors) if info.is_variable and index not in graph.inputs
+        }
+        self._variables: dict[int, Array] = {}
+        self._last_uses = self._releases()
+        self._written = [self._written_variables(unit) for unit in self.units]
+        self.clear_variables()
+
+    @property
+    def fallbacks(self) -> dict[str, str]:
+        """Why our kernels stand in for something else, by name of that; empty while all works."""
+        return {}
+
+    def reset(self) -> None:
+        """Let all state begin anew; raises AllocationError when the variables need more than ``max_bytes``."""
+        with self._lock:
+            self.clear_variables()
+            self._calls.reset()
+
+    def clear_variables(self) -> None:
+        """Set the variables of this graph, not of its subgraphs, to real zero; raises AllocationError."""
+        variables = self._variable_infos
+        total = sum(math.prod(info.static_shape) * info.info.numpy.itemsize for info in variables.values())
+        if total > self.max_bytes:
+            raise AllocationError(f"the variables need {total} bytes, more than the limit of {self.max_bytes}")
+        self._variables = {index: initial_contents(info) for index, info in variables.items()}
+
+    def prepare(self, input_shapes: Sequence[tuple[int, ...]] | None = None) -> ShapedGraph:
+        """The graph ready to run inputs of these shapes (default: the model's own); raises OdcError."""
+        with self._lock:
+            shapes = [info.static_shape for info in self._input_infos] if input_shapes is None else input_shapes
+            return self._prepare(tuple(shapes)).shaped
+
+    def _prepare(self, shapes: Shapes) -> _Prepared:
+        prepared = self._prepared.get(shapes)
+        if prepared is None:
+            shaped = ShapedGraph(self.graph, shapes, self._variants)
+            self._find_peak(shaped)
+            self._calls.check_memory(shaped.peak_bytes, shaped.peak_name)
+            steps = [unit.prepare(shaped) for unit in self.units]
+            program = tuple(zip(self.units, steps, self._last_uses, strict=True))
+            straight = _straight(program)
+            # as a decorator this costs half of what the statement costs; nothing warns where numpy does not compute
+            computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
+            quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
+            prepared = self._prepared[shapes] = _Prepared(
+                shaped, program, straight, quietly, Stretches(program, shaped, self.graph.inputs)
+            )
+            if len(self._prepared) > _SHAPES_KEPT:
+                self._prepared.popitem(last=False)
+        else:
+            self._calls.check_memory(prepared.shaped.peak_bytes, prepared.shaped.peak_name)
+            self._prepared.move_to_end(shapes)
+        return prepared
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        *,
+        observe: Observer | None = None,
+        watch: Watcher | None = None,
+        watch_calls: WatchCalls | None = None,
+        watch_together: WatchTogether | None = None,
+    ) -> list[Array]:
+        """The graph's outputs for ``inputs`` (arrays in graph input order, which are not changed).
+
+        ``watch`` sees the inputs and what every unit computes; segments give it no tensor that stays inside them.
+        ``watch_calls`` gives the watchers of subgraphs that control flow runs, one for each call. ``watch_together``
+        sees what ``watch`` sees, in its place, in runs that can show many tensors at a time, which takes less.
+        Raises InputError for arrays that do not fit, and other OdcErrors that name the operator that failed.
+        """
+        with self._lock:
+            values = self._bind(inputs)
+            shapes, prepared = self._recent
+            if self._bind.shapes is not shapes or prepared is None:
+                prepared = self._prepare(self._bind.shapes or ())
+                self._recent = self._bind.shapes, prepared
+            quietly = prepared.quietly if observe is None else None  # then nothing calls subgraphs
+            if quietly is not None and watch_together is not None:
+                prepared.stretches.run(values, watch_together)
+            elif quietly is not None and watch is None:
+                quietly(values)
+            else:
+                with np.errstate(all="ignore"), self._calls.watched(watch_calls):
+                    self._execute(prepared, values, observe, watch)
+            results = []
+            for index in self.graph.outputs:
+                value = values.get(index)
+                results.append(self._detached(self._stored(index) if value is None else value))
+            return results
+
+    def call(self, values: Sequence[Array | None], watch: Watcher | None = None) -> list[Array]:
+        """As a subgraph of control flow: the outputs for arrays of any shape; they may be views of ``values``."""
+        arrays = [value for value in values if value is not None]
+        if len(arrays) != len(self._input_infos):
+            raise ModelError(f"{self.graph.name!r} takes {len(self._input_infos)} arguments, {len(arrays)} are given")
+        shapes = tuple([array.shape for array in arrays])
+        recent = self._recent[1] if self._recent[0] == shapes else None
+        prepared = self._prepare(shapes) if recent is None else recent
+        if recent is None:
+            self._recent = shapes, prepared
+        else:
+            self._calls.check_memory(recent.shaped.peak_bytes, recent.shaped.peak_name)
+        if prepared.straight is not None and watch is None and not self._variables:
+            found = dict(zip(self.graph.inputs, arrays, strict=False))
+            prepared.straight(found)
+            return [found[index] if index in found else self._stored(index) for index in self.graph.outputs]
+        frame = self._execute(prepared, dict(zip(self.graph.inputs, arrays, strict=True)), None, watch)
+        return [
+            frame.value(index).copy() if index in self._variables else frame.value(index)
+            for index in self.graph.outputs
+        ]
+
+    def _execute(self, prepared: _Prepared, values: Values, observe: Observer | None, watch: Watcher | None) -> Frame:
+        frame = Frame(prepared.shaped, values, self._variables, self._calls, observe)
+        if watch is not None:
+            _show(watch, frame, self.graph.inputs)
+        for (unit, step, dead), written in zip(prepared.program, self._written, strict=True):
+            if step is None or observe is not None:
+                unit.run(frame)
+            else:
+                step(values)
+            if watch is not None:
+                _show(watch, frame, unit.writes)
+                if written:
+                    _show(watch, frame, written)
+            for index in dead:
+                values.pop(index, None)
+        return frame
+
+    def _stored(self, index: int) -> Array:
+        """What a graph output holds that no unit computes: a variable, or a constant."""
+        variable = self._variables.get(index)
+        return self.graph.tensors[index].array() if variable is None else variable
+
+    def _detached(self, value: Array) -> Array:
+        """``value`` as an array that the caller owns: no constant of the model, no view of an input or of its state.
+
+        Constants and inputs are read-only, and so are views of them.
+        """
+        flags = value.flags
+        if not flags.writeable:
+            return value.copy()
+        if self._variables and any(np.may_share_memory(value, variable) for variable in self._variables.values()):
+            return value.copy()
+        return value if flags.c_contiguous else np.ascontiguousarray(value)
+
+    def _releases(self) -> list[tuple[int, ...]]:
+        """For each unit the values that nothing reads afterwards."""
+        tensors = self.graph.tensors
+        keep = {*self.graph.outputs, *(i for i, info in enumerate(tensors) if info.is_variable or info.is_const)}
+        result: list[tuple[int, ...]] = []
+        for unit in reversed(self.units):
+            touched = dict.fromkeys((*unit.reads, *unit.writes))
+            result.append(tuple(index for index in touched if index not in keep))
+            keep.update(touched)
+        return result[::-1]
+
+    def _written_variables(self, unit: Unit) -> tuple[int, ...]:
+        """The variables that the operator of ``unit`` writes."""
+        if not isinstance(unit, OperatorUnit):
+            return ()
+        item = self.graph.nodes[unit.index]
+        return tuple(item.inputs[i] for i in item.node.mutated if item.inputs[i] in self._variable_infos)
+
+    def _find_peak(self, shaped: ShapedGraph) -> None:
+        """Tell the graph how many bytes of activations live at the worst moment."""
+        live = shaped.peak_bytes = sum(shaped.nbytes(index) for index in self.graph.inputs)
+        for unit, dead in zip(self.units, self._last_uses, strict=True):
+            live += sum(shaped.nbytes(index) for index in unit.writes)
+            inside = live + unit.inner_bytes(shaped)
+            if inside > shaped.peak_bytes:
+                shaped.peak_bytes, shaped.peak_name = inside, shaped.tensors[unit.writes[0]].name
+            live -= sum(shaped.nbytes(index) for index in dead)
+
+
+class _Prepared(NamedTuple):
+    """A graph for some input shapes, and for each unit how it runs and which values nothing reads afterwards.
+
+    Where no unit needs a frame ``straight`` runs all of it, ``quietly`` does so without a word from numpy, and
+    ``stretches`` shows what is computed on the way.
+    """
+
+    shaped: ShapedGraph
+    program: tuple[tuple[Unit, Step | None, tuple[int, ...]], ...]
+    straight: Step | None
+    quietly: Step | None
+    stretches: Stretches
+
+
+def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> Step | None:
+    """One step for all of ``program``, None where a unit has none. Not for several threads at once."""
+    steps = [(step, dead) for _, step, dead in program if step is not None]
+    if len(steps) < len(program):
+        return None
+
+    def run(values: Values) -> None:
+        for step, dead in steps:
+            step(values)
+            for index in dead:
+                del values[index]
+
+    return run
+
+
+class HostExecutor(Executor):
+    """Runs every operator of ``graph`` by host kernels, in stored order."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        max_bytes: int | None = None,
+        resize: bool = False,
+        context: Context | None = None,
+        calls: Calls | None = None,
+    ) -> None:
+        units = operator_units(graph, range(len(graph.nodes)))
+        super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context, calls=calls)
+
+
+def _show(watch: Watcher, frame: Frame, tensors: Iterable[int]) -> None:
+    for index in tensors:
+        watch(index, frame.value(index))
+
+
+def _limit_from_environment() -> int:
+    text = os.environ.get(MAX_BYTES_VARIABLE, "")
+    if not text:
+        return DEFAULT_MAX_BYTES
+    try:
+        limit = bytes_of(text)
+    except OptionError:
+        limit = -1
+    if limit < 0:
+        raise OptionError(f"the variable {MAX_BYTES_VARIABLE} is {text!r}, expected a number of bytes")
+    return limit

@@ -1,0 +1,240 @@
+"""Executes a package's plan: segments on a device, the rest, and what a device fails to do, by host kernels."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from odc_mlir.errors import OdcError, PackageError, SimulationError
+from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
+from odc_mlir.ops.check import type_text
+from odc_mlir.ops.context import Context
+from odc_mlir.ops.spec import ResultType
+from odc_mlir.runtime.devices.base import Device, DeviceProgram, DirectProgram, ModelledProgram, Port
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.shaping import ShapedGraph
+from odc_mlir.runtime.execution.units import Event, Frame, Step, Unit, operator_units
+
+_log = logging.getLogger(__name__)
+
+SegmentReader = Callable[[str], bytes]
+
+
+def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
+    """Compare a plan with the model that it plans; raises PackageError.
+
+    Inputs and outputs are the graph's; every operator runs in exactly one step, after what it reads; a segment takes
+    everything that its operators read from outside and gives everything that others read from them.
+    """
+
+    def error(message: str) -> PackageError:
+        return PackageError(message, location=location)
+
+    if plan.inputs != graph.inputs or plan.outputs != graph.outputs:
+        raise error("the inputs and outputs are not those of the model")
+    planned = [index for step in plan.steps for index in step.operators]
+    for index in (*planned, *plan.host_reasons):
+        if index >= len(graph.nodes):
+            raise error(f"operator {index} does not exist, the model has {len(graph.nodes)}")
+    if sorted(planned) != list(range(len(graph.nodes))):
+        raise error("each operator of the model must be in exactly one step")
+    available = {*graph.inputs, *(i for i, info in enumerate(graph.tensors) if info.is_const or info.is_variable)}
+    for position, step in enumerate(plan.steps):
+        if isinstance(step, SegmentStep):
+            _check_segment(step, graph, error)
+            reads: Iterable[int] = step.inputs
+        else:
+            reads = _reads_from_outside(graph, step.operators)
+        for tensor in reads:
+            if tensor not in available:
+                raise error(f"steps[{position}] reads {graph.tensors[tensor].name!r} before anything produces it")
+        available.update(
+            step.outputs
+            if isinstance(step, SegmentStep)
+            else (tensor for index in step.operators for tensor in graph.nodes[index].outputs)
+        )
+    for tensor in graph.outputs:
+        if tensor not in available:
+            raise error(f"no step produces the output {graph.tensors[tensor].name!r}")
+
+
+def _check_segment(step: SegmentStep, graph: Graph, error: Callable[[str], PackageError]) -> None:
+    for tensor in (*step.inputs, *step.outputs):
+        if tensor >= len(graph.tensors):
+            raise error(f"{step.file} is bound to tensor {tensor}, but the model has {len(graph.tensors)}")
+    produced = {tensor for index in step.operators for tensor in graph.nodes[index].outputs}
+    for tensor in step.outputs:
+        if tensor not in produced:
+            raise error(f"{step.file} gives {graph.tensors[tensor].name!r}, which none of its operators produces")
+    for tensor in _reads_from_outside(graph, step.operators):
+        info = graph.tensors[tensor]
+        if tensor not in step.inputs and not info.is_const:
+            raise error(f"{step.file} does not take {info.name!r}, which one of its operators reads")
+
+
+def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:
+    """Tensors that ``operators``, run in this order, read before one of them has produced it."""
+    produced: set[int] = set()
+    reads: dict[int, None] = {}
+    for index in operators:
+        node = graph.nodes[index]
+        reads.update((i, None) for i in node.inputs if i >= 0 and i not in produced)
+        produced.update(node.outputs)
+    return list(reads)
+
+
+class SegmentUnit:
+    """One segment on ``device``. ``failure`` is the reason why host kernels stand in for it, None while it works."""
+
+    def __init__(self, step: SegmentStep, graph: Graph, device: Device, read: SegmentReader, *, strict: bool) -> None:
+        self.step = step
+        self.strict = strict
+        self.reads, self.writes = step.inputs, step.outputs
+        self.failure: str | None = None
+        self.program: DeviceProgram | None = None
+        self.counters: Mapping[str, Any] | None = None
+        self.trace: Any = None
+        self.keep_trace = False
+        self._graph = graph
+        try:
+            program = device.load(read(step.file))
+            self._check_ports(program)
+            self.program = program
+        except OdcError as error:
+            self._give_up("load", error)
+
+    def _check_ports(self, program: DeviceProgram) -> None:
+        for what, ports, tensors in (
+            ("inputs", program.inputs, self.step.inputs),
+            ("outputs", program.outputs, self.step.outputs),
+        ):
+            if len(ports) != len(tensors):
+                raise PackageError(f"{self.step.file} has {len(ports)} {what}, the plan binds {len(tensors)}")
+            for port, tensor in zip(ports, tensors, strict=True):
+                if port.dtype != self._graph.tensors[tensor].dtype:
+                    raise PackageError(
+                        f"{self.step.file} has {what} of {port.dtype} where the model has "
+                        f"{self._graph.tensors[tensor].dtype}",
+                        tensor=port.name,
+                    )
+
+    def cycles(self) -> int | None:
+        """Of one run on the device, which do not depend on data; None for host kernels and what is not modelled."""
+        if not isinstance(self.program, ModelledProgram) or self.failure is not None:
+            return None
+        try:
+            counters = self.counters or self.program.measure().counters
+        except OdcError:
+            return None
+        return counters.get("cycles")
+
+    def prepare(self, shaped: ShapedGraph) -> Step | None:
+        """For a loaded program that has one, its step; host kernels where they have to stand in."""
+        if self.failure is not None:
+            for index in self.step.operators:
+                shaped.prepare(index)
+        program = self.program
+        if self.failure is not None or not isinstance(program, DirectProgram):
+            return None
+        fits = all(
+            shaped.tensors[tensor].shape == port.shape for port, tensor in zip(program.inputs, self.reads, strict=True)
+        )
+        return program.step(self.reads, self.writes) if fits else None
+
+    def inner_bytes(self, shaped: ShapedGraph) -> int:
+        """Nothing: a device has memory of its own."""
+        return 0
+
+    def run(self, frame: Frame) -> None:
+        """Run on the device; on any failure run the segment's operators by host kernels and keep the reason."""
+        misfit = self._misfit(frame)
+        if self.program is not None and self.failure is None and misfit is None:
+            try:
+                self._run_on_device(frame, self.program)
+                return
+            except OdcError as error:
+                self._give_up("run", error)
+        elif misfit is not None and self.failure is None:
+            if self.strict:
+                raise PackageError(misfit, location=self.step.file)
+            _log.warning("%s: %s; host kernels run it this time", self.step.file, misfit)
+        frame.stand_in(self.step.operators, self.writes)
+
+    def _run_on_device(self, frame: Frame, program: DeviceProgram) -> None:
+        start = time.perf_counter()
+        inputs = [frame.value(i) for i in self.reads]
+        try:
+            result = program.run(inputs, trace=self.keep_trace)
+        except OdcError:
+            raise
+        except Exception as error:
+            raise SimulationError(f"the device failed: {type(error).__name__}: {error}") from error
+        for port, value in zip(program.outputs, result.outputs, strict=True):
+            if value.shape != port.shape:
+                raise SimulationError(f"the device gave the shape {value.shape}, not {port.shape}", tensor=port.name)
+        frame.values.update(zip(self.writes, result.outputs, strict=True))
+        self.counters, self.trace = result.counters, result.trace
+        if frame.observe is not None:
+            frame.observe(Event(self.step.name, "SEGMENT", "segment", start, time.perf_counter() - start))
+
+    def _misfit(self, frame: Frame) -> str | None:
+        if self.program is None:
+            return None
+        for port, tensor in zip(self.program.inputs, self.reads, strict=True):
+            shape = frame.value(tensor).shape
+            if shape != port.shape:
+                return f"it was compiled for {_port_text(port)}, the input has the shape {list(shape)}"
+        return None
+
+    def _give_up(self, action: str, error: OdcError) -> None:
+        if self.strict:
+            raise error
+        self.failure = f"cannot {action} the segment: {error}"
+        _log.warning("%s: %s; host kernels run it instead", self.step.file, self.failure)
+
+
+def _port_text(port: Port) -> str:
+    return f"{port.name!r} as {type_text(ResultType(port.dtype, port.shape))}"
+
+
+class PlanExecutor(Executor):
+    """Runs ``plan`` of ``graph``; ``read`` gives the bytes of a segment's file.
+
+    A segment that cannot be loaded or run is replaced by host kernels, which compute the same, and the reason is kept
+    in :attr:`fallbacks`; with ``strict`` it is an error. Raises PackageError for a plan that does not fit the model.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: Plan,
+        device: Device,
+        read: SegmentReader,
+        *,
+        strict: bool = False,
+        max_bytes: int | None = None,
+        resize: bool = False,
+        context: Context | None = None,
+        location: str = "plan.json",
+    ) -> None:
+        check_plan(plan, graph, location)
+        self.plan = plan
+        units: list[Unit] = []
+        for step in plan.steps:
+            if isinstance(step, HostStep):
+                units += operator_units(graph, step.operators)
+            else:
+                units.append(SegmentUnit(step, graph, device, read, strict=strict))
+        super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
+
+    @property
+    def segments(self) -> tuple[SegmentUnit, ...]:
+        return tuple(unit for unit in self.units if isinstance(unit, SegmentUnit))
+
+    @property
+    def fallbacks(self) -> dict[str, str]:
+        """Why host kernels stand in, by segment name; empty while every segment works."""
+        return {unit.step.name: unit.failure for unit in self.segments if unit.failure is not None}

@@ -1,0 +1,1 @@
+"""What runs and compilations took, measured or modelled, and how it is told."""

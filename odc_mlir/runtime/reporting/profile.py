@@ -1,0 +1,114 @@
+"""What a series of runs took: statistics, time by operator, and a trace for trace viewers.
+
+Times are measured here; a trace shows the modelled clock beside them, in processes of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from odc_mlir.runtime.execution.units import Event
+from odc_mlir.runtime.reporting.clocks import Modelled
+
+SCHEMA_VERSION = 2
+
+Inside = Mapping[str, Sequence[Mapping[str, Any]]]
+
+# Processes of a trace; what goes on inside segments has the following numbers.
+_MEASURED, _MODELLED, _INSIDE = range(3)
+_HOST, _WAY, _NPU = range(3)  # threads of the modelled one
+
+
+@dataclass(slots=True)
+class Measurement:
+    """Wall-clock times of this machine in seconds; ``events`` are of the timed runs, before which others ran."""
+
+    load_seconds: float = 0.0
+    prepare_seconds: float = 0.0
+    warmup_runs: int = 0
+    run_seconds: list[float] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def execute_ms(self) -> dict[str, float]:
+        """Mean, largest, smallest and geometric mean time of a run in milliseconds."""
+        times = [1000 * seconds for seconds in self.run_seconds] or [0.0]
+        geometric = math.exp(statistics.fmean(math.log(max(time, 1e-9)) for time in times))
+        return {"mean": statistics.fmean(times), "max": max(times), "min": min(times), "geomean": geometric}
+
+    def profile(self) -> dict[str, Any]:
+        """JSON data: times of loading, preparing and running, and the mean time of each unit with its share."""
+        runs = max(len(self.run_seconds), 1)
+        units: dict[tuple[str, str, str], float] = {}
+        for event in self.events:
+            key = (event.name, event.op, event.kind)
+            units[key] = units.get(key, 0.0) + event.seconds
+        total = sum(units.values()) or 1.0
+        measured = {
+            "runs": len(self.run_seconds),
+            "warmup_runs": self.warmup_runs,
+            "model_load_ms": 1000 * self.load_seconds,
+            "prepare_ms": 1000 * self.prepare_seconds,
+            "execute_ms": self.execute_ms(),
+            "units": [
+                {"name": name, "op": op, "kind": kind, "mean_ms": 1000 * seconds / runs, "share": seconds / total}
+                for (name, op, kind), seconds in units.items()
+            ],
+        }
+        return {"schema_version": SCHEMA_VERSION, "measured": measured}
+
+
+def trace_events(
+    events: Sequence[Event], modelled: Modelled | None = None, inside: Inside | None = None
+) -> dict[str, Any]:
+    """Events in the trace-event format of browsers; times in microseconds.
+
+    Each clock has processes of its own, named after it. What was measured counts from the first event. The modelled
+    clock counts from the start of one inference; what goes on inside each segment stands where the segment does.
+    """
+    found = [*_process(_MEASURED, "measured here: wall time of this machine"), *_measured_spans(events)]
+    starts: dict[str, float] = {}
+    if modelled is not None:
+        found += _process(_MODELLED, "modelled: one inference", {_HOST: "host", _WAY: "way to the NPU", _NPU: "NPU"})
+        found += _modelled_spans(modelled, starts)
+    for number, (name, segment) in enumerate((inside or {}).items(), _INSIDE):
+        found += _process(number, f"modelled: inside {name}")
+        start = starts.get(name, 0.0)
+        found += [
+            {**event, "pid": number, **({"ts": event["ts"] + start} if "ts" in event else {})} for event in segment
+        ]
+    return {"displayTimeUnit": "ms", "traceEvents": found}
+
+
+def _measured_spans(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    origin = min((event.start_seconds for event in events), default=0.0)
+    for event in events:
+        start = 1e6 * (event.start_seconds - origin)
+        yield _span(event.name, event.op, start, 1e6 * event.seconds, _MEASURED, 0)
+
+
+def _modelled_spans(modelled: Modelled, starts: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """One part after another; the starts of segments on the NPU go into ``starts``."""
+    now = 0.0
+    for part in modelled.parts:
+        threads = ((_HOST, part.host_ns), (_WAY, part.transfer_ns + part.switch_ns), (_NPU, part.npu_ns))
+        for thread, nanoseconds in threads:
+            if thread == _NPU and part.operator is None:
+                starts[part.name] = now
+            if nanoseconds:
+                yield _span(part.name, part.op, now, nanoseconds / 1000, _MODELLED, thread)
+                now += nanoseconds / 1000
+
+
+def _span(name: str, category: str, start: float, duration: float, process: int, thread: int) -> dict[str, Any]:
+    times = {"ts": start, "dur": duration}
+    return {"name": name, "cat": category, "ph": "X", **times, "pid": process, "tid": thread}
+
+
+def _process(process: int, name: str, threads: Mapping[int, str] | None = None) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+    for thread, title in (threads or {}).items():
+        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": title}}

@@ -1,0 +1,232 @@
+"""The compile report: where every operator went, and what one inference costs on the target.
+
+Keys keep their names and meanings; new ones may be added. Everything follows from the package and is by the modelled
+clock (see :mod:`odc_mlir.runtime.reporting.clocks`): cycles and bytes are the simulator's, summed over the segments of
+one
+inference, times of the host are those of the target's host. What was measured on this machine is under ``measured``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import OdcError, UnsupportedError
+from odc_mlir.formats.plan import Plan, SegmentStep
+from odc_mlir.runtime.devices.base import MemoryModel, ModelledProgram
+from odc_mlir.runtime.execution.plan import PlanExecutor
+from odc_mlir.runtime.execution.work import Measured, graph_work
+from odc_mlir.runtime.reporting.bounds import ideal_cycles, model_floor_cycles
+from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
+from odc_mlir.runtime.reporting.report_partition import partition_report
+from odc_mlir.targets.cpu import is_cpu
+
+if TYPE_CHECKING:
+    from odc_mlir.runtime.package import Package
+
+SCHEMA_VERSION = 2
+
+# Counters that are sums over segments: report key, path in the counters of one run.
+_SUMS = (
+    ("program_bytes", ("program_bytes",)),
+    ("weights_encoded_bytes", ("constant_bytes",)),
+    ("offchip_read_bytes", ("ports", "offchip", "read_bytes")),
+    ("offchip_write_bytes", ("ports", "offchip", "write_bytes")),
+    ("sram_read_bytes", ("ports", "sram", "read_bytes")),
+    ("sram_write_bytes", ("ports", "sram", "write_bytes")),
+)
+
+
+def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
+    """The report of ``package`` as JSON data; raises PackageError when nothing in it is compiled.
+
+    ``quick`` leaves out ``cycles_total_strict``, as None, which takes another simulation.
+    """
+    executor, plan = _planned(package)
+    work = graph_work(executor.graph, host_of(plan))
+    models: tuple[MemoryModel, ...] = ("parity",) if quick else ("parity", "strict")
+    found = {step.file: _Segment(step, executor, models) for step in plan.segments}
+    segments = [segment for segment in found.values() if segment.parity]
+    clock = _modelled(plan, work, segments)
+    layers = _layers(plan, work, found)
+    on_npu = [layer for layer in layers if layer["placed"] == "npu"]
+    cycles = sum(segment.parity["cycles"] for segment in segments)
+    peak = segments[0].macs_per_cycle if segments else 0
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": package.name,
+        "target": plan.target,
+        "memory": plan.memory,
+        "prefer": plan.options.get("prefer"),
+        "quantize": plan.options.get("quantize"),
+        "quantization": package.verdict,
+        "compiler_version": plan.compiler_version,
+        "clock_hz": _clock_hz(segments),
+        "cycles_total": cycles,
+        "cycles_total_strict": None if quick else sum(segment.counters["strict"]["cycles"] for segment in segments),
+        "latency_ms": clock.latency_ms,
+        "modelled": clock.to_dict(),
+        "macs": sum(item.macs for item in work.works),
+        "mac_utilization": sum(layer["macs"] for layer in on_npu) / (peak * cycles) if cycles else 0.0,
+        "model_floor_cycles": sum(segment.model_floor_cycles(work) for segment in segments),
+        "ideal_cycles": sum(segment.ideal_cycles(work) for segment in segments),
+        "sram_peak_bytes": max((segment.parity["sram_peak_bytes"] for segment in segments), default=0),
+        "local_peak_bytes": max((sum(s.parity["local_peak_bytes"].values()) for s in segments), default=0),
+        **{key: sum(_at(segment.parity, path) for segment in segments) for key, path in _SUMS},
+        "weights_raw_bytes": _constant_bytes(executor, (layer["operator"] for layer in on_npu)),
+        "binary_bytes": sum(len(package.files.segment(segment.step.file)) for segment in segments),
+        "npu_op_count": len(on_npu),
+        "host_op_count": len(layers) - len(on_npu),
+        "segment_count": len(plan.segments),
+        "fallbacks": executor.fallbacks,
+        "defects": list(plan.partition.get("defects", ())),
+        "partition": partition_report(plan, work, clock),
+        "layers": layers,
+        "engines": _engines(segments),
+        "measured": dict(package.measured),
+    }
+
+
+def modelled_inference(executor: PlanExecutor) -> Modelled:
+    """One inference by the modelled clock, as reports have it."""
+    plan, segments = executor.plan, executor.segments
+    cycles = {unit.step.file: unit.cycles() for unit in segments}
+    programs = [unit.program for unit in segments if isinstance(unit.program, ModelledProgram)]
+    clock_hz = next((program.target.clock_hz for program in programs), None)
+    usable = {file: value for file, value in cycles.items() if value is not None}
+    return modelled(plan, graph_work(executor.graph, host_of(plan)), usable, clock_hz)
+
+
+def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
+    executor = package.executor()
+    if not isinstance(executor, PlanExecutor) or package.plan is None:
+        raise TypeError("only a package with a plan has a report")
+    if is_cpu(package.plan.target or ""):
+        raise UnsupportedError("a package of native code has no modelled report", hint="measure its runs")
+    return executor, package.plan
+
+
+def _modelled(plan: Plan, work: Measured, segments: Sequence[_Segment]) -> Modelled:
+    cycles = {segment.step.file: segment.parity["cycles"] for segment in segments}
+    return modelled(plan, work, cycles, _clock_hz(segments))
+
+
+def _clock_hz(segments: Sequence[_Segment]) -> int | None:
+    return segments[0].clock_hz if segments else None
+
+
+class _Segment:
+    """A segment's counters under each of ``models``; there are none when the device cannot run it."""
+
+    def __init__(self, step: SegmentStep, executor: PlanExecutor, models: Sequence[MemoryModel]) -> None:
+        self.step = step
+        self.counters: dict[str, Mapping[str, Any]] = {}
+        unit = next(unit for unit in executor.segments if unit.step is step)
+        self.failure = unit.failure
+        program = unit.program if unit.failure is None else None
+        self.program: ModelledProgram | None = program if isinstance(program, ModelledProgram) else None
+        if self.program is not None:
+            try:
+                self.counters = {model: self.program.measure(model).counters for model in models}
+            except OdcError as error:
+                self.failure = f"cannot measure the segment: {error}"
+
+    @property
+    def parity(self) -> Mapping[str, Any]:
+        return self.counters.get("parity", {})
+
+    @property
+    def clock_hz(self) -> int:
+        return self.program.target.clock_hz if self.program is not None else 0
+
+    @property
+    def macs_per_cycle(self) -> int:
+        return self.program.target.array.macs_per_cycle if self.program is not None else 0
+
+    def ideal_cycles(self, work: Measured) -> int:
+        """The bound of our program."""
+        if self.program is None:
+            return 0
+        floor_cycles = self.model_floor_cycles(work)
+        return ideal_cycles(self.step, work.tensors, self.program.target, self.parity, floor_cycles)
+
+    def model_floor_cycles(self, work: Measured) -> int:
+        """The bound of the model's operators, whatever the program."""
+        if self.program is None:
+            return 0
+        memory: str = self.parity["memory"]
+        return model_floor_cycles(self.step, work.nodes, work.tensors, self.program.target, memory)
+
+    def operator_times(self) -> dict[str, list[Mapping[str, Any]]]:
+        """Counters of the segment's operators by name, each with the cycles that it adds to the run.
+
+        Operators overlap. An operator is charged what passes between the end of the one that ends before it and its
+        own end, and the last one what follows, so that the charges of a segment are its cycles. Ends are rounded, not
+        charges: those would not add up.
+        """
+        result: dict[str, list[Mapping[str, Any]]] = {}
+        ordered = sorted(self.parity.get("operators", ()), key=lambda o: (o["last_cycle"], o["first_cycle"]))
+        end = 0
+        for operator in ordered:
+            last = self.parity["cycles"] if operator is ordered[-1] else max(end, round(operator["last_cycle"]))
+            charged, end = last - end, last
+            result.setdefault(operator["name"], []).append({**operator, "cycles": charged})
+        return result
+
+
+def _at(counters: Mapping[str, Any], path: Sequence[str]) -> int:
+    value: Any = counters
+    for key in path:
+        value = value.get(key, 0) if isinstance(value, Mapping) else 0
+    return int(value)
+
+
+def _layers(plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[dict[str, Any]]:
+    """One record per operator of the model, in its order."""
+    layers: dict[int, dict[str, Any]] = {}
+    for step in plan.steps:
+        segment = found[step.file] if isinstance(step, SegmentStep) else None
+        times = segment.operator_times() if segment is not None else {}
+        for index in step.operators:
+            node, own = work.nodes[index], work.works[index]
+            layer: dict[str, Any] = {
+                "operator": index,
+                "name": node.name,
+                "op": node.spec.name,
+                "placed": "host",
+                "reason": plan.host_reasons.get(index, "not compiled"),
+                "segment": None,
+                "macs": own.macs,
+                "cycles": 0,
+                "host_modelled_ns": round(own.host_ns),
+            }
+            if node.spec.name == "WHILE":
+                layer["trip_count"] = own.trips
+            if segment is not None and segment.parity:
+                timed = times.get(node.name)
+                spent = timed.pop(0) if timed else {}
+                layer |= {"placed": "npu", "reason": None, "segment": segment.step.name}
+                layer |= {"cycles": spent.get("cycles", 0), "busy_cycles": spent.get("busy_cycles", {})}
+            elif segment is not None:
+                layer |= {"reason": segment.failure, "segment": segment.step.name}
+            layers[index] = layer
+    return [layers[index] for index in sorted(layers)]
+
+
+def _engines(segments: Iterable[_Segment]) -> dict[str, dict[str, Any]]:
+    """Busy, stalled and idle cycles of every queue, summed over segments."""
+    engines: dict[str, dict[str, Any]] = {}
+    for segment in segments:
+        for name, queue in segment.parity["queues"].items():
+            entry = engines.setdefault(name, {"busy_cycles": 0.0, "stall_cycles": 0.0, "idle_cycles": 0.0})
+            entry["busy_cycles"] += queue["busy_cycles"]
+            entry["stall_cycles"] += sum(queue["stall_cycles"].values())
+            entry["idle_cycles"] += queue["idle_cycles"]
+    return {name: {key: round(value, 3) for key, value in entry.items()} for name, entry in engines.items()}
+
+
+def _constant_bytes(executor: PlanExecutor, operators: Iterable[int]) -> int:
+    """Bytes of all constants that ``operators`` read, each counted once."""
+    graph = executor.graph
+    tensors = {tensor for index in operators for tensor in graph.nodes[index].inputs if tensor >= 0}
+    return sum(len(data) for data in (graph.tensors[tensor].data for tensor in tensors) if data is not None)

@@ -1,0 +1,1 @@
+"""Passes on ``circle`` operators; what they share lies in the folders."""

@@ -1,0 +1,228 @@
+"""``circle-assign-layouts``: choose in which order of dimensions every operator works, so that few TRANSPOSEs are left.
+
+Before::
+
+    %0 = circle.conv_2d(%x, %w, %b) : … -> tensor<1x8x8x4xf32>
+    %1 = circle.transpose(%0, %to_nchw) : … -> tensor<1x4x8x8xf32>
+    %2 = circle.mul(%1, %gamma) : (tensor<1x4x8x8xf32>, tensor<1x4x1x1xf32>) -> tensor<1x4x8x8xf32>
+    %3 = circle.transpose(%2, %to_nhwc) : … -> tensor<1x8x8x4xf32>
+    %4 = circle.conv_2d(%3, %v, %c) : … -> tensor<1x8x8x4xf32>
+
+After, with ``gamma`` in the same order::
+
+    %2 = circle.mul(%0, %gamma) : (tensor<1x8x8x4xf32>, tensor<1x1x1x4xf32>) -> tensor<1x8x8x4xf32>
+    %4 = circle.conv_2d(%2, %v, %c) : … -> tensor<1x8x8x4xf32>
+
+Element-wise operators, reductions, concatenation, splits, slices, padding, gathering, batched products and RESHAPE work
+in any order that leaves what they need in its place; softmax keeps the last dimension. The order of every operator is
+chosen so that the fewest TRANSPOSEs are left, and among those the ones that move the fewest elements; exactly, by
+elimination of variables, unless a graph is so dense that some have to be fixed first. One that moves dimensions of
+extent 1 only counts as a RESHAPE.
+
+Refused: tensors quantised along an axis, sparse ones and those of unknown rank stay as they are. Codes keep every bit;
+sums of real numbers may be added in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.context import Context
+from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, op_class, tensor_facts
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.errors import OptionError
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.support.locations import name_loc, names_loc, value_name
+from odc_mlir.transforms.circle.layout.graph import LayoutGraph, Node
+from odc_mlir.transforms.circle.layout.orders import Order, identity, moves, permuted, same_elements
+from odc_mlir.transforms.circle.layout.rules import Change
+from odc_mlir.transforms.common.rewriting import make_constant, shape_of
+
+_KEEP, _NHWC = "keep", "nhwc"
+
+
+@dataclass(frozen=True)
+class CircleAssignLayoutsPass(ModulePass):
+    """Choose orders of dimensions with the fewest TRANSPOSEs; see the module's text."""
+
+    name = "circle-assign-layouts"
+
+    interface: str = _KEEP
+    """``keep``: inputs and outputs stay as they are; ``nhwc``: images there may become channels last to save work."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        self.assign(op)
+
+    def assign(self, module: ModuleOp) -> int:
+        """Rewrite ``module`` in place; how many TRANSPOSEs fewer it has. Raises OptionError."""
+        if self.interface not in (_KEEP, _NHWC):
+            raise OptionError(f"interface is {self.interface!r}", hint=f"use {_KEEP} or {_NHWC}")
+        functions = [function for function in module.body.block.ops if isinstance(function, FuncOp)]
+        saved = 0
+        for number, function in enumerate(functions):
+            before = _transposes(function)
+            if before:
+                # What control flow calls keeps its interface.
+                _assign(function, free_interface=self.interface == _NHWC and number == 0)
+                saved += before - _transposes(function)
+        return saved
+
+
+def _transposes(function: FuncOp) -> int:
+    return sum(isinstance(op, CircleOp) and op.SPEC.name == "TRANSPOSE" for op in function.body.block.ops)
+
+
+def _assign(function: FuncOp, *, free_interface: bool) -> None:
+    graph = LayoutGraph(function, free_interface=free_interface)
+    _Rewrite(function, graph, graph.solve()).run()
+
+
+class _Rewrite:
+    """Writes a function anew with the chosen orders."""
+
+    def __init__(self, function: FuncOp, graph: LayoutGraph, chosen: Mapping[Node, int]) -> None:
+        self.function = function
+        self.block: Block = function.body.block
+        self.nodes = {node.op: node for node in graph.nodes if not isinstance(node.op, ReturnOp)}
+        self.returned = [node for node in graph.nodes if isinstance(node.op, ReturnOp)]
+        self.chosen = chosen
+        self.stored: dict[SSAValue, dict[Order, SSAValue]] = {}  # by the model's value: the first is as it was made
+        self.replaced: list[Operation] = []
+
+    def run(self) -> None:
+        for argument in self.block.args:
+            self._argument(argument)
+        for op in list(self.block.ops):
+            if isinstance(op, ReturnOp):
+                self._return(op)
+            elif isinstance(op, CircleOp):
+                self._operator(op, self.nodes[op])
+        for op in reversed(self.replaced):
+            if not any(result.uses for result in op.results):
+                Rewriter.erase_op(op)
+        inputs = [argument.type for argument in self.block.args]
+        last = self.block.last_op
+        assert last is not None
+        self.function.properties["function_type"] = FunctionType.from_lists(inputs, [v.type for v in last.operands])
+
+    def _argument(self, argument: BlockArgument) -> None:
+        node = self.nodes[argument]
+        order = node.gives(self.chosen.get(node, 0), 0) or _natural(argument)
+        if order != _natural(argument):
+            kept = argument.type
+            Rewriter.replace_value_with_new_type(argument, _type_in(kept, order))
+        self.stored[argument] = {order: argument}
+
+    def _operator(self, op: CircleOp, node: Node) -> None:
+        choice = self.chosen.get(node, 0)
+        orders = node.rule.wants(node.choices[choice]) if node.rule is not None else (None,) * len(op.operands)
+        operands = [
+            self._in_order(value, order or _natural(value)) if value in self.stored else value
+            for value, order in zip(op.operands, orders, strict=True)
+        ]
+        if node.rule is None or (node.choices[choice] == node.rule.natural and op.SPEC.name != "TRANSPOSE"):
+            for place, value in enumerate(operands):
+                op.operands[place] = value
+            self.stored |= {result: {_natural(result): result} for result in op.results}
+            return
+        given = node.rule.gives(node.choices[choice])
+        if op.SPEC.name == "TRANSPOSE":
+            self.stored[op.results[0]] = {given[0]: operands[0]}
+        else:
+            made = _changed(op, operands, node.rule.change(node.choices[choice]), given)
+            self.block.insert_ops_before(made, op)
+            for old, new, order in zip(op.results, made[-1].results, given, strict=True):
+                self.stored[old] = {order: new}
+        self.replaced.append(op)
+
+    def _return(self, op: ReturnOp) -> None:
+        for place, (value, node) in enumerate(zip(op.operands, self.returned, strict=True)):
+            if value in self.stored:
+                order = node.wants(self.chosen.get(node, 0), 0) or _natural(value)
+                op.operands[place] = self._in_order(value, order)
+
+    def _in_order(self, value: SSAValue, order: Order) -> SSAValue:
+        """``value`` stored in ``order``: as it is there already, or moved right behind where it is made."""
+        found = self.stored[value]
+        if order not in found:
+            first, source = next(iter(found.items()))
+            ops = _moved(value, source, first, order)
+            Rewriter.insert_op(ops, _behind(source, self.block))
+            found[order] = ops[-1].results[0]
+        return found[order]
+
+
+def _natural(value: SSAValue) -> Order:
+    return identity(len(shape_of(value) or ()))
+
+
+def _behind(value: SSAValue, block: Block) -> InsertPoint:
+    return InsertPoint.after(value.op) if isinstance(value, OpResult) else InsertPoint.at_start(block)
+
+
+def _type_in(type: Attribute, order: Order) -> Attribute:
+    """The type of a tensor stored in ``order``."""
+    shape = tensor_facts(type).shape
+    return type if shape is None else with_shape(type, permuted(shape, order))
+
+
+def _moved(value: SSAValue, source: SSAValue, given: Order, wanted: Order) -> list[Operation]:
+    """TRANSPOSE, or RESHAPE where that does, of ``source``, which holds ``value`` in order ``given``."""
+    name, shape = value_name(value), shape_of(value)
+    suffix = "".join(map(str, wanted))
+    called = name if wanted == _natural(value) else f"{name}/order_{suffix}"
+    result = _type_in(value.type, wanted)
+    extents = None if shape is None else permuted(shape, wanted)
+    if extents is not None and None not in extents and same_elements(shape, given, wanted):
+        target = make_constant(np.array(extents, np.int32), "int32", f"{called}/shape")
+        made = op_class("RESHAPE").make(
+            [source, target.result], [result], {"new_shape": list(extents)}, location=name_loc(called)
+        )
+        return [target, made]
+    order = make_constant(np.array(moves(given, wanted), np.int32), "int32", f"{called}/perm")
+    return [order, op_class("TRANSPOSE").make([source, order.result], [result], location=name_loc(called))]
+
+
+def _changed(op: CircleOp, operands: Sequence[SSAValue], change: Change, given: Sequence[Order]) -> list[Operation]:
+    """``op`` on operands in other orders, behind the constants that it needs for that."""
+    types = [_type_in(result.type, order) for result, order in zip(op.results, given, strict=True)]
+    names = [value_name(result) for result in op.results]
+    if change.reshape_to is not None:
+        shape = make_constant(np.array(change.reshape_to, np.int32), "int32", f"{names[0]}/shape")
+        view = op_class("RESHAPE").make(
+            [operands[0], shape.result], types, {"new_shape": list(change.reshape_to)}, location=names_loc(names)
+        )
+        return [shape, view]
+    values = list(operands)
+    constants: list[Operation] = []
+    for place, array in change.constants.items():
+        values[place] = (
+            made := _constant_like(values[place], array, f"{names[0]}/{op.SPEC.operand_name(place)}")
+        ).result
+        constants.append(made)
+    options = {key: op.OPTIONS[key].encode(value) for key, value in change.options.items()}
+    copy = type(op).create(
+        operands=values,
+        result_types=types,
+        properties=op.properties | options,
+        attributes=dict(op.attributes),
+        location=names_loc(names),
+    )
+    return [*constants, copy]
+
+
+def _constant_like(old: SSAValue, array: NDArray[np.generic], name: str) -> ConstOp:
+    """A constant of ``old``'s element type with other contents."""
+    stored = np.ascontiguousarray(array, DTYPES[tensor_facts(old.type).dtype].numpy)
+    made = ConstOp(BlobAttr.of(stored.tobytes()), with_shape(old.type, array.shape))
+    made.location = name_loc(name)
+    return made

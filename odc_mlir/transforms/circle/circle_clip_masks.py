@@ -1,0 +1,119 @@
+"""``circle-clip-masks``: what hides entries from SOFTMAX becomes as large as that takes, not as large as floats go.
+
+Before::
+
+    %m = circle.const [0.0, -3.4028235e38, 0.0, 0.0] : tensor<2x2xf32>
+    %0 = circle.add(%scores, %m) : (tensor<1x2x2xf32>, tensor<2x2xf32>) -> tensor<1x2x2xf32>
+    %1 = circle.softmax(%0) {beta = 1.0} : (tensor<1x2x2xf32>) -> tensor<1x2x2xf32>
+
+After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that integers have codes left for the scores.
+
+Entries of the constant below -2048 are raised to that (divided by a beta under 1). Results keep every bit as long as no
+score is 1900 (by the same division) larger than the largest one of its row: the exponential of less than -104 is zero
+in float32. The same goes for the number that SELECT and SELECT_V2 put in the place of scores.
+
+Left alone: sums and selections that anything but SOFTMAX reads, masks that hide a whole row (its shares would change),
+and what is no constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.rewriter import InsertPoint
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.rewriting import (
+    OperatorPattern,
+    activation,
+    apply_patterns,
+    is_real,
+    is_returned,
+    real,
+    real_constant,
+)
+
+HIDDEN = -2048.0  # of the argument of the exponential
+
+
+@dataclass(frozen=True)
+class CircleClipMasksPass(ModulePass):
+    """Make large negative masks before SOFTMAX smaller; see the module's text."""
+
+    name = "circle-clip-masks"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        apply_patterns(op, [ClipMask()])
+
+
+class Mask(NamedTuple):
+    """Operand ``place`` of ``op`` hides entries of ``scores`` where its ``numbers`` are below ``limit``."""
+
+    op: CircleOp
+    place: int
+    scores: SSAValue
+    numbers: NDArray[Any]
+    limit: float
+
+    @property
+    def least_shown(self) -> float:
+        """The smallest number that is added to what is not hidden."""
+        if self.op.SPEC.name != "ADD":
+            return 0.0
+        return float(self.numbers[self.numbers > self.limit].min(initial=0.0))
+
+
+class ClipMask(OperatorPattern):
+    """The constant that hides entries of a SOFTMAX's operand is not below the limit."""
+
+    names = frozenset({"SOFTMAX"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        mask = mask_of(op)
+        if mask is None or not np.any(mask.numbers < mask.limit):
+            return
+        name = value_name(mask.op.operands[mask.place])
+        clipped = real(np.maximum(mask.numbers, np.float32(mask.limit)), f"{name}/clipped")
+        rewriter.insert(clipped, InsertPoint.before(mask.op))
+        mask.op.operands[mask.place] = clipped.result
+        rewriter.notify_op_modified(mask.op)
+
+
+def mask_of(softmax: CircleOp) -> Mask | None:
+    """What hides entries from a SOFTMAX of real values by a number at or below the limit; None where nothing does."""
+    value, beta = softmax.operands[0], float(softmax.option("beta"))
+    source = value.owner
+    if not isinstance(source, CircleOp) or source.unverified is not None or not is_real(value) or beta <= 0:
+        return None
+    if is_returned(value) or not all(_is_softmax(use.operation, beta) for use in value.uses):
+        return None
+    limit = HIDDEN / min(beta, 1.0)
+    for place, scores in _parts(source):
+        numbers = real_constant(source.operands[place])
+        if numbers is None or not numbers.size or not np.any(numbers <= limit):
+            continue
+        hides_rows = source.SPEC.name == "ADD" and np.any(np.atleast_1d(numbers).max(axis=-1) <= limit / 2)
+        return None if hides_rows else Mask(source, place, scores, numbers, limit)
+    return None
+
+
+def _is_softmax(op: Any, beta: float) -> bool:
+    return isinstance(op, CircleOp) and op.SPEC.name == "SOFTMAX" and op.option("beta") == beta
+
+
+def _parts(op: CircleOp) -> Iterator[tuple[int, SSAValue]]:
+    """Operands that may be a mask, by number, each with the scores beside it."""
+    if op.SPEC.name == "ADD" and activation(op) == "none":
+        yield from ((0, op.operands[1]), (1, op.operands[0]))
+    elif op.SPEC.name in ("SELECT", "SELECT_V2"):
+        yield from ((1, op.operands[2]), (2, op.operands[1]))

@@ -1,0 +1,153 @@
+"""``circle-fold-constants``: run operators on constant operands now, with the kernels that would run them later.
+
+Before::
+
+    %0 = circle.shape(%x) {out_type = int32} : (tensor<1x8x8x4xf32>) -> tensor<4xi32>
+    %1 = circle.strided_slice(%0, %begin, %end, %strides) {shrink_axis_mask = 1} : … -> tensor<i32>
+
+After: ``%1`` is ``circle.const [1] : tensor<i32>``, and so is everything computed from such values.
+
+Left alone: operators with effects, results that a function returns (an output stays the result of an operator), results
+over the size limit or much larger than what they are made of, element types without whole bytes, and whatever the
+kernel refuses. DEQUANTIZE of a constant that is not small stays too, unless asked for: the codes take less room in the
+model, and what runs it decodes them once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, TensorType, UnrankedTensorType
+from xdsl.dialects.func import ReturnOp
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, has_unresolved_operand, node_of
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.spec import Array, Node, ResultType, TensorInfo, Trait
+from odc_mlir.support.locations import name_loc, value_name
+from odc_mlir.transforms.common.rewriting import OperatorPattern
+
+GROWTH = 4  # a folded constant may be this much larger than the constants it replaces
+ALWAYS_BYTES = 4096  # results up to this size are folded whatever their operands' sizes
+
+# Operators that read their operand's shape, not its contents.
+SHAPE_READERS = frozenset({"SHAPE", "RANK"})
+
+
+@dataclass(frozen=True)
+class CircleFoldConstantsPass(ModulePass):
+    """Replace what can be computed now by constants; see the module's text."""
+
+    name = "circle-fold-constants"
+
+    limit_bytes: int = 16 << 20
+    """Largest result that becomes a constant, in bytes: larger ones are cheaper to compute than to store."""
+
+    decode: bool = False
+    """Whether codes and half-precision numbers of any size become real constants, as quantising them anew needs it."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for item in [inner for inner in op.walk() if isinstance(inner, CircleOp)]:
+            results = self.results_of(item)
+            if results is not None:
+                Rewriter.replace_op(item, (made := constants_like(item, results)), [c.result for c in made])
+
+    def results_of(self, op: CircleOp) -> Sequence[Array] | None:
+        """The results where they can be computed now and are worth keeping, None elsewhere."""
+        if not is_candidate(op):
+            return None
+        node = node_of(op)
+        arrays = operand_arrays(node)
+        return None if arrays is None or not self.is_worth_it(node, arrays) else evaluate(node, arrays)
+
+    def is_worth_it(self, node: Node, arrays: Sequence[Array | None]) -> bool:
+        """Whether the results are small enough, alone and beside their operands."""
+        try:
+            inferred = node.spec.infer_function(node)
+        except OdcError:
+            return False
+        total = sum(map(_nbytes, inferred))
+        operands = sum(array.nbytes for array in arrays if array is not None)
+        if node.spec.name == "DEQUANTIZE":
+            return total <= (self.limit_bytes if self.decode else min(self.limit_bytes, ALWAYS_BYTES))
+        return total <= min(self.limit_bytes, max(ALWAYS_BYTES, GROWTH * operands))
+
+
+def is_candidate(op: CircleOp) -> bool:
+    """Whether the operator has no effect and a kernel, and nothing returns its results."""
+    if Trait.PURE not in op.SPEC.traits or not op.SPEC.kernel or not op.SPEC.infer or has_unresolved_operand(op):
+        return False
+    if op.unverified is not None:
+        return False
+    if any(isinstance(use.operation, ReturnOp) for result in op.results for use in result.uses):
+        return False
+    return all(isinstance(result.type, TensorType | UnrankedTensorType) for result in op.results)
+
+
+def operand_arrays(node: Node) -> list[Array | None] | None:
+    """Values of all operands (None where one is left out), or None when some are known only at run time."""
+    arrays: list[Array | None] = []
+    for operand in node.operands:
+        if operand is None:
+            arrays.append(None)
+        elif operand.is_const:
+            try:
+                arrays.append(operand.array())
+            except OdcError:
+                return None
+        elif node.spec.name in SHAPE_READERS and _is_static(operand):
+            arrays.append(np.broadcast_to(np.zeros((), operand.info.numpy), operand.static_shape))
+        else:
+            return None
+    return arrays
+
+
+def _is_static(info: TensorInfo) -> bool:
+    return info.shape is not None and all(d is not None for d in info.shape)
+
+
+def _nbytes(result: ResultType) -> float:
+    """Size of a result, infinite where it is not known or has no whole bytes per element."""
+    info = TensorInfo("", result.dtype, result.shape).info
+    if not _is_static(TensorInfo("", result.dtype, result.shape)) or info.bits != 8 * info.numpy.itemsize:
+        return math.inf
+    return math.prod(d for d in result.shape or () if d is not None) * info.numpy.itemsize
+
+
+def evaluate(node: Node, arrays: Sequence[Array | None]) -> Sequence[Array] | None:
+    """The results by the host kernel, None where it refuses."""
+    try:
+        with np.errstate(all="ignore"):
+            return node.spec.kernel_function(node)(arrays)
+    except OdcError:
+        return None
+
+
+def constants_like(op: CircleOp, arrays: Sequence[Array]) -> list[ConstOp]:
+    """Constants with the results' names, to put in the place of ``op``."""
+    constants = []
+    for result, array in zip(op.results, arrays, strict=True):
+        assert isinstance(result.type, TensorType | UnrankedTensorType)
+        constant = ConstOp(BlobAttr.of(np.ascontiguousarray(array).tobytes()), with_shape(result.type, array.shape))
+        constant.location = name_loc(value_name(result))
+        constants.append(constant)
+    return constants
+
+
+@dataclass(frozen=True)
+class FoldConstants(OperatorPattern):
+    """An operator, one of ``names``, on constants."""
+
+    names: frozenset[str]
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        results = CircleFoldConstantsPass(decode=True).results_of(op)
+        if results is not None:
+            rewriter.replace(op, (made := constants_like(op, results)), [c.result for c in made])

@@ -1,0 +1,89 @@
+"""``circle-fuse-activation``: an activation that is the only reader of a result becomes part of its operator.
+
+Before::
+
+    %0 = circle.conv_2d(%x, %w, %b) {padding = same, stride = [1, 1]} : … -> tensor<1x8x8x4xf32>
+    %1 = circle.relu6(%0) : (tensor<1x8x8x4xf32>) -> tensor<1x8x8x4xf32>
+
+After: ``%1 = circle.conv_2d(%x, %w, %b) {…, activation = relu6}``, called as the activation was.
+
+RELU, RELU6 and RELU_N1_TO_1 fuse, also into an operator that has such an activation already when both together are one
+of them; TANH only when asked for. Codes fuse where operand and result have the same parameters: the clamp is then the
+same. Results keep every bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter
+
+from odc_mlir.dialects.circle import CircleOp, tensor_facts
+from odc_mlir.transforms.common.rewriting import (
+    OperatorPattern,
+    activation,
+    apply_patterns,
+    copy_of,
+    is_real,
+    is_used_once,
+    producer,
+)
+
+# Operators whose fused activation clamps the result, in the kernels of every reader.
+PRODUCERS = (
+    *("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"),
+    *("ADD", "SUB", "MUL", "DIV", "AVERAGE_POOL_2D", "MAX_POOL_2D"),
+)
+CLAMPS = frozenset({"RELU", "RELU6", "RELU_N1_TO_1"})
+
+# What two clamps in a row are, where that is one clamp.
+_TOGETHER = {("relu", "relu6"): "relu6", ("relu6", "relu"): "relu6"}
+
+
+@dataclass(frozen=True)
+class CircleFuseActivationPass(ModulePass):
+    """Move activations into the operators that produce their operands; see the module's text."""
+
+    name = "circle-fuse-activation"
+
+    tanh: bool = False
+    """Fuse TANH of real values as well: ONE's kernels have it, TFLite's refuse it."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        apply_patterns(op, [FuseActivation(CLAMPS | {"TANH"} if self.tanh else CLAMPS)])
+
+
+@dataclass(frozen=True)
+class FuseActivation(OperatorPattern):
+    names: frozenset[str]
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        source = op.operands[0]
+        before = producer(source, *PRODUCERS)
+        if before is None or not is_used_once(source) or not _keeps_codes(op):
+            return
+        fused = together(activation(before), op.SPEC.mnemonic)
+        if fused is None:
+            return
+        merged = copy_of(before, before.operands, op.results[0], {"fused_activation_function": fused})
+        rewriter.replace(op, merged)
+        rewriter.erase(before)
+
+
+def together(first: str, second: str) -> str | None:
+    """The one activation that is ``first``, then ``second``; None where there is none."""
+    if first in ("none", second):
+        return second if first == "none" or second != "tanh" else None
+    return _TOGETHER.get((first, second))
+
+
+def _keeps_codes(op: CircleOp) -> bool:
+    """Whether the activation neither rescales nor, on codes, does more than clamp."""
+    if is_real(op.operands[0]):
+        return is_real(op.results[0])
+    source, result = (tensor_facts(value.type) for value in (op.operands[0], op.results[0]))
+    is_same = source.dtype == result.dtype and source.quant is not None and source.quant == result.quant
+    return is_same and op.SPEC.name in CLAMPS

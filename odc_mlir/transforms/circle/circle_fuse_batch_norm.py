@@ -1,0 +1,217 @@
+"""``circle-fuse-batch-norm``: channel-wise sums and products beside a layer go into its weights and bias.
+
+Before::
+
+    %0 = circle.conv_2d(%x, %w, %b) {padding = same, stride = [1, 1]} : … -> tensor<1x8x8x4xf32>
+    %1 = circle.mul(%0, %gamma) : (tensor<1x8x8x4xf32>, tensor<4xf32>) -> tensor<1x8x8x4xf32>
+    %2 = circle.add(%1, %beta) {activation = relu6} : (tensor<1x8x8x4xf32>, tensor<4xf32>) -> tensor<1x8x8x4xf32>
+
+After: ``%2 = circle.conv_2d(%x, %w2, %b2) {…, activation = relu6}`` with ``w2 = w * gamma`` for each output channel and
+``b2 = b * gamma + beta``.
+
+A layer is a convolution, depthwise or transposed too, or fully connected. ADD, SUB, MUL and DIV with a constant that
+has one number, or one for each channel, fuse behind it. MUL and DIV also fuse before it; ADD and SUB do so where every
+output sees the constant with all weights (no padding). Only what has one reader fuses, and only real values: products
+of codes cannot be merged without another rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.transforms.common.rewriting import (
+    LAYERS,
+    Layer,
+    OperatorPattern,
+    activation,
+    apply_patterns,
+    constant_name,
+    copy_of,
+    is_real,
+    is_used_once,
+    producer,
+    real,
+    real_constant,
+    shape_of,
+    stack_inputs,
+)
+
+AFFINE = frozenset({"ADD", "SUB", "MUL", "DIV"})
+
+
+@dataclass(frozen=True)
+class CircleFuseBatchNormPass(ModulePass):
+    """Merge channel-wise sums and products with layers; see the module's text."""
+
+    name = "circle-fuse-batch-norm"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        apply_patterns(op, [FuseBehind(), FuseBefore()])
+
+
+class Affine(NamedTuple):
+    """``value * factor + shift`` with real arrays in the constant's own shape."""
+
+    value: SSAValue
+    factor: NDArray[Any]
+    shift: NDArray[Any]
+
+
+def affine_of(op: CircleOp) -> Affine | None:
+    """What ADD, SUB, MUL or DIV does to its operand that is no constant; None where both or neither are."""
+    left, right = (real_constant(operand) for operand in op.operands)
+    if (left is None) == (right is None):
+        return None
+    value = op.operands[1 if right is None else 0]
+    if not is_real(value) or shape_of(value) is None or shape_of(value) != shape_of(op.results[0]):
+        return None
+    name = op.SPEC.name
+    if right is None:
+        assert left is not None
+        number = left.astype(np.float64)
+        one = np.ones_like(number)
+        known = {"ADD": (one, number), "SUB": (-one, number), "MUL": (number, 0 * one)}
+        return Affine(value, *known[name]) if name in known else None
+    number = right.astype(np.float64)
+    one = np.ones_like(number)
+    if name == "DIV":
+        return Affine(value, 1 / number, 0 * one) if np.all(number) else None
+    return Affine(value, *{"ADD": (one, number), "SUB": (one, -number), "MUL": (number, 0 * one)}[name])
+
+
+@dataclass(frozen=True)
+class FuseBehind(OperatorPattern):
+    """A layer, one of ``layers``, then the sum or product, one of ``names``."""
+
+    names: frozenset[str] = AFFINE
+    layers: frozenset[str] = LAYERS
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        affine = affine_of(op)
+        layer = None if affine is None else Layer.of(producer(affine.value, *self.layers))
+        if affine is None or layer is None or activation(layer.op) != "none" or not is_used_once(layer.result):
+            return
+        weights = layer.real_weights()
+        if weights is None:
+            return
+        channels = weights.shape[layer.axis]
+        bias = layer.real_bias(channels)
+        factor, shift = (per_channel(part, channels) for part in (affine.factor, affine.shift))
+        if bias is None or factor is None or shift is None:
+            return
+        scaled = weights * layer.per_output(factor, weights.ndim)
+        moved = bias * factor + shift
+        if replace_layer(layer, op, scaled, moved, layer.op.operands, rewriter, activation(op)):
+            rewriter.erase(layer.op)
+
+
+@dataclass(frozen=True)
+class FuseBefore(OperatorPattern):
+    """The sum or product, one of ``affine``, then the layer, one of ``names``, that alone reads it."""
+
+    names: frozenset[str] = LAYERS
+    affine: frozenset[str] = AFFINE
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        layer = Layer.of(op)
+        before = None if layer is None else producer(op.operands[layer.input], *self.affine)
+        if layer is None or before is None or activation(before) != "none" or not is_used_once(before.results[0]):
+            return
+        affine, weights = affine_of(before), layer.real_weights()
+        if affine is None or weights is None:
+            return
+        bias = layer.real_bias(weights.shape[layer.axis])
+        vectors = _per_input(layer, affine, weights)
+        if bias is None or vectors is None or (np.any(vectors[1]) and not _sees_everything(layer)):
+            return
+        factor, shift = vectors
+        moved = bias + _sum_per_output(layer, weights * shift)
+        operands = list(op.operands)
+        operands[layer.input] = affine.value
+        if replace_layer(layer, op, weights * factor, moved, operands, rewriter, activation(op)):
+            rewriter.erase(before)
+
+
+def per_channel(array: NDArray[Any], channels: int) -> NDArray[Any] | None:
+    """One number for each channel of the last dimension; None where other dimensions have several."""
+    if array.size == 1:
+        return np.full(channels, array.reshape(-1)[0])
+    if array.ndim and array.shape[-1] == channels == array.size:
+        return np.asarray(array).reshape(-1)
+    return None
+
+
+def _per_input(layer: Layer, affine: Affine, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Factor and shift of the input in shapes that broadcast against the weights."""
+    shape = shape_of(affine.value)
+    if shape is None:
+        return None
+    if layer.op.SPEC.name == "FULLY_CONNECTED":
+        rows = (_rows(part, shape, weights.shape[1]) for part in (affine.factor, affine.shift))
+        factor, shift = rows
+        return None if factor is None or shift is None else (factor, shift)
+    channels = shape[-1]
+    places = None if channels is None else stack_inputs(layer, weights, channels)
+    if channels is None or places is None:
+        return None
+    factor, shift = (per_channel(part, channels) for part in (affine.factor, affine.shift))
+    return None if factor is None or shift is None else (factor[places], shift[places])
+
+
+def _rows(part: NDArray[Any], shape: tuple[int | None, ...], columns: int) -> NDArray[Any] | None:
+    """The numbers that all rows of a fully connected layer's input get, None where rows differ."""
+    if part.size == 1:
+        return np.full(columns, part.reshape(-1)[0])
+    if any(extent is None for extent in shape):
+        return np.asarray(part).reshape(-1) if part.size == part.shape[-1] == shape[-1] == columns else None
+    rows = np.broadcast_to(part, [extent or 0 for extent in shape]).reshape(-1, columns)
+    return rows[0] if len(rows) and np.array_equal(rows, np.broadcast_to(rows[0], rows.shape)) else None
+
+
+def _sum_per_output(layer: Layer, products: NDArray[Any]) -> NDArray[Any]:
+    others = tuple(axis for axis in range(products.ndim) if axis != layer.axis)
+    return np.asarray(products.sum(axis=others))
+
+
+def _sees_everything(layer: Layer) -> bool:
+    """Whether every output is a sum over all weights: nothing is padded, and no tap falls beside the result."""
+    if layer.op.SPEC.name == "TRANSPOSE_CONV":
+        return False
+    return layer.op.SPEC.name == "FULLY_CONNECTED" or layer.op.option("padding") == "valid"
+
+
+def replace_layer(
+    layer: Layer,
+    op: CircleOp,
+    weights: NDArray[Any],
+    bias: NDArray[Any],
+    operands: Any,
+    rewriter: PatternRewriter,
+    fused: str,
+) -> bool:
+    """Put ``layer`` with these weights and bias in the place of ``op``; False where float32 cannot hold them."""
+    with np.errstate(over="ignore", under="ignore"):
+        narrow = [np.asarray(part).astype(np.float32) for part in (weights, bias)]
+    if not all(np.isfinite(part).all() for part in narrow):
+        return False
+    old = layer.op.operands[layer.weights]
+    made = [real(narrow[0], constant_name(old, layer.name, "weights"))]
+    if layer.bias_value is not None or np.any(narrow[1]):
+        made.append(real(narrow[1], constant_name(layer.bias_value, layer.name, "bias")))
+    operands = list(operands)
+    operands[layer.weights] = made[0].result
+    if len(made) > 1:
+        operands[layer.bias :] = [made[1].result]
+    merged = copy_of(layer.op, operands, op.results[0], {"fused_activation_function": fused})
+    rewriter.replace(op, [*made, merged], [merged.results[0]])
+    return True

@@ -1,0 +1,320 @@
+"""``circle-fuse-patterns``: groups of operators that compute one function become the operator of that function.
+
+Before::
+
+    %0 = circle.add(%x, %three) : (tensor<1x8xf32>, tensor<f32>) -> tensor<1x8xf32>
+    %1 = circle.relu6(%0) : (tensor<1x8xf32>) -> tensor<1x8xf32>
+    %2 = circle.mul(%x, %1) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
+    %3 = circle.mul(%2, %sixth) : (tensor<1x8xf32>, tensor<f32>) -> tensor<1x8xf32>
+
+After: ``%3 = circle.hard_swish(%x)``: one range to quantise instead of four.
+
+* HARD_SWISH and GELU (with tanh, or exact where a custom operator ``Erf`` computes erf), products in any order;
+* RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants;
+* LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``;
+* ``x / sqrt(y)`` is ``x * rsqrt(y)``, ``1 / sqrt(y)`` is ``rsqrt(y)``.
+
+Real values only; results agree to float32's accuracy. What other operators read of a group stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.rewriting import (
+    OperatorPattern,
+    activation,
+    apply_patterns,
+    is_real,
+    is_used_once,
+    operator,
+    producer,
+    real,
+    real_constant,
+    real_scalar,
+    shape_of,
+)
+
+_CUBIC = 0.044715  # of GELU's approximation
+_CLOSE = 1e-4  # relative: converters round these constants in many ways
+_ERF = frozenset({"Erf", "FlexErf"})
+
+
+@dataclass(frozen=True)
+class CircleFusePatternsPass(ModulePass):
+    """Recognise functions that have an operator of their own; see the module's text."""
+
+    name = "circle-fuse-patterns"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        apply_patterns(op, [Swish(), Gelu(), Clamp(), LeakyRelu(), Prelu(), Rsqrt()])
+
+
+class Product(NamedTuple):
+    """``constant`` times all of ``values``."""
+
+    constant: NDArray[Any]
+    values: tuple[SSAValue, ...]
+
+    @property
+    def number(self) -> float:
+        """The constant where it is one number, NaN elsewhere."""
+        return float(self.constant.reshape(-1)[0]) if self.constant.size == 1 else math.nan
+
+
+def product_of(value: SSAValue, *, is_root: bool = True) -> Product:
+    """``value`` as a product, through MUL, DIV by constants and NEG that nothing else reads."""
+    array = real_constant(value)
+    if array is not None:
+        return Product(array.astype(np.float64), ())
+    op = producer(value, "MUL", "DIV", "NEG")
+    if op is None or activation(op) != "none" or not (is_root or is_used_once(value)):
+        return Product(np.ones(()), (value,))
+    first = product_of(op.operands[0], is_root=False)
+    if op.SPEC.name == "NEG":
+        return Product(-first.constant, first.values)
+    second = product_of(op.operands[1], is_root=False)
+    if op.SPEC.name == "MUL":
+        return Product(first.constant * second.constant, first.values + second.values)
+    if second.values or not np.all(second.constant):
+        return Product(np.ones(()), (value,))
+    return Product(first.constant / second.constant, first.values)
+
+
+def is_close(found: float | None, wanted: float) -> bool:
+    """Whether a constant of a model is this one; never for what is no number."""
+    return found is not None and math.isclose(found, wanted, rel_tol=_CLOSE)
+
+
+def _with_scalar(op: CircleOp | None) -> tuple[SSAValue, float] | None:
+    """The operand beside a constant of one number, and that number."""
+    if op is None or activation(op) != "none":
+        return None
+    for value, other in (op.operands, reversed(op.operands)):
+        number = real_scalar(other)
+        if number is not None:
+            return value, number
+    return None
+
+
+def _sum(value: SSAValue, number: float) -> SSAValue | None:
+    """x where ``value`` is ``x + number``."""
+    found = _with_scalar(producer(value, "ADD"))
+    return found[0] if found is not None and is_close(found[1], number) else None
+
+
+class _RealPattern(OperatorPattern):
+    """A pattern whose root has real results of the type of one operand of the group."""
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        if is_real(op.results[0]) and activation(op) == "none":
+            self.fuse(op, rewriter)
+
+    def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        raise NotImplementedError
+
+    def replace(
+        self, op: CircleOp, rewriter: PatternRewriter, name: str, operands: Sequence[SSAValue], **options: Any
+    ) -> None:
+        """Put operator ``name`` in the place of ``op``, if it gives a result of the same shape."""
+        if is_real(operands[0]) and shape_of(operands[0]) == shape_of(op.results[0]) is not None:
+            rewriter.replace(op, operator(name, operands, op.results[0], options))
+
+
+class Swish(_RealPattern):
+    names = frozenset({"MUL", "DIV"})
+
+    def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        found = product_of(op.results[0])
+        if len(found.values) != 2 or not is_close(found.number, 1 / 6):
+            return
+        for x, gate in (found.values, found.values[::-1]):
+            if _gated(gate) is x:
+                return self.replace(op, rewriter, "HARD_SWISH", [x])
+
+
+def _gated(value: SSAValue) -> SSAValue | None:
+    """x where ``value`` is ``relu6(x + 3)``."""
+    inner = producer(value, "RELU6")
+    if inner is not None:
+        return _sum(inner.operands[0], 3.0)
+    fused = producer(value, "ADD")
+    if fused is None or activation(fused) != "relu6":
+        return None
+    for x, other in (fused.operands, reversed(fused.operands)):
+        if is_close(real_scalar(other), 3.0):
+            return x
+    return None
+
+
+class Gelu(_RealPattern):
+    names = frozenset({"MUL", "DIV"})
+
+    def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        found = product_of(op.results[0])
+        if len(found.values) != 2 or not is_close(found.number, 0.5):
+            return
+        for x, gate in (found.values, found.values[::-1]):
+            inner = _sum(gate, 1.0)
+            if inner is None:
+                continue
+            if _is_tanh_of_cubic(inner, x):
+                return self.replace(op, rewriter, "GELU", [x], approximate=True)
+            if _is_erf(inner, x):
+                return self.replace(op, rewriter, "GELU", [x], approximate=False)
+
+
+def _is_tanh_of_cubic(value: SSAValue, x: SSAValue) -> bool:
+    """Whether ``value`` is ``tanh(sqrt(2 / pi) * (x + 0.044715 * x³))``."""
+    tanh = producer(value, "TANH")
+    outer = None if tanh is None else product_of(tanh.operands[0])
+    if outer is None or len(outer.values) != 1 or not is_close(outer.number, math.sqrt(2 / math.pi)):
+        return False
+    total = producer(outer.values[0], "ADD")
+    if total is None or activation(total) != "none":
+        return False
+    return any(first is x and _is_cubic(second, x) for first, second in (total.operands, tuple(total.operands)[::-1]))
+
+
+def _is_cubic(value: SSAValue, x: SSAValue) -> bool:
+    found = product_of(value, is_root=True)
+    power = sum(_power(factor, x) for factor in found.values)
+    return power == 3 and all(_power(factor, x) for factor in found.values) and is_close(found.number, _CUBIC)
+
+
+def _power(value: SSAValue, x: SSAValue) -> int:
+    """n where ``value`` is ``x`` to the power n of 1 to 3, 0 elsewhere."""
+    if value is x:
+        return 1
+    op = producer(value, "SQUARE", "POW", "MUL")
+    if op is None or op.operands[0] is not x or activation(op) != "none":
+        return 0
+    if op.SPEC.name == "POW":
+        exponent = real_scalar(op.operands[1])
+        return int(exponent) if exponent in (2.0, 3.0) else 0
+    return 2 if op.SPEC.name == "SQUARE" or op.operands[1] is x else 0
+
+
+def _is_erf(value: SSAValue, x: SSAValue) -> bool:
+    """Whether ``value`` is ``erf(x / sqrt(2))``."""
+    op = producer(value, "CUSTOM")
+    if op is None or op.option("custom_code") not in _ERF or len(op.operands) != 1:
+        return False
+    inner = product_of(op.operands[0])
+    return inner.values == (x,) and is_close(inner.number, math.sqrt(0.5))
+
+
+@dataclass(frozen=True)
+class Clamp(_RealPattern):
+    """MAXIMUM and MINIMUM with constants, and RELU; the last of them is one of ``names``."""
+
+    names: frozenset[str] = frozenset({"MAXIMUM", "MINIMUM", "RELU"})
+
+    def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        outer = _limits(op)
+        if outer is None:
+            return
+        x, low, high = outer
+        inner = producer(x, "MAXIMUM", "MINIMUM", "RELU")
+        under = None if inner is None or not is_used_once(x) else _limits(inner)
+        if under is not None and under[1] <= high and low <= under[2]:
+            x, low, high = under[0], max(low, under[1]), min(high, under[2])
+        name = _CLAMPS.get((low, high))
+        if name is not None and name != op.SPEC.name:
+            self.replace(op, rewriter, name, [x])
+
+
+_CLAMPS = {(0.0, math.inf): "RELU", (0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1"}
+
+
+def _limits(op: CircleOp) -> tuple[SSAValue, float, float] | None:
+    """What a clamp clamps, and to which interval."""
+    if op.SPEC.name == "RELU":
+        return op.operands[0], 0.0, math.inf
+    found = _with_scalar(op)
+    if found is None:
+        return None
+    x, number = found
+    return (x, number, math.inf) if op.SPEC.name == "MAXIMUM" else (x, -math.inf, number)
+
+
+class LeakyRelu(_RealPattern):
+    names = frozenset({"MAXIMUM"})
+
+    def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        for x, other in (op.operands, tuple(op.operands)[::-1]):
+            slope = product_of(other)
+            if slope.values == (x,) and 0 < slope.number < 1:
+                return self.replace(op, rewriter, "LEAKY_RELU", [x], alpha=slope.number)
+
+
+class Prelu(_RealPattern):
+    names = frozenset({"ADD", "SUB"})
+
+    def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        sign = -1.0 if op.SPEC.name == "SUB" else 1.0
+        left, right = op.operands
+        for positive, negative in ((left, right), (right, left))[: 2 if sign > 0 else 1]:
+            gate = producer(positive, "RELU")
+            part = product_of(negative)
+            if gate is None or len(part.values) != 1:
+                continue
+            x = gate.operands[0]
+            factor = _negative_part(part.values[0], x)
+            rank = len(shape_of(x) or ())
+            if factor is None or part.constant.ndim > rank:
+                continue
+            slope = np.asarray(sign * factor * part.constant)
+            extents = slope.shape or (1,)
+            alpha = real(
+                slope.reshape((1,) * (rank - 1 - len(extents)) + extents), f"{value_name(op.results[0])}/alpha"
+            )
+            if is_real(x) and shape_of(x) == shape_of(op.results[0]) and _fits(alpha.result, x):
+                made = operator("PRELU", [x, alpha.result], op.results[0])
+                rewriter.replace(op, [alpha, made], [made.results[0]])
+            return
+
+
+def _negative_part(value: SSAValue, x: SSAValue) -> float | None:
+    """f where ``value`` is ``f * min(x, 0)``; None where it is no multiple of that."""
+    difference = producer(value, "SUB")
+    if difference is not None and difference.operands[0] is x and activation(difference) == "none":
+        size = producer(difference.operands[1], "ABS")
+        return 2.0 if size is not None and size.operands[0] is x else None
+    gate = producer(value, "RELU")
+    negated = None if gate is None else product_of(gate.operands[0])
+    return -1.0 if negated is not None and negated.values == (x,) and negated.number == -1 else None
+
+
+def _fits(alpha: SSAValue, x: SSAValue) -> bool:
+    """Whether slopes are for all samples alike, and broadcast to one."""
+    slopes, extents = shape_of(alpha) or (), (shape_of(x) or ())[1:]
+    return len(slopes) <= len(extents) and all(a in (1, b) for a, b in zip(slopes[::-1], extents[::-1], strict=False))
+
+
+class Rsqrt(_RealPattern):
+    names = frozenset({"DIV"})
+
+    def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        root = producer(op.operands[1], "SQRT")
+        if root is None or not is_used_once(root.results[0]):
+            return
+        source = root.operands[0]
+        if real_scalar(op.operands[0]) == 1.0:
+            return self.replace(op, rewriter, "RSQRT", [source])
+        inverse = operator("RSQRT", [source], root.results[0])
+        product = operator("MUL", [op.operands[0], inverse.results[0]], op.results[0])
+        rewriter.replace(op, [inverse, product], [product.results[0]])

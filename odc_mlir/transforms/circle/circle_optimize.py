@@ -1,0 +1,119 @@
+"""``circle-optimize``: apply named rewrites until none applies.
+
+Before::
+
+    %0 = circle.conv_2d(%x, %w, %b) {padding = same, stride = [1, 1]} : … -> tensor<1x8x8x4xf32>
+    %1 = circle.mul(%0, %gamma) : (tensor<1x8x8x4xf32>, tensor<4xf32>) -> tensor<1x8x8x4xf32>
+
+After ``circle-optimize{rewrites=fuse_mul_with_conv}``: one ``circle.conv_2d`` with other weights.
+
+The names, and what level ``O1`` holds, are in :mod:`odc_mlir.transforms.circle.rewrites.table`. Shapes are inferred
+and constants
+folded first; then orders of dimensions are chosen and the patterns applied, and both again until nothing changes. Equal
+constants and equal computations become one. ``limit`` stops after so many rewrites: to find the one that breaks a
+model, halve it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.transforms.common_subexpression_elimination import cse
+
+from odc_mlir.errors import OptionError
+from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass
+from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
+from odc_mlir.transforms.circle.rewrites.table import FOLDING, LAYOUTS, O1, ONE_SAMPLE, RewriteRule, select
+from odc_mlir.transforms.common.rewriting import apply_patterns
+from odc_mlir.transforms.partition.odc_fix_batch import fix_batch
+
+_ROUNDS = 8  # of layouts and patterns; two do for every network seen
+
+
+@dataclass(frozen=True)
+class CircleOptimizePass(ModulePass):
+    """Apply rewrites by name; see the module's text."""
+
+    name = "circle-optimize"
+
+    level: str = O1
+    """``O1``: what keeps results; ``none``: only the rewrites that are named."""
+
+    rewrites: tuple[str, ...] = ()
+    """More rewrites, by name."""
+
+    without: tuple[str, ...] = ()
+    """Rewrites to leave out, by name."""
+
+    io_layout: str = "keep"
+    """``keep`` inputs and outputs, or store images there channels last (``nhwc``) where that saves work."""
+
+    limit: int | None = None
+    """At most so many rewrites."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        self.optimize(ctx, op)
+
+    def optimize(self, ctx: Context, module: ModuleOp) -> Counter[str]:
+        """Rewrite ``module`` in place; how often each rewrite was applied, by name. Raises OptionError."""
+        if self.limit is not None and self.limit < 0:
+            raise OptionError(f"limit is {self.limit}", hint="give 0 or more")
+        chosen = select(None if self.level == "none" else self.level, self.rewrites, self.without)
+        tally = Tally(self.limit)
+        patterns = [Counted(rule, rule.make(), tally) for rule in chosen if rule.pattern]
+        if any(rule.name == ONE_SAMPLE for rule in chosen) and not tally.is_full:
+            tally.add(ONE_SAMPLE, fix_batch(module, 1, declare=False))
+        CircleInferShapesPass().apply(ctx, module)
+        # Weights as codes or half-precision numbers are constants before anything looks at the layers that read them.
+        apply_patterns(module, [item for item in patterns if item.rule.pattern == FOLDING])
+        for _ in range(_ROUNDS):
+            before = tally.total
+            if any(rule.name == LAYOUTS for rule in chosen) and not tally.is_full:
+                tally.add(LAYOUTS, CircleAssignLayoutsPass(self.io_layout).assign(module))
+            apply_patterns(module, patterns)
+            cse(module)
+            if tally.total == before or tally.is_full:
+                break
+        return tally.counts
+
+
+@dataclass
+class Tally:
+    """How often each rewrite was applied, up to a limit for all together."""
+
+    limit: int | None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def total(self) -> int:
+        return self.counts.total()
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and self.total >= self.limit
+
+    def add(self, name: str, count: int = 1) -> None:
+        if count:
+            self.counts[name] += count
+
+
+@dataclass(frozen=True)
+class Counted(RewritePattern):
+    """A rewrite's pattern, counted, and without effect once the limit is reached."""
+
+    rule: RewriteRule
+    pattern: RewritePattern
+    tally: Tally
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if self.tally.is_full:
+            return
+        self.pattern.match_and_rewrite(op, rewriter)
+        if rewriter.has_done_action:
+            self.tally.add(self.rule.name)

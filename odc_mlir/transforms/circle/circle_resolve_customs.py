@@ -1,0 +1,33 @@
+"""``circle-resolve-customs``: custom operators that are builtin ones by another name become those.
+
+Before::
+
+    %0 = circle.custom(%x, %w, %b) {custom_code = "Convolution2DTransposeBias", custom_options = …} : … -> …
+
+After: ``%0 = circle.transpose_conv(%shape, %w, %x, %b)``, which can be quantised and go to the NPU.
+
+The codes are TensorFlow's ``AddV2``, ``All``, ``BatchMatMulV2``, ``BroadcastTo``, ``MatMul`` and ``SplitV``, and
+MediaPipe's ``Convolution2DTransposeBias``, the latter where the sizes of its result are known. Codes that the
+application has registered stay custom. Results keep every bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from odc_mlir.transforms.circle.rewrites.customs import ResolveCustom
+from odc_mlir.transforms.common.rewriting import apply_patterns
+
+
+@dataclass(frozen=True)
+class CircleResolveCustomsPass(ModulePass):
+    """Replace custom operators by the builtin ones that they are; see the module's text."""
+
+    name = "circle-resolve-customs"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        apply_patterns(op, [ResolveCustom()])

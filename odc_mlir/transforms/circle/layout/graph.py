@@ -1,0 +1,222 @@
+"""The orders that a function's operators can work in, what changing them costs, and the cheapest choice.
+
+Every operator is a node with choices (:mod:`~odc_mlir.transforms.circle.layout.rules`). A TRANSPOSE does no work
+itself: what
+costs is a tensor that is given in one order and wanted in another. Choices spread from operator to operator, from the
+orders that those without a rule insist on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from odc_mlir.dialects.circle import CircleOp, NoneOp, tensor_facts
+from odc_mlir.transforms.circle.layout.elimination import FORBIDDEN, Costs, Factor, cheapest
+from odc_mlir.transforms.circle.layout.orders import Order, identity, same_elements
+from odc_mlir.transforms.circle.layout.rules import Change, Choice, Rule, is_constant, rule_of
+from odc_mlir.transforms.common.rewriting import shape_of
+
+ONE_TRANSPOSE = 1 << 40  # one TRANSPOSE less is worth more than any number of elements moved
+_INSIDE = 1 << 20  # among equals it stands at the model's interface, where it keeps no layers apart
+_MOST_CHOICES = 8  # of one operator
+NHWC: Order = (0, 2, 3, 1)  # of an image that the model wrote channels first
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """An operator, an argument or something returned, with the ways in which it can work."""
+
+    op: Operation | BlockArgument
+    rule: Rule | None
+    choices: list[Choice] = field(default_factory=list)
+
+    def wants(self, choice: int, place: int) -> Order | None:
+        return None if self.rule is None else self.rule.wants(self.choices[choice])[place]
+
+    def gives(self, choice: int, place: int) -> Order | None:
+        return None if self.rule is None else self.rule.gives(self.choices[choice])[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    node: Node
+    place: int  # number of the operand
+
+
+@dataclass(eq=False, slots=True)
+class Edge:
+    """A tensor: who gives it, as which result, and who reads it."""
+
+    value: SSAValue
+    source: Node
+    place: int
+    uses: list[Use] = field(default_factory=list)
+
+    @property
+    def natural(self) -> Order:
+        return identity(len(shape_of(self.value) or ()))
+
+    @property
+    def is_at_interface(self) -> bool:
+        """Whether the tensor is an argument, or something returned."""
+        return isinstance(self.source.op, BlockArgument) or any(isinstance(u.node.op, ReturnOp) for u in self.uses)
+
+    def given(self, choice: int) -> Order:
+        return self.source.gives(choice, self.place) or self.natural
+
+    def wanted(self, use: Use, choice: int) -> Order:
+        return use.node.wants(choice, use.place) or self.natural
+
+    def cost(self, given: Order, wanted: Order) -> int:
+        """What it costs to have the tensor in another order than it is given in."""
+        if given == wanted:
+            return 0
+        shape = shape_of(self.value)
+        if same_elements(shape, given, wanted):
+            return 1
+        return ONE_TRANSPOSE + math.prod(extent or 1 for extent in shape or ()) + _INSIDE * (not self.is_at_interface)
+
+
+class LayoutGraph:
+    """The choices of all operators of one function, and the tensors between them."""
+
+    def __init__(self, function: FuncOp, *, free_interface: bool = False) -> None:
+        self.nodes: list[Node] = []
+        self.edges: dict[SSAValue, Edge] = {}
+        for argument in function.body.block.args:
+            node = self._add(argument, _interface_rule(argument) if free_interface else None)
+            self.edges[argument] = Edge(argument, node, 0)
+        for op in function.body.block.ops:
+            self._add_operation(op, free_interface)
+        self._spread()
+
+    def _add(self, op: Operation | BlockArgument, rule: Rule | None) -> Node:
+        node = Node(op, rule, [] if rule is None else [rule.natural])
+        self.nodes.append(node)
+        return node
+
+    def _add_operation(self, op: Operation, free_interface: bool) -> None:
+        if isinstance(op, ReturnOp):
+            for value in op.operands:
+                self._read(self._add(op, _interface_rule(value) if free_interface else None), [value])
+        elif isinstance(op, CircleOp):
+            node = self._add(op, rule_of(op))
+            self._read(node, op.operands)
+            self.edges |= {result: Edge(result, node, place) for place, result in enumerate(op.results)}
+
+    def _read(self, node: Node, operands: Sequence[SSAValue]) -> None:
+        for place, value in enumerate(operands):
+            if value in self.edges:
+                self.edges[value].uses.append(Use(node, place))
+
+    def _spread(self) -> None:
+        """Give every node the choices that its neighbours' orders ask for."""
+        reads: dict[Node, list[tuple[Edge, int]]] = defaultdict(list)
+        makes: dict[Node, list[Edge]] = defaultdict(list)
+        for edge in self.edges.values():
+            makes[edge.source].append(edge)
+            for use in edge.uses:
+                reads[use.node].append((edge, use.place))
+        queue = deque((node, choice) for node in self.nodes for choice in range(max(1, len(node.choices))))
+        while queue:
+            node, choice = queue.popleft()
+            for edge in makes[node]:
+                order = edge.given(choice)
+                for use in edge.uses:
+                    queue.extend(_offer(use.node, order, use.place, is_result=False))
+            for edge, place in reads[node]:
+                order = edge.wanted(Use(node, place), choice)
+                queue.extend(_offer(edge.source, order, edge.place, is_result=True))
+
+    def solve(self) -> Mapping[Node, int]:
+        """The number of the cheapest choice of every node that has several."""
+        free = [node for node in self.nodes if len(node.choices) > 1]
+        variables = {node: number for number, node in enumerate(free)}
+        sizes = [len(node.choices) for node in free]
+        factors: list[Factor] = []
+        for edge in self.edges.values():
+            factors += _costs(edge, variables, sizes)
+        chosen = cheapest(sizes, factors)
+        return {node: chosen[number] for node, number in variables.items()}
+
+    def total(self, chosen: Mapping[Node, int]) -> int:
+        """What a choice of all nodes costs."""
+        total = 0
+        for edge in self.edges.values():
+            given = edge.given(chosen.get(edge.source, 0))
+            total += sum(edge.cost(given, order) for order in _wanted(edge, chosen))
+        return total
+
+
+def _wanted(edge: Edge, chosen: Mapping[Node, int]) -> set[Order]:
+    """The orders in which a tensor is read."""
+    return {edge.wanted(use, chosen.get(use.node, 0)) for use in edge.uses}
+
+
+def _offer(node: Node, order: Order, place: int, *, is_result: bool) -> Iterator[tuple[Node, int]]:
+    """Choices of ``node`` that become possible because a neighbour gives or wants ``order``."""
+    if node.rule is None:
+        return
+    found: Iterable[Choice] = node.rule.from_result(place, order) if is_result else node.rule.from_operand(place, order)
+    for choice in found:
+        if choice not in node.choices and len(node.choices) < _MOST_CHOICES:
+            node.choices.append(choice)
+            yield node, len(node.choices) - 1
+
+
+def _interface_rule(value: SSAValue) -> Rule | None:
+    """An image at the model's interface may be stored channels last."""
+    facts = tensor_facts(value.type) if not isinstance(value.owner, NoneOp) else None
+    if facts is None or facts.shape is None or len(facts.shape) != len(NHWC) or is_constant(value):
+        return None
+    if facts.quant is not None and not facts.quant.per_tensor:
+        return None
+
+    def fits(place: int, order: Order) -> Iterable[Choice]:
+        return (order,) if order == NHWC else ()
+
+    return Rule(
+        natural=identity(len(NHWC)),
+        wants=lambda order: (order,),
+        gives=lambda order: (order,),
+        from_operand=fits,
+        from_result=fits,
+        change=lambda order: Change(),
+    )
+
+
+def _costs(edge: Edge, variables: Mapping[Node, int], sizes: list[int]) -> Iterator[Factor]:
+    """The factors of one tensor; ``sizes`` grows by a variable for each order in which several readers may share it."""
+    source = edge.source
+    givers = range(max(1, len(source.choices)))
+    if len(edge.uses) == 1:
+        (use,) = edge.uses
+        takers = range(max(1, len(use.node.choices)))
+        table = [[edge.cost(edge.given(d), edge.wanted(use, u)) for u in takers] for d in givers]
+        yield from _factor(np.array(table, np.int64), (source, use.node), variables)
+        return
+    orders = {edge.wanted(use, u) for use in edge.uses for u in range(max(1, len(use.node.choices)))}
+    for order in sorted(orders):
+        made = len(sizes)  # a variable: whether the tensor exists in this order
+        sizes.append(2)
+        table = [[0, edge.cost(edge.given(d), order)] for d in givers]
+        yield from _factor(np.array(table, np.int64), (source,), variables, made)
+        for use in edge.uses:
+            takers = range(max(1, len(use.node.choices)))
+            needs = [[FORBIDDEN if edge.wanted(use, u) == order else 0, 0] for u in takers]
+            yield from _factor(np.array(needs, np.int64), (use.node,), variables, made)
+
+
+def _factor(table: Costs, nodes: Sequence[Node], variables: Mapping[Node, int], *more: int) -> Iterator[Factor]:
+    """A factor over those of ``nodes`` that have a choice, and the variables ``more``; none for no cost."""
+    fixed = tuple(axis for axis, node in enumerate(nodes) if node not in variables)
+    kept = (*(variables[node] for node in nodes if node in variables), *more)
+    if kept and np.any(table):
+        yield Factor(kept, table.squeeze(fixed))

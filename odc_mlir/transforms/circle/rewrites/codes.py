@@ -1,0 +1,86 @@
+"""QUANTIZE, DEQUANTIZE and FAKE_QUANT that a later quantisation makes superfluous, and guards of indices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.pattern_rewriter import PatternRewriter
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.transforms.common.rewriting import (
+    OperatorPattern,
+    activation,
+    constant,
+    copy_of,
+    is_real,
+    is_returned,
+    producer,
+    shape_of,
+)
+
+
+class QuantizeAgain(OperatorPattern):
+    """QUANTIZE of a QUANTIZE reads what the first reads: one rounding instead of two."""
+
+    names = frozenset({"QUANTIZE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        first = producer(op.operands[0], "QUANTIZE")
+        if first is not None:
+            rewriter.replace(op, copy_of(op, first.operands, op.results[0]))
+
+
+class BackToReal(OperatorPattern):
+    """DEQUANTIZE of a QUANTIZE gives the real values that were rounded."""
+
+    names = frozenset({"DEQUANTIZE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        first = producer(op.operands[0], "QUANTIZE")
+        if first is not None and is_real(first.operands[0]) and not is_returned(op.results[0]):
+            rewriter.replace(op, [], [first.operands[0]])
+
+
+@dataclass(frozen=True)
+class LastPair(OperatorPattern):
+    """Of two pairs of QUANTIZE and DEQUANTIZE in a row the last stays."""
+
+    names: frozenset[str] = frozenset({"QUANTIZE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        back = producer(op.operands[0], "DEQUANTIZE")
+        first = None if back is None else producer(back.operands[0], "QUANTIZE")
+        if first is not None and is_real(first.operands[0]):
+            rewriter.replace(op, copy_of(op, first.operands, op.results[0]))
+
+
+class DropFakeQuant(OperatorPattern):
+    """FAKE_QUANT goes; what it would have rounded stays."""
+
+    names = frozenset({"FAKE_QUANT"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        if not is_returned(op.results[0]):
+            rewriter.replace(op, [], [op.operands[0]])
+
+
+class GatherGuard(OperatorPattern):
+    """GATHER by ``floor_mod(index + n, n)`` reads ``index``: the user says that none is negative."""
+
+    names = frozenset({"GATHER"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        remainder = producer(op.operands[1], "FLOOR_MOD")
+        total = None if remainder is None else producer(remainder.operands[0], "ADD")
+        shape = shape_of(op.operands[0])
+        if remainder is None or total is None or not shape or activation(total) != "none":
+            return
+        extent = shape[int(op.option("axis") or 0) % len(shape)]
+        for index, other in (total.operands, tuple(total.operands)[::-1]):
+            added, divisor = constant(other), constant(remainder.operands[1])
+            if added is None or divisor is None or extent is None:
+                continue
+            if np.all(added == extent) and np.all(divisor == extent):
+                rewriter.replace(op, copy_of(op, [op.operands[0], index], op.results[0]))
+                return

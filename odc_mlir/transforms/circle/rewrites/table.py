@@ -1,0 +1,255 @@
+"""Rewrites of Circle models by name: one table that the pass ``circle-optimize``, the command and the docs derive from.
+
+The names are those of ONE's ``circle2circle``, with ``_`` for ``-``. Level ``O1`` holds what keeps results: bit for bit
+on codes, and on real numbers up to the order of sums and the rounding of folded constants.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import OptionError
+
+if TYPE_CHECKING:
+    from xdsl.pattern_rewriter import RewritePattern
+
+O1 = "O1"
+ON_REQUEST = "on request"
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteRule:
+    """``pattern`` is ``module:class`` in :mod:`odc_mlir.transforms.circle`; ``arguments`` restrict it to what the name says.
+
+    A rewrite without pattern is done by the pass ``circle-optimize`` itself, on the whole function.
+    """
+
+    name: str
+    summary: str
+    pattern: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    level: str = O1
+
+    def make(self) -> RewritePattern:
+        """The pattern, ready to be applied; only for a rule that has one."""
+        module, _, name = self.pattern.partition(":")
+        found: RewritePattern = getattr(importlib.import_module(f"odc_mlir.transforms.circle.{module}"), name)(
+            **self.arguments
+        )
+        return found
+
+
+def _fold(name: str, *operators: str) -> RewriteRule:
+    listed = ", ".join(operators)
+    return RewriteRule(
+        name,
+        f"{listed} of constants is a constant",
+        FOLDING,
+        {"names": frozenset(operators)},
+    )
+
+
+def _drop(name: str, *operators: str, level: str = O1) -> RewriteRule:
+    listed = ", ".join(operators)
+    return RewriteRule(
+        name,
+        f"drop {listed} that gives its operand",
+        "circle_simplify:DropIdentity",
+        {"names": frozenset(operators)},
+        level,
+    )
+
+
+def _fuse_behind(name: str, operators: Iterable[str], layer: str) -> RewriteRule:
+    listed = " and ".join(operators)
+    return RewriteRule(
+        name,
+        f"{listed} with constants behind {layer} goes into its weights and bias",
+        "circle_fuse_batch_norm:FuseBehind",
+        {"names": frozenset(operators), "layers": frozenset({layer})},
+    )
+
+
+def _substitute(name: str, operator: str) -> RewriteRule:
+    return RewriteRule(
+        name,
+        f"{operator} that keeps all elements in order is RESHAPE",
+        "rewrites.substitutions:ToReshape",
+        {"names": frozenset({operator})},
+    )
+
+
+def _resolve(name: str, code: str, operator: str) -> RewriteRule:
+    return RewriteRule(
+        name,
+        f"custom operator {code} is {operator}",
+        "rewrites.customs:ResolveCustom",
+        {"codes": frozenset({code})},
+    )
+
+
+def _on_request(name: str, summary: str, pattern: str, arguments: Mapping[str, Any] | None = None) -> RewriteRule:
+    return RewriteRule(name, summary, pattern, arguments or {}, ON_REQUEST)
+
+
+_SUMS, _PRODUCTS = ("ADD", "SUB"), ("MUL", "DIV")
+
+LAYOUTS = "convert_nchw_to_nhwc"
+ONE_SAMPLE = "dynamic_batch_to_single_batch"
+FOLDING = "circle_fold_constants:FoldConstants"
+
+RULES: tuple[RewriteRule, ...] = (
+    RewriteRule(LAYOUTS, "choose orders of dimensions with the fewest TRANSPOSEs (circle-assign-layouts)"),
+    _resolve("resolve_customop_add", "AddV2", "ADD"),
+    _resolve("resolve_customop_batchmatmul", "BatchMatMulV2", "BATCH_MATMUL"),
+    _resolve("resolve_customop_matmul", "MatMul", "BATCH_MATMUL"),
+    _resolve("resolve_customop_splitv", "SplitV", "SPLIT_V"),
+    _resolve("resolve_customop_transpose_conv", "Convolution2DTransposeBias", "TRANSPOSE_CONV"),
+    _fold("fold_add_v2", "ADD"),
+    _fold("fold_mul", "MUL"),
+    _fold("fold_cast", "CAST"),
+    _fold("fold_gather", "GATHER"),
+    _fold("fold_reshape", "RESHAPE"),
+    _fold("fold_squeeze", "SQUEEZE"),
+    _fold("fold_shape", "SHAPE"),
+    _fold("fold_dequantize", "DEQUANTIZE"),
+    _fold("fold_densify", "DENSIFY"),
+    _fold("fold_sparse_to_dense", "SPARSE_TO_DENSE"),
+    _fold("fold_dwconv", "DEPTHWISE_CONV_2D"),
+    _fold("fold_fully_connected", "FULLY_CONNECTED"),
+    _fuse_behind("fuse_add_with_conv", _SUMS, "CONV_2D"),
+    _fuse_behind("fuse_mul_with_conv", _PRODUCTS, "CONV_2D"),
+    _fuse_behind("fuse_add_with_tconv", _SUMS, "TRANSPOSE_CONV"),
+    RewriteRule(
+        "fuse_slice_with_tconv",
+        "SLICE that cuts rows and columns off TRANSPOSE_CONV is a smaller result of it",
+        "rewrites.layers:CutTransposedConvolution",
+    ),
+    _fuse_behind("fuse_add_with_fully_connected", _SUMS, "FULLY_CONNECTED"),
+    _fuse_behind("fuse_mul_with_fullyconnected", _PRODUCTS, "FULLY_CONNECTED"),
+    _fuse_behind("fuse_batchnorm_with_conv", (*_PRODUCTS, *_SUMS), "CONV_2D"),
+    _fuse_behind("fuse_batchnorm_with_dwconv", (*_PRODUCTS, *_SUMS), "DEPTHWISE_CONV_2D"),
+    _fuse_behind("fuse_batchnorm_with_tconv", (*_PRODUCTS, *_SUMS), "TRANSPOSE_CONV"),
+    _drop("remove_unnecessary_add", "ADD", "SUB"),
+    _drop("remove_unnecessary_cast", "CAST"),
+    _drop("remove_unnecessary_reshape", "RESHAPE", "SQUEEZE", "EXPAND_DIMS"),
+    _drop("remove_unnecessary_transpose", "TRANSPOSE"),
+    _drop("remove_unnecessary_slice", "SLICE"),
+    _drop("remove_unnecessary_strided_slice", "STRIDED_SLICE"),
+    _drop("remove_unnecessary_split", "SPLIT", "SPLIT_V"),
+    _drop("remove_unnecessary_mul", "MUL", level=ON_REQUEST),
+    _drop("remove_unnecessary_div", "DIV", level=ON_REQUEST),
+    RewriteRule(
+        "remove_redundant_reshape", "RESHAPE of a view reads what the view reads", "circle_simplify:MergeViews"
+    ),
+    RewriteRule(
+        "remove_redundant_transpose", "TRANSPOSE of a TRANSPOSE has one permutation", "circle_simplify:MergeTransposes"
+    ),
+    RewriteRule(
+        "substitute_transpose_to_reshape",
+        "TRANSPOSE that moves dimensions of extent 1 only is a RESHAPE",
+        "circle_simplify:TransposeToReshape",
+    ),
+    RewriteRule(
+        "forward_reshape_to_unaryop",
+        "RESHAPE moves behind an activation or function of each element, where it may meet another",
+        "rewrites.substitutions:ReshapeLater",
+    ),
+    RewriteRule("fuse_mean_with_mean", "two MEANs in a row are one", "rewrites.algebra:MeanOfMean"),
+    RewriteRule("fuse_transpose_with_mean", "MEAN of a TRANSPOSE has other axes", "rewrites.algebra:MeanOfTranspose"),
+    RewriteRule("fuse_mul_with_div", "(a / x) * b is (a * b) / x", "rewrites.algebra:ProductOfQuotient"),
+    RewriteRule("transform_min_max_to_relu6", "MINIMUM and MAXIMUM are a clamp", "circle_fuse_patterns:Clamp"),
+    RewriteRule(
+        "transform_min_relu_to_relu6",
+        "MINIMUM and RELU are a clamp",
+        "circle_fuse_patterns:Clamp",
+        {"names": frozenset({"RELU"})},
+    ),
+    RewriteRule("transform_sqrt_div_to_rsqrt_mul", "x / sqrt(y) is x * rsqrt(y)", "circle_fuse_patterns:Rsqrt"),
+    RewriteRule("fuse_rsqrt", "1 / sqrt(y) is rsqrt(y), x / sqrt(y) a product", "circle_fuse_patterns:Rsqrt"),
+    RewriteRule("fuse_prelu", "PRELU of its parts", "circle_fuse_patterns:Prelu"),
+    RewriteRule("fuse_gelu", "GELU of its parts", "circle_fuse_patterns:Gelu"),
+    RewriteRule(
+        "fuse_activation_function",
+        "activations go into the operators before them",
+        "circle_fuse_activation:FuseActivation",
+        {"names": frozenset({"RELU", "RELU6", "RELU_N1_TO_1"})},
+    ),
+    RewriteRule(
+        "fuse_horizontal_fc_layers",
+        "the sum of two FULLY_CONNECTED of one input is one",
+        "rewrites.layers:SumOfLayers",
+    ),
+    _substitute("substitute_expand_dims_to_reshape", "EXPAND_DIMS"),
+    _substitute("substitute_squeeze_to_reshape", "SQUEEZE"),
+    _substitute("substitute_pack_to_reshape", "PACK"),
+    _substitute("substitute_strided_slice_to_reshape", "STRIDED_SLICE"),
+    RewriteRule("substitute_splitv_to_split", "SPLIT_V into equal parts is SPLIT", "rewrites.substitutions:EqualParts"),
+    RewriteRule(
+        "substitute_padv2_to_pad",
+        "padding below zero of what is not negative, before MAX_POOL_2D, is with zeros",
+        "rewrites.substitutions:PadV2ToPad",
+    ),
+    _on_request(
+        "fuse_add_to_fullyconnected_bias",
+        "ADD before FULLY_CONNECTED goes into its bias",
+        "circle_fuse_batch_norm:FuseBefore",
+        {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_SUMS)},
+    ),
+    _on_request(
+        "fuse_mul_to_fullyconnected_weights",
+        "MUL before FULLY_CONNECTED goes into its weights, whose ranges may suffer when they are quantised",
+        "circle_fuse_batch_norm:FuseBefore",
+        {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_PRODUCTS)},
+    ),
+    _on_request(ONE_SAMPLE, "an open first dimension of inputs is 1", ""),
+    _on_request("fuse_rmsnorm", "RMS_NORM of its parts", "rewrites.norms:RmsNorm"),
+    _on_request("fuse_mul_with_rmsnorm", "MUL goes into RMS_NORM's gamma", "rewrites.norms:ScaleOfRmsNorm"),
+    _on_request("replace_sub_with_add", "x - c is x + (-c)", "rewrites.algebra:DifferenceToSum"),
+    _on_request(
+        "replace_non_const_fc_with_batch_matmul",
+        "FULLY_CONNECTED with computed weights is BATCH_MATMUL",
+        "rewrites.substitutions:ComputedWeights",
+    ),
+    _on_request(
+        "replace_cw_mul_add_with_depthwise_conv",
+        "channel-wise sums and products are 1x1 DEPTHWISE_CONV_2Ds",
+        "rewrites.layers:ChannelsToDepthwise",
+    ),
+    _on_request(
+        "expand_broadcast_const",
+        "constants as large as results",
+        "rewrites.substitutions:WriteOutBroadcast",
+    ),
+    _on_request("decompose_hardswish", "HARD_SWISH in its parts", "rewrites.substitutions:HardSwishParts"),
+    _on_request("decompose_softmax", "SOFTMAX in its parts", "rewrites.substitutions:SoftmaxParts"),
+    _on_request("remove_redundant_quantize", "one QUANTIZE instead of two", "rewrites.codes:QuantizeAgain"),
+    _on_request("remove_quantdequant", "drop QUANTIZE and DEQUANTIZE", "rewrites.codes:BackToReal"),
+    _on_request("remove_qdq_for_mpo", "of two pairs the last stays", "rewrites.codes:LastPair"),
+    _on_request("remove_fakequant", "drop FAKE_QUANT", "rewrites.codes:DropFakeQuant"),
+    _on_request("remove_gather_guard", "indices are not negative", "rewrites.codes:GatherGuard"),
+)
+
+
+def rules() -> Mapping[str, RewriteRule]:
+    """Every rewrite by name."""
+    return {rule.name: rule for rule in RULES}
+
+
+def select(level: str | None, more: Iterable[str] = (), without: Iterable[str] = ()) -> list[RewriteRule]:
+    """The rewrites of ``level`` (None: no level) and ``more``, in table order.
+
+    Raises OptionError for an unknown name.
+    """
+    known = rules()
+    added, dropped = frozenset(more), frozenset(without)
+    for name in sorted(added | dropped):
+        if name not in known:
+            raise OptionError(f"unknown rewrite {name!r}", hint="odc-optimize --help tells their names")
+    if level not in (None, O1):
+        raise OptionError(f"unknown level {level!r}", hint=f"use {O1}")
+    chosen = {rule.name for rule in RULES if level is not None and rule.level == level} | added
+    return [rule for rule in RULES if rule.name in chosen - dropped]

@@ -1,0 +1,1 @@
+"""Lowerings of operators to kernels on buffers, and kernels to loops."""

@@ -1,0 +1,47 @@
+"""Which operators become kernels, and how: one entry per operator."""
+
+from __future__ import annotations
+
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.spec import Node
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.lowering import (
+    layers_elementwise,
+    layers_moves,
+    layers_products,
+    layers_reals,
+    layers_windows,
+)
+from odc_mlir.transforms.native.lowering.segment_writer import Plan, Write, refusal
+
+CODES: dict[str, Plan] = {**layers_products.PLANS, **layers_windows.PLANS, **layers_elementwise.PLANS}
+"""Of integers that stand for reals."""
+
+REALS = layers_reals.PLANS
+MOVES = layers_moves.PLANS
+
+
+def plan_of(node: Node, machine: CpuTarget) -> Write:
+    """What writes an operator; raises OdcError with the reason where it stays on the host."""
+    real = bool(node.results) and node.results[0].dtype == "float32" and node.spec.name != "DEQUANTIZE"
+    arithmetic = REALS if real else CODES
+    plan = MOVES.get(node.spec.name) or arithmetic.get(node.spec.name)
+    if plan is None:
+        raise refusal(node, "there is no native kernel for this operator")
+    for info in (*node.operands, *node.results):
+        if info is not None and (info.shape is None or None in info.shape):
+            raise refusal(node, f"the shape of {info.name!r} is not fully known")
+        if info is not None and info.is_variable:
+            raise refusal(node, f"{info.name!r} keeps its contents from run to run")
+        if info is not None and 0 in (info.shape or ()):
+            raise refusal(node, f"{info.name!r} has no elements")
+    return plan(node, machine)
+
+
+def reason_against(node: Node, machine: CpuTarget) -> str | None:
+    """Why an operator stays on the host, None where it does not."""
+    try:
+        plan_of(node, machine)
+    except OdcError as error:
+        return error.message
+    return None

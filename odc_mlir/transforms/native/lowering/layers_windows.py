@@ -1,0 +1,114 @@
+"""Pools and means over windows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from xdsl.ir import Operation
+
+from odc_mlir.numerics.reduction import mean_params
+from odc_mlir.ops.infer.geometry import window_options
+from odc_mlir.ops.infer.pooling import pool_window
+from odc_mlir.ops.spec import Node
+from odc_mlir.runtime.kernels.common import activation_codes, scale_of
+from odc_mlir.runtime.kernels.reduction import axes_of
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.kernels.convolution import FIELDS
+from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.lowering.layers_products import padded_input, scaling_fields
+from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, raised, refusal, require_same_codes
+from odc_mlir.transforms.native.lowering.windows import Windows
+
+_EIGHT_BIT = ("int8", "uint8")
+
+
+def pool(kernel: str) -> Plan:
+    """MAX_POOL_2D and AVERAGE_POOL_2D of 8-bit codes."""
+
+    def plan(node: Node, machine: CpuTarget) -> Write:
+        x, out = node.operand(0), node.results[0]
+        if x.dtype not in _EIGHT_BIT:
+            raise refusal(node, f"an input of {x.dtype} has no native kernel")
+        require_same_codes(node, x, out)
+        windows = Windows.of(node, x.static_shape, pool_window(node), window_options(node, dilated=False))
+        if windows.is_padded and kernel == "average_pool":
+            raise refusal(node, "an average over a border has no native kernel")
+        low, high = (bound + raised(out) for bound in activation_codes(node, out))
+
+        def write(segment: Segment, op: Operation) -> None:
+            channels = x.static_shape[3]
+            taps = windows.taps()
+            options = {"count": len(taps), "zero": raised(x)} if kernel == "average_pool" else {}
+            segment.call(
+                kernel,
+                options,
+                input=padded_input(segment, segment.tensor(op.operands[0]), windows, 0),
+                places=segment.constant(windows.places()),
+                taps=segment.constant(taps),
+                output=segment.result(op.results[0], out),
+                pixels=windows.pixels,
+                channels=channels,
+                blocks=-(-channels // LANES),
+                tap_count=len(taps),
+                low=low,
+                high=high,
+            )
+
+        return write
+
+    return plan
+
+
+def mean(node: Node, machine: CpuTarget) -> Write:
+    """Means of 8-bit codes over axes that lie side by side: a depthwise convolution whose weights are one."""
+    x, out = node.operand(0), node.results[0]
+    if x.dtype not in _EIGHT_BIT or out.dtype != x.dtype:
+        raise refusal(node, f"an input of {x.dtype} has no native kernel")
+    if not node.operand(1).is_const:
+        raise refusal(node, "computed axes have no native kernel")
+    shape = x.static_shape
+    axes = axes_of(node, node.const(1), len(shape))
+    if not axes or axes != tuple(range(axes[0], axes[-1] + 1)):
+        raise refusal(node, f"axes {list(axes)} do not lie side by side")
+    outer, count, inner = (
+        math.prod(shape[i] for i in part) for part in (range(axes[0]), axes, range(axes[-1] + 1, len(shape)))
+    )
+    (scale, zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
+    q, e = mean_params(scale, out_scale, count)
+    if e > 0 or count * 255 >= 1 << 22:
+        raise refusal(node, "the scale ratio or the number of elements is too large for the native kernel")
+
+    def write(segment: Segment, op: Operation) -> None:
+        blocks = -(-inner // LANES)
+        table = np.zeros((len(FIELDS), blocks * LANES), np.int32)
+        table[0] = -(zero + raised(x)) * count
+        for row, value in zip(table[1:], scaling_fields(q, e), strict=True):
+            row[:] = value
+        low, high = out.info.range
+        segment.call(
+            "depthwise",
+            {"rows": 1},
+            input=segment.tensor(op.operands[0]),
+            weights=segment.constant(np.ones((count, blocks * LANES), np.int16)),
+            table=segment.constant(table),
+            places=segment.constant((np.arange(outer) * count * inner).astype(np.int32)),
+            taps=segment.constant((np.arange(count) * inner).astype(np.int32)),
+            output=segment.result(op.results[0], out),
+            pixels=outer,
+            channels=inner,
+            blocks=blocks,
+            tap_count=count,
+            zero=out_zero + raised(out),
+            low=low + raised(out),
+            high=high + raised(out),
+        )
+
+    return write
+
+
+PLANS: dict[str, Plan] = {
+    "MAX_POOL_2D": pool("max_pool"),
+    "AVERAGE_POOL_2D": pool("average_pool"),
+    "MEAN": mean,
+}

@@ -1,0 +1,1 @@
+"""Passes from ``circle`` operators to instructions of the NPU."""

@@ -1,0 +1,115 @@
+"""``convert-circle-to-npu``: make a program of every segment, and of its ``circle`` operations ``npu`` operations.
+
+Before::
+
+    %r = odc.segment @segment_0(%0) : … circle {
+    ^bb0(%x: tensor<1x8x8x1x…>):
+      %w = circle.const #circle.blob<…> : tensor<8x3x3x1x!quant.uniform<i8:f32, 0.5>>
+      %y = circle.conv_2d(%x, %w, %b) {padding = same, …} : …
+      odc.yield %y : …
+    }
+
+After: the segment is as it was, and the module has a program of its name. Scales have become multipliers, padding rules
+numbers, constants properties::
+
+    npu.program @segment_0(%x: tensor<1x8x8x1x…>) -> tensor<1x8x8x8x…> {
+      %y = npu.conv %x kernel [3, 3] pads [1, 1, 1, 1] weights <…> i8 zeros (-128, 0, 3) … : …
+      odc.yield %y : …
+    }
+
+A program that is there already keeps what it holds but for the operators of a model in it.
+
+The placement rules have made sure that every operator in a segment can be converted; one without a lowering here is an
+error. Names of tensors stay on the locations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
+from odc_mlir.dialects.npu_program import ProgramOp, make_program, programs
+from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
+from odc_mlir.errors import CompileError
+from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.npu.lowering.channel_groups import lower_in_channel_groups, needs_channel_groups
+from odc_mlir.transforms.npu.lowering.elementwise import lower_binary, lower_by_table, lower_scale
+from odc_mlir.transforms.npu.lowering.moves import lower_move, lower_padding, lower_transpose
+from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_resize_bilinear, lower_transpose_conv
+from odc_mlir.transforms.npu.lowering.products import lower_depthwise_conv_2d, lower_fully_connected
+from odc_mlir.transforms.npu.lowering.site import Site
+from odc_mlir.transforms.npu.lowering.windows import lower_pool, lower_reduction, lower_softmax, lower_view
+from odc_mlir.transforms.partition.rules.table import MOVERS, works_by_table
+
+LOWERINGS: Mapping[str, Callable[[Site], None]] = {
+    "CONV_2D": lower_any_conv_2d,
+    "TRANSPOSE_CONV": lower_transpose_conv,
+    "RESIZE_BILINEAR": lower_resize_bilinear,
+    "DEPTHWISE_CONV_2D": lower_depthwise_conv_2d,
+    "FULLY_CONNECTED": lower_fully_connected,
+    "ADD": lower_binary,
+    "SUB": lower_binary,
+    "MUL": lower_binary,
+    "MAXIMUM": lower_binary,
+    "MINIMUM": lower_binary,
+    "AVERAGE_POOL_2D": lower_pool,
+    "MAX_POOL_2D": lower_pool,
+    "MEAN": lower_reduction,
+    "SUM": lower_reduction,
+    "REDUCE_MAX": lower_reduction,
+    "SOFTMAX": lower_softmax,
+    "QUANTIZE": lower_scale,
+    "RELU": lower_scale,
+    "RELU6": lower_scale,
+    "RELU_N1_TO_1": lower_scale,
+    "RESHAPE": lower_view,
+    "SQUEEZE": lower_view,
+    "EXPAND_DIMS": lower_view,
+    "TRANSPOSE": lower_transpose,
+    "PAD": lower_padding,
+    **dict.fromkeys(MOVERS, lower_move),
+}
+
+
+PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")  # may be computed for some result channels at a time
+
+
+def lower(op: CircleOp) -> None:
+    """Replace one operator; element-wise ones without a lowering of their own become a table of codes."""
+    if (lowering := LOWERINGS.get(op.SPEC.name)) is not None:
+        site = Site(op)
+        grouped = op.SPEC.name in PRODUCTS and needs_channel_groups(site)
+        (lower_in_channel_groups if grouped else lowering)(site)
+    elif works_by_table(op.SPEC):
+        lower_by_table(Site(op))
+    else:
+        raise CompileError("no NPU form of this operator", op=op.SPEC.name, tensor=op_name(op))
+
+
+@dataclass(frozen=True)
+class ConvertCircleToNpuPass(ModulePass):
+    """Make programs and lower their operators; see the module's text."""
+
+    name = "convert-circle-to-npu"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        known = lowered_symbols(op)
+        for segment in [item for item in op.walk() if isinstance(item, SegmentOp)]:
+            other = known.get(segment.sym_name.data)
+            if isinstance(other, ProgramOp):
+                continue
+            if other is not None:  # for another target
+                Rewriter.erase_op(other)
+            op.body.block.add_op(make_program(segment))
+        for program in programs(op).values():
+            for item in [inner for inner in program.body.walk() if isinstance(inner, CircleOp)]:
+                lower(item)
+            for constant in [inner for inner in program.body.walk() if isinstance(inner, ConstOp | NoneOp)]:
+                if not constant.result.uses:
+                    Rewriter.erase_op(constant)

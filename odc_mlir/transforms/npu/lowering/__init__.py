@@ -1,0 +1,1 @@
+"""One lowering for each family of operators, from ``circle`` to ``npu``."""

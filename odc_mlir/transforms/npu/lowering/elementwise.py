@@ -1,0 +1,140 @@
+"""``circle`` to ``npu``: element-wise arithmetic, activations, and everything that a table of 256 codes says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.errors import CompileError
+from odc_mlir.numerics.elementwise import add_params, mul_params, scale_params
+from odc_mlir.numerics.lut import codes_by_byte
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.transforms.npu.lowering.products import lower_mul_by_channels
+from odc_mlir.transforms.npu.lowering.site import Site, elements, pair_of
+
+KINDS = {
+    "ADD": npu.ElementwiseKind.ADD,
+    "SUB": npu.ElementwiseKind.SUB,
+    "MUL": npu.ElementwiseKind.MUL,
+    "MAXIMUM": npu.ElementwiseKind.MAX,
+    "MINIMUM": npu.ElementwiseKind.MIN,
+}
+
+
+def dynamic_operands(node: Node) -> list[int]:
+    """Indices of the operands that are computed at run time."""
+    return [i for i, operand in enumerate(node.operands) if operand is not None and not operand.is_const]
+
+
+def lower_binary(site: Site) -> None:
+    """ADD, SUB, MUL, MAXIMUM, MINIMUM: by a table, a depthwise convolution, or as element-wise operation."""
+    dynamic = dynamic_operands(site.node)
+    if len(dynamic) == 1:
+        source, other = site.info(dynamic[0]), site.info(1 - dynamic[0])
+        same_shape = source.static_shape == site.result.static_shape
+        if elements(other) == 1 and same_shape:
+            return lower_by_table(site)
+        if site.node.spec.name == "MUL" and same_shape and _is_channel_vector(source, other):
+            return lower_mul_by_channels(site, dynamic[0])
+    return lower_elementwise(site)
+
+
+def _is_channel_vector(source: TensorInfo, other: TensorInfo) -> bool:
+    return elements(other) == source.static_shape[-1] and other.static_shape[-1] == source.static_shape[-1]
+
+
+def lower_elementwise(site: Site) -> None:
+    """Arithmetic on two tensors, one of them maybe constant."""
+    kind = KINDS[site.node.spec.name]
+    a, b = (_value(site, index) for index in (0, 1))
+    if kind in (npu.ElementwiseKind.MAX, npu.ElementwiseKind.MIN):
+        return site.finish(npu.ElementwiseOp(kind, a, b, site.result_type, clamp=site.clamp()))
+    pairs = pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result)
+    dtype = site.result.dtype
+    if kind is npu.ElementwiseKind.MUL:
+        m = mul_params(*pairs, site.clamp(), dtype)
+        site.finish(
+            npu.ElementwiseOp(
+                kind,
+                a,
+                b,
+                site.result_type,
+                zeros=(m.a_zero, m.b_zero, m.out_zero),
+                out_scale=npu.ScaleAttr.of(m.multiplier, m.exponent),
+                clamp=(m.act_min, m.act_max),
+            )
+        )
+    else:
+        p = add_params(*pairs, site.clamp(), dtype)
+        site.finish(
+            npu.ElementwiseOp(
+                kind,
+                a,
+                b,
+                site.result_type,
+                zeros=(p.a_zero, p.b_zero, p.out_zero),
+                left_shift=p.left_shift,
+                a_scale=npu.ScaleAttr.of(p.a_multiplier, p.a_exponent),
+                b_scale=npu.ScaleAttr.of(p.b_multiplier, p.b_exponent),
+                out_scale=npu.ScaleAttr.of(p.out_multiplier, p.out_exponent),
+                clamp=(p.act_min, p.act_max),
+            )
+        )
+
+
+def _value(site: Site, index: int) -> SSAValue:
+    """Operand ``index``, a constant one as an npu constant."""
+    if not site.info(index).is_const:
+        return site.operand(index)
+    return site.emit(npu.ConstantOp(site.blob(index), site.operand(index).type))
+
+
+def lower_scale(site: Site) -> None:
+    """QUANTIZE between integer types and the RELU family: a change of scale with a clamp."""
+    name = site.node.spec.name
+    single = name != "QUANTIZE"
+    clamp = site.clamp(name.lower() if single else "none")
+    p = scale_params(pair_of(site.info(0)), pair_of(site.result), clamp, site.result.dtype, single=single)
+    site.finish(
+        npu.ScaleOp(
+            site.operand(0),
+            site.result_type,
+            zeros=(p.in_zero, p.out_zero),
+            scale=npu.ScaleAttr.of(p.multiplier, p.exponent),
+            clamp=(p.act_min, p.act_max),
+        )
+    )
+
+
+def lower_by_table(site: Site) -> None:
+    """Any operator whose result code depends on one input code only: its host kernel fills the table."""
+    (dynamic,) = dynamic_operands(site.node)
+    site.finish(npu.LutOp(site.operand(dynamic), site.result_type, table=BlobAttr.of(table_of(site.node, dynamic))))
+
+
+def table_of(node: Node, dynamic: int) -> bytes:
+    """Result codes for all 256 codes of operand ``dynamic``, in the order of their bytes."""
+    source, result = node.operand(dynamic), node.results[0]
+    line = (256,)
+    operands = tuple(
+        replace(source, shape=line, _array=None) if index == dynamic else _scalar(operand)
+        for index, operand in enumerate(node.operands)
+    )
+    probe = replace(node, operands=operands, results=(replace(result, shape=line, _array=None),))
+    codes = codes_by_byte(source.info.numpy)
+    arrays = [codes if i == dynamic else None if o is None else o.array() for i, o in enumerate(operands)]
+    (table,) = node.spec.kernel_function(probe)(arrays)
+    if table.shape != line or table.dtype != result.info.numpy:
+        raise CompileError("the host kernel gives no table of 256 codes", op=node.spec.name, tensor=node.name)
+    return np.ascontiguousarray(table).tobytes()
+
+
+def _scalar(operand: TensorInfo | None) -> TensorInfo | None:
+    """A constant of one element, whatever its rank, as a scalar: it broadcasts over the line of codes."""
+    if operand is None or not operand.static_shape:
+        return operand
+    return replace(operand, shape=(1,), _array=None)

@@ -1,0 +1,51 @@
+"""``circle`` to ``npu``: operators that move codes; :mod:`.move_maps` says what goes where."""
+
+from __future__ import annotations
+
+import math
+
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_move import Nest
+from odc_mlir.support.locations import name_loc, value_name
+from odc_mlir.transforms.npu.lowering.move_maps import moved_operands, result_pieces
+from odc_mlir.transforms.npu.lowering.site import Site, quant_of
+from odc_mlir.transforms.npu.lowering.windows import lower_pad, lower_view
+from odc_mlir.transforms.partition.rules.checks import image_padding, moves_no_element
+
+
+def lower_move(site: Site) -> None:
+    """Any operator that only moves codes; each used result is one operation."""
+    node = site.node
+    pieces = result_pieces(node)
+    assert not isinstance(pieces, str), "the placement rules ask for loop nests"
+    values = []
+    for index in moved_operands(node):
+        value = site.operand(index)
+        if node.operand(index).is_const:
+            value = site.emit(npu.ConstantOp(site.blob(index), value.type))
+        values.append(value)
+    results = []
+    for result, info, nests in zip(site.op.results, node.results, pieces, strict=True):
+        used = sorted({nest.source for nest in nests})
+        covered = sum(nest.elements for nest in nests) == math.prod(info.static_shape)
+        made = npu.MoveOp(
+            [values[index] for index in used],
+            result.type,
+            pieces=[Nest(*nest._replace(source=used.index(nest.source))) for nest in nests],
+            fill=None if covered else quant_of(info).zero_point,
+        )
+        results.append(site.emit(made))
+        made.location = name_loc(value_name(result))
+    Rewriter.replace_op(site.op, [], results)
+
+
+def lower_transpose(site: Site) -> None:
+    """TRANSPOSE: nothing where the bytes stay in order."""
+    (lower_view if moves_no_element(site.node) is None else lower_move)(site)
+
+
+def lower_padding(site: Site) -> None:
+    """PAD: what a load pads may become part of the operator that reads it."""
+    (lower_pad if image_padding(site.node) is None else lower_move)(site)

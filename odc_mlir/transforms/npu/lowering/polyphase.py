@@ -1,0 +1,198 @@
+"""``circle`` to ``npu``: transposed and grouped convolutions and bilinear interpolation, by simpler convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.dialects.npu_move import Nest
+from odc_mlir.transforms.npu.lowering.channel_groups import group_codes, needs_channel_groups, of_channels
+from odc_mlir.transforms.npu.lowering.phases import Phase, interpolated_phases, interpolation_weights, transposed_phases
+from odc_mlir.transforms.npu.lowering.products import (
+    convolution_integers,
+    lower_conv_2d,
+    per_channel,
+    requantisation,
+    weight_codes,
+    window_of,
+)
+from odc_mlir.transforms.npu.lowering.site import Site, blob_of, tensor_of
+from odc_mlir.transforms.partition.rules.checks import channel_groups, runs_of
+
+
+def lower_transpose_conv(site: Site) -> None:
+    """TRANSPOSE_CONV: for each phase of rows and columns a convolution with the taps that meet there.
+
+    Weights with zero points too far apart are divided by result channels as well.
+    """
+    phases = transposed_phases(site.node)
+    assert not isinstance(phases, str), "the placement rules ask for phases"
+    filters = site.info(1)
+    batch, _, _, channels = site.result.static_shape
+    groups = channel_groups(filters, 0) if needs_channel_groups(site) else [list(range(channels))]
+    parts = []
+    for group in groups:
+        weights, zero = group_codes(site, group)
+        integers = requantisation(site, zero, single_product=filters.dtype == "uint8", operands=(2, 3))
+        for row in phases[0]:
+            for column in phases[1]:
+                made = npu.ConvOp(
+                    site.operand(2),
+                    site.result_of_shape(batch, row.results, column.results, len(group)),
+                    depthwise=False,
+                    kernel=(len(row.taps), len(column.taps)),
+                    stride=(1, 1),
+                    dilation=(1, 1),
+                    pads=(row.before, column.before, row.after, column.after),
+                    weights=blob_of(np.ascontiguousarray(weights[:, row.taps][:, :, column.taps])),
+                    **of_channels(integers, group),
+                )
+                parts.append(Part(row, column, group, site.emit(made)))
+    interleave(site, parts, (len(phases[0]), len(phases[1])))
+
+
+def lower_resize_bilinear(site: Site) -> None:
+    """RESIZE_BILINEAR by a whole factor: for each phase a depthwise convolution with the neighbours' weights."""
+    phases = interpolated_phases(site.node)
+    assert not isinstance(phases, str), "the placement rules ask for phases"
+    batch, height, width, channels = site.info(0).static_shape
+    image = _with_edges_twice(site)
+    low, high = site.info(0).info.range
+    parts = []
+    for a, row in enumerate(phases[0]):
+        for b, column in enumerate(phases[1]):
+            weights, shift = interpolation_weights(row, column)
+            made = npu.ConvOp(
+                _window(site, image, (row.start, column.start)),
+                site.result_of_shape(batch, height, width, channels),
+                depthwise=True,
+                kernel=(2, 2),
+                stride=(1, 1),
+                dilation=(1, 1),
+                pads=(0, 0, 0, 0),
+                weights=blob_of(np.repeat(weights.astype(np.int8)[..., None], channels, axis=2)),
+                weight_type=npu.CodeType.I8 if site.info(0).dtype == "int8" else npu.CodeType.U8,
+                in_zero=0,
+                weight_zero=0,
+                out_zero=0,
+                clamp=(low, high),
+                bias=per_channel(np.zeros(1), channels),
+                multiplier=per_channel(np.array(1 << 30), channels),
+                exponent=per_channel(np.array(-shift), channels),
+            )
+            places = Phase(a, height, (), 0, 0), Phase(b, width, (), 0, 0)
+            parts.append(Part(*places, list(range(channels)), site.emit(made)))
+    interleave(site, parts, (len(phases[0]), len(phases[1])))
+
+
+def _with_edges_twice(site: Site) -> SSAValue:
+    """The image with its outermost pixels repeated around it."""
+    batch, height, width, channels = site.info(0).static_shape
+    row, wide = width * channels, (width + 2) * channels
+    nests = []
+    for image in range(batch):
+        start, to = image * height * row, image * (height + 2) * wide
+        for first, at, count in ((0, 0, 1), (0, 1, height), (height - 1, height + 1, 1)):
+            for column, place, columns in ((0, 0, 1), (0, 1, width), (width - 1, width + 1, 1)):
+                nests.append(
+                    Nest(
+                        0,
+                        start + first * row + column * channels,
+                        to + at * wide + place * channels,
+                        (count, columns * channels),
+                        (row, 1),
+                        (wide, 1),
+                    )
+                )
+    kind = with_shape(tensor_of(site.operand(0)), (batch, height + 2, width + 2, channels))
+    return site.emit(npu.MoveOp([site.operand(0)], kind, pieces=nests))
+
+
+def _window(site: Site, image: SSAValue, start: tuple[int, int]) -> SSAValue:
+    """The rows and columns of the enlarged image that a phase starting at ``start`` reads."""
+    batch, height, width, channels = npu.shape_of(image)
+    rows, columns = height - 1, width - 1
+    nest = Nest(
+        0,
+        (start[0] * width + start[1]) * channels,
+        0,
+        (batch, rows, columns * channels),
+        (height * width * channels, width * channels, 1),
+        (rows * columns * channels, columns * channels, 1),
+    )
+    kind = with_shape(tensor_of(image), (batch, rows, columns, channels))
+    return site.emit(npu.MoveOp([image], kind, pieces=[nest]))
+
+
+class Part(NamedTuple):
+    """A phase of rows, one of columns, and some channels of a result."""
+
+    row: Phase
+    column: Phase
+    channels: list[int]
+    value: SSAValue
+
+
+def interleave(site: Site, parts: Sequence[Part], steps: tuple[int, int]) -> None:
+    """Replace the operator by the result that ``parts`` make; ``steps``: phases of rows and columns."""
+    batch, height, width, channels = site.result.static_shape
+    nests = []
+    for number, (row, column, chosen, _) in enumerate(parts):
+        line = column.results * len(chosen)
+        start = (row.first * width + column.first) * channels
+        for at, first, count in runs_of(chosen):
+            nests.append(
+                Nest(
+                    number,
+                    at,
+                    start + first,
+                    (batch, row.results, column.results, count),
+                    (row.results * line, line, len(chosen), 1),
+                    (height * width * channels, steps[0] * width * channels, steps[1] * channels, 1),
+                )
+            )
+    site.finish(npu.MoveOp([part.value for part in parts], site.result_type, pieces=nests))
+
+
+def lower_any_conv_2d(site: Site) -> None:
+    """CONV_2D of one group, of one for each input channel, or of some in between."""
+    total, taken = site.info(0).static_shape[3], site.info(1).static_shape[3]
+    (lower_conv_2d if taken in (total, 1) else lower_grouped_conv_2d)(site)
+
+
+def lower_grouped_conv_2d(site: Site) -> None:
+    """CONV_2D of several groups: a convolution for each, on its channels."""
+    filters, (batch, rows, columns, total) = site.info(1), site.info(0).static_shape
+    channels, height, width, taken = filters.static_shape
+    groups = total // taken
+    each = channels // groups
+    stride, dilation, pads = window_of(site, (height, width))
+    codes, _ = weight_codes(site)
+    weights = filters.array() if codes is None else codes
+    integers, (_, out_rows, out_columns, _) = convolution_integers(site), site.result.static_shape
+    values = []
+    for group in range(groups):
+        kind = with_shape(tensor_of(site.operand(0)), (batch, rows, columns, taken))
+        nest = Nest(0, group * taken, 0, (batch * rows * columns, taken), (total, 1), (taken, 1))
+        source = site.emit(npu.MoveOp([site.operand(0)], kind, pieces=[nest]))
+        chosen = slice(group * each, (group + 1) * each)
+        made = npu.ConvOp(
+            source,
+            site.result_of_shape(batch, out_rows, out_columns, each),
+            depthwise=False,
+            kernel=(height, width),
+            stride=stride,
+            dilation=dilation,
+            pads=pads,
+            weights=blob_of(np.ascontiguousarray(weights[chosen])),
+            **of_channels(integers, range(channels)[chosen]),
+        )
+        values.append(site.emit(made))
+    pixels = batch * out_rows * out_columns
+    nests = [Nest(g, 0, g * each, (pixels, each), (each, 1), (channels, 1)) for g in range(groups)]
+    site.finish(npu.MoveOp(values, site.result_type, pieces=nests))

@@ -1,0 +1,73 @@
+"""``circle`` to ``npu``: pooling, reductions, softmax, padding and views."""
+
+from __future__ import annotations
+
+import math
+
+from odc_mlir.dialects import npu
+from odc_mlir.numerics.reduction import mean_params, sum_params
+from odc_mlir.numerics.softmax import softmax_params
+from odc_mlir.transforms.npu.lowering.products import lower_row_sums, window_of
+from odc_mlir.transforms.npu.lowering.site import Site, pair_of, quant_of
+from odc_mlir.transforms.partition.rules.checks import reduced_run
+
+
+def lower_pool(site: Site) -> None:
+    """AVERAGE_POOL_2D and MAX_POOL_2D."""
+    kind = npu.PoolKind.MAX if site.node.spec.name == "MAX_POOL_2D" else npu.PoolKind.AVERAGE
+    kernel = (site.node.options["filter_height"], site.node.options["filter_width"])
+    stride, _, pads = window_of(site, kernel)
+    site.finish(
+        npu.PoolOp(kind, site.operand(0), site.result_type, kernel=kernel, stride=stride, pads=pads, clamp=site.clamp())
+    )
+
+
+def lower_reduction(site: Site) -> None:
+    """MEAN, SUM and REDUCE_MAX over neighbouring axes: over the pixels of images, or along rows."""
+    run = reduced_run(site.node)
+    assert run is not None, "the placement rules ask for neighbouring axes"
+    outer, inner, dims = run
+    height, width = (1, 1, *dims)[-2:]
+    image, result = (outer, height, width, inner), (outer, 1, 1, inner)
+    name = site.node.spec.name
+    if name == "REDUCE_MAX":
+        source = site.reshape(site.operand(0), image)
+        made = npu.ReduceOp(npu.ReduceKind.MAX, source, site.result_of_shape(*result), clamp=site.clamp("none"))
+        return site.finish(made)
+    (in_scale, in_zero), (out_scale, out_zero) = pair_of(site.info(0)), pair_of(site.result)
+    count = math.prod(dims)
+    scale = mean_params(in_scale, out_scale, count) if name == "MEAN" else sum_params(in_scale, out_scale)
+    if inner == 1:
+        return lower_row_sums(site, outer, count, scale)
+    return site.finish(
+        npu.ReduceOp(
+            npu.ReduceKind.SUM,
+            site.reshape(site.operand(0), image),
+            site.result_of_shape(*result),
+            zeros=(in_zero, out_zero),
+            scale=npu.ScaleAttr.of(*scale),
+            clamp=site.clamp(),
+        )
+    )
+
+
+def lower_softmax(site: Site) -> None:
+    """SOFTMAX of 8-bit codes."""
+    multiplier, exponent, diff_min = softmax_params(quant_of(site.info(0)).scale, site.node.options["beta"])
+    site.finish(
+        npu.SoftmaxOp(
+            site.operand(0), site.result_type, scale=npu.ScaleAttr.of(multiplier, exponent), diff_min=diff_min
+        )
+    )
+
+
+def lower_pad(site: Site) -> None:
+    """PAD with real zero."""
+    rows = site.node.const(1).reshape(-1, 2)
+    pads = (int(rows[1][0]), int(rows[2][0]), int(rows[1][1]), int(rows[2][1]))
+    site.finish(npu.PadOp(site.operand(0), site.result_type, pads=pads, zero=quant_of(site.result).zero_point))
+
+
+def lower_view(site: Site) -> None:
+    """RESHAPE, SQUEEZE, EXPAND_DIMS and the like: the same bytes with another shape."""
+    site.finish(npu.ReshapeOp(site.operand(0), site.result_type))

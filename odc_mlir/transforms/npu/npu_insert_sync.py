@@ -1,0 +1,37 @@
+"""``npu-insert-sync``: semaphores between queues, as few as order all conflicting instructions.
+
+Before::
+
+    npu.isa.load source %x target %slot
+    npu.isa.conv … input %slot
+
+After::
+
+    npu.isa.load source %x target %slot posts [8]
+    npu.isa.conv … input %slot waits [8]
+
+An instruction holds two waits and two posts; ``npu.isa.sync`` takes the rest. Needs addresses of all buffers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, sites
+from odc_mlir.transforms.npu.schedule.sync import insert_sync
+
+
+@dataclass(frozen=True)
+class NpuInsertSyncPass(ModulePass):
+    """Insert semaphores; see the module's text."""
+
+    name = "npu-insert-sync"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for site in sites(op, self.name):
+            program = Program(site.block)
+            program.update(insert_sync(program.working))

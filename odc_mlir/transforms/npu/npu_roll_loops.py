@@ -1,0 +1,143 @@
+"""``npu-roll-loops``: repetitions in a finished program become hardware loops.
+
+Before::
+
+    npu.isa.load source %x target %slot … waits [3]
+    npu.isa.conv … input %slot … posts [3]
+    npu.isa.load source %x + 64 target %slot … waits [3]
+    npu.isa.conv … input %slot … posts [3]
+    …
+
+After::
+
+    npu.loop 16 {
+      npu.isa.load source %x step 64 target %slot … waits [3]
+      npu.isa.conv … input %slot … posts [3]
+    }
+
+The same instructions are issued in the same order with the same addresses; the binary holds and fetches the body once.
+Only instructions of one tensor operation share a loop, and a body fits in the loop buffer. Where an address steps from
+one buffer into the next, the instruction refers to the whole memory (``npu.memory``); buffers of local memories that
+nothing names any more go. Needs addresses of all buffers; loops that are there already stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.npu_isa import (
+    LOCAL_SPACES,
+    OFFSET_SUFFIX,
+    STEP_SUFFIX,
+    BufferOp,
+    BufferType,
+    InstructionOp,
+    LoopOp,
+    MemoryOp,
+    absolute,
+)
+from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.npu.schedule.instruction_ir import integer, sites
+from odc_mlir.transforms.npu.schedule.loops import Issue, Loop, find_loops
+
+
+@dataclass(frozen=True)
+class NpuRollLoopsPass(ModulePass):
+    """Roll; see the module's text."""
+
+    name = "npu-roll-loops"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for site in sites(op, self.name):
+            program = [item for item in site.block.ops if isinstance(item, InstructionOp | LoopOp)]
+            issues = [_issue(item) for item in program]
+            memories = _Memories(site.block)
+            for loop in find_loops(issues, site.target.fetch.loop_buffer_bytes):
+                _roll(program, issues, loop, memories)
+            memories.drop_unused_slots()
+
+
+_APART = Issue(None, (), (), 0)
+
+
+def _issue(op: Operation) -> Issue:
+    """What decides which loops ``op`` can be part of."""
+    if not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
+        return _APART
+    places = [(name, *absolute(op, value), offset) for name, value, offset in op.places()]
+    spaces = tuple((name, space) for name, space, _, _ in places)
+    codes = tuple(sorted(item for item in op.field_codes().items() if item[1]))
+    kind = (op.SPEC.opcode, op.queue_number, op.semaphores("waits"), op.semaphores("posts"), op_name(op), spaces, codes)
+    addresses = tuple(base + offset for _, _, base, offset in places)
+    return Issue(kind, addresses, tuple(field.step_bits for field in op.used_addresses()), op.SPEC.size_bytes)
+
+
+class _Memories:
+    """The memories that the buffers of a block lie in."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.buffers = [op for op in block.ops if isinstance(op, BufferOp)]
+        self._whole: dict[str, MemoryOp] = {op.space: op for op in block.ops if isinstance(op, MemoryOp)}
+
+    def whole(self, space: str, like: Operation) -> SSAValue:
+        """All of the memory ``space``, as large as its buffers make it."""
+        if space not in self._whole:
+            ends = [
+                op.address.value.data + op.size
+                for op in self.buffers
+                if op.address is not None and isinstance(op.buffer.type, BufferType) and op.buffer.type.space == space
+            ]
+            made = MemoryOp(space, max(ends))
+            made.location = like.location
+            self.block.insert_op_before(made, next(iter(self.block.ops)))
+            self._whole[space] = made
+        return self._whole[space].buffer
+
+    def drop_unused_slots(self) -> None:
+        """Erase buffers of local memories that no instruction names; regions keep theirs, which say what is in them."""
+        for op in self.buffers:
+            type_ = op.buffer.type
+            if isinstance(type_, BufferType) and type_.space in LOCAL_SPACES and not op.buffer.uses:
+                Rewriter.erase_op(op)
+
+
+def _roll(program: list[InstructionOp | LoopOp], issues: list[Issue], loop: Loop, memories: _Memories) -> None:
+    """Put the instructions of the first iteration into a loop, and erase those of the others."""
+    end = loop.start + loop.length * loop.iterations
+    body, rest = program[loop.start : loop.start + loop.length], program[loop.start + loop.length : end]
+    made = LoopOp(loop.iterations, Region(Block()))
+    made.location = body[0].location
+    memories.block.insert_op_before(made, body[0])
+    for index, op in enumerate(body, loop.start):
+        assert isinstance(op, InstructionOp), "loops are made of instructions"
+        first, second = issues[index].addresses, issues[index + loop.length].addresses
+        steps = [after - before for before, after in zip(first, second, strict=True)]
+        if any(steps):
+            _step(op, first, steps, loop.iterations, memories)
+        memories.block.detach_op(op)
+        made.body.block.add_op(op)
+    for op in rest:
+        Rewriter.erase_op(op)
+
+
+def _step(
+    op: InstructionOp, addresses: tuple[int, ...], steps: list[int], iterations: int, memories: _Memories
+) -> None:
+    """Give ``op`` its steps; an address that leaves its buffer becomes one in the whole memory."""
+    for index, (field, address, step) in enumerate(zip(op.used_addresses(), addresses, steps, strict=True)):
+        if not step:
+            continue
+        op.properties[field.name + STEP_SUFFIX] = integer(step)
+        space, base = absolute(op, op.operands[index])
+        type_ = op.operands[index].type
+        assert isinstance(type_, BufferType)
+        if not 0 <= address - base + step * (iterations - 1) < type_.size:
+            op.operands[index] = memories.whole(space, op)
+            op.properties[field.name + OFFSET_SUFFIX] = integer(address)

@@ -1,0 +1,54 @@
+"""``npu-stage-constants``: copy constants from off-chip memory to SRAM before they are needed.
+
+Before::
+
+    %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096>
+    npu.isa.wload source %w target %slot
+
+After, in memory mode ``flash``: constants are merged into chunks, each copied once to a place in the arena, as early
+as there is room; the arena's buffers have addresses::
+
+    %c = npu.buffer "weights" data <…> : !npu.buffer<constants, 8192>
+    %s = npu.buffer "staged" at 65536 : !npu.buffer<arena, 8192>
+    npu.isa.copy source %c target %s bytes 8192
+    npu.isa.wload source %s + 128 target %slot
+
+Mode ``sram`` is left alone: constants are behind the SRAM port already. Refuses programs whose tensors do not fit in
+the SRAM limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.npu_isa import BufferOp
+from odc_mlir.transforms.npu.npu_allocate_memory import arena_bytes
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, Site, sites
+from odc_mlir.transforms.npu.schedule.staging import stage_constants
+
+
+@dataclass(frozen=True)
+class NpuStageConstantsPass(ModulePass):
+    """Stage constants; see the module's text."""
+
+    name = "npu-stage-constants"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for site in sites(op, self.name):
+            if site.memory == "flash":
+                _stage(site)
+
+
+def _stage(site: Site) -> None:
+    program = Program(site.block)
+    arena = arena_bytes(site)
+    program.update(stage_constants(program.working, site.target, arena, site.sram_bytes - arena))
+    program.set_addresses()
+    for op in [item for item in site.block.ops if isinstance(item, BufferOp)]:
+        if not op.buffer.uses:
+            Rewriter.erase_op(op)

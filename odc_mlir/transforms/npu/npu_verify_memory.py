@@ -1,0 +1,33 @@
+"""``npu-verify-memory``: prove that a finished program is safe; changes nothing.
+
+Checked for every instruction: buffers lie inside their memory and accesses inside their buffer; buffers that share
+bytes of the arena are in use at different times; whatever conflicts between queues is ordered by semaphores; every wait
+is satisfied by an earlier post and no token is left over, so the program ends whatever the depth of the queues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from odc_mlir.transforms.npu.npu_allocate_memory import arena_bytes, region_bytes
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, sites
+from odc_mlir.transforms.npu.schedule.program import Space
+from odc_mlir.transforms.npu.schedule.verify import verify_program
+
+
+@dataclass(frozen=True)
+class NpuVerifyMemoryPass(ModulePass):
+    """Verify; see the module's text."""
+
+    name = "npu-verify-memory"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for site in sites(op, self.name):
+            program = Program(site.block)
+            ends = [(b.address or 0) + b.size for b in program.buffers if b.space is Space.CONSTANTS]
+            regions = region_bytes(site) | {Space.ARENA: arena_bytes(site), Space.CONSTANTS: max(ends, default=0)}
+            verify_program(program.working, site.target, regions)

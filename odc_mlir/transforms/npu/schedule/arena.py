@@ -1,0 +1,129 @@
+"""SRAM arena: which buffers are in use when, and addresses so that those in use together do not overlap."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Space
+
+
+@dataclass(slots=True)
+class Interval:
+    """A buffer and the first and last command that use it.
+
+    ``alignment``: bytes of one SRAM burst, so that no transfer touches a burst too many.
+    """
+
+    buffer: Buffer
+    first: int
+    last: int
+    alignment: int
+
+    @property
+    def size(self) -> int:
+        """Bytes reserved."""
+        return -(-self.buffer.size // self.alignment) * self.alignment
+
+    def meets(self, other: Interval) -> bool:
+        """Whether both are in use at some time."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval]:
+    """The arena buffers in order of first use, each at a multiple of ``alignment``."""
+    found: dict[int, Interval] = {}
+    for index, command in enumerate(commands):
+        for buffer, _ in command.places.values():
+            if buffer.space is Space.ARENA:
+                interval = found.get(id(buffer))
+                if interval is None:
+                    found[id(buffer)] = Interval(buffer, index, index, alignment)
+                else:
+                    interval.last = index
+    return list(found.values())
+
+
+def most_live_bytes(intervals: Iterable[Interval]) -> int:
+    """The most bytes in use at a time: no allocation needs less."""
+    events: list[tuple[int, int]] = []
+    for interval in intervals:
+        events += [(interval.first, interval.size), (interval.last + 1, -interval.size)]
+    live = most = 0
+    for _, change in sorted(events):
+        live += change
+        most = max(most, live)
+    return most
+
+
+def overlapping(intervals: Sequence[Interval]) -> tuple[Interval, Interval] | None:
+    """Two allocated buffers that share bytes while both are in use, None where there are none."""
+    active: list[Interval] = []
+    for interval in sorted(intervals, key=lambda i: i.first):
+        active = [other for other in active if other.last >= interval.first]
+        for other in active:
+            if _address(other) < _address(interval) + interval.buffer.size and _address(interval) < (
+                _address(other) + other.buffer.size
+            ):
+                return other, interval
+        active.append(interval)
+    return None
+
+
+def _address(interval: Interval) -> int:
+    return interval.buffer.address or 0
+
+
+def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
+    """Lowest address of ``size`` free bytes; ``taken``: (start, end) in order of start, may overlap."""
+    address = 0
+    for start, end in taken:
+        if start - address >= size:
+            return address
+        address = max(address, end)
+    return address
+
+
+ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
+    lambda i: (-i.size, i.first),
+    lambda i: (-i.size * (i.last - i.first + 1), i.first),
+    lambda i: (i.first, -i.size),
+    lambda i: (i.last - i.first, -i.size),
+)
+
+
+def allocate(intervals: Sequence[Interval]) -> int:
+    """Give every buffer an address; returns the bytes used. Buffers that have one keep it.
+
+    Buffers are placed one by one at the lowest address that is free all their life, in several orders; the best
+    result wins, the search ends early when it meets the lower bound.
+    """
+    bound = most_live_bytes(intervals)
+    fixed = [interval for interval in intervals if interval.buffer.address is not None]
+    free = [interval for interval in intervals if interval.buffer.address is None]
+    best: dict[int, int] = {}
+    best_bytes = -1
+    for order in ORDERS:
+        addresses, used = _place(fixed, sorted(free, key=order))
+        if best_bytes < 0 or used < best_bytes:
+            best, best_bytes = addresses, used
+        if best_bytes == bound:
+            break
+    for interval in free:
+        interval.buffer.address = best[id(interval.buffer)]
+    return max(best_bytes, 0)
+
+
+def _place(fixed: Sequence[Interval], free: Sequence[Interval]) -> tuple[dict[int, int], int]:
+    """(address by buffer identity, bytes used)."""
+    addresses: dict[int, int] = {}
+    placed = sorted((_address(i), _address(i) + i.size, i.first, i.last) for i in fixed)  # start, end, first, last
+    used = max((end for _, end, _, _ in placed), default=0)
+    for interval in free:
+        taken = [(s, e) for s, e, first, last in placed if first <= interval.last and interval.first <= last]
+        address = lowest_gap(taken, interval.size)
+        addresses[id(interval.buffer)] = address
+        insort(placed, (address, address + interval.size, interval.first, interval.last))
+        used = max(used, address + interval.size)
+    return addresses, used

@@ -1,0 +1,227 @@
+"""Between the instruction level of the ``npu`` dialect and the records that scheduling works on.
+
+A pass reads the block once with :class:`Program`, lets a function of :mod:`odc_mlir.transforms.npu.schedule` work on
+the commands, and writes back only what changed: new instructions, semaphores, addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, ModuleOp, StringAttr, UnknownLoc, i32, i64
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from odc_mlir import targets
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, OFFSET_SUFFIX, BufferOp, BufferType, InstructionOp
+from odc_mlir.dialects.npu_program import ProgramOp, programs
+from odc_mlir.dialects.odc import TargetChoice, target_of
+from odc_mlir.errors import CompileError
+from odc_mlir.targets import MemoryMode, Target
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, Space
+
+
+class Site:
+    """A program, and what it is compiled for."""
+
+    def __init__(self, program: ProgramOp, choice: TargetChoice) -> None:
+        self.program = program
+        self.choice = choice
+        self.target: Target = targets.load(choice.target)
+        self.memory: MemoryMode = "flash" if choice.memory == "flash" else "sram"
+
+    @property
+    def block(self) -> Block:
+        return self.program.block
+
+    @property
+    def sram_bytes(self) -> int:
+        """SRAM that inputs, outputs and arena may take together."""
+        return self.choice.sram_limit or self.target.sram.capacity_bytes
+
+
+def sites(module: ModuleOp, pass_name: str) -> Iterable[Site]:
+    """The programs of ``module``; CompileError where no target was chosen."""
+    choice = target_of(module)
+    found = programs(module).values()
+    if found and choice is None:
+        raise CompileError(f"{pass_name} needs a target", hint="run odc-set-target first")
+    return [Site(program, choice) for program in found if choice is not None]
+
+
+class Program:
+    """The commands of a block with the operations they came from."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.commands: list[Command] = []
+        self.locations: list[LocationAttr] = []
+        self._ops: dict[int, InstructionOp] = {}
+        self._buffers: dict[SSAValue, Buffer] = {}
+        self._buffer_ops: dict[Buffer, BufferOp] = {}
+        layers: dict[LocationAttr, int] = {}
+        for op in block.ops:
+            if isinstance(op, BufferOp):
+                self._read_buffer(op)
+            elif isinstance(op, InstructionOp):
+                layer = layers.setdefault(op.location, len(layers))
+                if layer == len(self.locations):
+                    self.locations.append(op.location)
+                self._read_instruction(op, layer)
+            else:
+                raise CompileError(f"{op.name} is no instruction", hint="run npu-lower-to-instructions first")
+
+    @property
+    def working(self) -> list[Command]:
+        """All commands but the final halt."""
+        return [command for command in self.commands if command.mnemonic != "halt"]
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        return list(self._buffer_ops)
+
+    def _read_buffer(self, op: BufferOp) -> None:
+        kind = op.buffer.type
+        assert isinstance(kind, BufferType)
+        address = None if op.address is None else op.address.value.data
+        data = None if op.data is None else bytes(op.data.data.data)
+        buffer = Buffer(op.label.data, Space(kind.space), kind.size, address, data)
+        self._buffers[op.buffer] = buffer
+        self._buffer_ops[buffer] = op
+
+    def _read_instruction(self, op: InstructionOp, layer: int) -> None:
+        places = {name: (self._buffers[value], offset) for name, value, offset in op.places()}
+        command = Command(
+            op.SPEC, op.field_codes(), places, layer, op.queue_number, op.semaphores("waits"), op.semaphores("posts")
+        )
+        self.commands.append(command)
+        self._ops[id(command)] = op
+
+    def update(self, commands: Sequence[Command]) -> None:
+        """Make the block hold ``commands`` before its halt.
+
+        They are the program's own, in the same order, with others between them; what changed of a command's places and
+        semaphores goes into its operation.
+        """
+        values: dict[Buffer, SSAValue] = {buffer: op.buffer for buffer, op in self._buffer_ops.items()}
+        first = self.block.first_op
+        assert first is not None, "a program ends in halt"
+        following = iter([op for op in self.block.ops if isinstance(op, InstructionOp)])
+        position = next(following)
+        new_buffers: list[Operation] = []
+        for command in commands:
+            for buffer, _ in command.places.values():
+                if buffer not in values:
+                    made = make_buffer(buffer, self._location(command))
+                    self._buffer_ops[buffer] = made
+                    values[buffer] = made.buffer
+                    new_buffers.append(made)
+            op = self._ops.get(id(command))
+            if op is None:
+                self.block.insert_op_before(make_instruction(command, values, self._location(command)), position)
+                continue
+            assert op is position, "commands keep their order"
+            _update_places(op, command, values)
+            set_semaphores(op, command)
+            position = next(following)
+        if new_buffers:
+            self.block.insert_ops_before(new_buffers, first)
+
+    def set_addresses(self) -> None:
+        """Write the addresses of all buffers."""
+        for buffer, op in self._buffer_ops.items():
+            if buffer.address is not None:
+                op.properties["address"] = integer(buffer.address)
+
+    def _location(self, command: Command) -> LocationAttr:
+        return self.locations[command.layer] if command.layer >= 0 else UnknownLoc()
+
+
+@lru_cache(maxsize=65_536)
+def integer(value: int) -> IntegerAttr:
+    """A shared i64 attribute."""
+    return IntegerAttr(value, i64)
+
+
+@lru_cache(maxsize=1024)
+def _word(value: str) -> StringAttr:
+    return StringAttr(value)
+
+
+@lru_cache(maxsize=4096)
+def _ints(values: tuple[int, ...]) -> DenseArrayBase:
+    return DenseArrayBase.from_list(i32, list(values))
+
+
+def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
+    """The operation that stands for ``buffer``."""
+    op = BufferOp(buffer.name, buffer.space.value, buffer.size, address=buffer.address, data=buffer.data)
+    op.location = location
+    return op
+
+
+def make_instruction(command: Command, values: dict[Buffer, SSAValue], location: LocationAttr) -> InstructionOp:
+    """The operation of ``command``; ``values``: the value of each buffer."""
+    cls = BY_MNEMONIC[command.mnemonic]
+    properties: dict[str, Attribute] = {}
+    for name, code in command.values.items():
+        words = cls.WORD_FIELDS.get(name)
+        if words is not None:
+            properties[name] = _word(words[code])
+        elif code:
+            properties[name] = integer(code)
+    if command.spec.queue is None:
+        properties["queue"] = _word(command.queue.name.lower())
+    operands, present = [], []
+    for field in cls.ADDRESS_FIELDS:
+        place = command.places.get(field.name)
+        present.append(1 if place else 0)
+        if place is not None:
+            operands.append(values[place[0]])
+            if place[1]:
+                properties[field.name + OFFSET_SUFFIX] = integer(place[1])
+    if cls.HAS_OPTIONAL_ADDRESSES:
+        properties["operandSegmentSizes"] = _ints(tuple(present))
+    op = cls.create(operands=operands, properties=properties, location=location)
+    set_semaphores(op, command)
+    return op
+
+
+def set_semaphores(op: InstructionOp, command: Command) -> None:
+    """Write waits and posts."""
+    for name, tokens in (("waits", command.waits), ("posts", command.posts)):
+        if tokens:
+            op.properties[name] = _ints(tokens)
+        else:
+            op.properties.pop(name, None)
+
+
+def _update_places(op: InstructionOp, command: Command, values: dict[Buffer, SSAValue]) -> None:
+    index = 0
+    for field in op.ADDRESS_FIELDS:
+        place: Place | None = command.places.get(field.name)
+        if place is None:
+            continue
+        if op.operands[index] is not values[place[0]]:
+            op.operands[index] = values[place[0]]
+            name = field.name + OFFSET_SUFFIX
+            op.properties.pop(name, None)
+            if place[1]:
+                op.properties[name] = integer(place[1])
+        index += 1
+
+
+def write_program(block: Block, commands: Sequence[Command], locations: Sequence[LocationAttr]) -> None:
+    """Append buffers, ``commands`` and a halt to ``block``; a command's location is that of its layer."""
+    values: dict[Buffer, SSAValue] = {}
+    buffers: list[Operation] = []
+    instructions: list[Operation] = []
+    for command in commands:
+        location = locations[command.layer]
+        for buffer, _ in command.places.values():
+            if buffer not in values:
+                made = make_buffer(buffer, location)
+                values[buffer] = made.buffer
+                buffers.append(made)
+        instructions.append(make_instruction(command, values, location))
+    block.add_ops([*buffers, *instructions, BY_MNEMONIC["halt"].create(location=locations[-1])])

@@ -1,0 +1,197 @@
+"""Commands of an operation that only moves codes: through the tile buffer, piece by piece."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from odc_mlir.isa.instructions import BY_MNEMONIC, field_range
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.cost import Runs, transfer_bytes
+from odc_mlir.transforms.npu.schedule.geometry import parts
+from odc_mlir.transforms.npu.schedule.layers import MoveLayer
+from odc_mlir.transforms.npu.schedule.local import LocalMemories
+from odc_mlir.transforms.npu.schedule.moves import Piece
+from odc_mlir.transforms.npu.schedule.program import Command, Space, command
+from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.transfers import flat_store
+from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
+
+BUFFERS = 2
+LARGEST_RUN = field_range("load", "size0")[1]
+LARGEST_COUNT = field_range("load", "size1")[1]
+LEVELS = 3  # loops of one transfer, contiguous elements included
+BURSTS = 64  # elements that make transfers worth their bursts
+ROLLED_TRANSFERS = 12  # of a piece that remain in the program once loops are rolled
+
+
+class Transfer(NamedTuple):
+    """One load or store: offsets from the tile's first element where it writes and where it reads, then its loops.
+
+    ``size`` elements are contiguous on both sides; each loop is (count, distance written, distance read), the first
+    inside the second.
+    """
+
+    written: int
+    read: int
+    size: int
+    loops: tuple[tuple[int, int, int], tuple[int, int, int]]
+
+    def fields(self, *, load: bool) -> dict[str, int]:
+        """The size and stride fields of the instruction."""
+        (count1, *steps1), (count2, *steps2) = self.loops
+        tile, memory = (0, 1) if load else (1, 0)
+        return {
+            "size0": self.size,
+            "size1": count1,
+            "size2": count2,
+            "memory_stride1": steps1[memory],
+            "memory_stride2": steps2[memory],
+            "tile_stride1": steps1[tile],
+            "tile_stride2": steps2[tile],
+        }
+
+    def runs(self, *, load: bool) -> Runs:
+        """The memory side, for costs; runs that continue each other are one."""
+        (count1, *steps1), (count2, *steps2) = self.loops
+        stride1, stride2 = (steps1[1], steps2[1]) if load else (steps1[0], steps2[0])
+        size = self.size
+        if stride1 == size:
+            size, count1, stride1, count2, stride2 = size * count1, count2, stride2, 1, 0
+        return Runs(size, count1, stride1 or size, count2, stride2 or count1 * stride1)
+
+
+class Tile(NamedTuple):
+    """Codes of one piece that are in the tile buffer at a time; offsets are in the source and in the result."""
+
+    source: int
+    start: int
+    to: int
+    bytes: int
+    loads: tuple[Transfer, ...]
+    stores: tuple[Transfer, ...]
+
+
+def tiles(piece: Piece, room: int) -> Iterator[Tile]:
+    """``piece`` in tiles of at most ``room`` bytes, those that read the same one after another.
+
+    In the tile, codes lie in the order in which they are read.
+    """
+    nest = sorted(zip(piece.sizes, piece.reads, piece.writes, strict=True), key=lambda loop: (abs(loop[2]), loop[1]))
+    counts = _tile_counts(nest, room)
+    order = sorted(range(len(nest)), key=lambda i: nest[i][1] == 0)  # what is read once only varies fastest
+    for firsts in product(*(range(0, nest[i][0], counts[i]) for i in order)):
+        first = dict(zip(order, firsts, strict=True))
+        times = [min(counts[i], nest[i][0] - first[i]) for i in range(len(nest))]
+        inside, taken = [0] * len(nest), 1
+        for i in sorted(range(len(nest)), key=lambda i: abs(nest[i][1])):
+            if nest[i][1]:
+                inside[i] = taken
+                taken *= times[i]
+        loops = list(zip(times, nest, inside, strict=True))
+        yield Tile(
+            piece.source,
+            piece.start + sum(first[i] * nest[i][1] for i in first),
+            piece.to + sum(first[i] * nest[i][2] for i in first),
+            taken,
+            tuple(_transfers([(count, tile, read) for count, (_, read, _), tile in loops if tile])),
+            tuple(_transfers([(count, write, tile) for count, (_, _, write), tile in loops])),
+        )
+
+
+def _tile_counts(nest: Sequence[tuple[int, int, int]], room: int) -> list[int]:
+    """For each loop the iterations of a tile: first some for whole bursts on both sides, then as many as fit.
+
+    A loop that reads the same again takes no room; at most two loops beside the contiguous one fit a transfer.
+    """
+    counts = [1] * len(nest)
+    able = [i for i, (_, read, write) in enumerate(nest) if read >= 0 and write >= 0]
+    runs = [i for i in able if nest[i][1:] == (1, 1)]
+
+    def grow(index: int, most: int) -> None:
+        size, read, _ = nest[index]
+        used = sum(counts[i] > 1 for i in range(len(nest)) if i not in runs)
+        if index not in runs and counts[index] == 1 and used == LEVELS - 1:
+            return
+        others = math.prod(count for i, count in enumerate(counts) if i != index and nest[i][1])
+        limit = min(size, most, LARGEST_RUN if index in runs else LARGEST_COUNT)
+        counts[index] = max(counts[index], limit if read == 0 else min(limit, max(1, room // others)))
+
+    by_read = sorted((i for i in able if nest[i][1]), key=lambda i: nest[i][1])
+    for index in (*able[:1], *by_read[:1]):
+        grow(index, BURSTS)
+    for index in (*able[:1], *by_read[:1], *able):
+        grow(index, LARGEST_RUN)
+    return counts
+
+
+def _transfers(loops: Sequence[tuple[int, int, int]]) -> Iterator[Transfer]:
+    """Transfers that together run through ``loops`` of (count, distance written, distance read)."""
+    ordered = sorted((loop for loop in loops if loop[0] > 1), key=lambda loop: abs(loop[1]))
+    size = 1
+    if ordered and ordered[0][1:] == (1, 1):
+        size = ordered.pop(0)[0]
+    inner: list[tuple[int, int, int]] = []
+    outer: list[tuple[int, int, int]] = []
+    extent = size
+    for loop in ordered:
+        count, written, read = loop
+        fits = len(inner) < LEVELS - 1 and written >= extent and read >= 0
+        (inner if fits else outer).append(loop)
+        if fits:
+            extent = written * (count - 1) + extent
+    levels = [*inner, *[(1, extent, 0)] * (LEVELS - 1 - len(inner))]
+    for steps in product(*(range(count) for count, _, _ in outer)):
+        written = sum(step * loop[1] for step, loop in zip(steps, outer, strict=True))
+        read = sum(step * loop[2] for step, loop in zip(steps, outer, strict=True))
+        yield Transfer(written, read, size, (levels[0], levels[1]))
+
+
+def move_cycles(pieces: Sequence[Piece], filled: int, room: int, target: Target) -> tuple[float, float]:
+    """(cycles, program bytes) of moving ``pieces`` through ``room`` bytes after filling ``filled`` bytes."""
+    burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
+    moved, count = float(filled), -(-filled // max(1, min(room, LARGEST_RUN)))
+    for piece in pieces:
+        previous = None
+        for tile in tiles(piece, tile_room(room)):
+            loads = tile.loads if (tile.start, tile.loads) != previous else ()
+            previous = (tile.start, tile.loads)
+            moved += sum(transfer_bytes(item.runs(load=True), burst) for item in loads)
+            moved += sum(transfer_bytes(item.runs(load=False), burst) for item in tile.stores)
+            count += len(loads) + len(tile.stores)
+    latency = target.sram.read_latency_cycles
+    cycles = max(moved / width, (moved / width + count * latency) / target.dma.descriptors_in_flight) + 2 * latency
+    return cycles, BY_MNEMONIC["load"].size_bytes * min(count, ROLLED_TRANSFERS * len(pieces))
+
+
+def tile_room(room: int) -> int:
+    """Bytes of one slot when slots share ``room`` bytes of the tile buffer."""
+    return max(room // BUFFERS // TILE_ALIGNMENT * TILE_ALIGNMENT, 1)
+
+
+def move_commands(layer: MoveLayer, memories: LocalMemories) -> Iterator[Command]:
+    """The commands of a move: the fill code where nothing else goes, then every piece."""
+    room = tile_room(memories.tile_room)
+    most = max(tile.bytes for piece in layer.pieces for tile in tiles(piece, room)) if layer.pieces else 0
+    filled = min(room, layer.result.elements) if layer.fill is not None else 0
+    slots = memories.take(Space.TILE, aligned(max(most, filled)), BUFFERS, "moved")
+    if layer.fill is not None:
+        slot, total = slots[0], layer.result.elements
+        yield command("fill", layer.index, target=(slot, 0), bytes=filled, value=layer.fill, type=layer.result.type)
+        for start, size in parts(total, min(filled, LARGEST_RUN)):
+            yield flat_store(layer.index, (layer.result.buffer, start), (slot, 0), size)
+    turns = Slots(slots)
+    for piece in layer.pieces:
+        for tile in tiles(piece, room):
+            slot, empty = turns.get((tile.source, tile.start, tile.loads))
+            source = layer.sources[tile.source].buffer
+            for item in tile.loads if empty else ():
+                place = (source, tile.start + item.read)
+                fields = item.fields(load=True)
+                yield command("load", layer.index, source=place, target=(slot, item.written), **fields)
+            for item in tile.stores:
+                place = (layer.result.buffer, tile.to + item.written)
+                fields = item.fields(load=False)
+                yield command("store", layer.index, target=place, source=(slot, item.read), **fields)

@@ -1,0 +1,117 @@
+"""Tensors that never leave the tile buffer.
+
+A small tensor between two layers can stay where the first one wrote it: no store, no load, no latency. Around it lies
+the border that the layers reading it need as padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odc_mlir.transforms.npu.schedule.window_tiling import aligned
+
+
+class Border(NamedTuple):
+    """Padding pixels around an image."""
+
+    top: int = 0
+    left: int = 0
+    bottom: int = 0
+    right: int = 0
+
+    def union(self, other: Border) -> Border:
+        """The larger of the two on every side."""
+        return Border(*map(max, self, other))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the pixels of a resident ``[1, H, W, C]`` tensor are, counted from the start of its buffer."""
+
+    height: int
+    width: int
+    channels: int
+    border: Border
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from row to row."""
+        return (self.border.left + self.width + self.border.right) * self.channels
+
+    @property
+    def origin(self) -> int:
+        """The first pixel of the image."""
+        return self.offset(0, 0)
+
+    def offset(self, row: int, col: int) -> int:
+        """A pixel, which may lie in the border."""
+        return (self.border.top + row) * self.pitch + (self.border.left + col) * self.channels
+
+    @property
+    def size(self) -> int:
+        """Bytes with the border."""
+        return (self.border.top + self.height + self.border.bottom) * self.pitch
+
+    @property
+    def is_dense(self) -> bool:
+        return not any(self.border)
+
+
+@dataclass(eq=False, slots=True)
+class Resident:
+    """A tensor that may stay in the tile buffer from layer ``first``, which computes it, to layer ``last``."""
+
+    layout: Layout
+    first: int
+    last: int
+    address: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes reserved."""
+        return aligned(self.layout.size)
+
+    def lives_at(self, layer: int) -> bool:
+        return self.first <= layer <= self.last
+
+
+def place_residents(residents: Sequence[Resident]) -> int:
+    """Give every tensor an address so that those alive together do not overlap; returns the bytes used.
+
+    First fit in order of falling size, which serves chains well: a tensor's neighbours in time are its only rivals.
+    """
+    used = 0
+    placed: list[Resident] = []
+    for resident in sorted(residents, key=lambda r: (-r.size, r.first)):
+        rivals = [r for r in placed if r.first <= resident.last and resident.first <= r.last]
+        address = 0
+        for rival in sorted(rivals, key=lambda r: r.address or 0):
+            start = rival.address or 0
+            if start - address >= resident.size:
+                break
+            address = max(address, start + rival.size)
+        resident.address = address
+        placed.append(resident)
+        used = max(used, address + resident.size)
+    return used
+
+
+def largest_gap(residents: Sequence[Resident], layer: int, total: int) -> int:
+    """The largest stretch of ``total`` bytes that no resident tensor occupies at ``layer``."""
+    return max((end - start for start, end in gaps(residents, layer, total)), default=0)
+
+
+def gaps(residents: Sequence[Resident], layer: int, total: int) -> list[tuple[int, int]]:
+    """(start, end) of the free stretches of ``total`` bytes at ``layer``, in order."""
+    free: list[tuple[int, int]] = []
+    start = 0
+    for resident in sorted((r for r in residents if r.lives_at(layer)), key=lambda r: r.address or 0):
+        address = resident.address or 0
+        if address > start:
+            free.append((start, address))
+        start = max(start, address + resident.size)
+    if start < total:
+        free.append((start, total))
+    return free

@@ -1,0 +1,158 @@
+"""What the planner of residence and tilings needs to know about the tensor operations of a segment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_isa import ResidentAttr
+from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import FULL_RECORD_BYTES
+from odc_mlir.support.locations import op_name
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
+from odc_mlir.transforms.npu.schedule.moves import Piece
+from odc_mlir.transforms.npu.schedule.residence import Border, Layout, Resident
+from odc_mlir.transforms.npu.schedule.residence_plan import Node
+from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, window_of
+from odc_mlir.transforms.npu.schedule.vector_cost import vector_choice
+from odc_mlir.transforms.npu.schedule.window_search import Choice, Room, window_choices
+from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
+
+LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A result that could stay in the tile buffer; ``fill``: code of the border, None where nobody reads it."""
+
+    op: Operation
+    resident: Resident
+    fill: int | None
+
+
+@dataclass(slots=True)
+class Graph:
+    """A segment for the planner."""
+
+    ops: list[Operation]
+    nodes: list[Node] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    constant_bytes: int = 0
+
+
+def read_graph(block: Block, target: Target) -> Graph:
+    """The layers of a program and the tensors between them."""
+    graph = Graph(layer_ops(block))
+    index = {op: number for number, op in enumerate(graph.ops)}
+    home: dict[SSAValue, int] = {}
+    for op in graph.ops:
+        candidate = _candidate(op, index, target)
+        if candidate is not None:
+            for value in _aliases(op.results[0]):
+                home[value] = len(graph.candidates)
+            graph.candidates.append(candidate)
+    for op in graph.ops:
+        sources = tuple(home.get(value) for value in op.operands)
+        graph.nodes.append(Node(partial(layer_choices, op, target), sources, home.get(op.results[0])))
+        if isinstance(op, npu.ConvOp):
+            graph.constant_bytes += op.weights.data.size + FULL_RECORD_BYTES * len(op.bias)
+    return graph
+
+
+def _aliases(value: SSAValue) -> Iterator[SSAValue]:
+    """``value`` and all views of it."""
+    yield value
+    for use in value.uses:
+        if isinstance(use.operation, npu.ReshapeOp):
+            yield from _aliases(use.operation.output)
+
+
+def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Candidate | None:
+    """What it takes to keep the result of ``op`` in the tile buffer, None where that is impossible."""
+    result = op.results[0]
+    image = image_shape(npu.shape_of(result))
+    uses = [(use.operation, value) for value in _aliases(result) for use in value.uses]
+    readers = [(user, value) for user, value in uses if not isinstance(user, npu.ReshapeOp)]
+    if image is None or not readers or not _may_touch(op):
+        return None
+    border, fills = Border(), set()
+    needs_dense = isinstance(op, npu.ReduceOp | npu.SoftmaxOp)
+    for user, value in readers:
+        if user not in index or not _may_touch(user):
+            return None
+        needs_dense |= isinstance(user, npu.SoftmaxOp) or npu.shape_of(value) != npu.shape_of(result)
+        if isinstance(user, npu.ConvOp | npu.PoolOp):
+            pads = Border(*user.pads.get_values())
+            border = border.union(pads)
+            if any(pads) and isinstance(user, npu.ConvOp):
+                fills.add(user.in_zero.value.data)
+    layout = Layout(*image, border)
+    too_large = layout.size > LARGEST_SHARE * target.local.tile_bytes
+    if len(fills) > 1 or too_large or (needs_dense and not layout.is_dense):
+        return None
+    last = max(index[user] for user, _ in readers)
+    return Candidate(op, Resident(layout, index[op], last), fills.pop() if fills else None)
+
+
+def _may_touch(op: Operation) -> bool:
+    """Whether ``op`` can read and write resident tensors."""
+    if isinstance(op, npu.ElementwiseOp):
+        return npu.shape_of(op.a) == npu.shape_of(op.b) == npu.shape_of(op.output)
+    if image_shape(npu.shape_of(op.results[0])) is None:
+        return False
+    return isinstance(op, npu.ConvOp | npu.PoolOp | npu.LutOp | npu.ScaleOp | npu.ReduceOp | npu.SoftmaxOp)
+
+
+def layer_choices(
+    op: Operation, target: Target, room: int, sources: tuple[bool, ...], result: bool
+) -> tuple[Choice, ...]:
+    """Tilings of ``op`` with ``room`` bytes of the tile buffer for slots; CompileError, naming it, where none fits."""
+    try:
+        if isinstance(op, npu.ConvOp | npu.PoolOp):
+            window = window_of(op, source_resident=sources[0], result_resident=result)
+            place = Room(room, sources[0], result)
+            return window_choices(window, target, place, weighted=isinstance(op, npu.ConvOp))
+        if isinstance(op, npu.MoveOp):
+            filled = math.prod(npu.shape_of(op.output)) if op.fill is not None else 0
+            return (Choice(None, *move_cycles([Piece(*nest) for nest in op.nests()], filled, room, target)),)
+        return _vector_choices(op, target, room, sources, result)
+    except CompileError as error:
+        raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None
+
+
+def _vector_choices(
+    op: Operation, target: Target, room: int, sources: tuple[bool, ...], result: bool
+) -> tuple[Choice, ...]:
+    values = [
+        value for value, resident in zip((*op.operands, *op.results), (*sources, result), strict=True) if not resident
+    ]
+    moved = [math.prod(npu.shape_of(value)) for value in values]
+    elements = math.prod(npu.shape_of(op.operands[0]))
+    results = math.prod(npu.shape_of(op.results[0]))
+    vector, mnemonic, least = target.vector, "vop", 4 * TILE_ALIGNMENT * max(1, len(moved))
+    cycles = vector.start_cycles + results / vector.requant_lanes
+    if isinstance(op, npu.ReduceOp):
+        mnemonic, cycles = "reduce", vector.start_cycles + elements / vector.reduce_lanes
+    elif isinstance(op, npu.SoftmaxOp):
+        mnemonic, cycles = "softmax", vector.softmax_start_cycles + 3 * elements / vector.softmax_elements_per_cycle
+        resident = result or any(sources)
+        least = 0 if not moved else (elements if resident else npu.shape_of(op.input)[-1]) + TILE_ALIGNMENT
+    if moved and room < min(least, target.local.tile_bytes):
+        raise CompileError(f"{room} bytes of the tile buffer are too few")
+    return vector_choice(mnemonic, moved, cycles, room, target)
+
+
+def resident_attribute(candidate: Candidate, resident: Resident) -> ResidentAttr:
+    """``candidate`` at the address that ``resident`` got."""
+    border = resident.layout.border
+    entries: list[tuple[str, str | int]] = [("address", resident.address or 0)]
+    entries += [(name, size) for name, size in zip(Border._fields, border, strict=True) if size]
+    if candidate.fill is not None:
+        entries.append(("fill", candidate.fill))
+    return ResidentAttr(tuple(entries))

@@ -1,0 +1,121 @@
+"""Estimated times of commands: in-order queues, dependences, one SRAM port, bounded queues.
+
+Coarser than the simulator (no bandwidth sharing: the port serves one transfer after the other in program order), but
+linear and good enough to decide where in the program a copy from off-chip memory belongs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from odc_mlir.isa.fields import Queue
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule import cost
+from odc_mlir.transforms.npu.schedule.accesses import Span, accesses
+from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, Runs
+from odc_mlir.transforms.npu.schedule.hazards import Latest
+from odc_mlir.transforms.npu.schedule.program import Command
+
+TRANSFERS = frozenset({Queue.LOAD, Queue.STORE, Queue.WEIGHT})
+
+
+class Timeline:
+    """Start and finish of commands, visited in program order."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.finish: list[float] = []
+        self._queue_free = dict.fromkeys(Queue, 0.0)
+        self._waiting: dict[Queue, deque[float]] = {queue: deque() for queue in Queue}
+        self._port_free = 0.0
+        self.fetched = 0.0  # when the latest command was issued
+
+    def visit(self, command: Command, before: Latest, ready: float = 0.0) -> None:
+        """Add a command that depends on ``before`` and starts no earlier than ``ready``."""
+        target, queue = self.target, command.queue
+        waiting = self._waiting[queue]
+        self.fetched += target.fetch.issue_cycles
+        if len(waiting) >= target.fetch.queue_depth:
+            self.fetched = max(self.fetched, waiting.popleft())
+        start = max(self.fetched, self._queue_free[queue], ready)
+        for other, index in before.items():
+            if other != queue:
+                start = max(start, self.finish[index] + target.fetch.semaphore_cycles)
+        waiting.append(start)
+        if queue in TRANSFERS:
+            moved = transfer_cycles(target, command)
+            data = max(start + target.sram.read_latency_cycles, self._port_free)
+            self._port_free = end = data + moved
+        else:
+            end = start + compute_cycles(target, command)
+        self._queue_free[queue] = end
+        self.finish.append(end)
+
+
+def transfer_cycles(target: Target, command: Command) -> float:
+    """Cycles that a transfer occupies the SRAM port or, for weights, the decoder."""
+    v = command.values
+    burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
+    if command.mnemonic in ("load", "store"):
+        runs = Runs(v["size0"], v["size1"], v.get("memory_stride1", 0), v["size2"], v.get("memory_stride2", 0))
+        return cost.transfer_bytes(runs, burst) / width
+    reads, _ = accesses(command)
+    size = sum(span_bytes(span) for span in reads)
+    if command.mnemonic == "wload":
+        return target.decoder.start_cycles + max(size / width, v["bytes"] / target.decoder.symbols_per_cycle)
+    return cost.transfer_bytes(Runs(size), burst) / width
+
+
+def span_bytes(span: Span) -> int:
+    """Length of a range."""
+    return span.end - span.start
+
+
+def compute_cycles(target: Target, command: Command) -> float:
+    """Cycles of a command of the array or the vector engine; 0 for all others."""
+    v = command.values
+    if command.mnemonic == "conv":
+        return _conv_cycles(target, v)
+    if command.mnemonic == "vop":
+        count = v["size0"] * v["size1"] * v["size2"]
+        return cost.vector_cycles(target, count, 2 * count)
+    if command.mnemonic == "pool":
+        results = v["out_width"] * v["out_height"] * v["channels"]
+        taps = results * v["kernel_height"] * v["kernel_width"]
+        return cost.vector_cycles(target, results, taps, elements=taps)
+    if command.mnemonic == "reduce":
+        count = v["width"] * v["height"] * v["channels"]
+        return cost.vector_cycles(target, v["channels"], count, elements=count)
+    if command.mnemonic == "softmax":
+        vector = target.vector
+        return vector.softmax_start_cycles + 3 * v["rows"] * v["columns"] / vector.softmax_elements_per_cycle
+    return 0.0
+
+
+def _conv_cycles(target: Target, v: dict[str, int]) -> float:
+    if v.get("depthwise"):
+        plane = PlaneWork(
+            v["out_height"],
+            v["out_width"],
+            v["channels"],
+            v["kernel_height"],
+            v["kernel_width"],
+            v["stride_y"],
+            v["stride_x"],
+            v["dilation_x"],
+        )
+        return cost.depthwise_cycles(target, plane)
+    taps, channels = v["kernel_height"] * v["kernel_width"], v["in_channels"]
+    joined = v["in_stride_x"] == channels and v["dilation_x"] == 1
+    run = channels * (v["kernel_width"] if joined else 1)
+    emit = bool(v.get("emit"))
+    work = ArrayWork(
+        v["out_width"] * v["out_height"],
+        v["channels"],
+        taps * channels,
+        run,
+        taps * channels // run,
+        emit=emit,
+        accumulate=v.get("init", 0) == 2 or not emit,
+    )
+    return cost.conv_cycles(target, v.get("shape", 0), work)

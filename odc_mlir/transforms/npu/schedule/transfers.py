@@ -1,0 +1,86 @@
+"""Load and store commands of tiles."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip
+from odc_mlir.transforms.npu.schedule.layers import Tensor
+from odc_mlir.transforms.npu.schedule.program import Command, Place, command
+
+
+class Region2D(NamedTuple):
+    """Input rows and columns, padding included, and the channels of one load."""
+
+    row: int
+    rows: int
+    col: int
+    cols: int
+    channel: int
+    channels: int
+
+
+def load_region(
+    layer: int, source: Tensor, window: Window, image: int, region: Region2D, target: Place, zero: int
+) -> Command:
+    """Load part of an image, padded with ``zero`` outside it; dense in the tile buffer."""
+    rows = clip(region.row, region.rows, window.in_height)
+    cols = clip(region.col, region.cols, window.in_width)
+    channels = region.channels
+    if not rows.length or not cols.length:
+        size = region.rows * region.cols * channels
+        return command("fill", layer, target=target, bytes=size, value=zero, type=source.type)
+    offset = image * window.image_bytes + rows.first * window.row_bytes + cols.first * window.pixel_bytes
+    return command(
+        "load",
+        layer,
+        source=(source.buffer, offset + region.channel),
+        target=target,
+        size0=channels,
+        size1=cols.length,
+        size2=rows.length,
+        memory_stride1=window.pixel_bytes if cols.length > 1 else 0,
+        memory_stride2=window.row_bytes if rows.length > 1 else 0,
+        tile_stride1=channels,
+        tile_stride2=region.cols * channels,
+        pad_before1=cols.before,
+        pad_after1=cols.after,
+        pad_before2=rows.before,
+        pad_after2=rows.after,
+        pad_value=zero,
+    )
+
+
+def store_tile(
+    layer: int, result: Tensor, window: Window, tile: Tile, channel: int, channels: int, source: Place
+) -> Command:
+    """Store result channels ``[channel, channel + channels)`` of a tile that is dense in the tile buffer."""
+    row_bytes = window.out_width * window.out_channels
+    pixel = (tile.image * window.out_height + tile.y) * window.out_width + tile.x
+    return command(
+        "store",
+        layer,
+        target=(result.buffer, pixel * window.out_channels + channel),
+        source=source,
+        size0=channels,
+        size1=tile.cols,
+        size2=tile.rows,
+        memory_stride1=window.out_channels if tile.cols > 1 else 0,
+        memory_stride2=row_bytes if tile.rows > 1 else 0,
+        tile_stride1=channels,
+        tile_stride2=tile.cols * channels,
+    )
+
+
+def flat_load(layer: int, source: Place, target: Place, size: int) -> Command:
+    """Load contiguous bytes."""
+    return command("load", layer, source=source, target=target, **_runs(size))
+
+
+def flat_store(layer: int, target: Place, source: Place, size: int) -> Command:
+    """Store contiguous bytes."""
+    return command("store", layer, target=target, source=source, **_runs(size))
+
+
+def _runs(size: int) -> dict[str, int]:
+    return {"size0": size, "size1": 1, "size2": 1, "tile_stride1": size, "tile_stride2": size}

@@ -1,0 +1,388 @@
+"""Commands of element-wise operations, reductions and softmax, in plain order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import LUT_ENTRIES
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.constants import ConstantPool
+from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
+from odc_mlir.transforms.npu.schedule.layers import ElementwiseLayer, ReduceLayer, Scale, SoftmaxLayer, Tensor
+from odc_mlir.transforms.npu.schedule.local import LocalMemories
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, Space, command
+from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.transfers import flat_load, flat_store
+from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
+
+SMALLEST_TILE = 512  # elements: below, latencies cost more than overlap gains
+OVERLAPPED_TILES = 4  # tiles that small tensors are cut into, so that loads, arithmetic and stores overlap
+LARGEST_RUN = 65_535
+BUFFERS = 2  # slots per operand
+BINARY = ("add", "sub", "mul", "max", "min")
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    """Result dimensions after merging neighbours that broadcast alike; ``a``, ``b``: element strides, 0 broadcasts."""
+
+    sizes: tuple[int, ...]
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """Element strides of the result in memory."""
+        strides = [1]
+        for size in reversed(self.sizes[1:]):
+            strides.insert(0, strides[0] * size)
+        return tuple(strides)
+
+
+def merged_dims(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Dims:
+    """Dimensions of a broadcast operation, outermost first, at least three."""
+    rank = len(shape)
+    operands = [(1,) * (rank - len(s)) + tuple(s) for s in (a, b)]
+    groups: list[tuple[int, tuple[bool, ...]]] = []
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        kind = tuple(operand[axis] == 1 for operand in operands)
+        if groups and groups[-1][1] == kind:
+            groups[-1] = (groups[-1][0] * size, kind)
+        else:
+            groups.append((size, kind))
+    groups = [(1, (True, True))] * (3 - len(groups)) + groups
+    strides: list[list[int]] = [[], []]
+    for which in range(2):
+        step = 1
+        for size, kind in reversed(groups):
+            strides[which].insert(0, 0 if kind[which] else step)
+            step *= 1 if kind[which] else size
+    return Dims(tuple(size for size, _ in groups), tuple(strides[0]), tuple(strides[1]))
+
+
+def tile_sizes(dims: Dims, capacity: int, wanted: int) -> tuple[int, ...]:
+    """Result elements of a tile along each dimension: whole inner dimensions, one cut, single elements outside.
+
+    As many as ``wanted`` and ``capacity`` allow.
+    """
+    most = min(capacity, wanted)
+    sizes: list[int] = []
+    for position, size in enumerate(reversed(dims.sizes)):
+        limit = LARGEST_RUN if position == 0 else MAX_RUNS if position < 3 else 1
+        room = max(1, min(most // math.prod(sizes), limit))
+        sizes.insert(0, size if size <= room else -(-size // -(-size // room)))
+    return tuple(sizes)
+
+
+class _Operand:
+    """A tensor of an element-wise operation: moved block by block through slots, or resident in the tile buffer."""
+
+    def __init__(self, name: str, tensor: Tensor, strides: tuple[int, ...], slots: list[Buffer]) -> None:
+        self.name, self.tensor, self.strides = name, tensor, strides
+        self.slots = Slots(slots)
+
+    def block(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int]]:
+        """Where a block of a resident tensor is, and its stride fields."""
+        layout = self.tensor.layout
+        assert layout is not None, "asked of resident tensors only"
+        if layout.is_dense:
+            strides, origin = self.strides, 0
+        else:  # dimensions are [1, rows, elements of a row] here
+            strides, origin = (0, layout.pitch, 1), layout.origin
+        offset = origin + sum(f * s for f, s in zip(first, strides, strict=True))
+        fields = {f"{self.name}_stride{level}": strides[-1 - level] if count[-1 - level] > 1 else 0 for level in (1, 2)}
+        return (self.tensor.buffer, offset), {**fields, f"{self.name}_stride0": 1}
+
+    def load(
+        self, layer: int, first: tuple[int, ...], count: tuple[int, ...]
+    ) -> tuple[Place, dict[str, int], list[Command]]:
+        """Where a block of the operand is, its stride fields, and the loads that bring it there."""
+        if self.tensor.layout is not None:
+            return *self.block(first, count), []
+        offset = sum(f * s for f, s in zip(first, self.strides, strict=True))
+        shape = tuple(c if s else 1 for c, s in zip(count, self.strides, strict=True))
+        slot, empty = self.slots.get((offset, shape))
+        fields = _block_strides(self.name, self.strides, count)
+        source = (self.tensor.buffer, offset)
+        return (slot, 0), fields, [_block_load(layer, source, (slot, 0), self.strides, shape)] if empty else []
+
+
+def elementwise_commands(
+    layer: ElementwiseLayer, target: Target, memories: LocalMemories, pool: ConstantPool
+) -> Iterator[Command]:
+    """The commands of an element-wise operation."""
+    tensors = [layer.a, layer.result] if layer.b is None else [layer.a, layer.b, layer.result]
+    names = ("a", "output") if layer.b is None else ("a", "b", "output")
+    dims = _dims(layer)
+    moved = [name for name, tensor in zip(names, tensors, strict=True) if tensor.layout is None]
+    sizes = _sizes(dims, len(moved), memories.tile_room)
+    slots = memories.take_mixed(Space.TILE, [(aligned(math.prod(sizes)), n) for n in moved for _ in range(BUFFERS)])
+    by_name = {name: slots[BUFFERS * i : BUFFERS * (i + 1)] for i, name in enumerate(moved)}
+    strides = {"a": dims.a, "b": dims.b}
+    inputs = [_Operand(n, t, strides[n], by_name.get(n, [])) for n, t in zip(names[:-1], tensors, strict=False)]
+    output = _Operand("out", layer.result, dims.result, by_name.get("output", []))
+    fields, table = _vop_fields(layer), None
+    if layer.table:
+        data = pool.get("table", layer.table)
+        (table,) = memories.take(Space.TABLE, LUT_ENTRIES, 1, "table")
+        yield command("table", layer.index, source=(data, 0), target=(table, 0), bytes=LUT_ENTRIES)
+    for first in product(*(range(0, size, step) for size, step in zip(dims.sizes, sizes, strict=True))):
+        count = tuple(min(s, n - f) for s, n, f in zip(sizes, dims.sizes, first, strict=True))
+        made = command("vop", layer.index, **fields, size0=count[-1], size1=count[-2], size2=count[-3])
+        for operand in inputs:
+            made.places[operand.name], steps, loads = operand.load(layer.index, first, count)
+            made.values |= steps
+            yield from loads
+        stores: list[Command] = []
+        if layer.result.layout is not None:
+            made.places["output"], steps = output.block(first, count)
+            del steps["out_stride0"]
+        else:
+            slot = output.slots.take()
+            made.places["output"] = (slot, 0)
+            steps = {"out_stride1": count[-1], "out_stride2": count[-1] * count[-2]}
+            stores.append(_store_block(layer, dims, first, count, slot))
+        made.values |= steps
+        if table is not None:
+            made.places["table"] = (table, 0)
+        yield made
+        yield from stores
+
+
+def _dims(layer: ElementwiseLayer) -> Dims:
+    """Dimensions to loop over; rows stay apart where a border lies between them."""
+    shape = layer.result.shape
+    layouts = [t.layout for t in (layer.a, layer.b, layer.result) if t is not None]
+    bordered = next((layout for layout in layouts if layout is not None and not layout.is_dense), None)
+    if bordered is None:
+        return merged_dims(shape, layer.a.shape, (layer.b or layer.a).shape)
+    row = bordered.width * bordered.channels
+    return Dims((1, bordered.height, row), (0, row, 1), (0, row, 1))
+
+
+def _sizes(dims: Dims, moved: int, room: int) -> tuple[int, ...]:
+    """Tile sizes when ``moved`` tensors go through slots in ``room`` bytes."""
+    total = math.prod(dims.sizes)
+    if not moved:
+        return tile_sizes(dims, total, total)
+    capacity = room // (BUFFERS * moved) // TILE_ALIGNMENT * TILE_ALIGNMENT
+    return tile_sizes(dims, capacity, max(SMALLEST_TILE, -(-total // OVERLAPPED_TILES)))
+
+
+def _vop_fields(layer: ElementwiseLayer) -> dict[str, int | str]:
+    fields: dict[str, int | str] = {
+        "kind": layer.kind,
+        "a_type": layer.a.type,
+        "b_type": layer.b.type if layer.b is not None else layer.a.type,
+        "out_type": layer.result.type,
+        "left_shift": layer.left_shift,
+        "a_zero": layer.a_zero,
+        "b_zero": layer.b_zero,
+        **layer.output.fields,
+    }
+    for name, scale in (("a", layer.a_scale), ("b", layer.b_scale), ("out", layer.out_scale)):
+        fields |= scale_fields(name, scale)
+    return fields
+
+
+def scale_fields(name: str, scale: Scale) -> dict[str, int]:
+    """A scale as the two fields of an instruction."""
+    return {f"{name}_multiplier": scale.multiplier, f"{name}_exponent": scale.exponent}
+
+
+def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...]) -> dict[str, int]:
+    """Stride fields of a densely loaded block along the three innermost dimensions."""
+    step, fields = 1, {}
+    for level in range(3):
+        here = strides[-1 - level] != 0
+        fields[f"{name}_stride{level}"] = (step if level else 1) if here else 0
+        step *= count[-1 - level] if here else 1
+    return fields
+
+
+def _block_load(layer: int, source: Place, target: Place, strides: tuple[int, ...], shape: tuple[int, ...]) -> Command:
+    size0, size1, size2 = shape[-1], shape[-2], shape[-3]
+    return command(
+        "load",
+        layer,
+        source=source,
+        target=target,
+        size0=size0,
+        size1=size1,
+        size2=size2,
+        memory_stride1=strides[-2] if size1 > 1 else 0,
+        memory_stride2=strides[-3] if size2 > 1 else 0,
+        tile_stride1=size0,
+        tile_stride2=size0 * size1,
+    )
+
+
+def _store_block(
+    layer: ElementwiseLayer, dims: Dims, first: tuple[int, ...], count: tuple[int, ...], output: Buffer
+) -> Command:
+    strides = dims.result
+    offset = sum(f * s for f, s in zip(first, strides, strict=True))
+    return command(
+        "store",
+        layer.index,
+        target=(layer.result.buffer, offset),
+        source=(output, 0),
+        size0=count[-1],
+        size1=count[-2],
+        size2=count[-3],
+        memory_stride1=strides[-2] if count[-2] > 1 else 0,
+        memory_stride2=strides[-3] if count[-3] > 1 else 0,
+        tile_stride1=count[-1],
+        tile_stride2=count[-1] * count[-2],
+    )
+
+
+class _ReducedPart(NamedTuple):
+    """Some pixels and channels of one image: where they are, how they are laid out, what brings them there."""
+
+    place: Place
+    width: int
+    height: int
+    stride_x: int
+    stride_y: int
+    loads: list[Command]
+
+
+def _reduced_parts(
+    layer: ReduceLayer, image: int, channel: int, count: int, pixels: int, slots: Slots
+) -> Iterator[_ReducedPart]:
+    """The pixels of an image in pieces; all at once where the source is resident."""
+    _, height, width, channels = layer.source.shape
+    layout = layer.source.layout
+    if layout is not None:
+        place = (layer.source.buffer, layout.origin + channel)
+        yield _ReducedPart(place, width, height, layout.channels, layout.pitch, [])
+        return
+    for start, length in parts(height * width, pixels):
+        slot = slots.take()
+        source = (layer.source.buffer, (image * height * width + start) * channels + channel)
+        load = _block_load(layer.index, source, (slot, 0), (0, channels, 1), (1, length, count))
+        yield _ReducedPart((slot, 0), length, 1, count, count * length, [load])
+
+
+def reduce_commands(layer: ReduceLayer, target: Target, memories: LocalMemories) -> Iterator[Command]:
+    """The commands of a reduction over the pixels of each image: channel slices, pixels in pieces."""
+    batch, height, width, channels = layer.source.shape
+    room = memories.tile_room // (2 * BUFFERS) // TILE_ALIGNMENT * TILE_ALIGNMENT
+    slice_channels = min(channels, target.local.accumulators)
+    if layer.source.layout is None:
+        slice_channels = min(slice_channels, room)
+    pixels = max(1, min(height * width, MAX_RUNS, room // slice_channels))
+    pixels = -(-height * width // -(-height * width // pixels))
+    sizes = [] if layer.source.layout else [(aligned(pixels * slice_channels), "input")] * BUFFERS
+    outputs_needed = 0 if layer.result.layout else BUFFERS
+    slots = memories.take_mixed(Space.TILE, [*sizes, *[(aligned(slice_channels), "output")] * outputs_needed])
+    inputs, outputs = Slots(slots[: len(sizes)]), Slots(slots[len(sizes) :])
+    for image in range(batch):
+        for channel, count in parts(channels, slice_channels):
+            output: Place = (layer.result.buffer, channel) if layer.result.layout else (outputs.take(), 0)
+            pieces = list(_reduced_parts(layer, image, channel, count, pixels, inputs))
+            for number, piece in enumerate(pieces):
+                yield from piece.loads
+                yield _reduce_command(layer, piece, count, number, len(pieces), output, memories)
+            if layer.result.layout is None:
+                yield flat_store(layer.index, (layer.result.buffer, image * channels + channel), output, count)
+
+
+def _reduce_command(
+    layer: ReduceLayer,
+    piece: _ReducedPart,
+    count: int,
+    number: int,
+    pieces: int,
+    output: Place,
+    memories: LocalMemories,
+) -> Command:
+    is_last = number == pieces - 1
+    made = command(
+        "reduce",
+        layer.index,
+        kind=layer.kind,
+        init="keep" if number else "zero",
+        emit=int(is_last),
+        in_type=layer.source.type,
+        out_type=layer.result.type,
+        input=piece.place,
+        in_stride_x=piece.stride_x,
+        in_stride_y=piece.stride_y,
+        width=piece.width,
+        height=piece.height,
+        channels=count,
+        in_zero=layer.in_zero,
+        **scale_fields("out", layer.scale),
+        **layer.output.fields,
+    )
+    if pieces > 1:
+        made.places["accumulators"] = (memories.accumulators, 0)
+    if is_last:
+        made.places["output"] = output
+    return made
+
+
+def softmax_commands(layer: SoftmaxLayer, target: Target, memories: LocalMemories) -> Iterator[Command]:
+    """The commands of a softmax: some rows at a time, computed in place; CompileError for a row that does not fit."""
+    columns = layer.source.shape[-1]
+    rows = layer.source.elements // columns
+    in_place = layer.source.layout is None and layer.result.layout is None
+    if not in_place:
+        yield from _resident_softmax(layer, memories, rows, columns)
+        return
+    room = memories.tile_room
+    buffers = BUFFERS if BUFFERS * columns <= room else 1
+    room //= buffers
+    if columns > room:
+        raise CompileError(
+            f"softmax over {columns} elements, the tile buffer of {target.name} holds {room}", op="SOFTMAX"
+        )
+    wanted = -(-rows // OVERLAPPED_TILES) if rows * columns > OVERLAPPED_TILES * SMALLEST_TILE else rows
+    piece = max(1, min(wanted, LARGEST_RUN, (room - TILE_ALIGNMENT) // columns))
+    size = min(aligned(piece * columns), room)
+    slots = Slots(memories.take(Space.TILE, size, buffers, "rows"))
+    for first, count in parts(rows, piece):
+        slot = slots.take()
+        yield flat_load(layer.index, (layer.source.buffer, first * columns), (slot, 0), count * columns)
+        yield _softmax_command(layer, (slot, 0), (slot, 0), count, columns)
+        yield flat_store(layer.index, (layer.result.buffer, first * columns), (slot, 0), count * columns)
+
+
+def _resident_softmax(layer: SoftmaxLayer, memories: LocalMemories, rows: int, columns: int) -> Iterator[Command]:
+    """All rows at once, source or result or both in the tile buffer."""
+    source, result = layer.source, layer.result
+    size = aligned(rows * columns)
+    slots = memories.take_mixed(Space.TILE, [(size, "rows")] if source.layout is None or result.layout is None else [])
+    source_place: Place = (source.buffer, 0) if source.layout else (slots[0], 0)
+    result_place: Place = (result.buffer, 0) if result.layout else (slots[0], 0)
+    if source.layout is None:
+        yield flat_load(layer.index, (source.buffer, 0), source_place, rows * columns)
+    yield _softmax_command(layer, source_place, result_place, rows, columns)
+    if result.layout is None:
+        yield flat_store(layer.index, (result.buffer, 0), result_place, rows * columns)
+
+
+def _softmax_command(layer: SoftmaxLayer, source: Place, result: Place, rows: int, columns: int) -> Command:
+    return command(
+        "softmax",
+        layer.index,
+        in_type=layer.source.type,
+        out_type=layer.result.type,
+        input=source,
+        in_stride=columns,
+        output=result,
+        out_stride=columns,
+        rows=rows,
+        columns=columns,
+        **scale_fields("beta", layer.scale),
+        diff_min=layer.diff_min,
+    )

@@ -1,0 +1,315 @@
+"""Choice of a tiling for convolutions, depthwise convolutions and pooling.
+
+All candidates that fit are costed with the simulator's formulas and the cheapest wins. A layer's time is that of its
+busiest resource (SRAM port, DMA latencies, compute) plus what no overlap hides: the first load and the last store.
+Layers repeat within a model, so results are memoised on the geometry.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from odc_mlir.errors import CompileError
+from odc_mlir.isa.instructions import BY_MNEMONIC
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule import cost
+from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, Runs, transfer_bytes
+from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, Window, clip, even_splits
+from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS
+from odc_mlir.transforms.npu.schedule.window_plans import conv_plans, depthwise_plans, pool_plans, sliced_plans
+from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling, footprint, step_kinds
+
+ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
+COMPUTE_BYTES = BY_MNEMONIC["conv"].size_bytes
+TRANSFER_BYTES = BY_MNEMONIC["load"].size_bytes
+WEIGHT_BYTES = BY_MNEMONIC["wload"].size_bytes
+
+
+class Choice(NamedTuple):
+    """A tiling (None: the layer has only one way) with its estimates: cycles of the layer, bytes of its program."""
+
+    tiling: WindowTiling | None
+    cycles: float
+    program_bytes: float
+
+
+class Room(NamedTuple):
+    """What a layer may use of the tile buffer, and which of its tensors are there as a whole already."""
+
+    tile_bytes: int
+    source_resident: bool = False
+    result_resident: bool = False
+
+
+@lru_cache(maxsize=4096)
+def window_choices(window: Window, target: Target, room: Room, *, weighted: bool) -> tuple[Choice, ...]:
+    """Tilings from the fastest to the one with the shortest program; CompileError where none fits.
+
+    No tiling left out is both as fast and as short as one of them. ``weighted``: a convolution, not pooling.
+    """
+    search = _Search(window, target, room, weighted=weighted)
+    if not weighted:
+        found = search.choices(pool_plans(window))
+    elif window.depthwise:
+        found = search.choices(depthwise_plans(window, target))
+    else:
+        found = search.choices(conv_plans(window, target))
+        if not found and not room.source_resident:
+            found = search.choices(sliced_plans(window, target))
+    if not found:
+        raise _too_large(window, target)
+    return found
+
+
+def _too_large(window: Window, target: Target) -> CompileError:
+    return CompileError(
+        f"no tile of a {window.kernel_height}x{window.kernel_width} window with dilation {window.dilation_y}x"
+        f"{window.dilation_x} fits in the local memories of {target.name}, or too many tiles would be needed"
+    )
+
+
+class _Piece(NamedTuple):
+    """Pieces of one axis with equal sizes: result pixels, input pixels loaded, occurrences."""
+
+    size: int
+    loaded: int
+    times: int
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """What all tiles of a layer move and compute."""
+
+    tiles: int
+    load_bytes: float
+    store_bytes: float
+    first_load_bytes: float
+    sizes: dict[tuple[int, int], int]
+
+
+class _Search:
+    """Candidates of one layer and their costs, with caches of what candidates share."""
+
+    def __init__(self, window: Window, target: Target, room: Room, *, weighted: bool) -> None:
+        self.window, self.target, self.room, self.weighted = window, target, room, weighted
+        shapes = range(len(target.array.shapes))
+        self.shapes = shapes if weighted and not window.depthwise else range(1)
+        self._pieces: dict[tuple[int, bool, bool], list[_Piece]] = {}
+
+    def choices(self, plans: Iterable[WindowTiling]) -> tuple[Choice, ...]:
+        """The tilings of all sizes of ``plans`` that no other beats in cycles and program bytes, fastest first."""
+        found: list[tuple[float, float, int, WindowTiling]] = []
+        for plan in plans:
+            for tiling in self._sized(plan):
+                traffic = self._traffic(tiling)
+                if traffic.tiles * sum(times for _, times in step_kinds(self.window, tiling)) > MOST_LAYER_COMMANDS:
+                    continue
+                for shape in self.shapes:
+                    found.append((*self._estimate(tiling, traffic, shape), shape, tiling))
+        found.sort(key=lambda item: item[:2])
+        front: list[Choice] = []
+        for cycles, program, shape, tiling in found:
+            if not front or program < front[-1].program_bytes:
+                front.append(Choice(replace(tiling, shape=shape), cycles, program))
+        return tuple(front)
+
+    def _sized(self, plan: WindowTiling) -> Iterator[WindowTiling]:
+        """``plan`` with tile sizes that fit, whole rows first."""
+        window, used = self.window, 0
+        widest = 12 if window.out_height == 1 else 3
+        if max(window.pad_left, window.span_x) > MAX_PAD or max(window.pad_top, window.span_y) > MAX_PAD:
+            return
+        for cols in even_splits(window.out_width, window.out_width, 64):
+            if window.in_cols(cols) > MAX_RUNS:
+                continue
+            found = False
+            for variant in self._variants(replace(plan, cols=cols)):
+                rows = self._most_rows(variant)
+                found |= rows > 0
+                few = variant.in_slots == 1 and not variant.ring
+                for size in even_splits(window.out_height, rows, 2 if few else 6) if rows else ():
+                    yield replace(variant, rows=size)
+            used += found
+            if used >= widest:
+                return
+
+    def _variants(self, plan: WindowTiling) -> Iterator[WindowTiling]:
+        """Double buffered, single buffered, and with a row ring where rows are shared."""
+        window = self.window
+        if self.room.result_resident:
+            plan = replace(plan, out_slots=0)
+        if self.room.source_resident:
+            yield replace(plan, in_slots=0)
+            return
+        yield plan
+        yield replace(plan, in_slots=1)
+        if plan.out_slots:
+            yield replace(plan, in_slots=1, out_slots=1)
+        one_group = plan.outer == "groups" or plan.group == window.out_channels
+        if self.weighted and window.overlap_y and window.out_height > 1 and one_group and not plan.sliced:
+            yield replace(plan, ring=True)
+
+    def _most_rows(self, plan: WindowTiling) -> int:
+        """Largest tile height that fits, 0 where none does."""
+        low, high = 0, self.window.out_height
+        while low < high:
+            middle = (low + high + 1) // 2
+            if footprint(self.window, replace(plan, rows=middle), weighted=self.weighted).fits(
+                self.target, self.room.tile_bytes
+            ):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _axis(self, step: int, *, vertical: bool, ring: bool) -> list[_Piece]:
+        """The pieces of one axis, most frequent first."""
+        key = (step, vertical, ring)
+        if key not in self._pieces:
+            self._pieces[key] = _axis_pieces(self.window, step, vertical=vertical, ring=ring)
+        return self._pieces[key]
+
+    def _traffic(self, tiling: WindowTiling) -> _Traffic:
+        """Totals over all tiles and result channels."""
+        window, burst = self.window, self.target.sram.burst_bytes
+        channels = tiling.tile_channels(window)
+        passes = 1.0  # how often the input is read
+        if tiling.sliced:
+            passes = window.in_channels / channels * -(-window.out_channels // tiling.group)
+        elif tiling.outer == "groups":
+            groups = -(-window.out_channels // tiling.group)
+            passes = window.in_channels / channels if window.depthwise else groups
+        groups_stored = window.out_channels / tiling.group
+        total = _Traffic(0, 0.0, 0.0, 0.0, {})
+        for row in self._axis(tiling.rows, vertical=True, ring=tiling.ring):
+            for col in self._axis(tiling.cols, vertical=False, ring=False):
+                count = window.batch * row.times * col.times
+                total.tiles += count
+                size = (row.size, col.size)
+                total.sizes[size] = total.sizes.get(size, 0) + count
+                load = transfer_bytes(
+                    Runs(channels, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
+                )
+                row_bytes = window.out_width * window.out_channels
+                store = transfer_bytes(Runs(tiling.group, col.size, window.out_channels, row.size, row_bytes), burst)
+                if tiling.in_slots:
+                    total.load_bytes += count * load * passes
+                    total.first_load_bytes = total.first_load_bytes or load
+                if tiling.out_slots:
+                    total.store_bytes += count * store * groups_stored
+        return total
+
+    def _estimate(self, tiling: WindowTiling, traffic: _Traffic, shape: int) -> tuple[float, float]:
+        """(cycles, program bytes) of the layer."""
+        window, target = self.window, self.target
+        latency, width = target.sram.read_latency_cycles, target.sram.bytes_per_cycle
+        kinds = step_kinds(window, tiling)
+        steps = sum(times for _, times in kinds)
+        groups = -(-window.out_channels // tiling.group)
+        by_groups = tiling.outer == "groups"
+        jobs = traffic.tiles * (groups if by_groups else 1)
+        loads = jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) if tiling.in_slots else 0
+        stores = traffic.tiles * groups if tiling.out_slots else 0
+        compute = sum(
+            count * times * self._cycles(kind, rows, cols, shape)
+            for (rows, cols), count in traffic.sizes.items()
+            for kind, times in kinds
+        )
+        weights, weight_loads = self._weights(tiling, traffic.tiles, steps)
+        load, store, moved_weights = traffic.load_bytes / width, traffic.store_bytes / width, weights / width
+        moved = load + store + moved_weights
+        transfers = loads + stores + weight_loads
+        dma = (moved + transfers * latency) / target.dma.descriptors_in_flight
+        edge = traffic.first_load_bytes / width + store / max(1, stores)
+        tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
+        cycles = max(moved + tail, dma + tail, compute + edge)
+        serial = compute
+        if jobs > 1 and tiling.in_slots == 1 and not tiling.ring:
+            serial += load + jobs * 2 * latency
+        if stores > 1 and tiling.out_slots == 1:
+            serial += store + stores * 2 * latency
+        if self.weighted and by_groups and tiling.weight_slots == 1 and groups > 1:
+            serial += moved_weights + groups * 2 * latency
+        cycles = max(cycles, serial) + latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
+        moves = (min(loads, 1) + min(stores, 1)) * TRANSFER_BYTES
+        program = (COMPUTE_BYTES + moves) * min(jobs, ROLLED_TILES)
+        more = max(0, steps - (groups if by_groups else 1))
+        program += (COMPUTE_BYTES + WEIGHT_BYTES) * more * min(traffic.tiles, ROLLED_TILES)
+        return cycles, program
+
+    def _weights(self, tiling: WindowTiling, tiles: int, steps: int) -> tuple[float, int]:
+        """(bytes, transfers) of weights and parameters."""
+        if not self.weighted:
+            return 0.0, 0
+        uses = 1 if tiling.resident else tiles
+        param_uses = 1 if tiling.params_resident else tiles
+        params = self.window.out_channels * self.target.local.param_entry_bytes
+        moved = self.window.weight_bytes * uses + params * param_uses
+        loads = uses * (1 if tiling.resident else steps) + param_uses * (1 if tiling.params_resident else steps)
+        return float(moved), loads
+
+    def _cycles(self, kind: tuple[int, int, bool, bool], rows: int, cols: int, shape: int) -> float:
+        """Cycles of one compute instruction."""
+        window, target = self.window, self.target
+        channels, k_count, is_first, is_last = kind
+        if not self.weighted:
+            results = rows * cols * channels
+            return cost.vector_cycles(target, results, results * window.taps, elements=results * window.taps)
+        if window.depthwise:
+            return _plane_cycles(window, target, rows, cols, channels)
+        return _array_cycles(window, target, shape, rows * cols, kind)
+
+
+@lru_cache(maxsize=65536)
+def _plane_cycles(window: Window, target: Target, rows: int, cols: int, channels: int) -> float:
+    plane = PlaneWork(
+        rows,
+        cols,
+        channels,
+        window.kernel_height,
+        window.kernel_width,
+        window.stride_y,
+        window.stride_x,
+        window.dilation_x,
+    )
+    return cost.depthwise_cycles(target, plane)
+
+
+def _array_cycles(window: Window, target: Target, shape: int, pixels: int, kind: tuple[int, int, bool, bool]) -> float:
+    channels, k_count, is_first, is_last = kind
+    joined = k_count == window.in_channels and window.dilation_x == 1
+    run = (window.kernel_width if joined else 1) * k_count
+    work = ArrayWork(
+        pixels,
+        channels,
+        window.taps * k_count,
+        run,
+        window.taps * k_count // run,
+        emit=is_last,
+        accumulate=not (is_first and is_last),
+    )
+    return cost.conv_cycles(target, shape, work)
+
+
+def _axis_pieces(window: Window, step: int, *, vertical: bool, ring: bool) -> list[_Piece]:
+    if vertical:
+        total, size, pad = window.out_height, window.in_height, window.pad_top
+        stride, span = window.stride_y, window.span_y
+    else:
+        total, size, pad = window.out_width, window.in_width, window.pad_left
+        stride, span = window.stride_x, window.span_x
+    found: Counter[tuple[int, int]] = Counter()
+    loaded = 0
+    for start in range(0, total, step):
+        count = min(step, total - start)
+        part = clip(start * stride - pad, (count - 1) * stride + span, size)
+        fresh = part.length
+        if ring:
+            end = part.first + part.length
+            fresh, loaded = max(0, end - max(loaded, part.first)), max(loaded, end)
+        found[count, fresh] += 1
+    return [_Piece(*sizes, times) for sizes, times in found.most_common()]

@@ -1,0 +1,320 @@
+"""Commands of convolutions, depthwise convolutions and pooling, in plain order: what is needed just before its use.
+
+:mod:`order` moves transfers up afterwards; hazards between slots are what limits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_params, packed_weights
+from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip, parts, ring_rows, tiles
+from odc_mlir.transforms.npu.schedule.layers import ConvLayer, PoolLayer
+from odc_mlir.transforms.npu.schedule.local import LocalMemories
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, Space, command
+from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, store_tile
+from odc_mlir.transforms.npu.schedule.window_tiling import Step, WindowTiling, footprint, group_steps
+
+
+class _Weights:
+    """Weight and parameter loads of a convolution."""
+
+    def __init__(
+        self, layer: ConvLayer, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
+    ) -> None:
+        size = footprint(layer.window, tiling)
+        self.layer, self.tiling, self.pool = layer, tiling, pool
+        self.columns = target.array.shapes[tiling.shape][1]
+        self.weights = Slots(memories.take(Space.WEIGHT, size.weight_bytes, size.weight_slots, "weights"))
+        self.params = Slots(memories.take(Space.PARAM, size.params, size.param_slots, "params"))
+
+    def unit(self, group: tuple[int, int]) -> tuple[int, int]:
+        """Result channels (first, count) that stay resident together."""
+        return group if self.tiling.outer == "groups" else (0, self.layer.window.out_channels)
+
+    def weights_for(self, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
+        """Where the weights of ``step`` are, and the loads that bring them there."""
+        if not self.tiling.resident:
+            slot, empty = self.weights.get((step.first, step.k_first))
+            return (slot, 0), [self._load(step, (slot, 0))] if empty else []
+        unit = self.unit(group)
+        slot, empty = self.weights.get(unit)
+        offset, place, loads = 0, None, []
+        for other in self._unit_steps(unit):
+            if (other.first, other.k_first) == (step.first, step.k_first):
+                place = (slot, offset)
+            if empty:
+                loads.append(self._load(other, (slot, offset)))
+            offset += self._bytes(other)
+        assert place is not None, "a step lies in its unit"
+        return place, loads
+
+    def _unit_steps(self, unit: tuple[int, int]) -> Iterator[Step]:
+        for start, count in parts(unit[1], self.tiling.group):
+            yield from group_steps(self.layer.window, self.tiling, unit[0] + start, count)
+
+    def _bytes(self, step: Step) -> int:
+        return self.layer.window.taps * step.channels * (1 if self.layer.window.depthwise else step.k_count)
+
+    def _load(self, step: Step, target: Place) -> Command:
+        data = self.pool.get("weights", packed_weights(self.layer, step, self.columns))
+        return command(
+            "wload",
+            self.layer.index,
+            source=(data, 0),
+            target=target,
+            coded_bytes=data.size,
+            bytes=data.size,
+            coding="raw",
+        )
+
+    def params_for(self, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
+        """Where the parameter records of ``step`` are, and the load that brings them there."""
+        first, count = self.unit(group) if self.tiling.params_resident else (step.first, step.channels)
+        slot, empty = self.params.get((first, count))
+        loads = []
+        if empty:
+            records, form = packed_params(self.layer, first, count)
+            data = self.pool.get("params", records)
+            loads.append(command("param", self.layer.index, source=(data, 0), target=(slot, 0), count=count, form=form))
+        return (slot, step.first - first), loads
+
+
+class _Part(NamedTuple):
+    """Pixels of a tile in the tile buffer: the first one, and the bytes between neighbours."""
+
+    place: Place
+    stride_x: int
+    stride_y: int
+
+
+class _Inputs:
+    """Input tiles of a window operation in the tile buffer: tiles in turn, a ring of rows, or the whole tensor."""
+
+    def __init__(self, layer: ConvLayer | PoolLayer, tiling: WindowTiling, slots: list[Buffer], zero: int) -> None:
+        self.layer, self.tiling, self.zero = layer, tiling, zero
+        self.slots = Slots(slots)
+        self.window: Window = layer.window
+        self.next_row = 0  # ring: the first input row of the strip that is not loaded yet
+
+    def load(self, tile: Tile, channel: int, channels: int) -> tuple[_Part, list[Command]]:
+        """Where input channels ``[channel, channel + channels)`` of a tile are, and the loads that bring them there."""
+        window = self.window
+        top, left = tile.y * window.stride_y - window.pad_top, tile.x * window.stride_x - window.pad_left
+        if not self.tiling.in_slots:
+            tensor = self.layer.source
+            assert tensor.layout is not None, "tilings without input slots are chosen for resident tensors"
+            place = (tensor.buffer, tensor.layout.offset(top, left) + channel)
+            return _Part(place, tensor.layout.channels, tensor.layout.pitch), []
+        rows, cols = window.in_rows(tile.rows), window.in_cols(tile.cols)
+        region = Region2D(top, rows, left, cols, channel, channels)
+        if self.tiling.ring:
+            place, loads = self._load_ring(tile, region)
+        else:
+            slot, empty = self.slots.get((tile, channel))
+            place, loads = (slot, 0), [self._region(tile, region, (slot, 0))] if empty else []
+        return _Part(place, channels, cols * channels), loads
+
+    def _region(self, tile: Tile, region: Region2D, target: Place) -> Command:
+        return load_region(self.layer.index, self.layer.source, self.window, tile.image, region, target, self.zero)
+
+    def _load_ring(self, tile: Tile, region: Region2D) -> tuple[Place, list[Command]]:
+        """Rows that are new with this tile. Input row ``r`` of a strip lies at ``(r - overlap) mod ring``: so the new
+        rows of every tile but the first are adjacent, because the ring is a multiple of them.
+        """
+        ring, overlap = self.slots.buffers[0], self.window.overlap_y
+        total = ring_rows(self.window, self.tiling.rows)
+        row_bytes = region.cols * region.channels
+        first = tile.y * self.window.stride_y  # of the tile, counted from the top of the strip
+        place = (ring, (first - overlap) % total * row_bytes)
+        if tile.fresh:
+            self.next_row = 0
+        last = first + region.rows
+        if self.next_row >= last:
+            return place, []
+        loads = []
+        edges = [self.next_row, overlap, last] if self.next_row < overlap < last else [self.next_row, last]
+        for start, end in pairwise(edges):
+            part = region._replace(row=region.row + start - first, rows=end - start)
+            loads.append(self._region(tile, part, (ring, (start - overlap) % total * row_bytes)))
+        self.next_row = last
+        return place, loads
+
+
+class _Outputs:
+    """Result tiles in the tile buffer, stored when they are complete, or parts of a tensor that stays there."""
+
+    def __init__(self, layer: ConvLayer | PoolLayer, slots: list[Buffer]) -> None:
+        self.layer = layer
+        self.slots = Slots(slots)
+
+    def take(self, tile: Tile, group: tuple[int, int]) -> tuple[_Part, list[Command]]:
+        """Where result channels ``group`` (first, count) of a tile go, and the stores that move them on."""
+        tensor = self.layer.result
+        if tensor.layout is not None:
+            place = (tensor.buffer, tensor.layout.offset(tile.y, tile.x) + group[0])
+            return _Part(place, tensor.layout.channels, tensor.layout.pitch), []
+        slot = self.slots.take()
+        store = store_tile(self.layer.index, tensor, self.layer.window, tile, *group, (slot, 0))
+        return _Part((slot, 0), group[1], tile.cols * group[1]), [store]
+
+
+class _Tiles:
+    """Tile-buffer slots of one window operation."""
+
+    def __init__(
+        self, layer: ConvLayer | PoolLayer, tiling: WindowTiling, memories: LocalMemories, zero: int, *, weighted: bool
+    ) -> None:
+        size = footprint(layer.window, tiling, weighted=weighted)
+        slots = memories.take_mixed(
+            Space.TILE,
+            [(size.input_bytes, "input")] * size.input_slots + [(size.output_bytes, "output")] * size.output_slots,
+        )
+        self.inputs = _Inputs(layer, tiling, slots[: size.input_slots], zero)
+        self.outputs = _Outputs(layer, slots[size.input_slots :])
+
+
+def _jobs(window: Window, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[int, int]]]:
+    """(tile, result channels (first, count)) in the order of ``tiling.outer``."""
+    groups = list(parts(window.out_channels, tiling.group))
+    grid = list(tiles(window, tiling.rows, tiling.cols, strips=tiling.ring))
+    if tiling.outer == "tiles":
+        yield from ((tile, group) for tile in grid for group in groups)
+    else:
+        yield from ((tile, group) for group in groups for tile in grid)
+
+
+def _input_channels(window: Window, tiling: WindowTiling, step: Step, group: tuple[int, int]) -> tuple[int, int]:
+    """(first, count) of the input channels that lie together in the tile buffer when ``step`` runs."""
+    if window.depthwise:
+        return group[0] // window.multiplier, group[1] // window.multiplier
+    return (step.k_first, step.k_count) if tiling.sliced else (0, window.in_channels)
+
+
+def conv_commands(
+    layer: ConvLayer, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
+) -> Iterator[Command]:
+    """The commands of a convolution in plain order."""
+    window = layer.window
+    slots = _Tiles(layer, tiling, memories, layer.in_zero, weighted=True)
+    weights = _Weights(layer, tiling, target, memories, pool)
+    constant = _conv_fields(layer, tiling)
+    for tile, group in _jobs(window, tiling):
+        output, stores = slots.outputs.take(tile, group)
+        for step in group_steps(window, tiling, *group):
+            channels = _input_channels(window, tiling, step, group)
+            source, loads = slots.inputs.load(tile, *channels)
+            yield from loads
+            places = {
+                "input": _moved(source.place, step.k_first - channels[0]),
+                "output": _moved(output.place, step.first - group[0]),
+            }
+            places["weights"], loads = weights.weights_for(step, group)
+            yield from loads
+            if step.is_first or step.is_last:
+                places["param"], loads = weights.params_for(step, group)
+                yield from loads
+            if not (step.is_first and step.is_last):
+                places["accumulators"] = (memories.accumulators, _accumulators(tiling, tile, step, group))
+            made = command("conv", layer.index, **constant, **_tile_fields(tile, step, source, output))
+            made.places = places
+            if tiling.ring:
+                made.values["ring_base"] = source.place[0].address or 0
+                made.values["ring_bytes"] = ring_rows(window, tiling.rows) * source.stride_y
+            made.macs = tile.rows * tile.cols * step.channels * window.taps * (1 if window.depthwise else step.k_count)
+            yield made
+        yield from stores
+
+
+def _moved(place: Place, units: int) -> Place:
+    return place[0], place[1] + units
+
+
+def _accumulators(tiling: WindowTiling, tile: Tile, step: Step, group: tuple[int, int]) -> int:
+    return tile.rows * tile.cols * (step.first - group[0]) if tiling.sliced else 0
+
+
+def _conv_fields(layer: ConvLayer, tiling: WindowTiling) -> dict[str, int | str]:
+    """Fields that all compute instructions of a convolution share."""
+    window = layer.window
+    return {
+        "depthwise": int(window.depthwise),
+        "in_type": layer.source.type,
+        "weight_type": layer.weight_type,
+        "out_type": layer.result.type,
+        "shape": tiling.shape,
+        "multiplier": window.multiplier,
+        **_kernel_fields(window),
+        "dilation_y": window.dilation_y,
+        "dilation_x": window.dilation_x,
+        "in_zero": layer.in_zero,
+        "weight_zero": layer.weight_zero,
+        **layer.output.fields,
+    }
+
+
+def _kernel_fields(window: Window) -> dict[str, int | str]:
+    return {
+        "kernel_height": window.kernel_height,
+        "kernel_width": window.kernel_width,
+        "stride_y": window.stride_y,
+        "stride_x": window.stride_x,
+    }
+
+
+def _tile_fields(tile: Tile, step: Step, source: _Part, output: _Part) -> dict[str, int | str]:
+    """Fields of one compute instruction: its part of the tile."""
+    return {
+        "init": "bias" if step.is_first else "keep",
+        "emit": int(step.is_last),
+        "in_stride_x": source.stride_x,
+        "in_stride_y": source.stride_y,
+        "in_channels": step.k_count,
+        "out_width": tile.cols,
+        "out_height": tile.rows,
+        "channels": step.channels,
+        "out_stride_x": output.stride_x,
+        "out_stride_y": output.stride_y,
+    }
+
+
+def pool_commands(layer: PoolLayer, tiling: WindowTiling, memories: LocalMemories) -> Iterator[Command]:
+    """The commands of a pooling operation in plain order."""
+    window = layer.window
+    slots = _Tiles(layer, tiling, memories, 0, weighted=False)
+    constant: dict[str, int | str] = {
+        "kind": layer.kind,
+        "type": layer.source.type,
+        **_kernel_fields(window),
+        "act_min": layer.output.low,
+        "act_max": layer.output.high,
+    }
+    for tile, group in _jobs(window, tiling):
+        output, stores = slots.outputs.take(tile, group)
+        source, loads = slots.inputs.load(tile, *group)
+        yield from loads
+        rows = clip(tile.y * window.stride_y - window.pad_top, window.in_rows(tile.rows), window.in_height)
+        cols = clip(tile.x * window.stride_x - window.pad_left, window.in_cols(tile.cols), window.in_width)
+        yield command(
+            "pool",
+            layer.index,
+            **constant,
+            input=source.place,
+            in_stride_x=source.stride_x,
+            in_stride_y=source.stride_y,
+            out_width=tile.cols,
+            out_height=tile.rows,
+            channels=group[1],
+            valid_x=cols.before,
+            valid_y=rows.before,
+            valid_width=cols.length,
+            valid_height=rows.length,
+            output=output.place,
+            out_stride_x=output.stride_x,
+            out_stride_y=output.stride_y,
+        )
+        yield from stores

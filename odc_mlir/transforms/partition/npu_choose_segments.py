@@ -1,0 +1,204 @@
+"""``npu-choose-segments``: of what the NPU can run, keep there what makes an inference faster.
+
+Before: every operator is marked with what the target can run (``npu-mark-supported``)::
+
+    %1 = circle.relu %0 {odc.placed = "npu"} : …
+
+After: what costs more with the way to the NPU and back than on the host is placed there, with the reason, and the
+module says which plan was chosen and what the others would have taken, in nanoseconds by estimate::
+
+    builtin.module attributes {odc.partition = {chosen = {name = "search", estimate_ns = 51200 : i64, …}, …}} {
+      %1 = circle.relu %0 {odc.placed = "host", odc.reason = "cost: on the NPU an inference would take 0.003 ms longer"}
+
+An operator whose layers fit the target's local memories in no way goes to the host too. Groups stay together, and
+operators with ``odc.place = "npu"`` stay on the NPU. The preference of the chosen target counts: ``memory`` takes the
+plan with the fewest bytes among those nearly as fast as the fastest, ``compile-time`` only compares all with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.ir import Attribute, SSAValue
+from xdsl.passes import ModulePass
+
+from odc_mlir import targets
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, node_of
+from odc_mlir.dialects.odc import TargetChoice, target_of
+from odc_mlir.errors import CompileError, OptionError
+from odc_mlir.ops.work import host_ns, tensor_bytes
+from odc_mlir.support.deadline import checkpoint
+from odc_mlir.targets import MemoryMode
+from odc_mlir.targets.host import HostCosts
+from odc_mlir.transforms.common.defects import Defect, record_defect
+from odc_mlir.transforms.common.placement import (
+    GROUP,
+    NPU,
+    PARTITION,
+    is_view,
+    main_function,
+    operators,
+    place_on_host,
+    placed,
+    wanted_place,
+)
+from odc_mlir.transforms.partition.npu_form_segments import dependencies
+from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
+from odc_mlir.transforms.partition.plans.plans import Bounds, Choice, Item, Placement, Problem, Segment, Work, choose
+
+
+@dataclass(frozen=True)
+class NpuChooseSegmentsPass(ModulePass):
+    """Choose by cost; see the module's text."""
+
+    name = "npu-choose-segments"
+
+    strategy: str = "cost"
+    """``cost``: the plan of least modelled time; ``supported``: everything that the NPU can run goes there."""
+
+    min_operators: int = 1
+    """A segment with fewer operators that compute something (views don't) stays on the host."""
+
+    min_macs: int = 0
+    """A segment with fewer multiply-accumulates stays on the host."""
+
+    max_segments: int | None = None
+    """At most this many segments; those that gain least stay on the host. Default: any number."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        choice = target_of(op)
+        if choice is None:
+            raise CompileError("no target is chosen", hint="run odc-set-target first")
+        bounds = self.bounds()
+        found = list(operators(main_function(op)))
+        if not any(placed(item) == NPU for item in found):
+            op.attributes.pop(PARTITION, None)
+            return
+        problem = self.problem(ctx, op, found, choice)
+        checkpoint(ctx)
+        result = choose(problem, bounds, choice.prefer, lambda: checkpoint(ctx))
+        if self.strategy == "supported" and result.all_supported is not None:
+            result = Choice(result.all_supported, result.chosen, {}, result.all_host, result.all_supported)
+        for index, reason in result.reasons.items():
+            place_on_host(found[index], reason)
+        op.attributes[PARTITION] = _record(result)
+
+    def bounds(self) -> Bounds:
+        """The options as bounds; raises OptionError."""
+        if self.strategy not in ("cost", "supported"):
+            raise OptionError(f"strategy is {self.strategy!r}, allowed: cost, supported")
+        for name, value, least in (
+            ("min-operators", self.min_operators, 0),
+            ("min-macs", self.min_macs, 0),
+            ("max-segments", self.max_segments, 0),
+        ):
+            if value is not None and value < least:
+                raise OptionError(f"{name} is {value}, it must be at least {least}")
+        return Bounds(self.min_operators, self.min_macs, self.max_segments)
+
+    def problem(self, ctx: Context, module: ModuleOp, found: Sequence[CircleOp], choice: TargetChoice) -> Problem:
+        """The graph with its costs; operators without a lowering go to the host."""
+        target = targets.load(choice.target)
+        memory: MemoryMode = "flash" if choice.memory == "flash" else "sram"
+        works = npu_works(ctx, module, target, memory)
+        for item, work in zip(found, works, strict=True):
+            if isinstance(work, str):
+                place_on_host(item, f"lowering: {work}")
+            elif isinstance(work, Defect):
+                record_defect(module, work)
+                place_on_host(item, f"lowering: {work.reason}")
+        tensors = _Tensors()
+        items = [
+            _item(op, work if isinstance(work, Work) else None, tensors, target.host)
+            for op, work in zip(found, works, strict=True)
+        ]
+        last = main_function(module).body.block.last_op
+        results = tensors.numbers(last.operands) if last is not None else ()
+        return Problem(
+            items,
+            dependencies(found),
+            _units(found),
+            tensors.sizes,
+            frozenset(results),
+            target.host,
+            target.clock_hz,
+            segment_cycles(target, memory),
+        )
+
+
+class _Tensors:
+    """Numbers for values that are computed at run time, and their bytes."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self._numbers: dict[SSAValue, int] = {}
+
+    def numbers(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
+        """The number of each value that is no constant."""
+        return tuple(self._number(v) for v in values if not isinstance(v.owner, ConstOp | NoneOp))
+
+    def _number(self, value: SSAValue) -> int:
+        if value not in self._numbers:
+            self._numbers[value] = len(self.sizes)
+            self.sizes.append(tensor_bytes(info_of(value)))
+        return self._numbers[value]
+
+
+def _item(op: CircleOp, work: Work | None, tensors: _Tensors, host: HostCosts) -> Item:
+    node = node_of(op)
+    return Item(
+        host_ns(node, host),
+        work,
+        tensors.numbers(op.operands),
+        tensors.numbers(op.results),
+        is_view(op),
+        wanted_place(op) == NPU,
+        node.macs,
+    )
+
+
+def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
+    """Groups, and every other operator alone, in program order."""
+    units: dict[object, list[int]] = {}
+    for index, op in enumerate(found):
+        group = op.attributes.get(GROUP)
+        units.setdefault(group if isinstance(group, IntegerAttr) else index, []).append(index)
+    return [tuple(members) for members in units.values()]
+
+
+def _record(result: Choice) -> DictionaryAttr:
+    """The plan chosen, the others that were named, and what its segments were taken to cost."""
+    others = [plan for plan in (result.runner_up, result.all_supported, result.all_host) if plan is not None]
+    return DictionaryAttr(
+        {
+            "chosen": _attribute(result.chosen.to_dict()),
+            "runner_up": _attribute(result.runner_up.to_dict() if result.runner_up else {}),
+            "plans": ArrayAttr([_attribute(plan.to_dict()) for plan in _distinct([result.chosen, *others])]),
+            "segments": ArrayAttr([_attribute(_segment_record(segment)) for segment in result.chosen.segments]),
+        }
+    )
+
+
+def _distinct(plans: Sequence[Placement]) -> list[Placement]:
+    return list({plan.on_npu: plan for plan in reversed(plans)}.values())[::-1]
+
+
+def _segment_record(segment: Segment) -> dict[str, str | int]:
+    return {
+        "operators": len(segment.members),
+        "npu_ns": round(segment.npu_ns),
+        "transfer_ns": round(segment.transfer_ns),
+        "switch_ns": round(segment.switch_ns),
+        "input_bytes": segment.input_bytes,
+        "output_bytes": segment.output_bytes,
+    }
+
+
+def _attribute(values: Mapping[str, str | int]) -> DictionaryAttr:
+    entries: dict[str, Attribute] = {}
+    for key, value in values.items():
+        entries[key] = StringAttr(value) if isinstance(value, str) else IntegerAttr(value, i64)
+    return DictionaryAttr(entries)

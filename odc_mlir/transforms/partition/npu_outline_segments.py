@@ -1,0 +1,197 @@
+"""``npu-outline-segments``: move each segment's operators into an ``odc.segment``.
+
+Before::
+
+    %w = circle.const …
+    %1 = circle.conv_2d(%x, %w) … {odc.segment = 0, …}
+    %2 = circle.floor(%1) … {odc.placed = "host", …}
+
+After::
+
+    %1 = odc.segment @segment_0(%x) : … circle {
+    ^bb0(%a: …):
+      %w = circle.const …
+      %c = circle.conv_2d(%a, %w) …
+      odc.yield %c : …
+    }
+    %2 = circle.floor(%1) …
+
+A segment's results are what is used outside. Constants move in with their users; one that is used elsewhere too is
+copied (the bytes are shared). A view of a value that leaves the segment in more than one shape, or of a value that only
+passes through, runs on the host instead, where it is free too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import IntegerAttr, LocationAttr, ModuleOp, UnknownLoc
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
+from odc_mlir.errors import CompileError
+from odc_mlir.support.locations import names_loc, value_name
+from odc_mlir.transforms.common.placement import (
+    GROUP,
+    REASON,
+    SEGMENT,
+    functions,
+    is_view,
+    main_function,
+    operators,
+    place_on_host,
+)
+
+VIEW_REASON = "segment-result: a view of a value that leaves the segment"
+
+
+@dataclass(frozen=True)
+class NpuOutlineSegmentsPass(ModulePass):
+    """Make segments of marked runs of operators; see the module's text."""
+
+    name = "npu-outline-segments"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        choice = target_of(op)
+        members = [item for item in operators(main_function(op)) if SEGMENT in item.attributes]
+        if members and choice is None:
+            raise CompileError("no target is chosen", hint="run odc-set-target first")
+        taken = {item.sym_name.data for item in functions(op)}
+        for number, run in groupby(members, _segment_number):
+            group = _without_outer_views(list(run))
+            names = (f"segment_{number}", *(f"segment_{number}_{more}" for more in range(1, len(taken) + 1)))
+            name = next(item for item in names if item not in taken)
+            taken.add(name)
+            outline(name, group, choice.target if choice else None)
+
+
+def _segment_number(op: CircleOp) -> int:
+    attribute = op.attributes[SEGMENT]
+    assert isinstance(attribute, IntegerAttr)
+    return attribute.value.data
+
+
+def _root(viewed: SSAValue, group: set[Operation]) -> SSAValue:
+    """What ``viewed`` is a view of, looking through the views of ``group``."""
+    value: SSAValue = viewed
+    while isinstance(value, OpResult) and value.op in group and isinstance(value.op, CircleOp) and is_view(value.op):
+        value = value.op.operands[0]
+    return value
+
+
+def _used_outside(value: SSAValue, group: set[Operation]) -> bool:
+    return any(use.operation not in group for use in value.uses)
+
+
+def _without_outer_views(members: list[CircleOp]) -> list[CircleOp]:
+    """``members`` without the views that are better made outside; those stay behind as host operators.
+
+    Uses outside of a view's result are given copies of the views behind the group; a view without other users goes.
+    """
+    group: set[Operation] = set(members)
+    shapes: dict[SSAValue, list[OpResult]] = {}
+    for op in members:
+        for value in op.results:
+            if _used_outside(value, group):
+                shapes.setdefault(_root(value, group), []).append(value)
+    for root, values in shapes.items():
+        inside = isinstance(root, OpResult) and root.op in group
+        if inside and len(values) == 1:
+            continue
+        for leaving in values:
+            if leaving is not root:
+                _view_behind(members[-1], root, leaving, group)
+    kept = list(members)
+    for op in reversed(members):
+        if is_view(op) and not any(result.uses for result in op.results):
+            kept.remove(op)
+            Rewriter.erase_op(op)
+    return kept
+
+
+def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Operation]) -> None:
+    """Give the outside users of ``value`` copies, behind ``last``, of the views that lead from ``root`` to it."""
+    chain: list[Operation] = []
+    seen: SSAValue = value
+    while seen is not root:
+        assert isinstance(seen, OpResult)
+        chain.append(seen.op)
+        seen = seen.op.operands[0]
+    for op in reversed(chain):
+        view = op.clone()
+        view.operands[0] = seen
+        view.attributes.pop(SEGMENT, None)
+        place_on_host(view, VIEW_REASON)
+        Rewriter.insert_op(view, InsertPoint.after(last))
+        last, seen = view, view.results[0]
+    value.replace_uses_with_if(seen, lambda use: use.operation not in group)
+
+
+def outline(name: str, members: list[CircleOp], target_name: str | None = None) -> SegmentOp:
+    """Put ``members``, a run of operators in program order, into a segment that takes their place."""
+    group: set[Operation] = set(members)
+    inputs = _inputs(members, group)
+    outputs = [result for op in members for result in op.results if _used_outside(result, group)]
+    circle = Region(Block(arg_types=[value.type for value in inputs]))
+    segment = SegmentOp(name, inputs, [value.type for value in outputs], circle, target_name=target_name)
+    segment.location = _location_of(outputs)
+    Rewriter.insert_op(segment, InsertPoint.before(members[0]))
+    for output, result in zip(outputs, segment.results, strict=True):
+        result.name_hint = output.name_hint
+        output.replace_uses_with_if(result, lambda use: use.operation not in group)
+    _fill(circle.block, members, inputs, outputs)
+    return segment
+
+
+def _inputs(members: list[CircleOp], group: set[Operation]) -> list[SSAValue]:
+    """Values from outside that ``members`` read, in order of first use, without constants."""
+    found: dict[SSAValue, None] = {}
+    for op in members:
+        for value in op.operands:
+            if value.owner not in group and not isinstance(value.owner, ConstOp | NoneOp):
+                found[value] = None
+    return list(found)
+
+
+def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs: Sequence[SSAValue]) -> None:
+    """Move ``members`` into ``block``, which yields ``outputs``; constants that only they read move with them."""
+    inside: dict[SSAValue, SSAValue] = {}
+    for argument, value in zip(block.args, inputs, strict=True):
+        _name_like(argument, value)
+        inside[value] = argument
+    for op in members:
+        for index, value in enumerate(op.operands):
+            if value not in inside and isinstance(value.owner, ConstOp | NoneOp):
+                copy = value.owner.clone()
+                block.add_op(copy)
+                inside[value] = copy.results[0]
+            if value in inside:
+                op.operands[index] = inside[value]
+        if op.parent is not None:
+            op.parent.detach_op(op)
+        for attribute in (SEGMENT, REASON, GROUP):
+            op.attributes.pop(attribute, None)
+        block.add_op(op)
+    end = YieldOp(*outputs)
+    end.location = _location_of(outputs)
+    block.add_op(end)
+    for value in inside:
+        if isinstance(value.owner, ConstOp | NoneOp) and not value.uses:
+            Rewriter.erase_op(value.owner)
+
+
+def _name_like(argument: BlockArgument, value: SSAValue) -> None:
+    argument.name_hint = value.name_hint
+    argument.location = _location_of([value])
+
+
+def _location_of(values: Sequence[SSAValue]) -> LocationAttr:
+    """The names of ``values``, unknown where none has one."""
+    names = [value_name(value) for value in values]
+    return names_loc(names) if any(names) else UnknownLoc()

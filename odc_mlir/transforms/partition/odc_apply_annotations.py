@@ -1,0 +1,108 @@
+"""``odc-apply-annotations``: write down where the user wants operators, by opcode or by name of a result.
+
+Before::
+
+    %1 = circle.conv_2d … loc("conv")
+    %2 = circle.relu %1 … loc("act")
+
+After ``odc-apply-annotations{host=conv npu=RELU}``::
+
+    %1 = circle.conv_2d … {odc.place = "host"} loc("conv")
+    %2 = circle.relu %1 … {odc.place = "npu"} loc("act")
+
+``npu-mark-supported`` and ``npu-choose-segments`` obey: an operator wanted on the host is there, and one wanted on the
+NPU is there whatever it costs, if the NPU can run it at all. A model may have these attributes already. Later ones win:
+the attribute, then the partition file (backends ``host`` or ``cpu``, and ``npu`` or the target's name), then ``host``,
+then ``npu``; in each, a name counts more than an opcode.
+
+Refuses words that are neither an opcode nor the name of a result of the main function, and other backends.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.passes import ModulePass
+
+from odc_mlir import ops
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.odc import target_of
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.partition_ini import PartitionFile, parse_partition
+from odc_mlir.support.locations import location_names
+from odc_mlir.transforms.common.placement import HOST, NPU, PLACE, main_function, operators
+
+BACKENDS: Mapping[str, str] = {"host": HOST, "cpu": HOST, "npu": NPU}
+
+
+@dataclass(frozen=True)
+class OdcApplyAnnotationsPass(ModulePass):
+    """Annotate; see the module's text."""
+
+    name = "odc-apply-annotations"
+
+    file: str | None = None
+    """A partition file; see odc_mlir/formats/partition_ini.py."""
+
+    host: tuple[str, ...] = ()
+    """Opcodes and result names that run on the host."""
+
+    npu: tuple[str, ...] = ()
+    """Opcodes and result names that run on the NPU."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        found = list(operators(main_function(op)))
+        if self.file is not None:
+            choice = target_of(op)
+            apply_file(_read(self.file), found, self.file, choice.target if choice else None)
+        for place, words in ((HOST, self.host), (NPU, self.npu)):
+            apply_words(place, words, found)
+
+
+def _read(path: str) -> PartitionFile:
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"the partition file cannot be read: {error}", location=path) from None
+    return parse_partition(text, path)
+
+
+def apply_file(file: PartitionFile, found: Sequence[CircleOp], location: str, target: str | None) -> None:
+    """Annotate every operator as ``file`` says; raises OptionError for a backend that is neither host nor NPU."""
+    places = dict(BACKENDS) | ({target: NPU} if target else {})
+    for backend in file.backends:
+        if backend not in places:
+            raise OptionError(f"the backend {backend!r} is not known, allowed: {', '.join(places)}", location=location)
+    for op in found:
+        names = [op.SPEC.name] if file.comply == "opcode" else location_names(op.location)
+        backend = next((file.by_name[name] for name in names if name in file.by_name), file.default)
+        _want(op, places[backend])
+
+
+def apply_words(place: str, words: Sequence[str], found: Sequence[CircleOp]) -> None:
+    """Annotate what ``words`` name, opcodes first; raises OptionError for a word that names nothing."""
+    named = {name: op for op in found for name in location_names(op.location)}
+    opcodes = [word for word in words if word not in named and word in ops.all_specs()]
+    for op in found:
+        if op.SPEC.name in opcodes:
+            _want(op, place)
+    for word in words:
+        if word in named:
+            _want(named[word], place)
+        elif word not in opcodes:
+            near = difflib.get_close_matches(word, [*named, *_opcodes(found)], 3)
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "use an opcode or the name of a result"
+            raise OptionError(f"{word!r} is neither an opcode nor the name of a result of an operator", hint=hint)
+
+
+def _opcodes(found: Sequence[CircleOp]) -> Iterator[str]:
+    return iter(dict.fromkeys(op.SPEC.name for op in found))
+
+
+def _want(op: CircleOp, place: str) -> None:
+    op.attributes[PLACE] = StringAttr(place)

@@ -1,0 +1,143 @@
+"""``odc-fix-batch``: compile for one batch size where the model leaves it open.
+
+Before::
+
+    func.func @main(%x: tensor<?x8xi8>) -> tensor<?x4xi8> {
+      %0 = circle.fully_connected(%x, %w) : (tensor<?x8xi8>, …) -> tensor<?x4xi8>
+
+After: the first dimension is 1, and what the model says is kept beside it::
+
+    func.func @main(%x: tensor<1x8xi8>) -> tensor<1x4xi8> attributes {odc.declared_inputs = [tensor<?x8xi8>]} {
+      %0 = circle.fully_connected(%x, %w) attributes {odc.declared = [tensor<?x4xi8>]} : … -> tensor<1x4xi8>
+
+``restore_batch`` puts the declared types back when the model is written, so that the package's model accepts every
+batch: segments run the size they were compiled for, host kernels any other.
+
+Only the first dimension of inputs is fixed. Other unknown dimensions stay unknown, and their operators on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle_shapes import refine_function
+from odc_mlir.dialects.circle_types import tensor_facts, with_shape
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
+from odc_mlir.errors import OptionError
+from odc_mlir.transforms.common.placement import functions, main_function
+
+DECLARED = "odc.declared"  # result types of an operator as the model has them
+DECLARED_INPUTS = "odc.declared_inputs"  # the same for a function's arguments
+
+
+@dataclass(frozen=True)
+class OdcFixBatchPass(ModulePass):
+    """Give open first dimensions of the inputs a size; see the module's text."""
+
+    name = "odc-fix-batch"
+
+    batch: int = 1
+    """How many samples segments process per run; 1 is what files store beside an open dimension."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.batch < 1:
+            raise OptionError(f"the batch size is {self.batch}, it must be at least 1")
+        fix_batch(op, self.batch)
+
+
+def fix_batch(module: ModuleOp, batch: int, *, declare: bool = True) -> bool:
+    """Give open first dimensions of the main function's inputs the size ``batch``; whether there were any.
+
+    ``declare`` keeps what the model says beside it, for :func:`restore_batch`.
+    """
+    function = main_function(module)
+    arguments = list(function.body.block.args)
+    inputs = [argument.type for argument in arguments]
+    fixed = [_with_batch(type, batch) for type in inputs]
+    if fixed == inputs:
+        return False
+    declared = [list(item.result_types) for item in _operators(function)]
+    _retype(arguments, fixed)
+    _set_function_type(function)
+    refine_function(function)
+    if declare:
+        function.attributes[DECLARED_INPUTS] = ArrayAttr(inputs)
+        for item, types in zip(_operators(function), declared, strict=True):
+            if list(item.result_types) != types:
+                item.attributes[DECLARED] = ArrayAttr(types)
+    return True
+
+
+def _operators(function: FuncOp) -> list[CircleOp]:
+    return [op for op in function.walk() if isinstance(op, CircleOp)]
+
+
+def _with_batch(type: Attribute, batch: int) -> Attribute:
+    shape = tensor_facts(type).shape
+    if not shape or shape[0] is not None or not isinstance(type, TensorType):
+        return type
+    return with_shape(type, (batch, *shape[1:]))
+
+
+def _set_function_type(function: FuncOp) -> None:
+    block = function.body.block
+    last = block.last_op
+    outputs = list(last.operand_types) if isinstance(last, ReturnOp) else []
+    function.properties["function_type"] = FunctionType.from_lists(list(block.arg_types), outputs)
+
+
+def restore_batch(module: ModuleOp) -> None:
+    """Put the declared types back, in the functions and in the circle bodies of segments, in place.
+
+    Programs, which are for the batch that was fixed, go: the module is ready to be written, not to be lowered further.
+    """
+    for program in lowered_symbols(module).values():
+        Rewriter.erase_op(program)
+    for function in functions(module):
+        declared = function.attributes.pop(DECLARED_INPUTS, None)
+        if not isinstance(declared, ArrayAttr):
+            continue
+        block = function.body.block
+        _retype(block.args, declared)
+        for op in block.ops:
+            if isinstance(op, SegmentOp):
+                _restore_segment(op)
+            else:
+                _restore(op)
+        _set_function_type(function)
+
+
+def _restore(op: Operation) -> None:
+    declared = op.attributes.pop(DECLARED, None)
+    if isinstance(declared, ArrayAttr):
+        _retype(op.results, declared)
+
+
+def _restore_segment(segment: SegmentOp) -> None:
+    """The circle body's arguments have its operands' types again, its results those that the body yields."""
+    block = segment.circle_block
+    _retype(block.args, segment.operand_types)
+    for op in block.ops:
+        _restore(op)
+    last = block.last_op
+    assert isinstance(last, YieldOp)
+    _retype(segment.results, last.operand_types)
+
+
+def _retype(values: Iterable[SSAValue], types: Iterable[Attribute]) -> None:
+    """Give values other types, with their names and locations."""
+    for value, type in zip(tuple(values), tuple(types), strict=True):
+        if value.type == type:
+            continue
+        new = Rewriter.replace_value_with_new_type(value, type)
+        if isinstance(value, BlockArgument) and isinstance(new, BlockArgument):
+            new.location = value.location

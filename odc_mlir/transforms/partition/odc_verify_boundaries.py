@@ -1,0 +1,113 @@
+"""``odc-verify-boundaries``: what crosses the edge of a segment means the same on both sides, or a cast makes it so.
+
+Host kernels and the NPU exchange bare codes. If a pass changed the type of a tensor on one side of an edge only, every
+number behind it would be wrong and nothing would fail. So element type, scale, zero point and shape are compared:
+between a segment's operand and the argument of its circle body, and between what that body yields and the segment's
+result. Where they differ and the values can be converted, an operator of the host converts them.
+
+Before (the segment's body works with another scale than the host has)::
+
+    %1 = odc.segment @segment_0(%0) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> … circle {
+    ^bb0(%a: tensor<4x!quant.uniform<i8:f32, 0.25:3>>):
+
+After::
+
+    %c = circle.quantize(%0) … -> tensor<4x!quant.uniform<i8:f32, 0.25:3>>
+    %1 = odc.segment @segment_0(%c) : (tensor<4x!quant.uniform<i8:f32, 0.25:3>>) -> …
+
+Refuses what no operator converts, unknown shapes, and tensors without one usable scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, info_of
+from odc_mlir.dialects.circle_ops import op_class
+from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.errors import CompileError
+from odc_mlir.support.locations import name_loc, value_name
+from odc_mlir.transforms.common.placement import main_function, place_on_host
+from odc_mlir.transforms.partition.rules.checks import CODES, quant_text, shape_text
+
+CAST_REASON = "boundary: converts between a segment and the host"
+
+
+@dataclass(frozen=True)
+class OdcVerifyBoundariesPass(ModulePass):
+    """Verify edges of segments; see the module's text."""
+
+    name = "odc-verify-boundaries"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for segment in [item for item in main_function(op).body.block.ops if isinstance(item, SegmentOp)]:
+            for index, argument in enumerate(segment.circle_block.args):
+                value = segment.operands[index]
+                _check(segment, argument)
+                if value.type != argument.type:
+                    segment.operands[index] = _cast_before(segment, value, argument.type)
+            for result, inside in zip(tuple(segment.results), _yielded(segment), strict=True):
+                _check(segment, inside)
+                if result.type != inside.type:
+                    _cast_behind(segment, result, inside.type)
+
+
+def _yielded(segment: SegmentOp) -> Sequence[SSAValue]:
+    last = segment.circle_block.last_op
+    if not isinstance(last, YieldOp):
+        raise CompileError("the circle body has no results", location=segment.sym_name.data)
+    return tuple(last.operands)
+
+
+def _check(segment: SegmentOp, value: SSAValue) -> None:
+    """An edge of the NPU: codes of known shape with one scale."""
+    info = info_of(value)
+    seen = None
+    if info.dtype not in CODES:
+        seen = f"is {info.dtype}, which does not cross the edge of a segment"
+    elif info.shape is None or any(dim is None for dim in info.shape):
+        seen = f"has {shape_text(info)}, the edge of a segment needs a known one"
+    elif info.quant is None or not info.quant.per_tensor:
+        seen = f"has {quant_text(info.quant)}, the edge of a segment needs one scale"
+    if seen is not None:
+        raise CompileError(f"a tensor {seen}", tensor=value_name(value), location=segment.sym_name.data)
+
+
+def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
+    """The operator of the host that turns ``value`` into ``wanted``; CompileError where there is none."""
+    where = {"tensor": value_name(value), "location": segment.sym_name.data}
+    made = op_class("QUANTIZE").make(
+        [value], [wanted], location=name_loc(f"{value_name(value)}_{segment.sym_name.data}")
+    )
+    source, target = info_of(value), info_of(made.results[0])
+    if source.shape != target.shape:
+        raise CompileError(f"{shape_text(source)} on one side of the edge, {shape_text(target)} on the other", **where)
+    if source.dtype not in CODES or target.dtype not in CODES or source.quant is None or target.quant is None:
+        raise CompileError(
+            f"{value.type} on one side of the edge, {wanted} on the other: nothing converts that", **where
+        )
+    place_on_host(made, CAST_REASON)
+    return made
+
+
+def _cast_before(segment: SegmentOp, value: SSAValue, wanted: Attribute) -> SSAValue:
+    made = _cast(value, wanted, segment)
+    Rewriter.insert_op(made, InsertPoint.before(segment))
+    return made.results[0]
+
+
+def _cast_behind(segment: SegmentOp, result: SSAValue, inside: Attribute) -> None:
+    """Give ``result`` the type that the body yields, and its users a cast to the type they had."""
+    outside, uses = result.type, list(result.uses)
+    changed = Rewriter.replace_value_with_new_type(result, inside)
+    made = _cast(changed, outside, segment)
+    Rewriter.insert_op(made, InsertPoint.after(segment))
+    for use in uses:
+        use.operation.operands[use.index] = made.results[0]

@@ -1,0 +1,1 @@
+"""Plans of segments: candidates, their costs, and the choice between them."""

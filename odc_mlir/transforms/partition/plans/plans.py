@@ -1,0 +1,302 @@
+"""Which operators run on the NPU: the plan of least estimated time that a deterministic search finds.
+
+A plan places units: single operators, or groups that stay together. Its time is that of its segments (their own work,
+the way there and back for each, the tensors that cross) plus that of the host operators, one after another. The search
+starts with everything that the NPU can run there; then it moves segments and the units at their edges to the host and
+back as long as that helps. The plan chosen is never slower than either "all on the host" or "all that the NPU can run".
+This module knows indices and numbers only, no IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odc_mlir.formats.quantities import time_text
+from odc_mlir.targets.host import HostCosts
+from odc_mlir.transforms.partition.plans.rounds import alternate
+
+LEAST_PLANS = 20  # that are looked at, however large the graph
+ALL_HOST, ALL_SUPPORTED, SEARCH = "all-host", "all-supported", "search"
+MEMORY_SLACK = 1.05  # preferring memory, a plan may take this much of the fastest one's time
+LARGEST_SEARCH = 200_000  # operators in all plans that are looked at; a large graph with many segments takes long
+
+
+class Work(NamedTuple):
+    """An operator in a segment: cycles of its layers, bytes of program and constants that it adds."""
+
+    cycles: float = 0.0
+    program_bytes: float = 0.0
+    constant_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An operator. ``work`` None: it cannot run on the NPU. ``pinned``: the user wants it there.
+
+    ``reads`` and ``writes`` are numbers of tensors that are computed at run time.
+    """
+
+    host_ns: float
+    work: Work | None
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    is_view: bool = False
+    pinned: bool = False
+    macs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A graph to place. ``units``: operators that stay together; ``results``: tensors that leave the graph.
+
+    ``segment_cycles`` gives the cycles of a segment from the works of its operators.
+    """
+
+    items: Sequence[Item]
+    needs: Sequence[set[int]]
+    units: Sequence[tuple[int, ...]]
+    tensor_bytes: Sequence[int]
+    results: frozenset[int]
+    host: HostCosts
+    clock_hz: int
+    segment_cycles: Callable[[Sequence[Work]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What segments must be worth: computing operators and multiply-accumulates each, how many there may be."""
+
+    min_operators: int = 1
+    min_macs: int = 0
+    max_segments: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Estimated times and sizes of one segment."""
+
+    members: tuple[int, ...]
+    npu_ns: float
+    transfer_ns: float
+    switch_ns: float
+    input_bytes: int
+    output_bytes: int
+    constant_bytes: float
+
+    @property
+    def ns(self) -> float:
+        return self.npu_ns + self.transfer_ns + self.switch_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A placement of every operator and what it costs."""
+
+    on_npu: tuple[bool, ...]
+    segments: tuple[Segment, ...]
+    host_ns: float
+    name: str = SEARCH
+
+    @property
+    def ns(self) -> float:
+        """Estimated time of one inference."""
+        return self.host_ns + sum(segment.ns for segment in self.segments)
+
+    @property
+    def bytes(self) -> float:
+        """What the compiled segments hold a second time, and the tensors between them and the host."""
+        return sum(s.constant_bytes + s.input_bytes + s.output_bytes for s in self.segments)
+
+    def to_dict(self) -> dict[str, str | int]:
+        """For reports."""
+        return {
+            "name": self.name,
+            "estimate_ns": round(self.ns),
+            "segments": len(self.segments),
+            "npu_operators": sum(self.on_npu),
+        }
+
+
+@dataclass(slots=True)
+class Choice:
+    """The plan chosen, the best other one, and why operators that the NPU could run are on the host."""
+
+    chosen: Placement
+    runner_up: Placement | None
+    reasons: dict[int, str] = field(default_factory=dict)
+    all_host: Placement | None = None
+    all_supported: Placement | None = None
+
+
+def choose(
+    problem: Problem, bounds: Bounds, prefer: str = "performance", check: Callable[[], None] = lambda: None
+) -> Choice:
+    """The best plan within ``bounds``; ``prefer`` as the compiler's: ``compile-time`` only compares the extremes.
+
+    ``check`` is called for every plan and may raise.
+    """
+    return _Search(problem, bounds, prefer, check).run()
+
+
+class _Search:
+    def __init__(self, problem: Problem, bounds: Bounds, prefer: str, check: Callable[[], None]) -> None:
+        self.problem, self.bounds, self.prefer, self.check = problem, bounds, prefer, check
+        self.seen: dict[tuple[bool, ...], Placement] = {}
+        self.reasons: dict[int, str] = {}
+        items = problem.items
+        self.readers: dict[int, list[int]] = {}
+        for index, item in enumerate(items):
+            for tensor in item.reads:
+                self.readers.setdefault(tensor, []).append(index)
+        self.able = [all(items[i].work is not None for i in unit) for unit in problem.units]
+        self.pinned = [
+            able and any(items[i].pinned for i in u) for able, u in zip(self.able, problem.units, strict=True)
+        ]
+
+    def run(self) -> Choice:
+        all_host = self.placement(self.pinned, ALL_HOST if not any(self.pinned) else SEARCH)
+        all_supported = self.placement(self.able, ALL_SUPPORTED)
+        start = self._within_bounds(list(self.able))
+        self._improve(start)
+        allowed = [plan for plan in self.seen.values() if self._allowed(plan)]
+        allowed = allowed or [self.placement(start)]  # what the user wants on the NPU may not fit the bounds
+        fastest = min(allowed, key=lambda plan: plan.ns)
+        chosen = fastest
+        if self.prefer == "memory":
+            near = [plan for plan in allowed if plan.ns <= fastest.ns * MEMORY_SLACK]
+            chosen = min(near, key=lambda plan: (plan.bytes, plan.ns))
+        others = [plan for plan in self.seen.values() if plan.on_npu != chosen.on_npu]
+        runner_up = min(others, key=lambda plan: plan.ns, default=None)
+        return Choice(chosen, runner_up, self._reasons(chosen), all_host, all_supported)
+
+    def placement(self, units: Sequence[bool], name: str = SEARCH) -> Placement:
+        """The plan with these units on the NPU, evaluated once; segments of views only go to the host."""
+        self.check()
+        on_npu = [False] * len(self.problem.items)
+        for unit, chosen in zip(self.problem.units, units, strict=True):
+            for index in unit:
+                on_npu[index] = chosen
+        rounds = alternate(self.problem.needs, on_npu)
+        segments = []
+        for is_npu, members in rounds:
+            if is_npu and all(self.problem.items[i].is_view for i in members):
+                for index in members:
+                    on_npu[index] = False
+            elif is_npu:
+                segments.append(self._segment(members))
+        key = tuple(on_npu)
+        if key not in self.seen:
+            host_ns = sum(item.host_ns for item, npu in zip(self.problem.items, on_npu, strict=True) if not npu)
+            self.seen[key] = Placement(key, tuple(segments), host_ns, name)
+        return self.seen[key]
+
+    def _segment(self, members: Sequence[int]) -> Segment:
+        problem, inside = self.problem, set(members)
+        written = {tensor for i in members for tensor in problem.items[i].writes}
+        read = {tensor for i in members for tensor in problem.items[i].reads} - written
+        left = {t for t in written if t in problem.results or not inside.issuperset(self.readers.get(t, ()))}
+        sizes = [sum(problem.tensor_bytes[t] for t in tensors) for tensors in (read, left)]
+        works = [work for i in members if (work := problem.items[i].work) is not None]
+        host = problem.host
+        moved = host.transfer_ns(len(read) + len(left), sum(sizes))
+        npu_ns = problem.segment_cycles(works) * 1e9 / problem.clock_hz
+        constants = sum(work.constant_bytes + work.program_bytes for work in works)
+        return Segment(tuple(members), npu_ns, moved, host.switch_ns, sizes[0], sizes[1], constants)
+
+    def _units_of(self, segment: Segment) -> list[int]:
+        members = set(segment.members)
+        return [number for number, unit in enumerate(self.problem.units) if members.intersection(unit)]
+
+    def _too_small(self, segment: Segment) -> str | None:
+        """Why a segment is not worth having, None when it is."""
+        items = [self.problem.items[i] for i in segment.members]
+        if any(item.pinned for item in items):
+            return None
+        computing = sum(not item.is_view for item in items)
+        if computing < self.bounds.min_operators:
+            return f"segment-size: {computing} of at least {self.bounds.min_operators} operators"
+        macs = sum(item.macs for item in items)
+        if macs < self.bounds.min_macs:
+            return f"segment-size: {macs} of at least {self.bounds.min_macs} multiply-accumulates"
+        return None
+
+    def _allowed(self, plan: Placement) -> bool:
+        most = self.bounds.max_segments
+        if most is not None and len(plan.segments) > most:
+            return False
+        return all(self._too_small(segment) is None for segment in plan.segments)
+
+    def _within_bounds(self, units: list[bool]) -> list[bool]:
+        """``units`` without segments that are too small, or too many: those that gain least go first."""
+        while not self._allowed(plan := self.placement(units)):
+            small = [(s, reason) for s in plan.segments if (reason := self._too_small(s)) is not None]
+            if not small:
+                loose = [s for s in plan.segments if not any(self.pinned[u] for u in self._units_of(s))]
+                if not loose:
+                    break
+                loose.sort(key=lambda s: sum(self.problem.items[i].host_ns for i in s.members) - s.ns)
+                reason = f"segment-count: at most {self.bounds.max_segments} segments"
+                small = [(s, reason) for s in loose[: len(plan.segments) - (self.bounds.max_segments or 0)]]
+            for segment, reason in small:
+                for unit in self._units_of(segment):
+                    units[unit] = False
+                    self.reasons |= dict.fromkeys(self.problem.units[unit], reason)
+        return units
+
+    def _improve(self, units: list[bool]) -> None:
+        """Make every single move that helps, pass after pass, until none does."""
+        best = self.placement(units)
+        most = max(LARGEST_SEARCH // max(1, len(self.problem.items)), LEAST_PLANS)
+        again = self.prefer != "compile-time"
+        while again:
+            again = False
+            for numbers in self._moves(best):
+                if len(self.seen) >= most:
+                    return
+                moved = list(units)
+                for number in numbers:
+                    moved[number] = self.pinned[number] if len(numbers) > 1 else not units[number]
+                plan = self.placement(moved)
+                if plan.ns < best.ns and self._allowed(plan):
+                    units, best, again = moved, plan, True
+
+    def _moves(self, plan: Placement) -> list[tuple[int, ...]]:
+        """What to try from ``plan``: units of a whole segment to the host, a unit at an edge to the other side."""
+        whole = [tuple(self._units_of(segment)) for segment in plan.segments]
+        edges = [(n,) for n in self._edge_units(plan) if self.able[n] and not self.pinned[n]]
+        return [numbers for numbers in whole if len(numbers) > 1] + edges
+
+    def _edge_units(self, plan: Placement) -> list[int]:
+        """Units that exchange a tensor with the other side, or with the outside."""
+        problem = self.problem
+        sides: dict[int, set[bool]] = {tensor: {False} for tensor in problem.results}
+        for item, on_npu in zip(problem.items, plan.on_npu, strict=True):
+            for tensor in (*item.reads, *item.writes):
+                sides.setdefault(tensor, set()).add(on_npu)
+        written = {tensor for item in problem.items for tensor in item.writes}
+        mixed = {tensor for tensor, found in sides.items() if len(found) > 1 or tensor not in written}
+        return [
+            number
+            for number, unit in enumerate(problem.units)
+            if any(mixed.intersection((*problem.items[i].reads, *problem.items[i].writes)) for i in unit)
+        ]
+
+    def _reasons(self, chosen: Placement) -> dict[int, str]:
+        """Why each operator that the NPU can run is on the host in the plan ``chosen``."""
+        reasons = {}
+        current = [all(chosen.on_npu[i] for i in unit) for unit in self.problem.units]
+        for number, unit in enumerate(self.problem.units):
+            if current[number] or not self.able[number]:
+                continue
+            with_it = self.placement([on or at == number for at, on in enumerate(current)])
+            more = with_it.ns - chosen.ns
+            text = f"cost: on the NPU an inference would take {time_text(more)} longer"
+            if with_it.on_npu == chosen.on_npu:
+                text = "segment-size: views only"
+            elif more <= 0:
+                text = "cost: the host is faster for what surrounds it"
+            for index in unit:
+                reasons[index] = self.reasons.get(index, text)
+        return reasons

@@ -1,0 +1,1 @@
+"""What the NPU can run: rules and the checks behind them."""

@@ -1,0 +1,506 @@
+"""The checks behind the placement rules: each looks at one thing of an operator and says what it saw in the way.
+
+A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None where its condition holds. It runs after
+the checks before it in the operator's list have passed, so it may rely on them (static shapes, known types).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import OdcError
+from odc_mlir.isa.fields import OFFSET_BITS
+from odc_mlir.isa.instructions import field_range
+from odc_mlir.ops.bias import in_units_of_sums
+from odc_mlir.ops.quant_check import check_quantisation
+from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
+from odc_mlir.targets import ELEMENT_TYPES, Target
+from odc_mlir.transforms.npu.lowering.move_maps import result_pieces
+from odc_mlir.transforms.npu.lowering.phases import interpolated_phases, transposed_phases
+
+CODES = ELEMENT_TYPES
+MOST_DIMENSIONS = 6  # of element-wise operands
+MOST_RUNS = 256  # of channels that are put together by moves
+MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
+ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What depends on the target and the options: ``sram_bytes`` is the smaller of capacity and SRAM limit.
+
+    ``held_bytes``: SRAM that the model's inputs and outputs take while the operator runs, its own left out.
+    """
+
+    target: Target
+    sram_bytes: int
+    numerics: str = "fixed"
+    held_bytes: int = 0
+
+
+Check = Callable[[Node, Limits], str | None]
+
+
+def activations(node: Node) -> Iterator[TensorInfo]:
+    """The operands that are not constant, then the results."""
+    yield from (t for t in node.operands if t is not None and not t.is_const)
+    yield from node.results
+
+
+def shape_text(info: TensorInfo) -> str:
+    """``shape [1, ?, 3]`` or ``unknown rank``."""
+    if info.shape is None:
+        return "unknown rank"
+    return "shape [" + ", ".join("?" if d is None else str(d) for d in info.shape) + "]"
+
+
+# ---- every operator
+
+
+def stateless(node: Node, _: Limits) -> str | None:
+    """No operand is a variable."""
+    for tensor in (t for t in node.operands if t is not None):
+        if tensor.is_variable:
+            return f"{tensor.name!r} keeps its value between runs"
+    return None
+
+
+def has_input(node: Node, _: Limits) -> str | None:
+    """Something is computed at run time."""
+    dynamic = [t for t in node.operands if t is not None and not t.is_const]
+    return None if dynamic else "all operands are constant"
+
+
+def static_shapes(node: Node, _: Limits) -> str | None:
+    """Every dimension is known."""
+    for tensor in activations(node):
+        if tensor.shape is None or any(d is None for d in tensor.shape):
+            return f"{tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def not_empty(node: Node, _: Limits) -> str | None:
+    """Every tensor has elements."""
+    for tensor in activations(node):
+        if 0 in tensor.static_shape:
+            return f"{tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def codes(node: Node, _: Limits) -> str | None:
+    """Everything computed is int8 or uint8."""
+    for tensor in activations(node):
+        if tensor.dtype not in CODES:
+            return f"{tensor.name!r} is {tensor.dtype}"
+    return None
+
+
+def quantised(node: Node, _: Limits) -> str | None:
+    """Everything computed has one usable scale and zero point."""
+    for tensor in activations(node):
+        quant = tensor.quant
+        if quant is None:
+            return f"{tensor.name!r} has no scale"
+        if not quant.per_tensor:
+            return f"{tensor.name!r} has {len(quant.scales)} scales"
+        if not 0 < quant.scale < math.inf:
+            return f"{tensor.name!r} has scale {quant.scale}"
+        low, high = tensor.info.range
+        if not low <= quant.zero_point <= high:
+            return f"{tensor.name!r} has zero point {quant.zero_point}"
+    return None
+
+
+def understood(node: Node, _: Limits) -> str | None:
+    """Arithmetic reads every scale and zero point there is."""
+    try:
+        check_quantisation(node)
+    except OdcError as error:
+        return error.message
+    return None
+
+
+def fits_sram(node: Node, limits: Limits) -> str | None:
+    """Operands and results fit in SRAM at the same time; the text says what is enough."""
+    needed = sum(math.prod(t.static_shape) for t in activations(node))
+    allowed = min(limits.sram_bytes, 1 << OFFSET_BITS)
+    return sram_text(needed + limits.held_bytes, allowed) if needed > allowed else None
+
+
+def sram_text(needed_bytes: int, allowed_bytes: int) -> str:
+    """How rules and scheduling say that SRAM is too small."""
+    return f"{needed_bytes} bytes of {allowed_bytes}"
+
+
+# ---- shared by several operators
+
+
+def activation(node: Node, _: Limits) -> str | None:
+    """The fused activation is a clamp."""
+    fused = node.options.get("fused_activation_function", "none")
+    return None if fused in ACTIVATIONS else f"fused activation {fused}"
+
+
+def rank4(node: Node, _: Limits) -> str | None:
+    """What comes in first and the results are images."""
+    for tensor in (next(activations(node)), *node.results):
+        if len(tensor.static_shape) != 4:
+            return f"{tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def same_type(node: Node, _: Limits) -> str | None:
+    """All codes have one element type."""
+    first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
+    for tensor in others:
+        if tensor.dtype != first.dtype:
+            return f"{first.name!r} is {first.dtype}, {tensor.name!r} is {tensor.dtype}"
+    return None
+
+
+def quant_text(quant: QuantParams | None) -> str:
+    """``scale 0.5 and zero point 3``, or how far that is from what a tensor has."""
+    if quant is None:
+        return "no scale"
+    if not quant.per_tensor:
+        return f"{len(quant.scales)} scales"
+    return f"scale {quant.scale:g} and zero point {quant.zero_point}"
+
+
+def same_quant(node: Node, _: Limits) -> str | None:
+    """All codes mean the same real numbers."""
+    first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
+    for tensor in others:
+        if tensor.quant != first.quant:
+            return f"{tensor.name!r} has {quant_text(tensor.quant)}, {first.name!r} has {quant_text(first.quant)}"
+    return None
+
+
+def constant(index: int) -> Check:
+    """Check that operand ``index`` is constant or left out."""
+
+    def check(node: Node, _: Limits) -> str | None:
+        tensor = node.optional(index)
+        return None if tensor is None or tensor.is_const else f"{tensor.name!r} is computed at run time"
+
+    return check
+
+
+def option_in_field(instruction: str, **fields: str) -> Check:
+    """Check that options (by keyword) fit the instruction fields given for them, and are at least 1."""
+
+    def check(node: Node, _: Limits) -> str | None:
+        for option, field in fields.items():
+            value, highest = node.options[option], field_range(instruction, field)[1]
+            if not 1 <= value <= highest:
+                return f"{option} is {value}, allowed 1 to {highest}"
+        return None
+
+    return check
+
+
+# ---- convolutions and matrix products
+
+
+def weights(node: Node, _: Limits) -> str | None:
+    """Weight codes have the input's type, and zero points that one can stand for."""
+    source, filters = next(activations(node)), node.operand(1)
+    if filters.dtype != source.dtype:
+        return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
+    if filters.quant is None:
+        return f"{filters.name!r} has no scale"
+    if filters.data is not None and filters.data.nbytes != math.prod(filters.static_shape):
+        return f"{filters.name!r} is stored sparse"
+    zero_points = set(filters.quant.zero_points)
+    if len(zero_points) > 1:
+        low, high = centred_range(filters)
+        if high - low > 255 and not (filters.dtype == "uint8" and _divides_by_channels(node)):
+            return f"{filters.name!r} has {len(zero_points)} different zero points and values from {low} to {high}"
+    if not all(0 < scale < math.inf for scale in filters.quant.scales):
+        return f"{filters.name!r} has a scale that is not positive and finite"
+    return None
+
+
+def centred(filters: TensorInfo) -> NDArray[Any]:
+    """Constant weight codes without their zero points."""
+    assert filters.quant is not None, "asked of quantised weights"
+    zeros = np.asarray(filters.quant.zero_points)
+    if zeros.size > 1:
+        axis = filters.quant.axis
+        zeros = zeros.reshape([-1 if i == axis else 1 for i in range(len(filters.static_shape))])
+    return np.asarray(filters.array().astype(np.int32) - zeros)
+
+
+def centred_range(filters: TensorInfo) -> tuple[int, int]:
+    """Least and largest of :func:`centred`."""
+    values = centred(filters)
+    return int(values.min()), int(values.max())
+
+
+def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
+    """Result channels in groups in which one zero point can stand for all; each group in order."""
+    values = np.moveaxis(centred(filters), axis, 0).reshape(filters.static_shape[axis], -1)
+    low, high = values.min(1), values.max(1)
+    groups: list[list[int]] = []
+    for channel in sorted(range(len(low)), key=lambda c: (int(low[c]), c)):
+        if groups and max(high[channel], *(high[c] for c in groups[-1])) - low[groups[-1][0]] <= 255:
+            groups[-1].append(channel)
+        else:
+            groups.append([channel])
+    return [sorted(group) for group in groups]
+
+
+def _divides_by_channels(node: Node) -> bool:
+    """Whether a product can be computed for some result channels at a time, and put together in a few moves."""
+    filters, depthwise = node.operand(1), node.spec.name == "DEPTHWISE_CONV_2D"
+    if node.spec.name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"):
+        return False
+    channels = next(activations(node)).static_shape[-1]
+    taken = filters.static_shape[3] if node.spec.name != "FULLY_CONNECTED" else channels
+    if taken != channels:  # groups, or several results for each input channel
+        return False
+    runs = sum(len(runs_of(group)) for group in channel_groups(filters, 3 if depthwise else 0))
+    return runs <= MOST_RUNS
+
+
+def runs_of(channels: list[int]) -> list[tuple[int, int, int]]:
+    """(position in ``channels``, first channel, how many) of neighbours among sorted channels."""
+    runs: list[tuple[int, int, int]] = []
+    for position, channel in enumerate(channels):
+        if runs and runs[-1][1] + runs[-1][2] == channel:
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
+        else:
+            runs.append((position, channel, 1))
+    return runs
+
+
+def weight_axis(axis: int) -> Check:
+    """Check that several weight scales lie along ``axis``, one per result channel."""
+
+    def check(node: Node, _: Limits) -> str | None:
+        filters = node.operand(1)
+        quant = filters.quant
+        if quant is None or quant.per_tensor:
+            return None
+        if quant.axis == axis and len(quant.scales) == filters.static_shape[axis]:
+            return None
+        return f"{filters.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
+
+    return check
+
+
+def bias_operand(node: Node) -> int:
+    """Which operand is the bias."""
+    return 3 if node.spec.name == "TRANSPOSE_CONV" else 2
+
+
+def bias(node: Node, _: Limits) -> str | None:
+    """The bias is int32, one value per result channel in units of the sums, or left out."""
+    values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
+    if values is None:
+        return None
+    if values.dtype != "int32":
+        return f"{values.name!r} is {values.dtype}"
+    count = channels[3] if node.spec.name == "DEPTHWISE_CONV_2D" else channels[0]
+    if math.prod(values.static_shape) != count:
+        return f"{values.name!r} has {shape_text(values)}"
+    source, filters = next(activations(node)), node.operand(1)
+    assert source.quant is not None, "asked of quantised products"
+    assert filters.quant is not None, "asked of quantised products"
+    if values.quant is None:
+        return None
+    scales = source.quant.scale, filters.quant.scales
+    if len(values.quant.scales) not in (1, count) or not in_units_of_sums(values.quant, *scales):
+        return f"{values.name!r} has {quant_text(values.quant)}, not those of input times weights"
+    return None
+
+
+def kernel_in_field(node: Node, _: Limits) -> str | None:
+    """The kernel fits the convolution instruction."""
+    height, width = node.operand(1).static_shape[1:3]
+    highest = field_range("conv", "kernel_height")[1]
+    return None if max(height, width) <= highest else f"kernel {height}x{width}, at most {highest}x{highest}"
+
+
+def channels(node: Node, _: Limits) -> str | None:
+    """Input and result channels fit the convolution instruction."""
+    highest = field_range("conv", "channels")[1]
+    rows, columns = node.operand(1).static_shape[0], node.operand(1).static_shape[-1]
+    seen = max(rows, columns)
+    return None if seen <= highest else f"{seen} channels, at most {highest}"
+
+
+def groups(node: Node, _: Limits) -> str | None:
+    """Few groups, which become convolutions of their own, or as many as input channels (a depthwise convolution)."""
+    total, taken = node.operand(0).static_shape[3], node.operand(1).static_shape[3]
+    count = total // taken
+    if taken in (total, 1) or count <= MOST_GROUPS:
+        return None
+    return f"{count} groups of {taken} input channels, at most {MOST_GROUPS}"
+
+
+def transposed(node: Node, _: Limits) -> str | None:
+    """The result divides into phases that windows of the source give."""
+    found = transposed_phases(node)
+    return found if isinstance(found, str) else None
+
+
+def interpolated(node: Node, _: Limits) -> str | None:
+    """The image grows by a whole factor, with weights that repeat and fit 8 bits."""
+    found = interpolated_phases(node)
+    return found if isinstance(found, str) else None
+
+
+def depth_multiplier(node: Node, _: Limits) -> str | None:
+    """Result channels per input channel fit the instruction."""
+    count = node.operand(0).static_shape[3]
+    results = node.results[0].static_shape[3]
+    highest = field_range("conv", "multiplier")[1]
+    if results % count == 0 and results // count <= highest:
+        return None
+    return f"{results} result channels of {count} input channels, at most {highest} of each"
+
+
+def weights_format(node: Node, _: Limits) -> str | None:
+    """The weights of a fully connected layer are stored row by row."""
+    seen = node.options.get("weights_format", "default")
+    return None if seen == "default" else f"weights format {seen}"
+
+
+def fixed_numerics(_: Node, limits: Limits) -> str | None:
+    """Requantisation is by fixed-point multipliers."""
+    return None if limits.numerics == "fixed" else f"numerics {limits.numerics}"
+
+
+# ---- the rest
+
+
+def broadcastable(node: Node, _: Limits) -> str | None:
+    """Operands have few enough dimensions to loop over."""
+    for tensor in node.results:
+        if len(tensor.static_shape) > MOST_DIMENSIONS:
+            return f"{tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def quantised_constants(node: Node, _: Limits) -> str | None:
+    """Constants that are computed with have one scale."""
+    for tensor in node.operands:
+        if tensor is not None and tensor.is_const and (tensor.quant is None or not tensor.quant.per_tensor):
+            return f"{tensor.name!r} has {quant_text(tensor.quant)}"
+    return None
+
+
+def windows_meet_image(node: Node, _: Limits) -> str | None:
+    """With VALID padding the window fits the image (with SAME, padding is always smaller than the window)."""
+    height, width = node.operand(0).static_shape[1:3]
+    options = node.options
+    taps = (options["filter_height"], options["filter_width"])
+    if options["padding"] == "same" or (taps[0] <= height and taps[1] <= width):
+        return None
+    return f"window {taps[0]}x{taps[1]} on an image of {height}x{width}"
+
+
+def reduced_run(node: Node) -> tuple[int, int, tuple[int, ...]] | None:
+    """Shape of a reduction as (outer elements, inner elements, reduced dimensions); None where axes have a gap."""
+    shape = node.operand(0).static_shape
+    axes = sorted({int(axis) % len(shape) for axis in node.const(1).reshape(-1)}) if shape else []
+    if not axes or axes != list(range(axes[0], axes[-1] + 1)):
+        return None
+    first, last = axes[0], axes[-1] + 1
+    return math.prod(shape[:first]), math.prod(shape[last:]), tuple(d for d in shape[first:last] if d != 1)
+
+
+def reduction(node: Node, _: Limits) -> str | None:
+    """Neighbouring axes are reduced, no more than an image's height and width."""
+    run = reduced_run(node)
+    axes = [int(axis) for axis in node.const(1).reshape(-1)]
+    if run is None:
+        return f"axes {axes}"
+    highest = field_range("reduce", "width")[1]
+    dims = run[2]
+    if len(dims) > 2 or any(d > highest for d in dims):
+        return f"{'x'.join(map(str, dims))} elements along axes {axes}, at most {highest}x{highest}"
+    return None
+
+
+def softmax_result(node: Node, _: Limits) -> str | None:
+    """The result has the scale that the fixed-point softmax gives."""
+    result = node.results[0]
+    expected = QuantParams((1 / 256,), (result.info.range[0],))
+    quant = result.quant
+    if quant is not None and (quant.scales, quant.zero_points) == (expected.scales, expected.zero_points):
+        return None
+    return f"{result.name!r} has {quant_text(quant)}, expected {quant_text(expected)}"
+
+
+def softmax_row(node: Node, _: Limits) -> str | None:
+    """A row fits the instruction and the tile buffer, which holds it twice."""
+    columns = node.operand(0).static_shape[-1] if node.operand(0).static_shape else 0
+    highest = min(field_range("softmax", "columns")[1], _.target.local.tile_bytes // 2)
+    return None if 1 <= columns <= highest else f"rows of {columns} elements, allowed 1 to {highest}"
+
+
+def padding(node: Node, _: Limits | None = None) -> str | None:
+    """Only height and width are padded, by what a load can add."""
+    amounts = [[int(v) for v in row] for row in node.const(1).reshape(-1, 2)]
+    highest = field_range("load", "pad_before1")[1]
+    if any(v < 0 or v > highest for row in amounts for v in row):
+        return f"paddings {amounts}, each at most {highest}"
+    if any(amounts[0]) or any(amounts[3]):
+        return f"paddings {amounts} of batch or channels"
+    return None
+
+
+def moves(node: Node, _: Limits) -> str | None:
+    """Every result is made of codes of the operands in a few loops of strided moves."""
+    found = result_pieces(node)
+    return found if isinstance(found, str) else None
+
+
+def either(first: Check, second: Check) -> Check:
+    """Check that one of two holds; what the second saw is said."""
+
+    def check(node: Node, limits: Limits) -> str | None:
+        return first(node, limits) and second(node, limits)
+
+    return check
+
+
+def image_padding(node: Node, _: Limits | None = None) -> str | None:
+    """An image is padded as a load can pad it."""
+    if len(node.operand(0).static_shape) != 4:
+        return f"{node.operand(0).name!r} has {shape_text(node.operand(0))}"
+    return padding(node)
+
+
+def moves_no_element(node: Node, _: Limits | None = None) -> str | None:
+    """A transposition keeps the order of all dimensions that are not 1, so the bytes stay where they are."""
+    shape = node.operand(0).static_shape
+    order = [int(p) for p in node.const(1).reshape(-1) if shape[int(p)] != 1]
+    return None if order == sorted(order) else f"permutation {[int(p) for p in node.const(1).reshape(-1)]}"
+
+
+def one_input(node: Node, _: Limits) -> str | None:
+    """One operand is computed at run time, the others are constants of one element: 256 cases."""
+    dynamic = [t for t in node.operands if t is not None and not t.is_const]
+    if len(dynamic) != 1:
+        return f"{len(dynamic)} operands are computed at run time"
+    for tensor in node.operands:
+        if tensor is not None and tensor.is_const and math.prod(tensor.static_shape) != 1:
+            return f"constant {tensor.name!r} has {shape_text(tensor)}"
+    return None
+
+
+def same_shape(node: Node, _: Limits) -> str | None:
+    """The result has the input's shape."""
+    source, result = next(activations(node)), node.results[0]
+    if source.static_shape == result.static_shape:
+        return None
+    return f"{source.name!r} has {shape_text(source)}, {result.name!r} {shape_text(result)}"

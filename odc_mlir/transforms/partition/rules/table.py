@@ -1,0 +1,269 @@
+"""What the NPU can run, as a table of rules.
+
+Each rule looks at one thing and says what it saw when that thing is in the way. ``npu-mark-supported`` asks
+:func:`verdict` for every operator; compile reports and the generated documentation read the same table. Rules see
+operators as :class:`odc_mlir.ops.spec.Node`, so the table needs no IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from odc_mlir import ops
+from odc_mlir.ops.quantization import QuantKind
+from odc_mlir.ops.spec import Node, OpSpec, Trait
+from odc_mlir.transforms.partition.plans.patterns import PATTERNS
+from odc_mlir.transforms.partition.rules import checks as check
+from odc_mlir.transforms.partition.rules.checks import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``text`` says what must hold; ``check`` returns None where it does, else what was seen instead."""
+
+    name: str
+    text: str
+    check: check.Check
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``reason`` is empty for an operator that the NPU can run."""
+
+    supported: bool
+    reason: str = ""
+
+
+def rules_of(spec: OpSpec) -> tuple[Rule, ...] | None:
+    """The rules of an operator beside :data:`GENERIC`, None for one that has no NPU form."""
+    if spec.name in OPERATORS:
+        return OPERATORS[spec.name]
+    return BY_TABLE if works_by_table(spec) else None
+
+
+def works_by_table(spec: OpSpec) -> bool:
+    """Whether a table of codes can stand for an operator: element-wise, without effects, on quantised tensors."""
+    makes_numbers = not any(result.dtypes for result in spec.results)
+    quantisable = spec.quant.kind not in (QuantKind.NONE, QuantKind.FLOAT)
+    return quantisable and makes_numbers and {Trait.PURE, Trait.ELEMENTWISE} <= spec.traits
+
+
+def verdict(node: Node, limits: Limits) -> Verdict:
+    """Whether every rule that applies to ``node`` holds, else the first that does not and what it saw."""
+    rules = rules_of(node.spec)
+    if rules is None:
+        return Verdict(False, f"operator: {node.spec.name} has no NPU form")
+    for rule in (*GENERIC, *rules, *GENERIC_LAST):
+        if seen := rule.check(node, limits):
+            return Verdict(False, f"{rule.name}: {seen}")
+    return Verdict(True)
+
+
+def rules_text() -> Iterator[str]:
+    """The table and the pattern groups as lines of text: what has no line has no NPU form."""
+    yield "every operator"
+    yield from _lines((*GENERIC, *GENERIC_LAST))
+    for name, rules in OPERATORS.items():
+        yield name
+        yield from _lines(rules)
+    by_table = sorted(s.name for s in ops.all_specs().values() if s.name not in OPERATORS and works_by_table(s))
+    yield ", ".join(by_table)
+    yield from _lines(BY_TABLE)
+    yield "groups, placed together"
+    for pattern in PATTERNS:
+        yield f"  {pattern.name}: {' -> '.join(pattern.chain)}: {pattern.text}"
+
+
+def _lines(rules: Sequence[Rule]) -> Iterator[str]:
+    return (f"  {rule.name}: {rule.text}" for rule in rules)
+
+
+GENERIC: tuple[Rule, ...] = (
+    Rule("stateless", "no operand keeps a value between runs", check.stateless),
+    Rule("has-input", "at least one operand is computed at run time", check.has_input),
+    Rule("static-shape", "all shapes are known when compiling", check.static_shapes),
+    Rule("not-empty", "no tensor is empty", check.not_empty),
+    Rule("element-type", "everything computed is int8 or uint8", check.codes),
+    Rule("quantised", "everything computed has one positive scale and a zero point inside the type", check.quantised),
+    Rule("fits-sram", "operands and results fit in the SRAM limit together", check.fits_sram),
+)
+
+# Rules of every operator that are asked last, for what is left.
+GENERIC_LAST: tuple[Rule, ...] = (
+    Rule("understood", "no scale or zero point is one that the operator does not read", check.understood),
+)
+
+_ACTIVATION = Rule("activation", f"the fused activation is one of {', '.join(check.ACTIVATIONS)}", check.activation)
+_RANK4 = Rule("rank-4", "input and result are [N, H, W, C]", check.rank4)
+_SAME_TYPE = Rule("same-type", "all codes have one element type", check.same_type)
+_SAME_QUANT = Rule("same-quantisation", "codes are moved as they are: scales and zero points agree", check.same_quant)
+_BROADCAST = Rule("broadcast", f"operands have at most {check.MOST_DIMENSIONS} dimensions", check.broadcastable)
+
+_WEIGHTS = Rule("constant-weights", "weights are constant", check.constant(1))
+_SUMS = (
+    _SAME_TYPE,
+    Rule(
+        "weights",
+        "weights have the input's type, positive scales and one zero point, or nearly",
+        check.weights,
+    ),
+    Rule("bias", "the bias is int32, one value per result channel, scaled as input times weights", check.bias),
+    Rule("channels", "channels fit the instruction", check.channels),
+    _ACTIVATION,
+)
+_PRODUCT = (
+    _WEIGHTS,
+    Rule("constant-bias", "the bias is constant or left out", check.constant(2)),
+    *_SUMS,
+)
+
+_WINDOW = Rule(
+    "stride-dilation",
+    "strides and dilations fit the instruction",
+    check.option_in_field(
+        "conv", stride_h="stride_y", stride_w="stride_x", dilation_h_factor="dilation_y", dilation_w_factor="dilation_x"
+    ),
+)
+_KERNEL = Rule("kernel", "the kernel fits the instruction", check.kernel_in_field)
+
+_POOL = (
+    _RANK4,
+    _SAME_QUANT,
+    Rule(
+        "window",
+        "window and strides fit the instruction",
+        check.option_in_field(
+            "pool",
+            filter_height="kernel_height",
+            filter_width="kernel_width",
+            stride_h="stride_y",
+            stride_w="stride_x",
+        ),
+    ),
+    Rule("image", "the window fits the image", check.windows_meet_image),
+    _ACTIVATION,
+)
+
+_REDUCTION = (
+    _SAME_TYPE,
+    Rule("constant-axes", "axes are constant", check.constant(1)),
+    Rule("axes", "neighbouring axes are reduced, at most two with sizes above 1", check.reduction),
+)
+
+_ARITHMETIC = (
+    _SAME_TYPE,
+    Rule("constant-scale", "constant operands have one scale", check.quantised_constants),
+    _BROADCAST,
+    _ACTIVATION,
+)
+_SELECTION = (_SAME_QUANT, _BROADCAST)
+_VIEW = (_SAME_TYPE, _SAME_QUANT)
+
+_MOVES = Rule("moves", "results are codes of the operands in a few loops of moves", check.moves)
+
+# Rules of operators that only move codes.
+MOVING: tuple[Rule, ...] = (_SAME_QUANT, _MOVES)
+MOVERS = (
+    "BATCH_TO_SPACE_ND",
+    "BROADCAST_TO",
+    "CONCATENATION",
+    "DEPTH_TO_SPACE",
+    "GATHER",
+    "MIRROR_PAD",
+    "PACK",
+    "PADV2",
+    "RESIZE_NEAREST_NEIGHBOR",
+    "REVERSE_V2",
+    "SLICE",
+    "SPACE_TO_BATCH_ND",
+    "SPACE_TO_DEPTH",
+    "SPLIT",
+    "SPLIT_V",
+    "STRIDED_SLICE",
+    "TILE",
+    "UNPACK",
+)
+
+# Rules of every element-wise operator without an entry of its own: a table of 256 codes says what it does.
+BY_TABLE: tuple[Rule, ...] = (
+    Rule("one-input", "one operand is computed at run time, the others are constants of one element", check.one_input),
+    Rule("same-shape", "the result has the input's shape", check.same_shape),
+)
+
+# What each operator needs beyond the generic rules; one without an entry that is not element-wise stays on the host.
+OPERATORS: dict[str, tuple[Rule, ...]] = {
+    "CONV_2D": (
+        _RANK4,
+        *_PRODUCT,
+        _KERNEL,
+        _WINDOW,
+        Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
+        Rule("groups", f"at most {check.MOST_GROUPS} groups, or one per input channel", check.groups),
+    ),
+    "TRANSPOSE_CONV": (
+        _RANK4,
+        _WEIGHTS,
+        Rule("constant-bias", "the bias is constant or left out", check.constant(3)),
+        *_SUMS,
+        _KERNEL,
+        Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
+        Rule("phases", "the result divides into phases that the kernel's taps reach", check.transposed),
+    ),
+    "RESIZE_BILINEAR": (
+        _RANK4,
+        _SAME_QUANT,
+        Rule("interpolation", "the image grows by a whole factor with weights of 8 bits", check.interpolated),
+    ),
+    "DEPTHWISE_CONV_2D": (
+        _RANK4,
+        *_PRODUCT,
+        _KERNEL,
+        _WINDOW,
+        Rule("weight-scales", "several weight scales lie along axis 3", check.weight_axis(3)),
+        Rule("depth-multiplier", "result channels per input channel fit the instruction", check.depth_multiplier),
+    ),
+    "FULLY_CONNECTED": (
+        *_PRODUCT,
+        Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
+        Rule("weights-format", "weights are stored row by row", check.weights_format),
+        Rule("numerics", "requantisation is by fixed-point multipliers", check.fixed_numerics),
+    ),
+    "ADD": _ARITHMETIC,
+    "SUB": _ARITHMETIC,
+    "MUL": _ARITHMETIC,
+    "MAXIMUM": _SELECTION,
+    "MINIMUM": _SELECTION,
+    "AVERAGE_POOL_2D": _POOL,
+    "MAX_POOL_2D": _POOL,
+    "MEAN": _REDUCTION,
+    "SUM": _REDUCTION,
+    "REDUCE_MAX": (_SAME_QUANT, *_REDUCTION),
+    "SOFTMAX": (
+        _SAME_TYPE,
+        Rule("softmax-result", "the result has scale 1/256 and the smallest code as zero point", check.softmax_result),
+        Rule("softmax-row", "a row fits the instruction and the tile buffer", check.softmax_row),
+    ),
+    "QUANTIZE": (),
+    "RELU": (),
+    "RELU6": (),
+    "RELU_N1_TO_1": (),
+    "RESHAPE": _VIEW,
+    "SQUEEZE": _VIEW,
+    "EXPAND_DIMS": _VIEW,
+    "TRANSPOSE": (
+        *_VIEW,
+        Rule("constant-permutation", "the permutation is constant", check.constant(1)),
+        Rule("permutation", _MOVES.text, check.either(check.moves_no_element, check.moves)),
+    ),
+    "PAD": (
+        _SAME_QUANT,
+        Rule("constant-paddings", "paddings are constant", check.constant(1)),
+        Rule(
+            "paddings",
+            "height and width are padded, by what an instruction can add; or by a few loops of moves",
+            check.either(check.image_padding, check.moves),
+        ),
+    ),
+    **dict.fromkeys(MOVERS, MOVING),
+}

@@ -1,0 +1,1 @@
+"""Passes that quantise: from recorded ranges to models on quantised types."""

@@ -1,0 +1,293 @@
+"""What the passes share that make assigned element types real: who wants which type, and constants of that type.
+
+An assignment (see :mod:`.ir`) says of each operand and result of an operator in which element type the operator
+takes or gives it. A value keeps one type; where a use wants another, somebody has to convert.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import FunctionType, UnitAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects.circle import (
+    BlobAttr,
+    CircleOp,
+    ConstOp,
+    VariableOp,
+    info_of,
+    op_class,
+    tensor_facts,
+    tensor_type,
+)
+from odc_mlir.dialects.circle_types import AnyTensor
+from odc_mlir.errors import CompileError, ModelError
+from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.ops.constants import encode_constant
+from odc_mlir.ops.quantization import Bias
+from odc_mlir.ops.spec import Array, QuantParams
+from odc_mlir.quantizer.policy.parameters import bias_params, quantize_bias, quantize_constant
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.tensor_names import TensorNames, named
+from odc_mlir.transforms.quant.common.ir import (
+    ARGUMENTS,
+    OPERANDS,
+    REAL,
+    RESULTS,
+    argument_types,
+    assigned_type,
+    constant_of,
+    is_real,
+    operand_types,
+    params_of,
+    result_types,
+)
+
+LOG = logging.getLogger(__name__)
+
+_CHANNELS_NAMED = 8  # of those that a warning is about
+_BIAS_OF = {"int16": "int64"}  # by the type of the activations; int32 with all others
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """An integer element type with its parameters."""
+
+    dtype: str
+    params: QuantParams
+
+    def type_for(self, value: SSAValue) -> AnyTensor:
+        """The type of ``value`` with this element type."""
+        return tensor_type(self.dtype, tensor_facts(value.type).shape, self.params)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Operand ``index`` of ``op`` must be codes of this type, real where that is None.
+
+    ``bias``: what the operand is added to, where it is a bias.
+    """
+
+    op: Operation
+    index: int
+    codes: Codes | None
+    bias: Bias | None = None
+
+    @property
+    def value(self) -> SSAValue:
+        return self.op.operands[self.index]
+
+
+def is_assigned(function: FuncOp) -> bool:
+    """Whether an assignment of element types waits to be made real in ``function``."""
+    return any(name in op.attributes for op in function.walk() for name in (OPERANDS, RESULTS, ARGUMENTS))
+
+
+def clear_assignment(function: FuncOp) -> None:
+    """Forget the assignment of ``function``."""
+    for op in function.walk():
+        for name in (OPERANDS, RESULTS, ARGUMENTS):
+            op.attributes.pop(name, None)
+
+
+def argument_codes(function: FuncOp) -> list[Codes | None]:
+    """For each argument of ``function`` the codes that it is assigned, None where it stays as it is."""
+    types = argument_types(function)
+    return [None] * len(function.args) if types is None else [_codes_of(type, function) for type in types]
+
+
+def result_codes(op: Operation) -> list[Codes | None]:
+    """For each result of ``op`` the codes that it is assigned, None where it stays as it is."""
+    types = result_types(op)
+    return [None] * len(op.results) if types is None else [_codes_of(type, op) for type in types]
+
+
+def _codes_of(assigned: Attribute, where: Operation) -> Codes | None:
+    if isinstance(assigned, UnitAttr) or assigned == REAL:
+        return None
+    found = params_of(assigned)
+    if found is None:
+        raise ModelError(f"a real value cannot become {assigned}; allowed are f32 and !quant.uniform", op=_label(where))
+    return Codes(*found)
+
+
+def demands(function: FuncOp) -> list[Demand]:
+    """What the operations of ``function`` want of their operands, in program order; a returned value is no demand.
+
+    Operands that an operator leaves alone are left out. Operators without an assignment want what they have: reals. A
+    bias is wanted in the type that follows from the types of what it is added to. Raises CompileError for a bias or
+    variable that cannot have the type.
+    """
+    found: list[Demand] = []
+    for op in function.walk():
+        if isinstance(op, ReturnOp | FuncOp):
+            continue
+        wanted = {demand.index: demand for demand in _wishes(op)}
+        if isinstance(op, CircleOp) and OPERANDS in op.attributes:
+            wanted |= {demand.index: demand for demand in _bias_demands(op, wanted)}
+        found += [wanted[index] for index in sorted(wanted)]
+    return found
+
+
+def _wishes(op: Operation) -> Iterator[Demand]:
+    types = operand_types(op) or [REAL] * len(op.operands)
+    for index, (value, assigned) in enumerate(zip(op.operands, types, strict=True)):
+        if isinstance(assigned, UnitAttr) or not is_real(value):
+            continue
+        codes = _codes_of(assigned, op)
+        if isinstance(value.owner, VariableOp) and codes is not None and assigned_type(value) != assigned:
+            raise CompileError(
+                f"operand {index} is a variable and cannot become {codes.dtype}",
+                op=_label(op),
+                tensor=value_name(value),
+                hint="leave this operator with real numbers",
+            )
+        yield Demand(op, index, codes)
+
+
+def _bias_demands(op: CircleOp, wanted: dict[int, Demand]) -> Iterator[Demand]:
+    for index, bias in op.SPEC.quant.biases.items():
+        if index >= len(op.operands) or not is_real(op.operands[index]) or index in wanted:
+            continue
+        value = op.operands[index]
+        source, weights = (_codes_used(op, place, wanted) for place in (bias.input, bias.weights))
+        if source is None or weights is None:
+            continue
+        if constant_of(value) is None:
+            raise CompileError(
+                "the bias is computed while the model runs, so it cannot become integers",
+                op=op.SPEC.name,
+                tensor=value_name(value),
+                hint="leave this operator with real numbers",
+            )
+        params = bias_params(source.params, weights.params)
+        rank = len(tensor_facts(value.type).shape or ())
+        params = QuantParams(params.scales, params.zero_points, max(rank - 1, 0))
+        yield Demand(op, index, Codes(bias_dtype(source.dtype), params), bias)
+
+
+def bias_dtype(activations: str) -> str:
+    """The element type of a bias that is added to products of activations of this type."""
+    return _BIAS_OF.get(activations, "int32")
+
+
+def _codes_used(op: CircleOp, index: int, wanted: dict[int, Demand]) -> Codes | None:
+    """The codes of operand ``index`` as ``op`` will see it."""
+    if index in wanted:
+        return wanted[index].codes
+    facts = tensor_facts(op.operands[index].type)
+    return None if facts.quant is None else Codes(facts.dtype, facts.quant)
+
+
+def _label(op: Operation) -> str:
+    return op.SPEC.name if isinstance(op, CircleOp) else op.name
+
+
+def real_constant(value: SSAValue) -> ConstOp | None:
+    """The constant of float32 that ``value`` is, None where it is something else."""
+    return constant_of(value) if is_real(value) else None
+
+
+def encoded(demand: Demand) -> Array:
+    """The codes that ``demand`` wants of the real constant that it uses, in storage dtype.
+
+    A bias that does not fit its type is limited, with a warning that names the tensor and the channels.
+    """
+    codes, constant = demand.codes, constant_of(demand.value)
+    assert codes is not None
+    assert constant is not None
+    info = info_of(demand.value)
+    info.data = constant.blob.data  # raises an error where the bytes are missing
+    array = info.array()
+    if demand.bias is None:
+        return quantize_constant(array, codes.params, codes.dtype)
+    values, saturated = quantize_bias(array, codes.params, codes.dtype)
+    if saturated:
+        some = ", ".join(map(str, saturated[:_CHANNELS_NAMED])) + (", …" if len(saturated) > _CHANNELS_NAMED else "")
+        LOG.warning(
+            "tensor %r: the bias of %d channels (%s) does not fit %s at the scale of input times weights; "
+            "it is limited to what fits",
+            info.name,
+            len(saturated),
+            some,
+            codes.dtype,
+        )
+    return values
+
+
+class Constants:
+    """What real constants of one function become, once for each type that they are wanted in."""
+
+    def __init__(self, names: TensorNames) -> None:
+        self._names = names
+        self._made: dict[ConstOp, dict[Codes, ConstOp]] = {}
+
+    def find(self, demand: Demand) -> SSAValue | None:
+        """The constant that was made for a demand like this one, None where there is none yet."""
+        constant = constant_of(demand.value)
+        if constant is None or demand.codes is None:
+            return None
+        made = self._made.get(constant, {}).get(demand.codes)
+        return None if made is None else made.result
+
+    def make(self, demand: Demand, array: Array, dtype: str, type: Attribute) -> SSAValue:
+        """A constant ``array`` of ``type`` for ``demand``, beside the real one, which :meth:`clean_up` drops.
+
+        Further copies stand in front of their first user, as in imported models: demands must come in program order.
+        """
+        constant = constant_of(demand.value)
+        assert constant is not None
+        assert demand.codes is not None
+        siblings = self._made.setdefault(constant, {})
+        name, place = value_name(constant.result), InsertPoint.before(constant)
+        if siblings:
+            name, place = self._names.fresh(f"{name}_{demand.codes.dtype}"), InsertPoint.before(demand.op)
+        made = ConstOp(BlobAttr.of(encode_constant(array, dtype)), type)
+        named(made, name)
+        Rewriter.insert_op(made, place)
+        siblings[demand.codes] = made
+        return made.result
+
+    def clean_up(self) -> None:
+        """Drop constants that nothing uses any more; of one that stays, the first copy gets a name of its own."""
+        for constant, made in self._made.items():
+            if constant.result.first_use is None:
+                Rewriter.erase_op(constant)
+            else:
+                named(next(iter(made.values())), self._names.fresh(f"{value_name(constant.result)}_quantized"))
+
+
+def set_function_type(function: FuncOp) -> None:
+    """Make the type of ``function`` that of its body."""
+    block, last = function.body.block, function.body.block.last_op
+    outputs = list(last.operand_types) if isinstance(last, ReturnOp) else []
+    function.properties["function_type"] = FunctionType.from_lists(list(block.arg_types), outputs)
+
+
+def retype(value: SSAValue, type: Attribute) -> SSAValue:
+    """``value`` with another type, its name and location kept."""
+    if value.type == type:
+        return value
+    new = Rewriter.replace_value_with_new_type(value, type)
+    if isinstance(value, BlockArgument) and isinstance(new, BlockArgument):
+        new.location = value.location
+    return new
+
+
+def conversion(operator: str, source: SSAValue, type: Attribute) -> CircleOp:
+    """A new QUANTIZE or DEQUANTIZE that makes ``type`` of ``source``, without a name."""
+    cls = op_class(operator)
+    return cls.make([source], [type], default_options(cls.SPEC.options))
+
+
+def behind(value: SSAValue) -> InsertPoint:
+    """The place right behind what defines ``value``."""
+    if isinstance(value, BlockArgument):
+        return InsertPoint.at_start(value.block)
+    assert isinstance(value.owner, Operation)
+    return InsertPoint.after(value.owner)

@@ -1,0 +1,91 @@
+"""Whether an operator's kernel can run on the element types that are assigned to it: the kernel itself is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from xdsl.ir import Attribute
+
+from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.check import check_node
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.quantizer.policy.parameters import bias_params, quantize_constant
+from odc_mlir.quantizer.policy.schemes import Scheme
+from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_real, params_of
+from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
+
+
+def refusal(
+    op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme, ranges: Ranges
+) -> str | None:
+    """Why ``op`` cannot run with these element types, None where it can."""
+    if seen := _unfit_values(op, operands, ranges) or _shared_state(op):
+        return seen
+    if not op.SPEC.kernel:
+        return "it has no kernel"
+    try:
+        node = _node(op, operands, results, used)
+        check_node(node)
+        with np.errstate(all="ignore"):
+            node.spec.kernel_function(node)
+    except OdcError as error:
+        return error.message
+    return None
+
+
+def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -> str | None:
+    """What values of operands stand in the way, whatever the element type."""
+    rule = op.SPEC.quant
+    for index in rule.not_negative:
+        found = ranges.of(op.operands[index])
+        if found is not None and found[0] < 0:
+            return f"its operand has values from {found[0]:g}; codes below zero would be refused"
+    for index in rule.not_zero:
+        element = params_of(operands[index])
+        if element is None:
+            continue
+        if constant_of(op.operands[index]) is None:
+            return "its divisor is computed; one that rounds to zero would be refused"
+        dtype, params = element
+        if (quantize_constant(contents_of(op.operands[index]), params, dtype) == params.zero_point).any():
+            return "an element of its divisor rounds to zero"
+    return None
+
+
+def _shared_state(op: CircleOp) -> str | None:
+    """Whether others see state that is to become codes."""
+    for index in op.SPEC.quant.states:
+        if index < len(op.operands) and len(list(op.operands[index].uses)) > 1 and is_real(op.operands[index]):
+            return f"its state {op.SPEC.operand_name(index)} is used by other operators"
+    return None
+
+
+def _node(op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme) -> Node:
+    """``op`` on codes. Constants that become codes are not made for a question: zeros stand for them."""
+    real = node_of(op)
+    infos = [
+        None if info is None else _as_codes(info, element)
+        for info, element in zip(real.operands, operands, strict=True)
+    ]
+    for index, bias in op.SPEC.quant.biases.items():
+        value = infos[index] if index < len(infos) else None
+        x, weights = params_of(operands[bias.input]), params_of(operands[bias.weights])
+        if value is not None and x is not None and weights is not None and role_of(op, index) is Role.BIAS:
+            assert used.bias is not None
+            infos[index] = _zeros(TensorInfo(value.name, used.bias, value.shape, bias_params(x[1], weights[1])))
+    made = tuple(info_as(info, element) for info, element in zip(real.results, results, strict=True))
+    return replace(real, operands=tuple(infos), results=made)
+
+
+def _as_codes(info: TensorInfo, element: Attribute) -> TensorInfo:
+    found = info_as(info, element)
+    return _zeros(found) if found is not info and info.is_const else found
+
+
+def _zeros(info: TensorInfo) -> TensorInfo:
+    info.data = memoryview(bytes(math.prod(info.static_shape) * info.info.numpy.itemsize))
+    return info

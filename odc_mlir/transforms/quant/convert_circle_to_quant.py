@@ -1,0 +1,165 @@
+"""``convert-circle-to-quant``: make the element types that an assignment gives to values and constants real.
+
+Before::
+
+    func.func @main(%x: tensor<1x4xf32>) -> tensor<1x2xf32>
+        attributes {quant.arguments = [!quant.uniform<i8:f32, 0.5>]} {
+      %w = circle.const [2.0, …] : tensor<2x4xf32>
+      %b = circle.const [1.0, -1.0] : tensor<2xf32>
+      %0 = circle.fully_connected(%x, %w, %b) attributes {
+        quant.operands = [!quant.uniform<i8:f32, 0.5>, !quant.uniform<i8:f32:0, {0.25, 0.5}>, unit],
+        quant.results = [!quant.uniform<i8:f32, 0.125:3>]} : …
+      func.return %0 : tensor<1x2xf32>
+
+After, with ``io=float``::
+
+    func.func @main(%x: tensor<1x4xf32>) -> tensor<1x2xf32> {
+      %0 = builtin.unrealized_conversion_cast %x : tensor<1x4xf32> to tensor<1x4x!quant.uniform<i8:f32, 0.5>>
+      %w = circle.const [8, …] : tensor<2x4x!quant.uniform<i8:f32:0, {0.25, 0.5}>>
+      %b = circle.const [8, -4] : tensor<2x!quant.uniform<i32:f32:0, {0.125, 0.25}>>
+      %1 = circle.fully_connected(%0, %w, %b) : … -> tensor<1x2x!quant.uniform<i8:f32, 0.125:3>>
+      %2 = builtin.unrealized_conversion_cast %1 : … to tensor<1x2xf32>
+      func.return %2 : tensor<1x2xf32>
+
+``quant-insert-requantize`` makes operators of the casts. A bias gets the scale of input times weights, whatever else
+the assignment says; one that does not fit its type is limited, with a warning. Constants are converted once for each
+type that they are wanted in. With ``io=quantized``, arguments and results of the function are codes where values are.
+
+Functions without an assignment are left alone. Refused: a bias that is computed, and a
+variable that an operator wants in other codes than it is assigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, UnrealizedConversionCastOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.tensor_names import TensorNames, named, values_of
+from odc_mlir.transforms.quant.common.conversion import (
+    Codes,
+    Constants,
+    Demand,
+    argument_codes,
+    behind,
+    clear_assignment,
+    demands,
+    encoded,
+    is_assigned,
+    real_constant,
+    result_codes,
+    retype,
+    set_function_type,
+)
+from odc_mlir.transforms.quant.common.ir import (
+    IO,
+    is_real,
+    main_function,
+    operators,
+    read_word,
+    without_range,
+    write_word,
+)
+
+
+@dataclass(frozen=True)
+class ConvertCircleToQuantPass(ModulePass):
+    """Make assigned element types real; see the module's text."""
+
+    name = "convert-circle-to-quant"
+
+    io: Literal["float", "quantized"] | None = None
+    """What the model takes and gives; where it is left out, what ``quant.io`` of the module says, else float."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        function = main_function(op)
+        if function is None or not is_assigned(function):
+            return
+        io = self.io or read_word(op, IO) or "float"
+        _Conversion(function, quantized_io=io == "quantized").run()
+        write_word(op, IO, io)
+
+
+@dataclass
+class _Conversion:
+    """Converts one function."""
+
+    function: FuncOp
+    quantized_io: bool
+    casts: dict[tuple[SSAValue, Attribute], SSAValue] = field(default_factory=dict)
+    last_cast: dict[SSAValue, Operation] = field(default_factory=dict)
+
+    def run(self) -> None:
+        wanted = demands(self.function)
+        last = self.function.body.block.last_op
+        outputs = [] if self.quantized_io or last is None else [i for i, v in enumerate(last.operands) if is_real(v)]
+        self._convert_constants([demand for demand in wanted if real_constant(demand.value) is not None])
+        self._convert_values()
+        for demand in wanted:
+            if demand.bias is None:
+                demand.op.operands[demand.index] = self._as_wanted(demand.value, demand.codes)
+        for index in outputs:
+            assert last is not None
+            last.operands[index] = self._as_wanted(last.operands[index], None)
+        for op in operators(self.function):
+            _refresh_cast(op)
+        clear_assignment(self.function)
+        set_function_type(self.function)
+
+    def _convert_constants(self, wanted: list[Demand]) -> None:
+        constants = Constants(TensorNames(self.function))
+        for demand in wanted:
+            codes = demand.codes
+            if codes is None:
+                continue
+            made = constants.find(demand)
+            if made is None:
+                made = constants.make(demand, encoded(demand), codes.dtype, codes.type_for(demand.value))
+            demand.op.operands[demand.index] = made
+        constants.clean_up()
+
+    def _convert_values(self) -> None:
+        if self.quantized_io:
+            _retype(self.function.args, argument_codes(self.function))
+        for op in self.function.walk():
+            if isinstance(op, CircleOp | VariableOp):
+                _retype(op.results, result_codes(op))
+        for value in list(values_of(self.function)):
+            retype(value, without_range(value.type))
+
+    def _as_wanted(self, value: SSAValue, codes: Codes | None) -> SSAValue:
+        """``value``, or a cast of it where it is of another type than ``codes``."""
+        wanted = tensor_type("float32", tensor_facts(value.type).shape) if codes is None else codes.type_for(value)
+        if wanted == value.type:
+            return value
+        if (value, wanted) not in self.casts:
+            cast = UnrealizedConversionCastOp.get([value], [wanted])
+            named(cast, value_name(value))
+            # behind the casts that the value has, so that they stand in the order of their uses
+            place = InsertPoint.after(self.last_cast[value]) if value in self.last_cast else behind(value)
+            Rewriter.insert_op(cast, place)
+            self.last_cast[value] = cast
+            self.casts[value, wanted] = cast.results[0]
+        return self.casts[value, wanted]
+
+
+def _retype(values: Sequence[SSAValue], codes: Sequence[Codes | None]) -> None:
+    for value, wanted in zip(tuple(values), codes, strict=True):
+        if wanted is not None:
+            retype(value, wanted.type_for(value))
+
+
+def _refresh_cast(op: CircleOp) -> None:
+    """CAST repeats the types of its operand and result as options."""
+    if op.SPEC.name == "CAST":
+        for name, value in (("in_data_type", op.operands[0]), ("out_data_type", op.results[0])):
+            op.properties[name] = op.OPTIONS[name].encode(tensor_facts(value.type).dtype)

@@ -1,0 +1,228 @@
+"""``quant-assign-params``: say which element type each value is to get, by its own range.
+
+Before::
+
+    %0 = circle.relu(%x) : (tensor<1x4xf32, #circle.qparams<min = [-1.0], max = [1.55]>>)
+                        -> tensor<1x4xf32, #circle.qparams<min = [0.0], max = [1.55]>>
+
+After ``quant-assign-params{scheme=uint8}``::
+
+    %0 = circle.relu(%x) attributes {quant.operands = [!quant.uniform<u8:f32, 0.01:100>],
+                                     quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
+
+Constants get types from their contents: weights one scale per channel or one in all. Biases are left alone, their
+scales follow from those of input and weights. An operator whose precision is ``float``, or that needs a range which
+nobody recorded, stays real and says why. What operators demand of each other is the next pass's business
+(``quant-propagate-params``). Does nothing where no scheme is named, by option or configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, SSAValue
+from xdsl.passes import ModulePass
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.errors import OdcError, OptionError
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.quantization import QuantKind, State
+from odc_mlir.quantizer.policy.parameters import activation_params, cell_state_params, weight_params
+from odc_mlir.quantizer.policy.precision import Choice, PrecisionPlan, parse_overrides, read_config
+from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, scheme
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.quant.common.ir import (
+    GRANULARITY,
+    LEFT_ALONE,
+    PRECISION,
+    REAL,
+    SCHEME,
+    WEIGHTS,
+    coded_weights,
+    constant_of,
+    is_real,
+    keep_real,
+    main_function,
+    operand_types,
+    operators,
+    quantised,
+    set_argument_types,
+    set_operand_types,
+    set_result_types,
+    write_word,
+)
+from odc_mlir.transforms.quant.common.roles import Ranges, Role, concerns_reals, contents_of, role_of
+
+
+@dataclass(frozen=True)
+class QuantAssignParamsPass(ModulePass):
+    """Assign element types by ranges; see the module's text."""
+
+    name = "quant-assign-params"
+
+    scheme: str | None = None
+    """uint8, int8, int16 or int16x8."""
+
+    granularity: str | None = None
+    """Scales of weights: channel or tensor."""
+
+    weights: str | None = None
+    """Form of uint8 weights: asymmetric or symmetric."""
+
+    overrides: str = ""
+    """Precision of single operators by a result's name: ``name:int16,name:float``."""
+
+    config: str | None = None
+    """JSON file with the same and more; options win over it."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        plan = PrecisionPlan() if self.config is None else read_config(self.config)
+        name, function = self.scheme or plan.scheme, main_function(op)
+        if name is None or function is None:
+            return
+        chosen = scheme(name).with_options(granularity=self.granularity or plan.granularity, weights=self.weights)
+        if chosen.weights_only:
+            raise OptionError(f"scheme {name!r} quantises weights only", hint="run quant-weights-only instead")
+        names = _names(function)
+        choices = plan.resolve(names) | PrecisionPlan(layers=parse_overrides(self.overrides)).resolve(names)
+        Assignment(function, chosen, choices).run()
+        write_word(op, SCHEME, chosen.name)
+        write_word(op, GRANULARITY, chosen.granularity)
+        write_word(op, WEIGHTS, "symmetric" if chosen.symmetric_weights else "asymmetric")
+
+
+def _names(function: FuncOp) -> list[str]:
+    results = (result for op in operators(function) for result in op.results)
+    return [value_name(value) for value in (*function.args, *results)]
+
+
+class _StaysReal(Exception):
+    """Why an operator cannot be quantised."""
+
+
+class Assignment:
+    """Types of the values of one function."""
+
+    def __init__(self, function: FuncOp, default: Scheme, choices: Mapping[str, Choice]) -> None:
+        self._function, self._default, self._choices = function, default, choices
+        self._ranges = Ranges()
+
+    def run(self) -> None:
+        """Write all assignments."""
+        for op in operators(self._function):
+            if concerns_reals(op):
+                self._assign(op)
+        set_argument_types(self._function, [self._argument(value) for value in self._function.args])
+
+    def _assign(self, op: CircleOp) -> None:
+        rule, choice = op.SPEC.quant, self._choice(op.results)
+        if choice is not None:
+            write_word(op, PRECISION, choice.precision)
+        if choice is not None and choice.precision == FLOAT:
+            keep_real(op, "its precision is float", rule.left)
+        elif rule.kind is QuantKind.FLOAT:
+            keep_real(op, rule.reason, rule.left)
+        elif op.unverified is not None:
+            keep_real(op, op.unverified)
+        else:
+            try:
+                used = self._scheme(choice)
+                operands = [self._operand(op, index, used) for index in range(len(op.operands))]
+                results = [self._by_range(result, used) if is_real(result) else LEFT_ALONE for result in op.results]
+            except _StaysReal as reason:
+                keep_real(op, str(reason), rule.left)
+                return
+            set_operand_types(op, operands)
+            set_result_types(op, results)
+
+    def _choice(self, values: Sequence[SSAValue]) -> Choice | None:
+        found = (self._choices.get(value_name(value)) for value in values)
+        return next((choice for choice in found if choice is not None), None)
+
+    def _scheme(self, choice: Choice | None) -> Scheme:
+        """The scheme of an operator: another precision keeps granularity and form where it can."""
+        if choice is None:
+            return self._default
+        if choice.precision == self._default.name:
+            return self._default.with_options(granularity=choice.granularity)
+        other = scheme(choice.precision)
+        granularity = choice.granularity or (self._default.granularity if other.weights != "int16" else None)
+        symmetric = other.weights == "uint8" and self._default.weights == "uint8" and self._default.symmetric_weights
+        return other.with_options(granularity=granularity, weights="symmetric" if symmetric else None)
+
+    def _operand(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
+        role, operand = role_of(op, index), op.operands[index]
+        if role is Role.BIAS and constant_of(operand) is None:
+            raise _StaysReal("its bias is computed when the model runs")
+        if role is Role.LEFT and index in op.SPEC.quant.weights:
+            return coded_weights(operand) or LEFT_ALONE
+        if role in (Role.LEFT, Role.BIAS):
+            return LEFT_ALONE
+        if role is Role.STATE:
+            return self._state(op, index, used)
+        if role is Role.WEIGHTS:
+            return self._weights(op, index, used)
+        return self._by_range(operand, used, as_weights=index in op.SPEC.quant.weights)
+
+    def _weights(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
+        operand = op.operands[index]
+        axis = op.SPEC.quant.weights[index] if used.granularity == "channel" else None
+        try:
+            params = weight_params(
+                contents_of(operand),
+                axis,
+                used.weights,
+                symmetric=used.symmetric_weights,
+                smallest=used.smallest_scale,
+                name=value_name(operand),
+            )
+        except OdcError as error:
+            raise _StaysReal(error.message) from error
+        return quantised(used.weights, params, per_axis=axis is not None)
+
+    def _state(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
+        if op.SPEC.quant.states[index] is State.OUTPUT:
+            return self._by_range(op.results[0], used)
+        return quantised("int16", cell_state_params(*self._range(op.operands[index])))
+
+    def _range(self, value: SSAValue) -> tuple[float, float]:
+        try:
+            found = self._ranges.of(value)
+        except OdcError as error:
+            raise _StaysReal(error.message) from error
+        if found is None:
+            raise _StaysReal(f"no range is known for {value_name(value)!r}")
+        if not np.isfinite(found).all():
+            raise _StaysReal(f"the range of {value_name(value)!r} is not finite")
+        return found
+
+    def _by_range(self, value: SSAValue, used: Scheme, *, as_weights: bool = False) -> Attribute:
+        """The type of a value by its range; computed weights of a signed type are symmetric, as all weights are."""
+        assert used.activations is not None
+        symmetric = used.symmetric_activations or (as_weights and DTYPES[used.activations].kind == "int")
+        params = activation_params(
+            *self._range(value), used.activations, symmetric=symmetric, smallest=used.smallest_scale
+        )
+        return quantised(used.activations, params)
+
+    def _argument(self, value: SSAValue) -> Attribute:
+        """An argument has the type that all who use it ask for; where they differ, the default."""
+        if not is_real(value):
+            return LEFT_ALONE
+        demands = ((operand_types(use.operation), use.index) for use in value.uses)
+        asked: set[Attribute] = {types[index] for types, index in demands if types is not None}
+        asked.discard(LEFT_ALONE)
+        choice = self._choice((value,))
+        if choice is None and len(asked) == 1:
+            return asked.pop()
+        if choice is not None and choice.precision == FLOAT:
+            return REAL
+        try:
+            return self._by_range(value, self._scheme(choice))
+        except _StaysReal:
+            return REAL

@@ -1,0 +1,63 @@
+"""``quant-correct-biases``: add corrections to the biases of a quantised model.
+
+Before, with a file that says ``{"conv": [3, -2]}``::
+
+    %b = circle.const [100, 200] : tensor<2x!quant.uniform<i32:f32:0, {0.01, 0.02}>>
+    %0 = circle.conv_2d(%x, %w, %b) … loc("conv")
+
+After: ``%b`` is ``[103, 198]``.
+
+Layers are named by their results. Corrections are whole numbers in the bias's own codes, real ones for a real bias;
+what its type cannot hold is limited, with a warning. Does nothing without ``corrections``. Refused: names that no
+layer has, layers without a constant bias, corrections of another length or kind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from odc_mlir.errors import ModelError
+from odc_mlir.numerics.bias_correction import corrected
+from odc_mlir.ops.spec import Array
+from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.quant.common.layers import layer_constants, load_arrays
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class QuantCorrectBiasesPass(ModulePass):
+    """Add corrections to biases; see the module's text."""
+
+    name = "quant-correct-biases"
+
+    corrections: str = ""
+    """An .npz file with one array for each layer, by the name of its result."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.corrections:
+            correct_biases(op, load_arrays(self.corrections, "corrections"))
+
+
+def correct_biases(module: ModuleOp, deltas: Mapping[str, Array]) -> None:
+    """Add ``deltas``, by result name, to the biases of ``module`` in place; raises ModelError where they do not fit."""
+    for bias, moves in layer_constants(module, deltas, "biases"):
+        info, label = bias.info, op_name(bias.op)
+        if moves.dtype.kind not in ("iu" if info.info.is_integer else "f"):
+            kinds = f"the bias is {info.dtype}, the correction {moves.dtype}; both must be of one kind"
+            raise ModelError(kinds, op=bias.op.SPEC.name, tensor=label)
+        try:
+            codes, stopped = corrected(np.array(info.array()), moves)
+        except ModelError as error:
+            raise ModelError(error.message, op=bias.op.SPEC.name, tensor=label) from error
+        if stopped:
+            LOG.warning("tensor %r: the corrected bias of %d channels does not fit %s", label, len(stopped), info.dtype)
+        if np.any(moves):
+            bias.replace(codes)

@@ -1,0 +1,111 @@
+"""``quant-fold-requantize``: drop conversions that change no code, or that the next one undoes.
+
+Before::
+
+    %0 = circle.dequantize(%x) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4xf32>
+    %1 = circle.quantize(%0) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+    %2 = circle.relu(%1) : …
+
+After::
+
+    %2 = circle.relu(%x) : …
+
+Every code stays what it is:
+
+* QUANTIZE to the type that its operand has is dropped, and so is one that brings the codes of a DEQUANTIZE back.
+* Where QUANTIZE only moves codes by 128 (int8 to uint8 or back, same scale), a conversion behind it starts from the
+  codes before, and a QUANTIZE of real numbers in front of it makes the moved codes itself.
+
+``superseded``: of two QUANTIZE one after the other the first is dropped as well, and so is a DEQUANTIZE between two
+QUANTIZE. The result is then rounded once instead of twice; some codes differ from those of the model as it was.
+
+Left alone: codes of more than 16 bits, which a real number does not hold exactly; conversions per channel; what a
+function returns keeps the operator that gives it its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, tensor_facts
+from odc_mlir.dialects.circle_types import TensorFacts
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.transforms.common.placement import operators
+
+_LARGEST_BITS = 16  # of codes that survive the way through float32
+_MIDDLE = 128
+
+
+@dataclass(frozen=True)
+class QuantFoldRequantizePass(ModulePass):
+    """Drop conversions; see the module's text."""
+
+    name = "quant-fold-requantize"
+
+    superseded: bool = False
+    """Whether conversions are dropped too that only round a second time."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for item in list(operators(op)):
+            if item.SPEC.name in ("QUANTIZE", "DEQUANTIZE"):
+                self._fold(item)
+        for item in reversed(list(operators(op))):
+            if item.SPEC.name in ("QUANTIZE", "DEQUANTIZE") and item.results[0].first_use is None:
+                Rewriter.erase_op(item)
+
+    def _fold(self, op: CircleOp) -> None:
+        source = self._origin(op)
+        if source is not op.operands[0]:
+            op.operands[0] = source
+        result = op.results[0]
+        if op.SPEC.name == "QUANTIZE" and source.type == result.type and not _is_returned(result):
+            Rewriter.replace_op(op, [], [source])
+
+    def _origin(self, op: CircleOp) -> SSAValue:
+        """The value that ``op`` may as well convert."""
+        source = op.operands[0]
+        before = source.owner
+        while isinstance(before, CircleOp) and self._may_skip(before, op):
+            source = before.operands[0]
+            before = source.owner
+        return source
+
+    def _may_skip(self, before: CircleOp, op: CircleOp) -> bool:
+        """Whether ``op`` gives the same codes from what ``before`` converts as from its result."""
+        origin, middle, final = (tensor_facts(v.type) for v in (before.operands[0], before.results[0], op.results[0]))
+        if before.SPEC.name == "DEQUANTIZE":
+            if op.SPEC.name != "QUANTIZE" or not _is_narrow(origin) or not _is_narrow(final):
+                return False
+            return before.operands[0].type == op.results[0].type or self.superseded
+        if before.SPEC.name != "QUANTIZE" or not _is_narrow(middle):
+            return False
+        if _is_narrow(origin):
+            return _only_moves(origin, middle) or (self.superseded and op.SPEC.name == "QUANTIZE")
+        if origin.dtype != "float32" or op.SPEC.name != "QUANTIZE" or not _is_narrow(final):
+            return False
+        return _only_moves(middle, final) or self.superseded
+
+
+def _is_narrow(facts: TensorFacts) -> bool:
+    """Whether a type is one of codes with one scale, all of which are exact as real numbers."""
+    return facts.quant is not None and facts.quant.per_tensor and DTYPES[facts.dtype].bits <= _LARGEST_BITS
+
+
+def _only_moves(a: TensorFacts, b: TensorFacts) -> bool:
+    """Whether codes of the one type become those of the other by adding or taking off 128."""
+    if a.quant is None or b.quant is None or a.quant.scales != b.quant.scales:
+        return False
+    shifts = {("int8", "uint8"): _MIDDLE, ("uint8", "int8"): -_MIDDLE}
+    shift = shifts.get((a.dtype, b.dtype), 0 if a.dtype == b.dtype else None)
+    return shift is not None and b.quant.zero_point - a.quant.zero_point == shift
+
+
+def _is_returned(value: SSAValue) -> bool:
+    return any(isinstance(use.operation, ReturnOp) for use in value.uses)

@@ -1,0 +1,109 @@
+"""``quant-insert-requantize``: QUANTIZE and DEQUANTIZE where values change between reals and codes.
+
+Before::
+
+    func.func @main(%x: tensor<1x4xf32>) -> tensor<1x4xf32> {
+      %0 = builtin.unrealized_conversion_cast %x : tensor<1x4xf32> to tensor<1x4x!quant.uniform<i8:f32, 0.5>>
+      %1 = circle.relu(%0) : …                                                       // "y"
+      %2 = builtin.unrealized_conversion_cast %1 : tensor<1x4x!quant.uniform<i8:f32, 0.5>> to tensor<1x4xf32>
+      func.return %2 : tensor<1x4xf32>
+
+After::
+
+    func.func @main(%x: tensor<1x4xf32>) -> tensor<1x4xf32> {
+      %0 = circle.quantize(%x) : …                                                   // "x_quantized"
+      %1 = circle.relu(%0) : …                                                       // "y_quantized"
+      %2 = circle.dequantize(%1) : …                                                 // "y"
+      func.return %2 : tensor<1x4xf32>
+
+Codes become codes of another type by QUANTIZE. A converted value is called ``<tensor>_quantized`` or
+``<tensor>_dequantized``, numbered where the name is taken. What the function returns keeps the name that users know:
+the codes that it is made of get the other one. A cast to the type that its operand's operand has goes with it.
+
+Refused: casts between types that no operator converts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, UnrealizedConversionCastOp
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import OpResult, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, tensor_facts
+from odc_mlir.errors import CompileError
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.placement import functions
+from odc_mlir.transforms.common.tensor_names import TensorNames, named, rename
+from odc_mlir.transforms.quant.common.conversion import conversion
+
+
+@dataclass(frozen=True)
+class QuantInsertRequantizePass(ModulePass):
+    """Turn casts into operators; see the module's text."""
+
+    name = "quant-insert-requantize"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in functions(op):
+            casts = [item for item in function.walk() if isinstance(item, UnrealizedConversionCastOp)]
+            if casts:
+                names = TensorNames(function)
+                for cast in casts:
+                    _replace(cast, names)
+
+
+def _replace(cast: UnrealizedConversionCastOp, names: TensorNames) -> None:
+    if len(cast.inputs) != 1 or len(cast.outputs) != 1:
+        raise CompileError("a cast of several values is no conversion between reals and codes", op=cast.name)
+    source, result = cast.inputs[0], cast.outputs[0]
+    same = _same_before(source, result)
+    if same is not None:
+        Rewriter.replace_op(cast, [], [same])
+        if same is not source and source.first_use is None and isinstance(source, OpResult):
+            Rewriter.erase_op(source.op)
+        return
+    operator, ending = _operator(source, result)
+    converted = conversion(operator, source, result.type)
+    name = value_name(source)
+    returned = any(isinstance(use.operation, ReturnOp) for use in result.uses)
+    if returned and isinstance(source, OpResult) and not _is_returned(source):
+        named(converted, name)
+        rename(source, names.fresh(f"{name}_quantized" if operator == "DEQUANTIZE" else f"{name}_requantized"))
+    else:
+        named(converted, names.fresh(name + ending))
+    Rewriter.replace_op(cast, converted)
+
+
+def _same_before(source: SSAValue, result: SSAValue) -> SSAValue | None:
+    """The value of the result's type that ``source`` is a cast of, or ``source`` itself."""
+    if source.type == result.type:
+        return source
+    before = source.owner
+    if isinstance(before, CircleOp) and before.SPEC.name in ("QUANTIZE", "DEQUANTIZE"):
+        origin = before.operands[0]
+        codes = tensor_facts(origin.type).quant is not None and tensor_facts(source.type).quant is None
+        return origin if codes and origin.type == result.type else None
+    return None
+
+
+def _is_returned(value: SSAValue) -> bool:
+    return any(isinstance(use.operation, ReturnOp) for use in value.uses)
+
+
+def _operator(source: SSAValue, result: SSAValue) -> tuple[str, str]:
+    """The operator that converts one type into the other, and what it adds to the name."""
+    have, want = tensor_facts(source.type), tensor_facts(result.type)
+    if want.quant is not None and (have.quant is not None or have.dtype == "float32"):
+        return "QUANTIZE", "_quantized"
+    if have.quant is not None and want.quant is None and want.dtype == "float32":
+        return "DEQUANTIZE", "_dequantized"
+    raise CompileError(
+        f"no operator converts {source.type} into {result.type}; one side must be codes, the other codes or f32",
+        op="QUANTIZE",
+        tensor=value_name(source),
+    )

@@ -1,0 +1,297 @@
+"""``quant-propagate-params``: make the assigned element types fit together.
+
+``quant-assign-params`` looks at one value at a time. Here operators are heard:
+
+1. Results whose operator fixes their parameters (softmax, logistic, tanh …) get those.
+2. Operators that move codes (reshape, pooling, slices …) pass their operand's parameters on to their results.
+3. Operators in which codes of several values meet (concatenation, padding with a value, maximum …) pass the result's
+   parameters back to operands that nobody else uses; where all others agree, the result takes over theirs. What is left
+   is requantised for this operator alone.
+4. Each operator demands its operands as they then are, or in its own precision where that is another.
+5. The kernel of each operator is asked whether it runs on these types. One that does not stays real, and so do
+   operators that only move values between such ones. ``quant.reason`` says why.
+6. Weight scales grow where a bias would not fit its type.
+
+Before (scales of ``%1`` and ``%2`` as their own ranges have it)::
+
+    %1 = circle.reshape(%0, %s) attributes {quant.operands = [!quant.uniform<i8:f32, 0.5>, unit],
+                                            quant.results = [!quant.uniform<i8:f32, 0.4>]}
+    %2 = circle.softmax(%1) attributes {quant.operands = […0.4…], quant.results = [!quant.uniform<i8:f32, 0.003:-128>]}
+
+After::
+
+    %1 = circle.reshape(%0, %s) attributes {quant.operands = [!quant.uniform<i8:f32, 0.5>, unit],
+                                            quant.results = [!quant.uniform<i8:f32, 0.5>]}
+    %2 = circle.softmax(%1) attributes {quant.operands = […0.5…],
+                                        quant.results = [!quant.uniform<i8:f32, 0.00390625:-128>]}
+
+Does nothing to a module that no scheme was assigned to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, TensorType
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from odc_mlir.dialects.circle import CircleOp, TensorAttr, VariableOp
+from odc_mlir.dialects.circle_attributes import NO_CONTENTS
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.quantization import QuantKind, State
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.parameters import least_weight_scales, represented_range, weight_params
+from odc_mlir.quantizer.policy.schemes import Scheme, scheme
+from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.quant.common.groups import Group, Groups
+from odc_mlir.transforms.quant.common.ir import (
+    LEFT_ALONE,
+    PRECISION,
+    REAL,
+    REASON,
+    SCHEME,
+    WEIGHTS,
+    argument_types,
+    assigned_type,
+    constant_of,
+    is_real,
+    keep_real,
+    main_function,
+    operand_types,
+    operators,
+    params_of,
+    quantised,
+    read_word,
+    result_types,
+    set_argument_types,
+    set_operand_types,
+    set_result_types,
+)
+from odc_mlir.transforms.quant.common.kernels import refusal
+from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
+
+
+@dataclass(frozen=True)
+class QuantPropagateParamsPass(ModulePass):
+    """Make assigned element types fit together; see the module's text."""
+
+    name = "quant-propagate-params"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        name, function = read_word(op, SCHEME), main_function(op)
+        if name is not None and function is not None and argument_types(function) is not None:
+            symmetric = read_word(op, WEIGHTS) != "asymmetric"
+            Propagation(function, scheme(name), symmetric_weights=symmetric).run()
+
+
+class Propagation:
+    """Types of the values of one function."""
+
+    def __init__(self, function: FuncOp, default: Scheme, *, symmetric_weights: bool) -> None:
+        self._function, self._default, self._symmetric_weights = function, default, symmetric_weights
+        self._groups, self._ranges = Groups(), Ranges()
+        self._ops = [op for op in operators(function) if operand_types(op) is not None and REASON not in op.attributes]
+
+    def run(self) -> None:
+        """Bring all assignments together and write them."""
+        for argument, type in zip(self._function.args, argument_types(self._function) or (), strict=True):
+            self._groups.add(argument, type)
+        for op in self._ops:
+            for result, type in zip(op.results, result_types(op) or (), strict=True):
+                self._groups.add(result, type)
+        for op in self._ops:
+            self._fix_or_move(op)
+        for op in reversed(self._ops):
+            if op.SPEC.quant.joins:
+                self._join(op)
+        self._write()
+        for op in self._ops:
+            self._ask_kernel(op)
+        self._stay_real_between()
+        for op in self._ops:
+            if REASON in op.attributes:
+                continue
+            if op.SPEC.quant.biases:
+                self._make_room_for_biases(op)
+            if op.SPEC.quant.states:
+                self._type_states(op)
+
+    def _scheme(self, op: CircleOp) -> Scheme:
+        name = read_word(op, PRECISION)
+        return self._default if name is None else scheme(name)
+
+    def _fix_or_move(self, op: CircleOp) -> None:
+        rule = op.SPEC.quant
+        if rule.kind is QuantKind.FIXED:
+            used = self._scheme(op)
+            params = used.fixed(rule.table)
+            if (group := self._groups.of(op.results[0])) is not None and params is not None:
+                group.type, group.fixed = quantised(group.dtype, params), True
+        elif rule.source is not None:
+            source, needed = op.operands[rule.source], _needs(op)[rule.source]
+            group, wanted = self._groups.of(source), params_of(needed)
+            if wanted is not None:
+                shared = group if group is not None and group.dtype == wanted[0] else None
+                self._groups.join_results(shared, op.results, needed)
+
+    def _join(self, op: CircleOp) -> None:
+        own = self._groups.of(op.results[0])
+        if own is None:
+            return
+        met = [op.operands[index] for index in range(len(op.operands)) if _is_joined(op, index)]
+        groups = [group for value in met if (group := self._groups.of(value)) is not None and group.dtype == own.dtype]
+        others = []
+        for group in groups:
+            if group is own or (not group.fixed and self._only_feeds(group, op)):
+                self._groups.merge(own, group)
+                own.settled = own.settled or group.settled
+            else:
+                others.append(group)
+        types = {group.type for group in others}
+        if len(types) == 1 and not own.settled and not own.fixed:
+            found = types.pop()
+            if all(self._covers(found, value) for value in met):
+                own.type = found
+        own.settled = True
+
+    def _only_feeds(self, group: Group, op: CircleOp) -> bool:
+        """Whether nobody but ``op`` sees the values of ``group``, directly or moved within the group."""
+        for value in group.values:
+            for use in value.uses:
+                user = use.operation
+                if user is op or (isinstance(user, CircleOp) and role_of(user, use.index) is Role.LEFT):
+                    continue
+                inside = isinstance(user, CircleOp) and user.SPEC.quant.kind is QuantKind.SAME
+                if not inside or REASON in user.attributes or self._groups.of(user.results[0]) is not group:
+                    return False
+        return True
+
+    def _covers(self, type: Attribute, value: SSAValue) -> bool:
+        """Whether ``value`` has codes of ``type`` all over its range, but for half a step."""
+        found, element = self._ranges.of(value), params_of(type)
+        if found is None or element is None:
+            return False
+        low, high = represented_range(element[1], element[0])
+        slack = element[1].scale / 2
+        return low - slack <= found[0] and found[1] <= high + slack
+
+    def _write(self) -> None:
+        groups = self._groups
+        set_argument_types(
+            self._function,
+            [
+                groups.type_of(v, t)
+                for v, t in zip(self._function.args, argument_types(self._function) or (), strict=True)
+            ],
+        )
+        for op in self._ops:
+            results = [groups.type_of(v, t) for v, t in zip(op.results, result_types(op) or (), strict=True)]
+            set_operand_types(op, [self._demand(op, index, type) for index, type in enumerate(_needs(op))])
+            set_result_types(op, results)
+
+    def _demand(self, op: CircleOp, index: int, by_range: Attribute) -> Attribute:
+        """Operand ``index`` as the others in its group, else as it is if it has the right codes, else by its range."""
+        role = role_of(op, index)
+        if role is Role.STATE and op.SPEC.quant.states[index] is State.OUTPUT:
+            return self._groups.type_of(op.results[0], by_range)
+        if role is not Role.ACTIVATION:
+            return by_range
+        if index == op.SPEC.quant.source or _is_joined(op, index):
+            return self._groups.type_of(next(filter(is_real, op.results)), by_range)
+        group, wanted = self._groups.of(op.operands[index]), params_of(by_range)
+        if index in op.SPEC.quant.weights and group is not None and not _may_be_weights(group.type):
+            return by_range
+        return group.type if group is not None and wanted is not None and group.dtype == wanted[0] else by_range
+
+    def _ask_kernel(self, op: CircleOp) -> None:
+        seen = refusal(op, _needs(op), result_types(op) or (), self._scheme(op), self._ranges)
+        if seen is not None:
+            keep_real(op, seen, op.SPEC.quant.left)
+
+    def _stay_real_between(self) -> None:
+        """Operators that move values between real ones stay real: nothing is gained by codes."""
+        among = {op for op in self._ops if REASON not in op.attributes and op.SPEC.quant.kind is QuantKind.SAME}
+        while apart := [op for op in among if not _is_among_real(op, among)]:
+            among.difference_update(apart)
+        for op in among:
+            keep_real(op, "all that it takes from and gives to stays real", op.SPEC.quant.left)
+
+    def _type_states(self, op: CircleOp) -> None:
+        """Variables get the type in which their operator keeps state."""
+        needs = _needs(op)
+        for index in op.SPEC.quant.states:
+            variable = op.operands[index].owner if index < len(op.operands) else None
+            if isinstance(variable, VariableOp):
+                set_result_types(variable, [needs[index]])
+        op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
+
+    def _make_room_for_biases(self, op: CircleOp) -> None:
+        needs, used = _needs(op), self._scheme(op)
+        for index, bias in op.SPEC.quant.biases.items():
+            if index >= len(op.operands) or role_of(op, index) is not Role.BIAS:
+                continue
+            x, weights = params_of(needs[bias.input]), params_of(needs[bias.weights])
+            if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
+                continue
+            assert used.bias is not None
+            least = least_weight_scales(contents_of(op.operands[index]), x[1].scale, used.bias)
+            if (least <= np.asarray(weights[1].scales)).all():
+                continue
+            per_axis = not weights[1].per_tensor
+            params = weight_params(
+                contents_of(op.operands[bias.weights]),
+                op.SPEC.quant.weights[bias.weights] if per_axis else None,
+                weights[0],
+                symmetric=weights[0] != "uint8" or self._symmetric_weights,
+                smallest=used.smallest_scale,
+                least_scales=least,
+            )
+            needs[bias.weights] = quantised(weights[0], params, per_axis=per_axis)
+        set_operand_types(op, needs)
+
+
+def _sums_of_gates(op: CircleOp) -> list[TensorAttr]:
+    """What files say of the values inside a cell: the gates' sums in Q3.12, and hidden values, which are the result."""
+    sums = quantised("int16", QuantParams((2.0**-12,), (0,)))
+    inside = [*([sums] * 4), *(result_types(op) or ())]
+    return [
+        TensorAttr(StringAttr(f"{op_name(op)}_intermediate{index}"), TensorType(element, [1]), NO_CONTENTS)
+        for index, element in enumerate(inside)
+    ]
+
+
+def _needs(op: CircleOp) -> list[Attribute]:
+    found = operand_types(op)
+    assert found is not None
+    return found
+
+
+def _may_be_weights(type: Attribute) -> bool:
+    """Whether kernels take codes of ``type`` as weights: signed ones are symmetric."""
+    found = params_of(type)
+    return found is None or DTYPES[found[0]].kind != "int" or not found[1].zero_point
+
+
+def _is_joined(op: CircleOp, index: int) -> bool:
+    return op.SPEC.quant.is_joined(index) and role_of(op, index) is Role.ACTIVATION
+
+
+def _is_among_real(op: CircleOp, among: Set[Operation]) -> bool:
+    """Whether ``op`` takes from and gives to nothing but real operators and those in ``among``."""
+    taken = [value for value in op.operands if is_real(value) and constant_of(value) is None]
+    if not taken or any(value.owner not in among and assigned_type(value) != REAL for value in taken):
+        return False
+    uses = (use for result in op.results for use in result.uses)
+    return all(use.operation in among or _takes_real(use.operation, use.index) for use in uses)
+
+
+def _takes_real(user: Operation, index: int) -> bool:
+    if not isinstance(user, CircleOp):
+        return isinstance(user, ReturnOp)
+    types = operand_types(user)
+    return types is not None and types[index] in (REAL, LEFT_ALONE)

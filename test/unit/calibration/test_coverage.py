@@ -1,0 +1,134 @@
+"""What the coverage report finds, and what it leaves alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from odc_mlir.calibration.coverage import FEWEST_RUNS, coverage, document
+from odc_mlir.calibration.recorded import Finding, InputFacts, Records
+from odc_mlir.calibration.statistics import LOWEST, TensorStatistics
+
+INPUT, INNER = (0, "input"), (0, "inner")
+
+
+def _records(inputs: list[np.ndarray], inner: list[np.ndarray] | None = None) -> Records:
+    records = Records(runs=len(inputs))
+    for key, values in ((INPUT, inputs), (INNER, inner or [])):
+        stats = TensorStatistics()
+        for value in values:
+            stats.add(value.astype(np.float32))
+        if values:
+            records.tensors[key] = stats
+    facts = InputFacts()
+    for value in inputs:
+        facts.add(value)
+    records.inputs["input"] = facts
+    return records
+
+
+def _normal(runs: int = FEWEST_RUNS) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.normal(size=100) for _ in range(runs)]
+
+
+def _found(records: Records) -> dict[str, Finding]:
+    return {finding.kind: finding for finding in coverage(records, [INPUT], [INPUT, *records.tensors])}
+
+
+def test_good_data_gives_no_findings() -> None:
+    assert coverage(_records(_normal(), _normal()), [INPUT], [INPUT, INNER]) == []
+
+
+def test_the_number_of_runs() -> None:
+    assert _found(_records(_normal(FEWEST_RUNS - 1)))["few-runs"].severity == "warning"
+    assert coverage(Records())[0].kind == "no-runs"
+    assert coverage(Records())[0].severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kind", "severity"),
+    [
+        ([np.zeros(100)] * 10, "constant-input", "error"),
+        ([np.full(100, 7.5)] * 10, "constant-input", "error"),
+        ([np.linspace(-1, 1, 100)] * 10, "identical-inputs", "warning"),
+        ([np.random.default_rng(k).integers(0, 256, 100).astype(float) for k in range(10)], "raw-pixels", "warning"),
+        ([1e4 * value for value in _normal()], "large-inputs", "warning"),
+        ([np.append(value, np.nan) for value in _normal()], "not-a-number", "warning"),
+        ([np.append(value, -np.inf) for value in _normal()], "infinite", "warning"),
+        ([np.append(value, LOWEST) for value in _normal()], "masked", "note"),
+        ([np.full(3, np.nan)] * 10, "no-values", "warning"),
+    ],
+)
+def test_odd_inputs(inputs: list[np.ndarray], kind: str, severity: str) -> None:
+    finding = _found(_records(inputs))[kind]
+    assert (finding.severity, finding.tensor) == (severity, "input")
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        [np.random.default_rng(k).integers(0, 2, 100).astype(float) for k in range(10)],  # black and white
+        [np.random.default_rng(k).integers(-128, 128, 100).astype(float) for k in range(10)],  # not pixels
+        [np.random.default_rng(k).integers(0, 256, 100) + 0.5 for k in range(10)],
+        [1e3 * np.tanh(value) for value in _normal()],
+    ],
+)
+def test_inputs_that_are_fine(inputs: list[np.ndarray]) -> None:
+    assert _found(_records(inputs)) == {}
+
+
+@pytest.mark.parametrize(
+    ("inner", "kind"),
+    [
+        ([np.zeros(100)] * 10, "dead"),
+        ([np.full(100, 2.0)] * 10, "constant"),
+        ([np.minimum(np.abs(value) * 100, 6) for value in _normal()], "saturated"),
+        ([np.append(np.repeat(value, 100), 500) for value in _normal()], "outliers"),
+        (_normal(7), "not-in-all-runs"),
+    ],
+)
+def test_odd_activations(inner: list[np.ndarray], kind: str) -> None:
+    found = _found(_records(_normal(), inner))
+    assert set(found) == {kind}
+    assert (found[kind].severity, found[kind].tensor) == ("note", "inner")
+
+
+def test_zeros_of_a_relu_are_no_saturation() -> None:
+    assert _found(_records(_normal(), [np.maximum(value, 0) for value in _normal()])) == {}
+
+
+def test_tensors_that_no_run_computed() -> None:
+    (finding,) = coverage(_records(_normal()), [INPUT], [INPUT, (3, "branch")])
+    assert (finding.kind, finding.subgraph, finding.tensor) == ("never-observed", 3, "branch")
+
+
+def test_errors_come_first_and_all_is_plain_data() -> None:
+    findings = coverage(_records([np.zeros(9)] * 2, [np.ones(9)] * 2), [INPUT], [INNER])
+    assert [finding.severity for finding in findings] == ["error", "warning", "note"]
+    assert document(findings)[0] == {
+        "severity": "error",
+        "kind": "constant-input",
+        "subgraph": 0,
+        "tensor": "input",
+        "text": "all values of all samples are 0; this is no real data",
+    }
+    assert str(findings[0]) == "'input': all values of all samples are 0; this is no real data"
+
+
+def test_facts_are_joined() -> None:
+    def facts(*values: float) -> InputFacts:
+        result = InputFacts()
+        for value in values:
+            result.add(np.array([value]))
+        return result
+
+    for first, second, identical, whole in (
+        (facts(1, 1), facts(1), True, True),
+        (facts(1), facts(2), False, True),
+        (facts(1, 2), facts(1), False, True),
+        (facts(), facts(1.5), True, False),
+        (facts(1.5), facts(), True, False),
+    ):
+        first.merge(second)
+        assert (first.identical, first.whole) == (identical, whole)

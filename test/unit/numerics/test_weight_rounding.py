@@ -1,0 +1,160 @@
+"""Rounding that keeps results: never worse than the nearest codes where it is judged; those where they are best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.weight_rounding import (
+    Grid,
+    Moments,
+    difference_variance,
+    inverse_factors,
+    loss,
+    round_weights,
+    shrunk,
+)
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def problem(seed: int, *, most: int = 7) -> tuple[NDArray[Any], Grid, Moments]:
+    """Random weights of 2 groups, a grid for them, and moments of inputs that depend on each other."""
+    random = np.random.default_rng(seed)
+    groups, outputs, inputs = 2, int(random.integers(1, 5)), int(random.integers(1, 90))
+    weights = random.standard_normal((groups, outputs, inputs))
+    scales = np.abs(weights).max(axis=2) / most
+    mixing = random.standard_normal((groups, inputs, inputs))
+    moments = Moments.empty(groups, inputs)
+    for _ in range(3):
+        moments.add(random.standard_normal((groups, 40, inputs)) @ mixing + random.standard_normal(inputs))
+    return weights, Grid(scales, np.zeros_like(scales), -most, most), moments
+
+
+@given(seeds)
+def test_results_are_never_worse_than_those_of_the_nearest_codes(seed: int) -> None:
+    weights, grid, moments = problem(seed)
+    covariance = moments.covariance
+    codes = round_weights(weights, grid, covariance).astype(np.float64)
+    ours = loss(weights - grid.real(codes), covariance)
+    nearest = loss(weights - grid.real(grid.nearest(weights)), covariance)
+    assert np.all(ours <= nearest * (1 + 1e-9))
+    assert codes.min() >= grid.least
+    assert codes.max() <= grid.most
+
+
+def test_dependent_inputs_gain_much() -> None:
+    """With 4 bits and strongly dependent inputs, most of the loss can be moved to where it does not show."""
+    random = np.random.default_rng(1)
+    weights = random.standard_normal((1, 16, 64))
+    grid = Grid(np.abs(weights).max(axis=2) / 7, np.zeros((1, 16)), -7, 7)
+    moments = Moments.empty(1, 64)
+    moments.add(random.standard_normal((2000, 8)) @ random.standard_normal((8, 64)))
+    codes = round_weights(weights, grid, moments.covariance).astype(np.float64)
+    ours = loss(weights - grid.real(codes), moments.covariance).sum()
+    assert ours < 0.1 * loss(weights - grid.real(grid.nearest(weights)), moments.covariance).sum()
+
+
+@given(seeds)
+def test_independent_inputs_get_the_nearest_codes(seed: int) -> None:
+    weights, grid, _ = problem(seed)
+    variances = np.random.default_rng(seed).uniform(0.1, 10, (2, weights.shape[2]))
+    covariance = variances[:, :, np.newaxis] * np.eye(weights.shape[2])
+    np.testing.assert_array_equal(round_weights(weights, grid, covariance), grid.nearest(weights))
+
+
+def test_inputs_that_never_change_get_the_nearest_codes() -> None:
+    weights, grid, moments = problem(3)
+    nothing = np.zeros_like(moments.second)
+    np.testing.assert_array_equal(round_weights(weights, grid, nothing), grid.nearest(weights))
+
+
+def test_weights_on_the_grid_stay() -> None:
+    _, grid, moments = problem(5)
+    size = moments.second.shape[1]
+    codes = np.random.default_rng(0).integers(grid.least, grid.most + 1, (*grid.scales.shape, size))
+    exact = grid.real(codes.astype(np.float64))
+    np.testing.assert_array_equal(round_weights(exact, grid, moments.covariance), codes)
+
+
+def test_zero_points_move_codes_only() -> None:
+    weights, grid, moments = problem(7)
+    moved = Grid(grid.scales, grid.zero_points + 100, grid.least + 100, grid.most + 100)
+    codes = round_weights(weights, grid, moments.covariance)
+    np.testing.assert_array_equal(round_weights(weights, moved, moments.covariance), codes + 100)
+
+
+@given(seeds)
+def test_factors(seed: int) -> None:
+    _, _, moments = problem(seed)
+    factors = inverse_factors(moments.covariance, 0.5)
+    size = factors.shape[1]
+    lifted = moments.covariance + 0.5 * np.einsum("gkk->g", moments.covariance)[:, None, None] / size * np.eye(size)
+    product = factors.transpose(0, 2, 1) @ factors @ lifted
+    np.testing.assert_allclose(product, np.broadcast_to(np.eye(size), product.shape), atol=1e-6)
+    np.testing.assert_array_equal(factors, np.triu(factors))
+
+
+def test_moments() -> None:
+    rows = np.random.default_rng(0).standard_normal((3, 50, 4)).astype(np.float32)
+    parts = [Moments.empty(3, 4) for _ in range(2)]
+    parts[0].add(rows[:, :20])
+    parts[1].add(rows[:, 20:])
+    parts[0].merge(parts[1])
+    assert parts[0].count == 50
+    np.testing.assert_allclose(parts[0].mean, rows.mean(axis=1), atol=1e-6)
+    for group in range(3):
+        np.testing.assert_allclose(parts[0].covariance[group], np.cov(rows[group].T, bias=True), atol=1e-5)
+
+
+def test_no_rows_say_nothing() -> None:
+    assert not Moments.empty(1, 3).mean.any()
+    assert not Moments.empty(1, 3).covariance.any()
+
+
+def test_few_rows_say_little_of_products() -> None:
+    covariance = np.array([[[2.0, 1.0], [1.0, 3.0]]])
+    np.testing.assert_allclose(shrunk(covariance, covariance, 0), [[[2.0, 0.0], [0.0, 3.0]]])
+    np.testing.assert_allclose(shrunk(covariance, covariance, 2), [[[2.0, 0.5], [0.5, 3.0]]])
+    np.testing.assert_allclose(shrunk(covariance, covariance, 10**9), covariance, rtol=1e-6)
+
+
+def test_variance_of_the_difference() -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((500, 3))
+    y = 0.5 * x + 0.1 * random.standard_normal((500, 3))
+    ideal, real = random.standard_normal((1, 2, 3)), random.standard_normal((1, 2, 3))
+    centred = [part - part.mean(axis=0) for part in (x, y)]
+    inputs, seen = ((part.T @ part / 500)[None] for part in centred)
+    cross = (centred[0].T @ centred[1] / 500)[None]
+    expected = (x @ ideal[0].T - y @ real[0].T).var(axis=0)
+    np.testing.assert_allclose(difference_variance(ideal, real, inputs, seen, cross)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 64, 65, 130])
+def test_blocks_change_nothing(size: int) -> None:
+    """One column after the other, without blocks, gives the same codes."""
+    random = np.random.default_rng(size)
+    weights = random.standard_normal((1, 2, size))
+    grid = Grid(np.full((1, 2), 0.3), np.zeros((1, 2)), -7, 7)
+    rows = random.standard_normal((4 * size, size)) @ random.standard_normal((size, size))
+    covariance = (rows.T @ rows / len(rows))[None]
+    order = np.argsort(-np.diag(covariance[0]), kind="stable")
+    factors = inverse_factors(covariance[:, order][:, :, order], 0.01)[0]
+    left, expected = weights[0][:, order].copy(), np.zeros((2, size))
+    for column in range(size):
+        expected[:, order[column]] = codes = grid.nearest(left[None, :, column])[0]
+        lost = (left[:, column] - 0.3 * codes) / factors[column, column]
+        left[:, column:] -= lost[:, None] * factors[column, column:]
+    nearest = grid.nearest(weights)[0]
+    better = loss(weights - grid.real(expected[None]), covariance) <= loss(
+        weights - grid.real(nearest[None]), covariance
+    )
+    np.testing.assert_array_equal(
+        round_weights(weights, grid, covariance)[0], np.where(better[0][:, None], expected, nearest)
+    )

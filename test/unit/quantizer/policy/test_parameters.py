@@ -1,0 +1,191 @@
+"""Scales and zero points: the written formulas in double, and what follows from them for every range and constant."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_HALF_UP, Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from odc_mlir.errors import ModelError
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.parameters import (
+    activation_params,
+    bias_params,
+    cell_state_params,
+    dequantize_constant,
+    least_weight_scales,
+    quantize_bias,
+    quantize_constant,
+    represented_range,
+    smallest_scale,
+    weight_params,
+)
+
+FINITE = st.floats(-1e30, 1e30, allow_nan=False)
+ASYMMETRIC = st.sampled_from(["uint8", "int8"])
+SYMMETRIC = st.sampled_from(["int4", "int8", "int16", "uint8"])
+REALS = hnp.arrays(
+    np.float32, hnp.array_shapes(min_dims=2, max_dims=3, max_side=5), elements=st.floats(-8, 8, width=32)
+)
+
+
+def half_away(x: float) -> int:
+    """To the nearest integer, halves away from zero, in decimal arithmetic."""
+    whole = int(Decimal(abs(x)).quantize(Decimal(1), ROUND_HALF_UP))
+    return int(math.copysign(whole, x))
+
+
+@given(FINITE, FINITE, ASYMMETRIC)
+def test_the_asymmetric_formula(a: float, b: float, dtype: str) -> None:
+    least, most = min(a, b, 0.0), max(a, b, 0.0)
+    scale = max((most - least) / 255, 1e-5)
+    zero = min(half_away(-least / scale), 255)
+    found = activation_params(min(a, b), max(a, b), dtype, symmetric=False)
+    assert found.scales == (float(np.float32(scale)),)
+    assert found.zero_points == (zero + DTYPES[dtype].range[0],)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "scale", "zero"),
+    [
+        (0.0, 2.55, 0.01, 0),
+        (-2.55, -1.0, 0.01, 255),
+        (-1.0, 1.55, 0.01, 100),
+        (0.0, 0.0, 1e-5, 0),
+        (-1e-9, 1e-9, 1e-5, 0),
+    ],
+)
+def test_some_ranges(least: float, most: float, scale: float, zero: int) -> None:
+    found = activation_params(least, most, "uint8", symmetric=False)
+    assert (found.scale, found.zero_point) == (float(np.float32(scale)), zero)
+
+
+@given(FINITE, FINITE, SYMMETRIC)
+def test_the_symmetric_formula(a: float, b: float, dtype: str) -> None:
+    largest = {"int4": 7, "int8": 127, "int16": 32767, "uint8": 127}[dtype]
+    floor = 1e-8 if dtype == "int16" else 1e-5
+    found = activation_params(min(a, b), max(a, b), dtype, symmetric=True)
+    assert found.scale == float(np.float32(max(max(abs(a), abs(b)) / largest, floor)))
+    assert found.zero_point == (128 if dtype == "uint8" else 0)
+
+
+@given(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), ASYMMETRIC)
+def test_zero_has_a_code_and_the_range_is_covered(a: float, b: float, dtype: str) -> None:
+    found = activation_params(min(a, b), max(a, b), dtype, symmetric=False)
+    low, high = represented_range(found, dtype)
+    slack = found.scale * 0.501
+    assert low - slack <= min(a, b, 0.0)
+    assert max(a, b, 0.0) <= high + slack
+    assert low <= 0.0 <= high
+
+
+@pytest.mark.parametrize(("least", "most"), [(1.0, 0.0), (math.nan, 1.0), (0.0, math.inf), (-math.inf, 0.0)])
+def test_no_range(least: float, most: float) -> None:
+    with pytest.raises(ModelError, match="no range of finite numbers"):
+        activation_params(least, most, "int8", symmetric=False)
+
+
+def test_the_smallest_scale_is_the_callers_choice() -> None:
+    assert activation_params(0.0, 1e-9, "int8", symmetric=False).scale == float(np.float32(smallest_scale("int8")))
+    assert activation_params(0.0, 1e-9, "int8", symmetric=False, smallest=0.0).scale == float(np.float32(1e-9 / 255))
+    assert activation_params(0.0, 0.0, "int8", symmetric=False, smallest=0.0).scale > 0
+
+
+@given(REALS, st.data(), st.sampled_from([("int8", True), ("uint8", True), ("uint8", False), ("int16", True)]))
+def test_each_channel_is_a_tensor_of_its_own(array: np.ndarray, data: st.DataObject, kind: tuple[str, bool]) -> None:
+    dtype, symmetric = kind
+    axis = data.draw(st.integers(0, array.ndim - 1))
+    found = weight_params(array, axis, dtype, symmetric=symmetric)
+    assert found.axis == axis
+    for index, row in enumerate(np.moveaxis(array, axis, 0)):
+        alone = weight_params(row, None, dtype, symmetric=symmetric)
+        assert (found.scales[index], found.zero_points[index]) == (alone.scale, alone.zero_point)
+
+
+@given(REALS, st.sampled_from([("int8", True), ("int4", True), ("uint8", True), ("uint8", False), ("int16", True)]))
+def test_codes_are_half_a_step_off_at_most(array: np.ndarray, kind: tuple[str, bool]) -> None:
+    dtype, symmetric = kind
+    params = weight_params(array, array.ndim - 1, dtype, symmetric=symmetric)
+    codes = quantize_constant(array, params, dtype)
+    low, high = DTYPES[dtype].range
+    assert codes.dtype == DTYPES[dtype].numpy
+    if symmetric:
+        assert codes.min() >= low + 1  # the range has a middle
+    assert codes.min() >= low
+    assert codes.max() <= high
+    # zero points are rounded too: the end of an asymmetric range may be half a step further away
+    allowed = np.asarray(params.scales) * (0.5 if symmetric else 1.0) * (1 + 1e-4)
+    assert (np.abs(dequantize_constant(codes, params) - array) <= allowed).all()
+
+
+@given(hnp.arrays(np.float64, 20, elements=st.floats(-300, 300)), st.integers(0, 255))
+def test_codes_are_rounded_half_away(array: np.ndarray, zero: int) -> None:
+    scale = 0.5
+    found = quantize_constant(array, QuantParams((scale,), (zero,)), "uint8")
+    assert found.tolist() == [min(max(half_away(min(max(x / scale + zero, 0), 255)), 0), 255) for x in array.tolist()]
+    signed = quantize_constant(array, QuantParams((scale,), (zero - 128,)), "int8")
+    assert signed.tolist() == [min(max(half_away(x / scale) + zero - 128, -128), 127) for x in array.tolist()]
+
+
+def test_what_stands_for_infinity_clips() -> None:
+    ends = np.array([-np.inf, -np.finfo(np.float32).max, np.finfo(np.float32).max, np.inf])
+    assert quantize_constant(ends, QuantParams((0.1,), (3,)), "int8").tolist() == [-128, -128, 127, 127]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.finfo(np.float32).max])
+def test_weights_are_finite(bad: float) -> None:
+    with pytest.raises(ModelError, match=r"only finite ones have codes.*'w'"):
+        weight_params(np.array([1.0, bad], np.float32), None, "int8", symmetric=True, name="w")
+
+
+@given(
+    hnp.arrays(np.float32, 6, elements=st.floats(-100, 100, width=32)),
+    hnp.arrays(np.float32, 6, elements=st.floats(0, np.float32(1e-20), width=32)),
+    st.floats(1e-6, 1.0),
+)
+def test_a_dead_channel_has_a_bias_that_fits(bias: np.ndarray, weights: np.ndarray, input_scale: float) -> None:
+    x = QuantParams((float(np.float32(input_scale)),), (0,))
+    least = least_weight_scales(bias, x.scale, "int32")
+    params = weight_params(weights.reshape(6, 1), 0, "int8", symmetric=True, smallest=0.0, least_scales=least)
+    scales = bias_params(x, params)
+    codes, saturated = quantize_bias(bias, scales, "int32")
+    assert not saturated
+    np.testing.assert_allclose(codes * np.asarray(scales.scales), bias, rtol=1e-6, atol=1e-6)
+
+
+def test_one_scale_holds_the_largest_bias() -> None:
+    least = least_weight_scales(np.array([1.0, -4e9]), 1.0, "int32")
+    found = weight_params(np.ones((2, 3), np.float32), None, "int8", symmetric=True, least_scales=least)
+    assert found.scale == float(np.float32(least.max()))
+
+
+def test_a_bias_has_the_scale_of_its_products() -> None:
+    x, weights = QuantParams((0.5,), (7,)), QuantParams((0.25, 0.125), (0, 0))
+    params = bias_params(x, weights)
+    assert params == QuantParams((0.125, 0.0625), (0, 0))
+    codes, saturated = quantize_bias(np.array([1.0, -0.03125]), params, "int32")
+    assert codes.tolist() == [8, -1]  # -0.5 is rounded away from zero
+    assert not saturated
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_biases_saturate(dtype: str) -> None:
+    low, high = DTYPES[dtype].range
+    params = QuantParams((1e-20,) * 4, (0,) * 4)
+    codes, saturated = quantize_bias(np.array([1.0, -1.0, 0.0, 1e-19]), params, dtype)
+    assert codes.tolist() == [high, low, 0, 10]
+    assert saturated == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "exponent"),
+    [(0.0, 0.0, -15), (-0.1, 0.2, -15), (-0.5, 0.1, -15), (-0.51, 0.1, -14), (0.0, 4.0, -12), (-1e6, 0.0, -9)],
+)
+def test_cell_states_have_powers_of_two_and_room(least: float, most: float, exponent: int) -> None:
+    assert cell_state_params(least, most) == QuantParams((2.0**exponent,), (0,))

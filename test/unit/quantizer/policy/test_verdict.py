@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.policy.verdict import (
+    DEFAULT_DROP_DB,
+    Evidence,
+    LayerError,
+    Limit,
+    choose_limits,
+    describe,
+    make_verdict,
+    metric_name,
+    worst_layers,
+)
+
+
+def _layer(name: str, noise: float = 0.0, isolated: float | None = None) -> LayerError:
+    return LayerError(name, "CONV_2D", "int8", {"sqnr_db": isolated}, {}, noise)
+
+
+@pytest.mark.parametrize(
+    ("limit", "measures", "holds"),
+    [
+        (Limit("mpeir", 0.1), {"mpeir": 0.1}, True),
+        (Limit("mpeir", 0.1), {"mpeir": 0.1001}, False),
+        (Limit("sqnr_db", 20.0), {"sqnr_db": 20.0}, True),
+        (Limit("sqnr_db", 20.0), {"sqnr_db": 19.9}, False),
+        (Limit("sqnr_db", 20.0), {"sqnr_db": None, "differing": 0, "max_abs": 0.0}, True),
+        (Limit("mpeir", 0.1), {"mpeir": None, "differing": 0, "max_abs": None}, False),
+        (Limit("mpeir", 0.1), {"mpeir": math.nan}, False),
+        (Limit("sqnr_db", 20.0), {"sqnr_db": math.inf, "differing": 1}, False),
+        (Limit("sqnr_db", 20.0), {"sqnr_db": None, "differing": 1}, False),
+        (Limit("top1_match", 1.0 - 1 / 49), {"top1_match": 48 / 49}, True),
+        (Limit("drop", 1.0), {"drop": -3.0}, True),
+        (Limit("drop", 1.0), {"drop": 1.5, "differing": 0}, False),
+    ],
+)
+def test_a_limit_holds_up_to_its_bound(limit: Limit, measures: dict[str, float | None], holds: bool) -> None:
+    assert limit.holds(measures) is holds
+
+
+def test_regressions_are_limited_by_the_interval_of_their_outputs() -> None:
+    assert choose_limits(samples=50) == (Limit("mpeir", 0.1),)
+
+
+@pytest.mark.parametrize(("samples", "bound"), [(1, 0.9), (10, 0.9), (50, 0.98), (100, 0.99), (1000, 0.99)])
+def test_classifiers_must_agree_but_for_one_sample(samples: int, bound: float) -> None:
+    limits = choose_limits(classifier=True, samples=samples)
+    assert [limit.metric for limit in limits] == ["mpeir", "top1_match"]
+    assert limits[1].bound == pytest.approx(bound)
+
+
+def test_known_answers_limit_the_drop() -> None:
+    assert choose_limits(score="top1_percent", classifier=True, samples=200) == (Limit("drop", 1.0),)
+    assert choose_limits(score="top1_percent", samples=20) == (Limit("drop", 5.0),)
+    assert choose_limits(score="psnr_db", samples=20) == (Limit("drop", DEFAULT_DROP_DB),)
+    assert choose_limits(score="psnr_db", max_drop=0.1) == (Limit("drop", 0.1),)
+
+
+def test_what_the_user_asks_for_wins() -> None:
+    assert choose_limits(limit=0.02, classifier=True) == (Limit("mpeir", 0.02),)
+    assert choose_limits(metric="sqnr") == (Limit("sqnr_db", 20.0),)
+    assert choose_limits(metric="mae", limit=3) == (Limit("mae", 3.0),)
+    assert choose_limits(metric="drop", max_drop=2, score="top1_percent") == (Limit("drop", 2.0),)
+    both = choose_limits(metric="cosine", max_drop=2, score="top1_percent")
+    assert both == (Limit("cosine", 0.99), Limit("drop", 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_drop": 1.0}, "max_drop needs known answers"),
+        ({"metric": "drop"}, "'drop' needs known answers"),
+        ({"metric": "mse"}, "'mse' has no default limit"),
+        ({"metric": "psnr"}, "unknown metric 'psnr'; use one of mpeir"),
+    ],
+)
+def test_contradictions_are_refused(options: dict[str, object], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        choose_limits(**options)  # type: ignore[arg-type]
+
+
+def test_short_names() -> None:
+    assert [metric_name(text) for text in ("sqnr", "top1", "mpeir")] == ["sqnr_db", "top1_match", "mpeir"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "spare"),
+    [
+        (Limit("mpeir", 0.1), 0.05),
+        (Limit("sqnr_db", 20.0), 26.0),
+        (Limit("cosine", 0.99), 0.995),
+        (Limit("top1_match", 0.99), 0.99),
+        (Limit("drop", 1.0), 1.0),
+    ],
+)
+def test_a_margin_halves_the_error(limit: Limit, spare: float) -> None:
+    assert limit.with_margin() == Limit(limit.metric, pytest.approx(spare))
+
+
+def test_worst_layers_are_those_that_harm_the_outputs() -> None:
+    layers = [_layer("a", 0.1, 3.0), _layer("b", 0.0, 1.0), _layer("c", 0.5, 9.0), _layer("d", 0.1, 2.0)]
+    assert [layer.name for layer in worst_layers(layers)] == ["c", "a", "d"]
+    assert [layer.name for layer in worst_layers(layers, 1)] == ["c"]
+
+
+def test_without_effects_isolated_errors_rank() -> None:
+    layers = [_layer("a", isolated=30.0), _layer("b", isolated=None), _layer("c", isolated=10.0)]
+    assert [layer.name for layer in worst_layers(layers)] == ["c", "a"]
+
+
+def test_a_verdict_names_what_failed() -> None:
+    evidence = Evidence(
+        limits=(Limit("mpeir", 0.1), Limit("top1_match", 0.99)),
+        metrics={"mpeir": 0.05, "top1_match": 0.5},
+        layers=[_layer("bad", 0.5), _layer("good", 0.001)],
+        choices={"scheme": "int8"},
+    )
+    verdict = make_verdict(evidence)
+    assert not verdict["passed"]
+    assert (verdict["metric"], verdict["limit"], verdict["value"]) == ("top1_match", 0.99, 0.5)
+    assert [layer["name"] for layer in verdict["worst_layers"]] == ["bad", "good"]
+    assert json.loads(json.dumps(verdict)) == verdict
+    assert describe(verdict) == (
+        "failed: top1_match 50.0 % (at least 99.0 % allowed); worst layers: 'bad' (CONV_2D), 'good' (CONV_2D)"
+    )
+
+
+def test_a_verdict_that_passes_tells_the_first_limit() -> None:
+    verdict = make_verdict(Evidence((Limit("mpeir", 0.1), Limit("drop", 1.0)), {"mpeir": 0.05, "drop": None}))
+    assert not verdict["passed"]
+    verdict = make_verdict(Evidence((Limit("mpeir", 0.1), Limit("drop", 1.0)), {"mpeir": 0.05, "drop": 0.5}))
+    assert verdict["passed"]
+    assert describe(verdict) == "passed: mpeir 0.05 (at most 0.1 allowed), drop 0.5 (at most 1 allowed)"

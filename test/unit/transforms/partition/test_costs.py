@@ -1,0 +1,146 @@
+"""Costs of operators follow their work, come near the simulator's cycles, and a lowering that fails is a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import odc_mlir
+from odc_mlir import ops, targets
+from odc_mlir.errors import CompileError
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.work import host_ns
+from odc_mlir.runtime.reporting.report_html import render
+from odc_mlir.targets.host import load_host
+from odc_mlir.transforms.common.defects import Defect
+from odc_mlir.transforms.common.placement import operators, place_on_host, place_on_npu
+from odc_mlir.transforms.partition.plans import costs
+from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
+from odc_mlir.transforms.partition.plans.plans import Work
+from odc_mlir.universe import make_context
+
+TARGET = targets.load("npu-256")
+T = "tensor<1x16x16x16x!quant.uniform<i8:f32, 0.05:3>>"
+P = "tensor<1x18x18x16x!quant.uniform<i8:f32, 0.05:3>>"
+W = "tensor<16x3x3x16x!quant.uniform<i8:f32, 0.02>>"
+TEXT = f"""
+func.func @main(%x: {T}) -> {T} {{
+  %p = circle.const [0, 0, 1, 1, 1, 1, 0, 0] : tensor<4x2xi32>
+  %w = circle.const {[i % 127 for i in range(16 * 9 * 16)]} : {W}
+  %n = circle.none
+  %a = circle.tanh(%x) : ({T}) -> {T} loc("a")
+  %b = circle.pad(%a, %p) : ({T}, tensor<4x2xi32>) -> {P} loc("b")
+  %c = circle.conv_2d(%b, %w, %n) {{padding = valid, stride = [1, 1]}} : ({P}, {W}, none) -> {T} loc("c")
+  func.return %c : {T}
+}}"""
+
+
+def module() -> Any:
+    made = odc_mlir.load(TEXT.encode())
+    for op in operators(made):
+        place_on_npu(op)
+    return made
+
+
+def test_works_of_operators() -> None:
+    table, padding, convolution = npu_works(make_context(), module(), TARGET, "flash")
+    assert isinstance(table, Work)
+    assert table.constant_bytes == 0
+    assert padding == Work()  # the convolution pads
+    assert isinstance(convolution, Work)
+    assert convolution.constant_bytes == 16 * 9 * 16 + 16 * 9
+    assert convolution.cycles > 16 * 16 * 16 * 9 * 16 / 256 > table.cycles
+
+
+def test_host_operators_have_no_work_and_padding_alone_has() -> None:
+    made = module()
+    place_on_host(list(operators(made))[2], "test")
+    _, padding, convolution = npu_works(make_context(), made, TARGET, "flash")
+    assert convolution is None
+    assert isinstance(padding, Work)
+    assert padding.cycles > 0
+
+
+def test_estimates_are_near_the_simulator() -> None:
+    works = [work for work in npu_works(make_context(), module(), TARGET, "flash") if isinstance(work, Work)]
+    estimate = segment_cycles(TARGET, "flash")(works)
+    measured = odc_mlir.compile(TEXT.encode()).report["cycles_total"]
+    assert 0.7 * measured < estimate < 1.4 * measured
+
+
+@pytest.mark.parametrize("memory", ["flash", "sram"])
+def test_more_work_takes_longer(memory: Any) -> None:
+    cycles = segment_cycles(TARGET, memory)
+    assert cycles([]) < cycles([Work(10, 10, 10)]) < cycles([Work(10, 10, 10)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(CompileError("no way", op="X"), "no way"), (KeyError("oops"), "internal error: KeyError: 'oops'")],
+)
+def test_a_lowering_that_fails_is_a_reason(error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lower = costs.lower
+
+    def lower_or_fail(op: Any) -> None:
+        if op.SPEC.name == "TANH":
+            raise error
+        lower(op)
+
+    monkeypatch.setattr(costs, "lower", lower_or_fail)
+    monkeypatch.delenv("ODC_DEFECTS", raising=False)
+    found = npu_works(make_context(), module(), TARGET, "flash")[0]
+    assert (found.reason if isinstance(found, Defect) else found) == reason
+    plan = odc_mlir.compile(TEXT.encode()).plan
+    assert plan is not None
+    assert plan.host_reasons[0] == f"lowering: {reason}"
+
+
+def test_host_times() -> None:
+    def info(*shape: int) -> TensorInfo:
+        return TensorInfo("t", "int8", shape)
+
+    small, large = (Node(ops.get("RELU"), (info(1, size),), (info(1, size),), {}) for size in (10, 1000))
+    view = Node(ops.get("RESHAPE"), (info(1, 1000),), (info(1000),), {})
+    rates = load_host("reference", "here")
+    assert 0 < host_ns(small, rates) < host_ns(large, rates)
+    assert host_ns(view, rates) == rates.of_kernel(("RESHAPE", "shape"), True, 0, 0)
+    few, many = (
+        Node(ops.get("FULLY_CONNECTED"), (info(1, 1000), info(size, 1000)), (info(1, size),), {}) for size in (1, 100)
+    )
+    assert host_ns(many, rates) > host_ns(few, rates)
+
+
+def _fail(*_: Any, **__: Any) -> None:
+    raise ZeroDivisionError("oops")
+
+
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [("costs.lower", "abc"), ("costs._layer_work", "ac")],  # the convolution pads
+)
+def test_defects_are_counted_and_warned_of(
+    place: str, names: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The package is right all the same; where the variable says so the exception goes on."""
+    monkeypatch.setattr(f"odc_mlir.transforms.partition.{place}", _fail)
+    monkeypatch.delenv("ODC_DEFECTS", raising=False)
+    package = odc_mlir.compile(TEXT.encode())
+    found = package.report["defects"]
+    assert "".join(item["tensor"] for item in found) == names
+    assert (found[0]["op"], found[-1]["op"]) == ("TANH", "CONV_2D")
+    assert {item["exception"] for item in found} == {"ZeroDivisionError: oops"}
+    assert all(item["location"].startswith("partition/test_costs.py:") for item in found)
+    assert render(package.report).count("ZeroDivisionError: oops") >= len(names)
+    assert "TANH 'a' runs on the host because of a defect of the compiler (ZeroDivisionError: oops at" in caplog.text
+    assert "please report it" in caplog.text
+    monkeypatch.setenv("ODC_DEFECTS", "error")
+    with pytest.raises(ZeroDivisionError):
+        odc_mlir.compile(TEXT.encode())
+
+
+def test_what_is_refused_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    package = odc_mlir.compile(TEXT.replace("i8:f32, 0.05:3", "i16:f32, 0.05").encode())
+    assert package.report["host_op_count"] > 0
+    assert package.report["defects"] == []
+    assert "defect" not in caplog.text

@@ -1,0 +1,112 @@
+"""Arena, staging and residents: what lives together does not overlap, and limits are kept or reported."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.npu_layers import binary, check, make_module
+from odc_mlir.errors import AllocationError
+from odc_mlir.isa.container import read
+from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, lowest_gap, most_live_bytes, overlapping
+from odc_mlir.transforms.npu.schedule.program import Buffer, Space
+from odc_mlir.transforms.npu.schedule.residence import Border, Layout, Resident, gaps, place_residents
+
+ALIGNMENT = 32
+
+lives = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 20), st.integers(0, 10)), min_size=1, max_size=25)
+
+
+def intervals_of(items: list[tuple[int, int, int]]) -> list[Interval]:
+    buffers = [Buffer(f"b{i}", Space.ARENA, size) for i, (size, _, _) in enumerate(items)]
+    return [Interval(b, first, first + n, ALIGNMENT) for b, (_, first, n) in zip(buffers, items, strict=True)]
+
+
+@given(lives)
+def test_allocation_is_disjoint_and_not_below_the_bound(items: list[tuple[int, int, int]]) -> None:
+    intervals = intervals_of(items)
+    used = allocate(intervals)
+    assert overlapping(intervals) is None
+    assert most_live_bytes(intervals) <= used
+    assert all((i.buffer.address or 0) % ALIGNMENT == 0 for i in intervals)
+    assert used == max((i.buffer.address or 0) + i.size for i in intervals)
+
+
+def test_a_chain_needs_two_tensors_at_a_time() -> None:
+    intervals = intervals_of([(64, i, 1) for i in range(6)])
+    assert allocate(intervals) == most_live_bytes(intervals) == 128
+
+
+def test_given_addresses_are_kept() -> None:
+    fixed, free = intervals_of([(64, 0, 5), (64, 2, 1)])
+    fixed.buffer.address = 32
+    assert allocate([fixed, free]) == 160
+    assert (fixed.buffer.address, free.buffer.address) == (32, 96)
+
+
+def test_overlap_is_found_and_touching_is_none() -> None:
+    first, second = intervals_of([(64, 0, 2), (64, 2, 2)])
+    first.buffer.address, second.buffer.address = 0, 63
+    assert overlapping([first, second]) == (first, second)
+    second.buffer.address = 64
+    assert overlapping([first, second]) is None
+
+
+def test_lowest_gap() -> None:
+    assert lowest_gap([(0, 32), (64, 96)], 32) == 32
+    assert lowest_gap([(0, 32), (64, 96)], 33) == 96
+    assert lowest_gap([], 5) == 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12), st.integers(0, 4)), min_size=1, max_size=12))
+def test_residents_are_disjoint_and_gaps_are_the_rest(items: list[tuple[int, int, int]]) -> None:
+    residents = [Resident(Layout(1, 1, 16 * size, Border()), first, first + n) for size, first, n in items]
+    used = place_residents(residents)
+    for layer in range(17):
+        alive = [(r.address or 0, (r.address or 0) + r.size) for r in residents if r.lives_at(layer)]
+        spans = sorted(alive + gaps(residents, layer, used))
+        assert all(a[1] == b[0] for a, b in pairwise(spans))
+        assert sum(end - start for start, end in spans) == used
+
+
+def test_a_border_surrounds_the_image() -> None:
+    layout = Layout(2, 3, 4, Border(1, 2, 3, 4))
+    assert layout.pitch == (2 + 3 + 4) * 4
+    assert layout.origin == layout.pitch + 2 * 4
+    assert layout.offset(-1, -2) == 0
+    assert layout.offset(1 + 3, 2 + 4) + 4 == layout.size
+    assert not layout.is_dense
+    assert Layout(2, 3, 4, Border()).size == 24
+
+
+def wide(body):  # type: ignore[no-untyped-def]
+    x = body.conv(body.block.args[0], 32, kernel=(3, 3), pads=(1, 1, 1, 1))
+    return body.conv(body.conv(x, 32), 8)
+
+
+SHAPE = (1, 40, 40, 8)
+LEAST = 40 * 40 * (8 + 32 + 32 + 8)  # input, output and the two tensors that are alive together
+
+
+def test_constants_stay_off_chip_where_sram_has_no_room() -> None:
+    check(make_module(wide, SHAPE, sram_limit=LEAST))
+
+
+def test_a_limit_is_kept() -> None:
+    for limit in (LEAST, LEAST + 2048, LEAST + 100_000):
+        contents = read(binary(make_module(wide, SHAPE, sram_limit=limit)))
+        assert contents.arena_bytes + 40 * 40 * 16 <= limit
+
+
+@pytest.mark.parametrize("memory", ["flash", "sram"])
+def test_a_limit_that_cannot_be_met_names_the_largest_tensors(memory: str) -> None:
+    with pytest.raises(AllocationError, match=r"tensors need \d+ bytes .* the largest are 't0' \(51200 bytes\)"):
+        binary(make_module(wide, SHAPE, sram_limit=LEAST - 1, memory=memory))
+
+
+def test_inputs_and_outputs_count() -> None:
+    with pytest.raises(AllocationError, match="inputs and outputs need 25600 bytes of SRAM, 25599 are allowed"):
+        binary(make_module(wide, SHAPE, sram_limit=40 * 40 * 16 - 1))

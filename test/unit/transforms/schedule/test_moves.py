@@ -1,0 +1,126 @@
+"""Loop nests found in maps of elements: exactly the map, few where it is regular, and tiles that cover each piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from odc_mlir import targets
+from odc_mlir.transforms.npu.schedule.move_stream import LARGEST_COUNT, LARGEST_RUN, Transfer, move_cycles, tiles
+from odc_mlir.transforms.npu.schedule.moves import FILLED, Piece, pieces_of
+
+Map = NDArray[Any]
+X = np.arange(8 * 8 * 16).reshape(1, 8, 8, 16)
+ZEROS = np.full((1, 16, 16, 16), FILLED)
+ZEROS[:, ::2, ::2] = X
+
+REGULAR: dict[str, tuple[Map, int]] = {
+    "same": (X, 1),
+    "one": (np.zeros(1), 1),
+    "channels beside": (np.concatenate([X, X], -1), 2),
+    "slice": (X[:, 1:7:2, 2:5, 3:9], 1),
+    "turned": (X.transpose(0, 3, 1, 2), 1),
+    "turned round": (X.transpose(3, 2, 1, 0), 1),
+    "larger image": (X.repeat(2, 1).repeat(3, 2), 1),
+    "tiled": (np.tile(X, (1, 2, 3, 2)), 1),
+    "padded": (np.pad(X, ((0, 0), (1, 2), (3, 0), (0, 5)), constant_values=FILLED), 1),
+    "zeros between": (ZEROS, 1),
+    "backwards": (X[..., ::-1], 1),
+    "depth to space": (X.reshape(1, 8, 8, 2, 2, 4).transpose(0, 1, 3, 2, 4, 5), 1),
+    "space to depth": (X.reshape(1, 4, 2, 4, 2, 16).transpose(0, 1, 3, 2, 4, 5), 1),
+}
+
+
+def applied(pieces: list[Piece], sources: list[int], size: int) -> Map:
+    """The map that pieces make; each element is written once."""
+    offsets = np.cumsum([0, *sources])
+    result = np.full(size, FILLED)
+    for piece in pieces:
+        source, target = piece.indices()
+        assert (result[target] == FILLED).all()
+        result[target] = source + offsets[piece.source]
+    return result
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_regular_maps_are_few_loops(name: str) -> None:
+    index, most = REGULAR[name]
+    pieces = pieces_of(index, [X.size], 64)
+    assert pieces is not None
+    assert len(pieces) <= most
+    np.testing.assert_array_equal(applied(pieces, [X.size], index.size), index.reshape(-1))
+
+
+def test_sources_are_told_apart() -> None:
+    """The second source begins where the first ends, yet no piece reads both."""
+    pieces = pieces_of(np.arange(12), [5, 7], 64)
+    assert pieces == [Piece(0, 0, 0, (5,), (1,), (1,)), Piece(1, 0, 5, (7,), (1,), (1,))]
+
+
+def test_no_order_is_no_loop() -> None:
+    index = np.random.default_rng(0).permutation(200)
+    assert pieces_of(index, [200], 64) is None
+    found = pieces_of(index, [200], 200)
+    assert found is not None
+    np.testing.assert_array_equal(applied(found, [200], 200), index)
+
+
+@given(st.lists(st.integers(FILLED, 11), min_size=1, max_size=40))
+def test_any_map_comes_back(index: list[int]) -> None:
+    pieces = pieces_of(np.array(index), [5, 7], 1000)
+    assert pieces is not None
+    assert applied(pieces, [5, 7], len(index)).tolist() == index
+
+
+def elements(transfer: Transfer, *, written: bool) -> Map:
+    """What a transfer writes or reads, in order."""
+    found = np.array([transfer.written if written else transfer.read])
+    for count, *steps in reversed(transfer.loops):
+        found = (found[:, None] + np.arange(count) * steps[0 if written else 1]).reshape(-1)
+    return (found[:, None] + np.arange(transfer.size)).reshape(-1)
+
+
+@pytest.mark.parametrize("room", [1, 7, 64, 1000, 9000])
+@pytest.mark.parametrize("name", REGULAR)
+def test_tiles_move_what_their_piece_does(name: str, room: int) -> None:
+    index, _ = REGULAR[name]
+    result = np.full(index.size, FILLED)
+    for piece in pieces_of(index, [X.size], 64) or []:
+        for tile in tiles(piece, room):
+            assert tile.bytes <= max(room, 1)
+            slot = np.full(tile.bytes, FILLED)
+            for load in tile.loads:
+                slot[elements(load, written=True)] = tile.start + elements(load, written=False)
+            for store in tile.stores:
+                where = tile.to + elements(store, written=True)
+                assert (result[where] == FILLED).all()
+                result[where] = slot[elements(store, written=False)]
+    np.testing.assert_array_equal(result, index.reshape(-1))
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_transfers_fit_their_instructions(name: str) -> None:
+    for piece in pieces_of(REGULAR[name][0], [X.size], 64) or []:
+        for tile in tiles(piece, 5000):
+            for load, transfer in [*((True, t) for t in tile.loads), *((False, t) for t in tile.stores)]:
+                fields = transfer.fields(load=load)
+                assert all(value >= 0 for value in fields.values())
+                assert fields["size0"] <= LARGEST_RUN
+                assert max(fields["size1"], fields["size2"]) <= LARGEST_COUNT
+                written = "tile" if load else "memory"
+                row = (fields["size1"] - 1) * fields[f"{written}_stride1"] + fields["size0"]
+                assert fields["size2"] == 1 or fields[f"{written}_stride2"] >= row
+
+
+def test_more_to_move_costs_more() -> None:
+    target = targets.load("npu-256")
+    small, large = (Piece(0, 0, 0, (size,), (1,), (1,)) for size in (64, 64_000))
+    scattered = Piece(0, 0, 0, (64_000,), (7,), (1,))
+    costs = [move_cycles([piece], 0, 8000, target)[0] for piece in (small, large, scattered)]
+    assert costs == sorted(costs)
+    assert move_cycles([small], 1000, 8000, target)[0] > costs[0]
