@@ -22,7 +22,8 @@ ON_REQUEST = "on request"
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """``pattern`` is ``module:class`` in :mod:`odc_mlir.transforms.circle`; ``arguments`` restrict it to what the name says.
+    """``pattern`` is ``module:class`` in :mod:`odc_mlir.transforms.circle`; ``arguments`` restrict it to what the name
+    says.
 
     A rewrite without pattern is done by the pass ``circle-optimize`` itself, on the whole function.
     """
