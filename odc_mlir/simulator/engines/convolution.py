@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import ACCUMULATOR_BITS
 from odc_mlir.isa.instructions import CONV
+from odc_mlir.isa.windows import depthwise_rows_read
 from odc_mlir.numerics.convolution import ConvFilter, DepthwiseFilter, Window, conv2d, depthwise, depthwise_filter
 from odc_mlir.numerics.fixed import Requantizer, requantize64
 from odc_mlir.numerics.matmul import integer_matrix
@@ -152,9 +153,10 @@ def _fetched(m: Machine, v: Values, g: _Geometry) -> int:
     (kh, kw), dilation_x, array = g.window.kernel, g.window.dilation[1], m.target.array
     if v["depthwise"]:
         pixels, channels = array.depthwise_shape
-        tiles = g.out_height * ceil_div(g.out_width, pixels) * ceil_div(g.channels, channels)
+        blocks = ceil_div(g.out_width, pixels) * ceil_div(g.channels, channels)
+        rows = depthwise_rows_read(g.out_height, kh, g.window.stride[0], g.window.dilation[0], array.depthwise_rows)
         span = (pixels - 1) * g.window.stride[1] + (kw - 1) * dilation_x + 1
-        return tiles * span * channels * g.item * g.window.stride[0] * ceil_div(kh, array.depthwise_rows)
+        return blocks * rows * span * channels * g.item
     pixels, channels = array.shapes[v["shape"]]
     unit = m.target.tile_ports.fetch_bytes
     pixel = g.in_channels * g.item

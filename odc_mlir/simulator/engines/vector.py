@@ -98,7 +98,9 @@ def _operand(m: Machine, v: Values, name: str, shape: tuple[int, ...], output: B
     """Elements of operand ``name`` as ``[size2, size1, size0]``, broadcast by strides of 0."""
     dtype = check_type(v, f"{name}_type", *_ALL_TYPES)
     step = v[f"{name}_stride0"]
-    m.access.read(m.memories.tile, _area(v, name, name, dtype.itemsize, step))
+    # every run reads its elements, those of a broadcast run again; one element for a whole run is read once
+    moved = shape[0] * shape[1] * (shape[2] if step else 1) * dtype.itemsize
+    m.access.read(m.memories.tile, _area(v, name, name, dtype.itemsize, step), moved=moved)
     data = m.memories.tile.data
     if data is None:
         return None
@@ -166,7 +168,8 @@ def pool(m: Machine, v: Values) -> Work:
     work = Work(start=vector.start_cycles, shortest=taps / vector.reduce_lanes, lanes=results)
     start = v["input"] + v["valid_y"] * v["in_stride_y"] + v["valid_x"] * v["in_stride_x"]
     area = box(start, pixel, columns, v["in_stride_x"], rows, v["in_stride_y"])
-    source = m.access.read(m.memories.tile, area, moved=taps * item)
+    # where the stride is larger than the kernel, what lies between the windows passes by as well
+    source = m.access.read(m.memories.tile, area, moved=max(taps * item, area.units))
     target = box(v["output"], pixel, v["out_width"], v["out_stride_x"], v["out_height"], v["out_stride_y"])
     out = m.access.write(m.memories.tile, target)
     if out is None or source is None or m.memories.tile.data is None:

@@ -335,17 +335,25 @@ def test_accumulator_ports_bound_short_sums() -> None:
     [
         # 4 rows x 1 x 1 tiles of 9 steps; 18 columns x 16 channels a row; 16 x 16 results at 8 lanes are 32 a row
         (Case(out_height=4, out_width=16, in_channels=16, channels=16, depthwise=True), START + 4 * 32 + DRAIN),
-        # 8 results a row leave the array as the bound: 9 steps, or 18 x 16 bytes at 32 a cycle
-        (Case(out_height=4, out_width=8, in_channels=1, channels=1, depthwise=True), START + 4 * 9 + DRAIN),
-        # stride 2: 33 columns and two rows for each result row
+        # 8 results a row leave the reads as the bound: 4 rows and the halo's 2, each of 18 x 16 bytes at 32 a cycle
+        (
+            Case(out_height=4, out_width=8, in_channels=1, channels=1, depthwise=True),
+            START + 6 * 18 * 16 / 32 + DRAIN,
+        ),
+        # a tall tile has less halo, so 9 steps for each result row bound it
+        (
+            Case(out_height=10, out_width=2, in_channels=1, channels=1, depthwise=True, kernel=(3, 4)),
+            START + 10 * 12 + DRAIN,
+        ),
+        # stride 2: 33 columns, and 9 rows for 4 result rows
         (
             Case(out_height=4, out_width=8, in_channels=1, channels=1, depthwise=True, stride=(2, 2)),
-            START + 4 * 33 * 16 * 2 / 32 + DRAIN,
+            START + 9 * 33 * 16 / 32 + DRAIN,
         ),
-        # 5 rows of taps take two sweeps over the input
+        # 5 rows of taps: the sums of 3 result rows are held, the fourth reads its rows again
         (
             Case(out_height=4, out_width=8, in_channels=1, channels=1, depthwise=True, kernel=(5, 1)),
-            START + 4 * 16 * 16 * 2 / 32 + DRAIN,
+            START + (7 + 5) * 16 * 16 / 32 + DRAIN,
         ),
     ],
 )

@@ -9,6 +9,7 @@ import math
 from functools import cache
 from typing import NamedTuple
 
+from odc_mlir.isa.windows import depthwise_rows_read
 from odc_mlir.targets import MemoryMode, Port, Target
 
 
@@ -87,6 +88,7 @@ class PlaneWork(NamedTuple):
     kernel_width: int
     stride_y: int
     stride_x: int
+    dilation_y: int
     dilation_x: int
 
 
@@ -94,12 +96,13 @@ def depthwise_cycles(target: Target, work: PlaneWork) -> float:
     """Cycles of a depthwise instruction."""
     array, vector = target.array, target.vector
     pixels, channels = array.depthwise_shape
-    steps = work.height * -(-work.width // pixels) * -(-work.channels // channels)
+    blocks = -(-work.width // pixels) * -(-work.channels // channels)
     span = (pixels - 1) * work.stride_x + (work.kernel_width - 1) * work.dilation_x + 1
-    read = steps * span * channels * work.stride_y * -(-work.kernel_height // array.depthwise_rows)
+    rows = depthwise_rows_read(work.height, work.kernel_height, work.stride_y, work.dilation_y, array.depthwise_rows)
+    read = blocks * rows * span * channels
     results = work.height * work.width * work.channels
     busy = max(
-        steps * work.kernel_height * work.kernel_width,
+        work.height * blocks * work.kernel_height * work.kernel_width,
         read / target.tile_ports.read_bytes_per_cycle,
         results / vector.requant_lanes,
     )

@@ -102,6 +102,7 @@ def _conv_cycles(target: Target, v: dict[str, int]) -> float:
             v["kernel_width"],
             v["stride_y"],
             v["stride_x"],
+            v["dilation_y"],
             v["dilation_x"],
         )
         return cost.depthwise_cycles(target, plane)

@@ -274,6 +274,7 @@ def _plane_cycles(window: Window, target: Target, rows: int, cols: int, channels
         window.kernel_width,
         window.stride_y,
         window.stride_x,
+        window.dilation_y,
         window.dilation_x,
     )
     return cost.depthwise_cycles(target, plane)
