@@ -207,6 +207,7 @@ def _layers(plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[d
                 spent = timed.pop(0) if timed else {}
                 layer |= {"placed": "npu", "reason": None, "segment": segment.step.name}
                 layer |= {"cycles": spent.get("cycles", 0), "busy_cycles": spent.get("busy_cycles", {})}
+                layer |= {key: spent[key] for key in ("first_cycle", "last_cycle") if key in spent}
             elif segment is not None:
                 layer |= {"reason": segment.failure, "segment": segment.step.name}
             layers[index] = layer

@@ -1,27 +1,17 @@
-"""A compile report as one HTML page that needs nothing else: no script, no font, no picture from anywhere."""
+"""A compile report as one HTML page that needs nothing else: no font, no picture, no script from anywhere."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
-from odc_mlir.formats.kinds import PAGE_MARK
 from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
+from odc_mlir.pages import charts
+from odc_mlir.pages.markup import Cell, Column, Html, joined, pairs, short_name, table, tag
+from odc_mlir.pages.page import Figure, Section
+from odc_mlir.pages.page import render as render_page
 from odc_mlir.runtime.reporting.report_partition import plan_text
-
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222; }
-h1 { font-size: 1.4em; } h2 { font-size: 1.1em; margin-top: 2em; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; padding: .25em .7em .25em 0; border-bottom: 1px solid #ddd; vertical-align: top; }
-th { color: #555; font-weight: 600; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-td.name { overflow-wrap: anywhere; max-width: 30em; }
-tr.host td { background: #fff6e8; }
-.bar { background: #2f6fb0; height: .8em; display: inline-block; min-width: 1px; }
-.bar.stall { background: #e0a030; }
-"""
 
 # Rows of the summary: label, key, how its value is written.
 _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -33,10 +23,6 @@ _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("least cycles of the model's operators on this machine", "model_floor_cycles", count_text),
     ("multiply-accumulates", "macs", count_text),
     ("use of the multipliers", "mac_utilization", share_text),
-    ("peak SRAM", "sram_peak_bytes", size_text),
-    ("read from off-chip memory", "offchip_read_bytes", size_text),
-    ("constants as stored", "weights_encoded_bytes", size_text),
-    ("program", "program_bytes", size_text),
     ("operators on the NPU", "npu_op_count", count_text),
     ("operators on the host", "host_op_count", count_text),
 )
@@ -50,29 +36,68 @@ _LATENCY = (
     ("… starting segments", "switch_ms"),
 )
 
+_MEMORY = (
+    ("peak SRAM", "sram_peak_bytes"),
+    ("peak of the local memories", "local_peak_bytes"),
+    ("read from SRAM", "sram_read_bytes"),
+    ("written to SRAM", "sram_write_bytes"),
+    ("read from off-chip memory", "offchip_read_bytes"),
+    ("constants of the model", "weights_raw_bytes"),
+    ("constants as stored", "weights_encoded_bytes"),
+    ("program", "program_bytes"),
+    ("binaries", "binary_bytes"),
+)
+
+# What the queues of the machine do, for readers who do not know its manual.
+_ENGINES = {
+    "mac": "multiplier array",
+    "vector": "vector unit",
+    "xfer": "off-chip port",
+    "load": "SRAM to tile buffer",
+    "store": "tile buffer to SRAM",
+    "weight": "weights and parameters",
+    "fetch": "instruction fetch",
+}
+
 
 def render(report: Mapping[str, Any]) -> str:
     """The page; every text from the model is escaped."""
     layers: Sequence[Mapping[str, Any]] = report["layers"]
-    title = escape(f"{report['model']} on {report['target']}")
-    parts = [
-        "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8">{PAGE_MARK}<title>{title}</title>',
-        f"<style>{_STYLE}</style></head><body>",
-        f"<h1>{title}</h1>",
-        _table(("", ""), _summary(report)),
-        _defects(report["defects"]),
-        "<h2>Why operators are on the host</h2>",
-        _reasons(layers),
-        "<h2>Why the plan is as it is</h2>",
-        _partition(report["partition"]),
-        "<h2>Where the cycles go</h2>",
-        _engines(report["engines"]),
-        "<h2>Operators</h2>",
-        _layers(layers),
-        "</body></html>",
+    sections = [
+        Section("Defects of the compiler: please report them", _defects(report["defects"])),
+        Section("Summary", pairs(_summary(report), caption="latency, cycles and work of one inference")),
+        Section("Why operators are on the host", _reasons(layers)),
+        Section(
+            "Operators", _layers(layers), "Click a heading to sort; bars show which engines worked for an operator."
+        ),
+        Section("When operators ran", _time_lines(layers), "From the first to the last cycle of each operator."),
+        Section("What the engines did", _engines(report["engines"])),
+        Section("Memory", _memory(report), "Bytes of one inference."),
+        Section("Why the plan is as it is", _partition(report["partition"])),
     ]
-    return "\n".join(parts) + "\n"
+    note = f"{report['memory']} memory mode, compiler {report['compiler_version']}; modelled, not measured"
+    return render_page(f"{report['model']} on {report['target']}", _figures(report), sections, note=note)
+
+
+def _figures(report: Mapping[str, Any]) -> Iterator[Figure]:
+    """The three numbers that matter most."""
+    cycles = f"{count_text(report['cycles_total'])} NPU cycles"
+    yield Figure("latency, modelled", time_text(1e6 * report["modelled"]["latency_ms"]), cycles)
+    on_npu = sum(layer["macs"] for layer in report["layers"] if layer["placed"] == "npu")
+    share = on_npu / report["macs"] if report["macs"] else None
+    placed = f"{report['npu_op_count']} of {report['npu_op_count'] + report['host_op_count']} operators"
+    yield Figure("multiply-accumulates on the NPU", share_text(share), placed)
+    name, part = binding_engine(report["engines"])
+    yield Figure("busiest part", _ENGINES.get(name, name) or NOTHING, f"{share_text(part)} of the time" if name else "")
+
+
+def binding_engine(engines: Mapping[str, Mapping[str, float]]) -> tuple[str, float | None]:
+    """The engine that worked longest, and its share of the time; an empty name where nothing ran."""
+    if not engines:
+        return "", None
+    name, entry = max(engines.items(), key=lambda item: item[1]["busy_cycles"])
+    total = sum(entry.values())
+    return name, entry["busy_cycles"] / total if total else None
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -83,53 +108,61 @@ def _summary(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield label, NOTHING if report.get(key) is None else text(report[key])
 
 
-def _defects(defects: Sequence[Mapping[str, str]]) -> str:
+def _memory(report: Mapping[str, Any]) -> Html:
+    return pairs(((label, size_text(report[key])) for label, key in _MEMORY), caption="bytes by memory")
+
+
+def _defects(defects: Sequence[Mapping[str, str]]) -> Html:
     """What the compiler failed on; nothing where it did not."""
-    if not defects:
-        return ""
-    head = ("operator", "result", "exception", "where")
-    rows = ((item["op"], item["tensor"], item["exception"], item["location"]) for item in defects)
-    return f"<h2>Defects of the compiler: please report them</h2>{_table(head, rows)}"
+    columns = tuple(map(Column, ("operator", "result", "exception", "where")))
+    rows = [(item["op"], short_name(item["tensor"]), item["exception"], item["location"]) for item in defects]
+    return table(columns, rows, caption="defects")
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    titles = "".join(f"<th>{escape(text)}</th>" for text in head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{titles}</tr>{body}</table>"
-
-
-def _reasons(layers: Iterable[Mapping[str, Any]]) -> str:
+def _reasons(layers: Iterable[Mapping[str, Any]]) -> Html:
     counts = Counter((layer["op"], layer["reason"]) for layer in layers if layer["placed"] != "npu")
     if not counts:
-        return "<p>None is: the whole model runs on the NPU.</p>"
-    rows = ((str(count), op, reason or "") for (op, reason), count in counts.most_common())
-    return _table(("count", "operator", "reason"), rows)
+        return tag("p", "None is: the whole model runs on the NPU.")
+    columns = (Column("count", number=True), Column("operator"), Column("reason"))
+    rows = [(count, op, reason or "") for (op, reason), count in counts.most_common()]
+    return table(columns, rows, caption="operators on the host by reason")
 
 
-def _partition(partition: Mapping[str, Any]) -> str:
+def _partition(partition: Mapping[str, Any]) -> Html:
     """The plans that were weighed, and what each segment takes and gives."""
     if partition["chosen"] is None:
-        return "<p>There was nothing to choose.</p>"
+        return tag("p", "There was nothing to choose.")
     plans = [plan for plan in partition["plans"] if plan != partition["chosen"]]
     rows = [("chosen", partition["chosen"]), *(("", plan) for plan in plans)]
-    weighed = _table(("", "plan"), ((mark, plan_text(plan)) for mark, plan in rows))
-
-    def tensors(items: Iterable[Mapping[str, Any]]) -> str:
-        return ", ".join(f"{item['name']} ({size_text(item['bytes'])})" for item in items)
-
-    head = ("segment", "operators", "MACs", "takes", "gives", "modelled")
-    segments = (
+    weighed = table(
+        (Column(""), Column("plan")),
+        [(mark, plan_text(plan)) for mark, plan in rows],
+        caption="plans that were weighed",
+    )
+    columns = (
+        Column("segment"),
+        Column("operators", number=True),
+        Column("MACs", number=True),
+        Column("takes"),
+        Column("gives"),
+        Column("modelled"),
+    )
+    segments = [
         (
             item["name"],
-            str(len(item["operators"])),
-            count_text(item["macs"]),
-            tensors(item["inputs"]),
-            tensors(item["outputs"]),
-            NOTHING if item["npu_ns"] is None else _parts(item),
+            len(item["operators"]),
+            Cell(count_text(item["macs"]), item["macs"]),
+            _tensors(item["inputs"]),
+            _tensors(item["outputs"]),
+            None if item["npu_ns"] is None else _parts(item),
         )
         for item in partition["segments"]
-    )
-    return weighed + _table(head, segments)
+    ]
+    return joined((weighed, table(columns, segments, caption="segments")))
+
+
+def _tensors(items: Iterable[Mapping[str, Any]]) -> Html:
+    return joined((joined((short_name(item["name"]), f" ({size_text(item['bytes'])})")) for item in items), ", ")
 
 
 def _parts(segment: Mapping[str, Any]) -> str:
@@ -137,34 +170,80 @@ def _parts(segment: Mapping[str, Any]) -> str:
     return f"{npu} NPU + {moved} tensors + {switch} switch"
 
 
-def _engines(engines: Mapping[str, Mapping[str, float]]) -> str:
-    total = max((sum(entry.values()) for entry in engines.values()), default=0) or 1
-    rows = "".join(
-        f'<tr><td>{escape(name)}</td><td class="n">{entry["busy_cycles"]:,.0f}</td>'
-        f'<td class="n">{entry["stall_cycles"]:,.0f}</td><td style="width:60%">'
-        f'<span class="bar" style="width:{100 * entry["busy_cycles"] / total:.2f}%"></span>'
-        f'<span class="bar stall" style="width:{100 * entry["stall_cycles"] / total:.2f}%"></span></td></tr>'
-        for name, entry in engines.items()
+def _engines(engines: Mapping[str, Mapping[str, float]]) -> Html:
+    total = max((sum(entry.values()) for entry in engines.values()), default=0)
+    states = ("busy_cycles", "stall_cycles", "idle_cycles")
+    names = [state.partition("_")[0] for state in states]
+    columns = (
+        Column("engine"),
+        *(Column(name, number=True) for name in names),
+        Column("share of the time"),
     )
-    head = '<tr><th>engine</th><th class="n">busy</th><th class="n">stalled</th><th></th></tr>'
-    return f"<table>{head}{rows}</table>"
+    rows = [
+        (
+            joined((tag("strong", engine), f" {_ENGINES.get(engine, '')}")),
+            *(Cell(count_text(entry[state]), entry[state]) for state in states),
+            charts.stack({name: entry[state] for name, state in zip(names, states, strict=True)}, names, total),
+        )
+        for engine, entry in engines.items()
+    ]
+    return joined((charts.legend(names), table(columns, rows, caption="cycles of the engines"))) if rows else Html("")
 
 
-def _host_time(layer: Mapping[str, Any]) -> str:
-    return "" if layer["placed"] == "npu" else time_text(layer["host_modelled_ns"])
-
-
-def _layers(layers: Iterable[Mapping[str, Any]]) -> str:
-    rows = "".join(
-        f'<tr class="{escape(layer["placed"])}"><td class="n">{layer["operator"]}</td><td>{escape(layer["op"])}</td>'
-        f'<td class="name">{escape(layer["name"])}</td><td>{escape(layer["segment"] or layer["placed"])}</td>'
-        f'<td class="n">{layer["macs"]:,}</td><td class="n">{layer["cycles"]:,}</td>'
-        f'<td class="n">{_host_time(layer)}</td>'
-        f'<td class="name">{escape(layer["reason"] or "")}</td></tr>'
-        for layer in layers
+def _time_lines(layers: Sequence[Mapping[str, Any]]) -> Html:
+    """One time line per segment; operators that overlap lie on different rows."""
+    segments: dict[str, list[Mapping[str, Any]]] = {}
+    for layer in layers:
+        if layer["placed"] == "npu" and "first_cycle" in layer:
+            segments.setdefault(layer["segment"], []).append(layer)
+    return joined(
+        joined((tag("h3", name), _time_line(name, found))) for name, found in segments.items() if len(found) > 1
     )
-    head = (
-        '<tr><th class="n">#</th><th>operator</th><th>result</th><th>placed</th><th class="n">MACs</th>'
-        '<th class="n">cycles</th><th class="n">host, modelled</th><th>reason</th></tr>'
+
+
+def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:
+    ends: list[float] = []
+    spans = []
+    for index, layer in enumerate(sorted(layers, key=lambda item: item["first_cycle"])):
+        row = next((i for i, end in enumerate(ends) if end <= layer["first_cycle"]), len(ends))
+        ends[row : row + 1] = [layer["last_cycle"]]
+        label = f"{layer['op']} {layer['name']}"
+        spans.append(charts.Span(str(row + 1), layer["first_cycle"], layer["last_cycle"], label, index))
+    rows = [str(row + 1) for row in range(len(ends))]
+    return charts.time_line(rows, spans, max(ends), title=f"operators of {segment} over cycles")
+
+
+def _layers(layers: Sequence[Mapping[str, Any]]) -> Html:
+    busy = [layer.get("busy_cycles", {}) for layer in layers]
+    engines = [name for name in _ENGINES if any(name in entry for entry in busy)]
+    full = max((sum(entry.values()) for entry in busy), default=0)
+    total = sum(layer["cycles"] for layer in layers) or 1
+    columns = (
+        Column("#", number=True, hint="place in the model"),
+        Column("operator", tight=True),
+        Column("result"),
+        Column("placed", tight=True),
+        Column("MACs", number=True),
+        Column("cycles", number=True, hint="what the operator adds to the run"),
+        Column("share", number=True, hint="of all NPU cycles"),
+        Column("engines at work"),
+        Column("host, modelled", number=True),
+        Column("reason"),
     )
-    return f"<table>{head}{rows}</table>"
+    rows = [
+        (
+            layer["operator"],
+            layer["op"],
+            short_name(layer["name"]),
+            layer["segment"] or layer["placed"],
+            Cell(count_text(layer["macs"]), layer["macs"]),
+            Cell(count_text(layer["cycles"]), layer["cycles"]),
+            Cell(share_text(layer["cycles"] / total), layer["cycles"]) if layer["placed"] == "npu" else None,
+            Cell(charts.stack(entry, engines, full), sum(entry.values())),
+            None if layer["placed"] == "npu" else Cell(time_text(layer["host_modelled_ns"]), layer["host_modelled_ns"]),
+            layer["reason"] or "",
+        )
+        for layer, entry in zip(layers, busy, strict=True)
+    ]
+    found = table(columns, rows, caption="operators of the model", classes=[layer["placed"] for layer in layers])
+    return joined((charts.legend([_ENGINES[name] for name in engines]), found))

@@ -20,10 +20,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "calibration": frozenset({"errors", "ops", "numerics", "formats"}),
     # What is decided about numbers, without IR: the passes and the session's worker follow it.
     "quantizer.policy": frozenset({"errors", "ops", "numerics", "formats", "calibration"}),
+    # How reports look to people; what they say is their own.
+    "pages": frozenset({"errors", "formats"}),
     "simulator": frozenset({"errors", "isa", "targets", "numerics"}),
     # Object code for processors and loading it: knows no IR, so that the runtime can use it.
     "codegen": frozenset({"errors", "targets"}),
-    "runtime": FACTS | {"simulator", "plugins", "calibration", "quantizer.policy", "codegen"},
+    "runtime": FACTS | {"simulator", "plugins", "calibration", "quantizer.policy", "codegen", "pages"},
     # Only the plugin of our own compiler imports it, in the process that the plugin runs in.
     "plugins": FACTS | {"compiler", "runtime.auto.build"},
     "support": FACTS,
@@ -41,7 +43,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"retries"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
     # What is quantised is also run, to be compared.
-    "quantizer": IR | {"frontend", "transforms", "pipelines", "compiler", "universe", "calibration", "runtime"},
+    "quantizer": IR
+    | {"frontend", "transforms", "pipelines", "compiler", "universe", "calibration", "runtime", "pages"},
     "optimizer": IR | {"frontend", "transforms", "compiler", "universe", "runtime"},
 }
 # Rooms within rooms, that have a rule of their own.

@@ -114,7 +114,7 @@ def test_what_was_weighed(package: Package, report: dict[str, Any]) -> None:
     assert 1e6 * report["latency_ms"] == pytest.approx(parts + sum(host_ns[1:]), abs=4)
     page = render(report)
     assert "all that the NPU can run there, 1 segment, estimated" in page
-    assert "<td>x (128 bytes)</td>" in page
+    assert '<span class="name">x</span> (128 bytes)' in page
 
 
 def test_a_plan_that_was_not_weighed(package: Package) -> None:

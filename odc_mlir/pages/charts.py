@@ -1,0 +1,239 @@
+"""Charts: stacked bars as boxes in table cells, time lines, roofs and histograms as inline SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from odc_mlir.formats.quantities import count_text
+from odc_mlir.pages.markup import Html, joined, tag
+
+COLOURS = 8  # of the style sheet
+_WIDTH, _LEFT, _ROW = 1000, 90, 18
+_Place = Callable[[float, float], tuple[float, float]]
+
+
+def colour(index: int) -> str:
+    """A colour of the page's palette, by number."""
+    return f"var(--c{index % COLOURS})"
+
+
+def legend(names: Sequence[str]) -> Html:
+    """What the colours of a stacked chart mean."""
+    return tag(
+        "div", *(tag("span", tag("i", style=f"--c:{colour(i)}"), name) for i, name in enumerate(names)), class_="legend"
+    )
+
+
+def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html:
+    """A bar of coloured parts, as wide as its share of ``full``; parts are in the order of ``names``."""
+    boxes = [
+        tag(
+            "i",
+            style=f"--c:{colour(index)};width:{100 * parts[name] / full:.3f}%",
+            title=f"{name}: {count_text(parts[name])}",
+        )
+        for index, name in enumerate(names)
+        if full > 0 and parts.get(name, 0) > 0
+    ]
+    return tag("div", *boxes, class_="stack")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time on a row of a time line, in cycles."""
+
+    row: str
+    start: float
+    end: float
+    label: str
+    colour: int = 0
+
+
+def time_line(rows: Sequence[str], spans: Iterable[Span], end: float, *, title: str) -> Html:
+    """Rows of spans over cycles 0 to ``end``; what a span is shows when pointed at. Nothing without time."""
+    if end <= 0 or not rows:
+        return Html("")
+    scale = (_WIDTH - _LEFT) / end
+    places = {row: index for index, row in enumerate(rows)}
+    boxes = [
+        tag(
+            "rect",
+            tag("title", f"{span.label}: cycles {count_text(span.start)} to {count_text(span.end)}"),
+            x=f"{_LEFT + span.start * scale:.2f}",
+            y=places[span.row] * _ROW + 2,
+            width=f"{max((span.end - span.start) * scale, 0.4):.2f}",
+            height=_ROW - 4,
+            style=f"fill:{colour(span.colour)}",
+        )
+        for span in spans
+    ]
+    labels = [tag("text", row, x=_LEFT - 6, y=place * _ROW + 13, text_anchor="end") for row, place in places.items()]
+    height = len(rows) * _ROW
+    return _svg(_WIDTH, height + 18, title, joined((*labels, *boxes, _axis(end, scale, height))))
+
+
+def _axis(end: float, scale: float, height: int) -> Html:
+    step = _round_step(end / 8)
+    ticks = [step * i for i in range(int(end / step) + 1)]
+    return joined(
+        joined(
+            (
+                tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=0, y2=height, class_="axis"),
+                tag(
+                    "text",
+                    count_text(round(tick)),
+                    x=f"{x:.1f}",
+                    y=height + 13,
+                    text_anchor="middle" if tick else "start",
+                ),
+            )
+        )
+        for tick in ticks
+        if (x := _LEFT + tick * scale) <= _WIDTH - 20
+    )
+
+
+def _round_step(least: float) -> float:
+    """1, 2 or 5 times a power of ten, at least ``least``."""
+    power = 10.0 ** math.floor(math.log10(max(least, 1)))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
+
+
+def area(points: Sequence[tuple[float, float]], end: float, *, title: str, mark: float | None = None) -> Html:
+    """A step curve of (cycle, value), each value holding until the next; ``mark``: a dashed line at a value."""
+    if not points or end <= 0:
+        return Html("")
+    height, top = 120, max([value for _, value in points] + ([mark] if mark else [])) or 1
+    scale = (_WIDTH - _LEFT) / end
+    path = [f"M{_LEFT} {height}"]
+    for (x, value), following in zip(points, [*points[1:], (end, 0.0)], strict=True):
+        y = height - value / top * (height - 8)
+        path.append(f"L{_LEFT + x * scale:.1f} {y:.1f}L{_LEFT + following[0] * scale:.1f} {y:.1f}")
+    path.append(f"L{_LEFT + end * scale:.1f} {height}Z")
+    curve = tag("path", d="".join(path), style=f"fill:{colour(0)}")
+    line = Html("")
+    if mark is not None:
+        y = height - mark / top * (height - 8)
+        line = tag("line", x1=_LEFT, x2=_WIDTH, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="mark")
+    label = tag("text", count_text(round(top)), x=_LEFT - 6, y=14, text_anchor="end")
+    return _svg(_WIDTH, height + 18, title, joined((curve, line, label, _axis(end, scale, height))))
+
+
+def bars(items: Sequence[tuple[str, float, str]], full: float, *, title: str, worst: float | None = None) -> Html:
+    """Named bars of (name, value, text of the value); those at or below ``worst`` stand out."""
+    label_width, row = 330, 16
+    parts = []
+    for index, (name, value, shown) in enumerate(items):
+        width = (_WIDTH - label_width - 90) * min(max(value, 0.0), full) / full
+        y = index * row
+        cut = name if len(name) <= 48 else f"…{name[-47:]}"
+        fill = colour(1 if worst is not None and value <= worst else 0)
+        parts += [
+            tag("text", tag("title", name), cut, x=label_width - 6, y=y + 12, text_anchor="end"),
+            tag("rect", x=label_width, y=y + 2, width=f"{max(width, 1):.1f}", height=12, style=f"fill:{fill}"),
+            tag("text", shown, x=f"{label_width + width + 5:.1f}", y=y + 12),
+        ]
+    return _svg(_WIDTH, len(items) * row, title, joined(parts)) if items else Html("")
+
+
+def histogram(heights: Sequence[float], ends: Iterable[float], *, title: str) -> Html:
+    """Bars of relative height 0 to 1; ``ends``: places from 0 to 1 that dashed lines mark."""
+    width, height = 300, 90
+    step = width / len(heights)
+    boxes = [
+        tag(
+            "rect",
+            x=f"{index * step:.1f}",
+            y=f"{height - share * (height - 10):.1f}",
+            width=f"{step:.1f}",
+            height=f"{share * (height - 10):.1f}",
+            style=f"fill:{colour(0)}",
+        )
+        for index, share in enumerate(heights)
+        if share > 0
+    ]
+    lines = [tag("line", x1=f"{e * width:.1f}", x2=f"{e * width:.1f}", y1=0, y2=height, class_="mark") for e in ends]
+    return _svg(width, height, title, joined((*boxes, *lines)))
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """A bound of a roofline: ``value`` MACs per cycle whatever the traffic, or ``slope`` bytes per cycle."""
+
+    name: str
+    value: float | None = None
+    slope: float | None = None
+
+    def at(self, intensity: float) -> float:
+        """MACs per cycle that this bound allows at ``intensity`` MACs per byte."""
+        return self.value if self.value is not None else (self.slope or 0.0) * intensity
+
+
+def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], *, title: str) -> Html:
+    """(name, MACs per byte, MACs per cycle) of layers below the roofs, on logarithmic axes; nothing without layers."""
+    shown = [(name, x, y) for name, x, y in layers if x > 0 and y > 0]
+    if not shown:
+        return Html("")
+    height, bottom = 300, 24
+    low_x, high_x = _decades([x for _, x, _ in shown])
+    top = max([roof.value or 0 for roof in roofs] + [y for _, _, y in shown])
+    low_y, high_y = _decades([y for _, _, y in shown] + [top])
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = (math.log10(x) - low_x) / (high_x - low_x)
+        up = (math.log10(max(y, 10.0**low_y)) - low_y) / (high_y - low_y)
+        return _LEFT + across * (_WIDTH - _LEFT - 10), height - min(up, 1.0) * (height - 8)
+
+    parts = [_decade_axis(place, low_x, high_x, low_y, high_y, height)]
+    for index, roof in enumerate(roofs):
+        points = [place(10**p, roof.at(10**p)) for p in (low_x + (high_x - low_x) * i / 40 for i in range(41))]
+        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        parts.append(
+            tag("path", tag("title", roof.name), d=path, style=f"fill:none;stroke:{colour(index + 1)};stroke-width:1.5")
+        )
+    for name, x, y in shown:
+        cx, cy = place(x, y)
+        note = f"{name}: {x:.3g} MACs per byte, {y:.3g} MACs per cycle"
+        parts.append(
+            tag(
+                "circle",
+                tag("title", note),
+                cx=f"{cx:.1f}",
+                cy=f"{cy:.1f}",
+                r=4,
+                style=f"fill:{colour(0)};fill-opacity:.75",
+            )
+        )
+    names = ["layers", *(roof.name for roof in roofs)]
+    return joined((legend(names), _svg(_WIDTH, height + bottom, title, joined(parts))))
+
+
+def _decades(values: Sequence[float]) -> tuple[int, int]:
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    return low, max(high, low + 1)
+
+
+def _decade_axis(place: _Place, low_x: int, high_x: int, low_y: int, high_y: int, height: int) -> Html:
+    parts = []
+    for power in range(low_x, high_x + 1):
+        x, _ = place(10.0**power, 10.0**low_y)
+        parts += [
+            tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=0, y2=height, class_="axis"),
+            tag("text", f"{10.0**power:g}", x=f"{x:.1f}", y=height + 14, text_anchor="middle"),
+        ]
+    for power in range(low_y, high_y + 1):
+        _, y = place(10.0**low_x, 10.0**power)
+        parts += [
+            tag("line", x1=_LEFT, x2=_WIDTH - 10, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="axis"),
+            tag("text", f"{10.0**power:g}", x=_LEFT - 6, y=f"{y + 4:.1f}", text_anchor="end"),
+        ]
+    return joined(parts)
+
+
+def _svg(width: int, height: int, title: str, content: Html) -> Html:
+    drawing = tag(
+        "svg", tag("title", title), content, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img"
+    )
+    return tag("div", drawing, class_="chart")

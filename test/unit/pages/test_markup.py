@@ -1,0 +1,91 @@
+"""Markup: what comes from a model is text, tables say by what they are sorted, long names stay whole in their title."""
+
+from __future__ import annotations
+
+from odc_mlir.pages import charts
+from odc_mlir.pages.markup import Cell, Column, Html, bullets, data, joined, pairs, short_name, table, tag, text
+from odc_mlir.pages.page import Figure, Section, render
+
+EVIL = "<script>alert('x')</script>&\""
+
+
+def test_text_is_escaped_and_markup_is_not() -> None:
+    assert text(EVIL) == "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&amp;&quot;"
+    assert text(Html("<b>")) == "<b>"
+    assert tag("a", EVIL, title=EVIL) == f'<a title="{text(EVIL)}">{text(EVIL)}</a>'
+    assert tag("i", class_="x", data_value=3, hidden=None) == '<i class="x" data-value="3"></i>'
+    assert tag("meta", charset="utf-8") == '<meta charset="utf-8">'
+    assert joined(["a<", Html("<b>")], ", ") == "a&lt;, <b>"
+
+
+def test_a_page_holds_no_tag_of_a_name() -> None:
+    page = render(EVIL, [Figure(EVIL, EVIL, EVIL)], [Section(EVIL, text(EVIL), EVIL)])
+    assert "<script>alert" not in page
+    assert page.count("alert(") >= 4
+
+
+def test_a_section_without_content_is_left_out() -> None:
+    page = render("t", [], [Section("Empty", Html("")), Section("Full", Html("<p>x</p>"))])
+    assert "Empty" not in page
+    assert '<a href="#full">Full</a>' in page
+    assert '<section id="full">' in page
+
+
+def test_tables() -> None:
+    columns = (Column("name"), Column("size", number=True, hint="in bytes"), Column("never"))
+    rows = [("a", Cell("1,000", 1000), None), ("b", 7, "")]
+    found = table(columns, rows, caption="sizes", classes=["host", ""])
+    assert '<td class="number" data-value="1000">1,000</td>' in found
+    assert '<td class="number" data-value="7">7</td>' in found
+    assert '<th scope="col" title="in bytes" class="number">' in found
+    assert "never" not in found, "a column without values is left out"
+    assert '<tr class="host">' in found
+    assert 'data-rows="2"' in found
+    assert table(columns, [], caption="nothing") == ""
+    assert "–" in table(columns, [("a", None, 1), ("b", 2, 1)], caption="c"), "nothing is a dash"
+
+
+def test_names_and_values() -> None:
+    long = "block/" * 20 + "end"
+    assert short_name("short") == '<span class="name">short</span>'
+    assert f'title="{long}"' in short_name(long)
+    shown = short_name(long).partition(">")[2].partition("<")[0]
+    assert len(shown) == 56
+    assert shown.startswith("block/")
+    assert shown.endswith("/end")
+    assert data({"a": 1, "b": None}) == "a: 1, b: None"
+    assert (data(None), data(True), data({})) == ("–", "yes", "–")
+    assert pairs({}, caption="c") == bullets([]) == ""
+    assert "<li>x</li>" in bullets(["x"])
+
+
+def test_stacked_bars_have_the_width_of_their_share() -> None:
+    found = charts.stack({"a": 25, "b": 50, "c": 0}, ["a", "b", "c"], 100)
+    assert "width:25.000%" in found
+    assert "width:50.000%" in found
+    assert found.count("<i ") == 2
+    assert charts.stack({"a": 1}, ["a"], 0).count("<i ") == 0
+
+
+def test_time_lines() -> None:
+    spans = [charts.Span("mac", 0, 500, "conv <1>", 0), charts.Span("load", 250, 1000, "x", 1)]
+    found = charts.time_line(["mac", "load"], spans, 1000, title="engines")
+    assert "conv &lt;1&gt;: cycles 0 to 500" in found
+    assert 'x="90.00" y="2" width="455.00"' in found
+    assert charts.time_line(["mac"], [], 0, title="none") == ""
+
+
+def test_rooflines_leave_out_what_has_no_place() -> None:
+    roofs = [charts.Roof("array", value=256), charts.Roof("port", slope=8)]
+    found = charts.roofline(roofs, [("a", 1.0, 5.0), ("none", 0, 0)], title="roofline")
+    assert found.count("<circle") == 1
+    assert "a: 1 MACs per byte, 5 MACs per cycle" in found
+    assert charts.roofline(roofs, [("none", 0, 1)], title="roofline") == ""
+
+
+def test_curves_and_bars() -> None:
+    assert charts.area([], 10, title="t") == charts.bars([], 1, title="t") == ""
+    found = charts.area([(0, 10), (5, 20)], 10, title="SRAM", mark=40)
+    assert 'class="mark"' in found
+    assert charts.bars([("a", 10, "10 dB"), ("b", 60, "60 dB")], 80, title="t", worst=10).count("var(--c1)") == 1
+    assert charts.histogram([0.0, 0.5, 1.0], [0.25], title="h").count("<rect") == 2
