@@ -62,3 +62,15 @@ ready_environment() {
     "$PYTHON" -m pip install --quiet --disable-pip-version-check --editable "$ROOT${1:+[$1]}"
     printf '%s' "$wanted" >"$stamp"
 }
+
+# Pages are tested in a real browser. Without permission to install one, those tests are skipped and counted.
+ready_browser() {
+    for name in chromium chromium-browser google-chrome chrome; do
+        command -v "$name" >/dev/null 2>&1 && return 0
+    done
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        say "installing chromium"
+        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium; } >&2 && return 0
+    fi
+    say "there is no Chromium, and it cannot be installed here: tests of pages are skipped"
+}

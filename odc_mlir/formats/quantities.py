@@ -39,6 +39,14 @@ def size_text(value: float | None) -> str:
     return count_text(value, "bytes")
 
 
+def middle_cut(text: str, most: int) -> str:
+    """``text`` in at most ``most`` characters: of a longer one the middle is left out: names differ at the ends."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 3
+    return f"{text[:head]}…{text[head + 1 - most :]}"
+
+
 def bytes_of(size: int | str) -> int:
     """A size as users write it: a number of bytes, ``100K``, ``2M``, ``1G`` (or KiB …), or hexadecimal, ``0x19000``.
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-NOTHING = "–"
+from odc_mlir.formats.quantities import NOTHING, middle_cut
+
 _LONGEST_NAME = 56  # characters shown of a name; the whole is in its title
 _EMPTY: tuple[object, ...] = (None, "")
 _VOID = frozenset({"input", "meta", "br"})
@@ -42,10 +43,8 @@ def joined(parts: Iterable[object], between: str = "") -> Html:
 
 def short_name(name: str, most: int = _LONGEST_NAME) -> Html:
     """A name that may be long: its middle is left out, the whole shows when pointed at."""
-    if len(name) <= most:
-        return tag("span", name, class_="name")
-    head = (most - 1) // 3
-    return tag("span", f"{name[:head]}…{name[head + 1 - most :]}", class_="name", title=name)
+    shown = middle_cut(name, most)
+    return tag("span", shown, class_="name", title=None if shown == name else name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
 
 REPORT = json_kind("a report", "schema_version", "cycles_total", "layers")
+_OPERATORS_SHOWN = 20
 _REASONS_SHOWN = 12
 _OBJECT = "object"
 
@@ -233,8 +234,14 @@ def _compile(arguments: argparse.Namespace) -> None:
         from odc_mlir.runtime.reporting.report import build_report
 
         asked = arguments.report_json or arguments.report_html
-        for line in _summary(package.report if asked else build_report(package, quick=True)):
+        report = package.report if asked else build_report(package, quick=True)
+        for line in _summary(report):
             print(line, file=arguments.files.messages)
+        if arguments.verbose:
+            from odc_mlir.runtime.reporting.report_table import layer_lines, terminal_width
+
+            for line in layer_lines(report, width=terminal_width(), top=_OPERATORS_SHOWN):
+                print(line, file=arguments.files.messages)
 
 
 def _native_summary(package: Package) -> Iterator[str]:

@@ -219,6 +219,7 @@ COMMANDS: dict[str, Callable[[list[str]], int | None]] = {
     "odc-diff": _tool("odc_diff"),
     "odc-package": _tool("odc_package"),
     "odc-doctor": _tool("odc_doctor"),
+    "odc-report": _tool("odc_report"),
     "xdsl-opt": _xdsl_opt,
     "filecheck": _filecheck,
     "cat": _cat,

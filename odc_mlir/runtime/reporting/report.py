@@ -1,9 +1,8 @@
 """The compile report: where every operator went, and what one inference costs on the target.
 
 Keys keep their names and meanings; new ones may be added. Everything follows from the package and is by the modelled
-clock (see :mod:`odc_mlir.runtime.reporting.clocks`): cycles and bytes are the simulator's, summed over the segments of
-one
-inference, times of the host are those of the target's host. What was measured on this machine is under ``measured``.
+clock (see :mod:`.clocks`): cycles and bytes are the simulator's, summed over the segments of one inference; times of
+the host are those of the target's host. What was measured on this machine is under ``measured``.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.work import Measured, graph_work
 from odc_mlir.runtime.reporting.bounds import ideal_cycles, model_floor_cycles
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
+from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION
 from odc_mlir.runtime.reporting.report_partition import partition_report
 from odc_mlir.targets.cpu import is_cpu
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
-
-SCHEMA_VERSION = 2
 
 # Counters that are sums over segments: report key, path in the counters of one run.
 _SUMS = (

@@ -1,0 +1,85 @@
+"""Compile reports as JSON files: read again, and checked as what comes from outside is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from odc_mlir.errors import PackageError
+
+SCHEMA_VERSION = 2
+
+_NUMBER, _TEXT, _TABLE, _LIST = (int, float), (str,), (dict,), (list,)
+_COUNTS = (
+    ("cycles_total", "macs", "mac_utilization", "model_floor_cycles", "ideal_cycles", "latency_ms")
+    + ("sram_peak_bytes", "local_peak_bytes", "program_bytes", "binary_bytes", "weights_raw_bytes")
+    + ("weights_encoded_bytes", "offchip_read_bytes", "offchip_write_bytes", "sram_read_bytes", "sram_write_bytes")
+    + ("npu_op_count", "host_op_count", "segment_count")
+)
+_Fields = Mapping[str, tuple[type, ...]]
+_REPORT: _Fields = {
+    **dict.fromkeys(_COUNTS, _NUMBER),
+    **dict.fromkeys(("model", "target", "memory", "compiler_version"), _TEXT),
+    **dict.fromkeys(("modelled", "engines", "partition"), _TABLE),
+    **dict.fromkeys(("layers", "defects"), _LIST),
+}
+_LAYER: _Fields = {
+    **dict.fromkeys(("operator", "macs", "cycles", "host_modelled_ns"), _NUMBER),
+    **dict.fromkeys(("name", "op", "placed"), _TEXT),
+    **dict.fromkeys(("reason", "segment"), (str, type(None))),
+}
+_MODELLED = dict.fromkeys(("latency_ms", "npu_ms", "host_ms", "transfer_ms", "switch_ms"), _NUMBER)
+_ENGINE = dict.fromkeys(("busy_cycles", "stall_cycles", "idle_cycles"), _NUMBER)
+_DEFECT = dict.fromkeys(("op", "tensor", "exception", "location"), _TEXT)
+_EACH = {"layers": _LAYER, "engines": _ENGINE, "defects": _DEFECT}
+_PLAN = {"name": _TEXT, **dict.fromkeys(("estimate_ns", "segments", "npu_operators"), _NUMBER)}
+_TENSOR = {"name": _TEXT, "bytes": _NUMBER}
+_SEGMENT = {"name": _TEXT, "macs": _NUMBER, **dict.fromkeys(("operators", "inputs", "outputs"), _LIST)}
+
+
+def read_report(path: str | Path) -> dict[str, Any]:
+    """The report in the file ``path``; raises PackageError where it is none, or another version's."""
+    try:
+        document = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise PackageError(f"{path} is no compile report: {error}") from None
+    if not isinstance(document, dict) or "layers" not in document:
+        raise PackageError(f"{path} is no compile report", hint="odc-compile --report-json writes one")
+    if (seen := document.get("schema_version")) != SCHEMA_VERSION:
+        raise PackageError(
+            f"{path} is a report of version {seen!r}, this is version {SCHEMA_VERSION}", hint="compile the model again"
+        )
+    _check(document, _REPORT, str(path))
+    _check(document["modelled"], _MODELLED, f"{path}: modelled")
+    for key, fields in _EACH.items():
+        entries = document[key].values() if isinstance(document[key], dict) else document[key]
+        for place, entry in enumerate(entries):
+            _check(entry, fields, f"{path}: {key}[{place}]")
+    for place, layer in enumerate(document["layers"]):
+        busy = layer.get("busy_cycles", {})
+        _check(busy, dict.fromkeys(busy, _NUMBER), f"{path}: layers[{place}].busy_cycles")
+    _check_partition(document["partition"], f"{path}: partition")
+    return document
+
+
+def _check_partition(partition: Mapping[str, Any], where: str) -> None:
+    if partition.get("chosen") is None:
+        return
+    _check(partition, {"chosen": _TABLE, "plans": _LIST, "segments": _LIST}, where)
+    for plan in (partition["chosen"], *partition["plans"]):
+        _check(plan, _PLAN, f"{where}: a plan")
+    for segment in partition["segments"]:
+        _check(segment, _SEGMENT, f"{where}: a segment")
+        _check(segment, dict.fromkeys(("npu_ns", "transfer_ns", "switch_ns"), (int, float, type(None))), where)
+        for tensor in (*segment["inputs"], *segment["outputs"]):
+            _check(tensor, _TENSOR, f"{where}: a tensor")
+
+
+def _check(found: object, fields: _Fields, where: str) -> None:
+    if not isinstance(found, dict):
+        raise PackageError(f"{where} is damaged: a table is expected, not {type(found).__name__}")
+    for key, types in fields.items():
+        if isinstance(value := found.get(key), bool) or not isinstance(value, types) or key not in found:
+            raise PackageError(f"{where} is damaged: {key!r} is {type(value).__name__ if key in found else 'missing'}")

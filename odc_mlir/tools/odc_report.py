@@ -1,0 +1,73 @@
+"""``odc-report``: show a compile report as a page, a table or CSV, and compare several."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from odc_mlir.formats.kinds import PAGE, starts_with
+from odc_mlir.tools.common import base_parser, run_tool
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
+
+NETWORK_CSV = starts_with("a table of networks", b"network,accelerator_configuration,")
+LAYER_CSV = starts_with("a table of operators", b"network,operator,Original Operator,")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-report``."""
+    parser = base_parser(
+        "odc-report",
+        "Show compile reports: JSON files of odc-compile --report-json, or compiled packages. Several are compared "
+        "with the first.",
+    )
+    add_input(parser, "reports", metavar="REPORT", nargs="+", help="JSON file, package folder or zip")
+    add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write a page")
+    add_output(parser, "--csv", metavar="FILE", kind=NETWORK_CSV, help="write one line per report, in Vela's columns")
+    add_output(parser, "--csv-operators", metavar="FILE", kind=LAYER_CSV, help="write one line per operator")
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="operators to print (%(default)s)")
+    add_overwrite(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> None:
+    from odc_mlir.runtime.reporting import compare_html, report_csv, report_html
+
+    reports = [load_report(path) for path in arguments.reports]
+    if arguments.output:
+        page = report_html.render(reports[0]) if len(reports) == 1 else compare_html.render(reports)
+        arguments.files.write(arguments.output, page.encode(), "output")
+    if arguments.csv:
+        arguments.files.write(arguments.csv, report_csv.network_csv(reports).encode(), "csv")
+    if arguments.csv_operators:
+        arguments.files.write(arguments.csv_operators, report_csv.layer_csv(reports).encode(), "csv_operators")
+    if not arguments.quiet:
+        for line in _text(reports, max(arguments.top, 0)):
+            print(line, file=arguments.files.messages)
+
+
+def load_report(path: str) -> dict[str, Any]:
+    """The report in a JSON file, or of a package; raises OdcError."""
+    from odc_mlir.runtime.reporting.report_file import read_report
+
+    if Path(path).is_dir() or path.endswith(".zip"):
+        from odc_mlir.runtime import api
+
+        return dict(api.load_package(path).report)
+    return read_report(path)
+
+
+def _text(reports: Sequence[dict[str, Any]], top: int) -> Iterator[str]:
+    from odc_mlir.runtime.reporting import compare_html, report_table
+
+    if len(reports) > 1:
+        yield from compare_html.text_lines(reports, top=top)
+        return
+    yield report_table.headline(reports[0])
+    yield from report_table.layer_lines(reports[0], width=report_table.terminal_width(), top=top)

@@ -1,0 +1,64 @@
+"""Report pages in a real browser, on a wide screen and on a phone's: no error, no overflow, tables that work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import odc_mlir
+from helpers.browser import WIDTHS, find_browser, take_picture, use_pages
+from helpers.data import REPOSITORY
+from odc_mlir.runtime.reporting import compare_html, report_html
+
+MODEL = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
+FLOAT_MODEL = REPOSITORY / "examples" / "on_device" / "digits_mobile_hard.circle"
+
+
+def _longer(report: dict[str, Any]) -> dict[str, Any]:
+    """The same with more operators than a table shows at once, and names as converters make them."""
+    name = ";".join(f"network/block_{i}/conv2d/BatchNorm/FusedBatchNormV3" for i in range(6))
+    layers = [
+        {**layer, "name": f"{name}/{turn}", "operator": turn * len(report["layers"]) + layer["operator"]}
+        for turn in range(8)
+        for layer in report["layers"]
+    ]
+    return {**report, "layers": layers, "model": f"model_{'x' * 150}"}
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    flash, sram = (odc_mlir.compile(MODEL, memory=memory).report for memory in ("flash", "sram"))
+    on_host = odc_mlir.compile(FLOAT_MODEL).report
+    return {
+        "report": report_html.render(flash),
+        "long": report_html.render(_longer(flash)),
+        "host": report_html.render(on_host),
+        "compare": compare_html.render([flash, sram, _longer(sram)]),
+    }
+
+
+def test_pages_in_a_browser(pages: dict[str, str], tmp_path: Path) -> None:
+    if (browser := find_browser()) is None:
+        pytest.skip("there is no Chromium; scripts/check installs it where it may")
+    found = use_pages(browser, pages, tmp_path)
+    assert len(found) == len(pages) * len(WIDTHS)
+    for name, page in found.items():
+        assert page["errors"] == [], name
+        assert page["overflow"] <= 0, f"{name} is too wide by {page['overflow']} pixels"
+        assert page["tables"], name
+        for table in page["tables"]:
+            assert table["shown"] == min(table["all"], 30), name
+            assert table.get("unfolded", table["all"]) == table["all"], name
+            assert table.get("down", []) == sorted(table.get("down", []), reverse=True), name
+            assert table.get("up", []) == sorted(table.get("up", [])), name
+            assert table.get("searched", True), name
+            assert table.get("none", 0) == 0, name
+    assert any("unfolded" in table for table in found["long@420"]["tables"])
+    if kept := os.environ.get("ODC_KEEP_PICTURES"):
+        for name, page in pages.items():
+            (tmp_path / f"{name}.html").write_text(page)
+            for width in WIDTHS:
+                take_picture(browser, tmp_path / f"{name}.html", Path(kept) / f"{name}-{width}.png", width)
