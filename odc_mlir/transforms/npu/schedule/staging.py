@@ -12,6 +12,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 from odc_mlir.errors import AllocationError
 from odc_mlir.targets import Target
@@ -23,23 +24,53 @@ from odc_mlir.transforms.npu.schedule.timeline import Timeline
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
-SPILL = 4  # what is smaller than 1/SPILL of a chunk joins it even so: a chunk of its own would waste part of a burst
+SPILL = 4  # what is at most 1/SPILL of a chunk may be the one that exceeds it: alone it would waste part of a burst
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # of the copy queue's depth: when a batch starts and ends
+
+
+class Item(NamedTuple):
+    """A constant and the commands that read it.
+
+    ``settled``: end of the layers that use it: reusing its SRAM earlier would make later layers wait for it.
+    ``required``: read by a load, which cannot reach off-chip memory.
+    """
+
+    buffer: Buffer
+    first_use: int
+    last_use: int
+    settled: int
+    required: bool
 
 
 @dataclass(eq=False, slots=True)
 class Chunk:
-    """Constants that are copied together, and the commands that read them."""
+    """Constants that are copied together: at least one. ``earliest``: from there on in the program its SRAM is free."""
 
-    items: list[Buffer] = field(default_factory=list)
-    size: int = 0
-    first_use: int = 0
-    last_use: int = 0
-    settled: int = 0  # end of the layers that use it: reusing its SRAM earlier would make later layers wait for it
-    required: bool = False  # read by a load, which cannot reach off-chip memory
-    earliest: int = 0  # program position from which on its SRAM is free
+    items: list[Item]
+    earliest: int = 0
     source: Buffer | None = None
     target: Buffer | None = None
+    size: int = field(init=False)
+    last_use: int = field(init=False)
+    settled: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = sum(item.buffer.size for item in self.items)
+        self.last_use = max(item.last_use for item in self.items)
+        self.settled = max(item.settled for item in self.items)
+
+    @property
+    def first_use(self) -> int:
+        return self.items[0].first_use
+
+    @property
+    def required(self) -> bool:
+        return any(item.required for item in self.items)
+
+    def halves(self) -> list[Chunk]:
+        """Two chunks in place of this one, which has several items."""
+        middle = len(self.items) // 2
+        return [Chunk(self.items[:middle]), Chunk(self.items[middle:])]
 
 
 def stage_constants(commands: Sequence[Command], target: Target, sram_bytes: int, held_bytes: int = 0) -> list[Command]:
@@ -55,9 +86,7 @@ def stage_constants(commands: Sequence[Command], target: Target, sram_bytes: int
     used = allocate(intervals)
     if used > sram_bytes:
         raise arena_too_small(intervals, used, sram_bytes, held_bytes)
-    chunks = _chunks(commands)
-    _place(chunks, intervals, sram_bytes, held_bytes, target.sram.burst_bytes)
-    copied = [chunk for chunk in chunks if chunk.target is not None]
+    copied = _place(_chunks(commands), intervals, sram_bytes, held_bytes, target.sram.burst_bytes)
     result, live = _insert_copies(commands, copied, target)
     _place_again([*intervals, *live])
     return result
@@ -80,7 +109,27 @@ def arena_too_small(intervals: Sequence[Interval], used: int, limit: int, held: 
 
 
 def _chunks(commands: Sequence[Command]) -> list[Chunk]:
-    """Constants merged in order of first use."""
+    """Constants merged in order of first use, none of the merged ones larger than its limit and an item beyond."""
+    items = _items(commands)
+    groups: list[list[Item]] = []
+    total, left, size = 0, sum(item.buffer.size for item in items), 0
+    for item in items:
+        more = item.buffer.size
+        limit = min(LARGEST_CHUNK, max(SMALLEST_CHUNK, min(total, left) // GROWTH))
+        fits = size + more <= limit or (size < limit and more <= limit // SPILL)
+        if groups and fits and not item.required and not groups[-1][-1].required:
+            groups[-1].append(item)
+            size += more
+        else:
+            groups.append([item])
+            size = more
+        total += more
+        left -= more
+    return [Chunk(group) for group in groups]
+
+
+def _items(commands: Sequence[Command]) -> list[Item]:
+    """The constants in order of first use."""
     uses: dict[Buffer, list[int]] = {}
     layer_end = {item.layer: index for index, item in enumerate(commands)}
     required: set[Buffer] = set()
@@ -90,49 +139,46 @@ def _chunks(commands: Sequence[Command]) -> list[Chunk]:
                 uses.setdefault(buffer, []).append(index)
                 if item.mnemonic == "load":
                     required.add(buffer)
-    chunks: list[Chunk] = []
-    total, left = 0, sum(buffer.size for buffer in uses)
-    for buffer, indices in uses.items():
-        limit = min(LARGEST_CHUNK, max(SMALLEST_CHUNK, min(total, left) // GROWTH))
-        chunk = chunks[-1] if chunks else None
-        room = limit - (chunk.size if chunk is not None else 0)
-        fits = buffer.size <= max(room, limit // SPILL)
-        if chunk is None or not fits or chunk.required or buffer in required:
-            chunk = Chunk(first_use=indices[0])
-            chunks.append(chunk)
-        chunk.items.append(buffer)
-        chunk.size += buffer.size
-        chunk.last_use = max(chunk.last_use, indices[-1])
-        chunk.settled = max(chunk.settled, layer_end[commands[indices[-1]].layer])
-        chunk.required |= buffer in required
-        total += buffer.size
-        left -= buffer.size
-    return chunks
+    return [
+        Item(buffer, indices[0], indices[-1], layer_end[commands[indices[-1]].layer], buffer in required)
+        for buffer, indices in uses.items()
+    ]
 
 
 def _place(
     chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int, held_bytes: int, alignment: int
-) -> None:
-    """Give chunks a buffer and the earliest program position from which their SRAM is free until their last use."""
+) -> list[Chunk]:
+    """The chunks that find room, with a buffer and the earliest program position from which their SRAM is free until
+    their last use. What finds no room as a whole is divided; what finds none alone stays off-chip.
+    """
     taken = [(i.buffer.address or 0, (i.buffer.address or 0) + i.size, i.first, i.last) for i in tensors]
     taken.sort()
     start = 0
-    for chunk in chunks:
+    placed: list[Chunk] = []
+    waiting = list(reversed(chunks))
+    while waiting:
+        chunk = waiting.pop()
         size = -(-chunk.size // alignment) * alignment
         for last in (chunk.settled, chunk.last_use):
             found = _earliest_gap(taken, start, chunk.first_use, last, size, sram_bytes)
             if found is not None:
                 break
         else:
-            if chunk.required:
+            if len(chunk.items) > 1:
+                waiting += reversed(chunk.halves())
+            elif chunk.required:
                 beyond = max((end for _, end, _, _ in taken), default=0) + size
-                text = f"constant {chunk.items[0].name!r} of {chunk.size} bytes finds no room in {sram_bytes} bytes"
+                text = (
+                    f"constant {chunk.items[0].buffer.name!r} of {chunk.size} bytes finds no room in {sram_bytes} bytes"
+                )
                 raise too_small(text, beyond + held_bytes, sram_bytes + held_bytes)
             continue
         start, address = found
         chunk.earliest = start
         chunk.target = Buffer("staged", Space.ARENA, chunk.size, address)
+        placed.append(chunk)
         insort(taken, (address, address + size, start, last))
+    return placed
 
 
 def _earliest_gap(
@@ -198,17 +244,17 @@ def _insert_copies(
     homes: dict[Buffer, tuple[Chunk, int]] = {}
     for chunk in chunks:
         offset = 0
-        for constant in chunk.items:
-            homes[constant] = (chunk, offset)
-            offset += constant.size
+        for item in chunk.items:
+            homes[item.buffer] = (chunk, offset)
+            offset += item.buffer.size
     timeline = Timeline(target)
     queue = _CopyQueue(chunks, target, timeline)
     result: list[Command] = []
-    for index, (item, before) in enumerate(zip(commands, dependences(commands), strict=True)):
+    for index, (read, before) in enumerate(zip(commands, dependences(commands), strict=True)):
         result += (_copy(chunk, commands[chunk.first_use].layer) for chunk in queue.take(index))
-        needed = [queue.arrival[homes[buffer][0]] for buffer, _ in item.places.values() if buffer in homes]
-        timeline.visit(item, before, max(needed, default=0.0))
-        result.append(_redirected(item, homes))
+        needed = [queue.arrival[homes[buffer][0]] for buffer, _ in read.places.values() if buffer in homes]
+        timeline.visit(read, before, max(needed, default=0.0))
+        result.append(_redirected(read, homes))
     done = list(accumulate(timeline.finish, max))
     live = [
         Interval(chunk.target, min(bisect_right(done, start), position), chunk.settled, target.sram.burst_bytes)
@@ -230,8 +276,8 @@ def _place_again(intervals: Sequence[Interval]) -> None:
 
 
 def _copy(chunk: Chunk, layer: int) -> Command:
-    data = b"".join(item.data or b"" for item in chunk.items)
-    chunk.source = Buffer(chunk.items[0].name, Space.CONSTANTS, len(data), data=data)
+    data = b"".join(item.buffer.data or b"" for item in chunk.items)
+    chunk.source = Buffer(chunk.items[0].buffer.name, Space.CONSTANTS, len(data), data=data)
     assert chunk.target is not None, "only placed chunks are copied"
     return command("copy", layer, source=(chunk.source, 0), target=(chunk.target, 0), bytes=len(data))
 
