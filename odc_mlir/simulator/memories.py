@@ -70,7 +70,7 @@ class Space:
         self.written = None if data is None else np.zeros(size, np.bool_)
         self.log = AccessLog(name)
         self.high_water = 0  # units from the start up to the last one ever written
-        self.moved = 0  # bytes that its port carried for it
+        self.moved = 0  # units that its port carried for it, bursts in full
         self.version = 0  # grows with every write: what was derived from older contents is stale
 
 
@@ -116,6 +116,7 @@ class Memories:
             "accumulator buffer",
             local.accumulators,
             data=np.zeros(local.accumulators, np.int64) if execute else None,
+            resources=(Resource.ACCUMULATOR_READ, Resource.ACCUMULATOR_WRITE),
             unit_bytes=local.accumulator_bytes,
         )
         self.params = Space(
@@ -217,7 +218,9 @@ class Access:
             moved = burst_bytes(area, space.burst) if space.burst > 1 else payload
         self.demands[resource] += moved
         space.moved += moved
-        self._ports[resource].add(moved, payload, write=write)
+        port = self._ports.get(resource)  # None: a local memory's, which is counted in entries
+        if port is not None:
+            port.add(moved, payload, write=write)
         if self._strict and space.port is not None:
             self.shortest = max(self.shortest, strict_cycles(space.port, moved, write=write))
 

@@ -25,6 +25,8 @@ class Resource(IntEnum):
     TILE_WRITE = 3
     REQUANT = 4
     DECODER = 5
+    ACCUMULATOR_READ = 6
+    ACCUMULATOR_WRITE = 7
 
 
 PORTS = (Resource.OFFCHIP, Resource.SRAM, Resource.TILE_READ, Resource.TILE_WRITE)  # those that carry bytes
@@ -39,6 +41,8 @@ def widths(target: Target) -> tuple[float, ...]:
         target.tile_ports.write_bytes_per_cycle,
         target.vector.requant_lanes,
         target.decoder.symbols_per_cycle,
+        target.array.accumulator_ports,
+        target.array.accumulator_ports,
     )
 
 

@@ -30,7 +30,6 @@ from odc_mlir.simulator.engines.machine import (
     Machine,
     Values,
     Work,
-    ceil_div,
     check_clamp,
     check_pixels,
     check_scale,
@@ -66,7 +65,6 @@ def vop(m: Machine, v: Values) -> Work:
     output = _area(v, "output", "out", out_type.itemsize, 1)
     if v["accumulated"]:
         a = _accumulated(m, v, shape)
-        work.shortest = ceil_div(count, m.target.array.accumulator_ports)
     else:
         a = _operand(m, v, "a", shape, output)
     b = _operand(m, v, "b", shape, output) if kind in _BINARY else None

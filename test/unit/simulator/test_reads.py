@@ -18,9 +18,9 @@ from odc_mlir.isa.fields import Region
 from odc_mlir.isa.windows import depthwise_rows_read, touched
 from odc_mlir.simulator.counters import PortBytes
 from odc_mlir.simulator.engines import executors
-from odc_mlir.simulator.engines.machine import Machine
+from odc_mlir.simulator.engines.machine import Machine, Work
 from odc_mlir.simulator.memories import Access, Memories
-from odc_mlir.simulator.resources import Resource
+from odc_mlir.simulator.resources import Resource, widths
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.cost import PlaneWork, depthwise_cycles
 
@@ -30,12 +30,18 @@ BYTES = {"i8": 1, "i16": 2, "i32": 4}
 SMALL, KERNEL, RATE = st.integers(1, 4), st.integers(1, 7), st.integers(1, 4)
 
 
-def charged(mnemonic: str, fields: dict[str, Any], npu: Target) -> float:
-    """Bytes of tile buffer reads that the simulator charges for one instruction."""
+def charges(mnemonic: str, fields: dict[str, Any], npu: Target) -> tuple[Work, list[float]]:
+    """What the simulator charges for one instruction, and of that the amounts of every resource."""
     access = Access({resource: PortBytes() for resource in Resource}, check=False, strict=False)
     memories = Memories(npu, "flash", bytes(64), REGIONS, execute=False)
-    executors()[mnemonic](Machine(npu, "flash", memories, access, False, {}), make(mnemonic, **fields).values)
-    return access.demands[Resource.TILE_READ]
+    work = executors()[mnemonic](Machine(npu, "flash", memories, access, False, {}), make(mnemonic, **fields).values)
+    access.demands[Resource.REQUANT] += work.lanes
+    return work, access.demands
+
+
+def charged(mnemonic: str, fields: dict[str, Any], npu: Target) -> float:
+    """Bytes of tile buffer reads that the simulator charges for one instruction."""
+    return charges(mnemonic, fields, npu)[1][Resource.TILE_READ]
 
 
 def runs(start: int, *levels: tuple[int, int]) -> Iterator[int]:
@@ -163,6 +169,56 @@ def test_no_byte_is_read_for_nothing(mnemonic: str) -> None:
         assert bytes_charged >= len(read)
 
     check()
+
+
+def _local_needs(mnemonic: str, v: dict[str, Any], npu: Target) -> dict[str, tuple[float, float]]:
+    """(units that an instruction takes from ports that are not charged, width of the port)."""
+    lanes, entries = npu.vector.requant_lanes, npu.array.accumulator_ports
+    if mnemonic == "vop":
+        count = v["size0"] * v["size1"] * v["size2"]
+        return {"tables": (count * v.get("lut", 0), lanes), "records": (count * v.get("accumulated", 0), lanes)}
+    taps = v["kernel_height"] * v["kernel_width"]
+    pixels, channels = npu.array.depthwise_shape if v["depthwise"] else npu.array.shapes[v["shape"]]
+    blocks = -(-v["channels"] // channels)
+    if v["depthwise"]:
+        weights = v["out_height"] * -(-v["out_width"] // pixels) * blocks * taps * channels
+    else:
+        weights = -(-v["out_width"] * v["out_height"] // pixels) * blocks * taps * v["in_channels"] * channels
+    results = v["out_width"] * v["out_height"] * v["channels"]
+    return {
+        "weights": (weights, channels),
+        "records": (results * v["emit"], lanes),
+        "biases": (results * (1 - v["emit"]), entries),
+    }
+
+
+@pytest.mark.parametrize("mnemonic", ["conv", "vop"])
+def test_ports_that_are_not_charged_never_bind(mnemonic: str) -> None:
+    """They carry what an instruction needs in the time that it takes alone; who shares it only has more time."""
+
+    @settings(deadline=None, max_examples=40, database=None)
+    @given(CASES[mnemonic], st.sampled_from(sorted(TARGETS)), st.integers(0, 1))
+    def check(case: tuple[dict[str, Any], set[int]], name: str, flag: int) -> None:
+        npu, fields = TARGETS[name], case[0] | ({"emit": flag} if mnemonic == "conv" else {"accumulated": flag})
+        if mnemonic == "vop":
+            fields |= {"a_type": "i8", "lut": flag if fields["kind"] == "max" else 0}
+        roomy = dataclasses.replace(npu.local, tile_bytes=1 << 20, accumulators=1 << 16, weight_bytes=1 << 20)
+        roomy = dataclasses.replace(roomy, param_entries=1 << 12)
+        work, demands = charges(mnemonic, fields, dataclasses.replace(npu, local=roomy))
+        cycles = max(work.shortest, *(amount / width for amount, width in zip(demands, widths(npu), strict=True)))
+        for port, (units, width) in _local_needs(mnemonic, fields, npu).items():
+            assert units <= width * cycles, port
+
+    check()
+
+
+def test_the_accumulator_port_is_shared() -> None:
+    """An array that keeps its sums and a vector engine that scales others would both have all of it, alone."""
+    vop = {"kind": "copy", "accumulated": 1, "a_type": "i8", "out_type": "i8", "size0": 64, "size1": 4, "size2": 1}
+    npu = TARGETS["npu-256"]
+    _, demands = charges("vop", vop | {"out_stride1": 64, "act_max": 1}, npu)
+    assert demands[Resource.ACCUMULATOR_READ] == 256
+    assert widths(npu)[Resource.ACCUMULATOR_READ] == npu.array.accumulator_ports
 
 
 def test_every_reader_of_the_tile_buffer_has_a_case() -> None:
