@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from odc_mlir.simulator.counters import Counters
     from odc_mlir.simulator.program import Program, load
-    from odc_mlir.simulator.run import MEMORY_MODELS, MemoryModel, Result, simulate
+    from odc_mlir.simulator.run import MEMORY_MODELS, MODES, MemoryModel, Mode, Result, simulate
 
-__all__ = ["MEMORY_MODELS", "Counters", "MemoryModel", "Program", "Result", "load", "simulate"]
+__all__ = ["MEMORY_MODELS", "MODES", "Counters", "MemoryModel", "Mode", "Program", "Result", "load", "simulate"]
 
-_HOME = dict.fromkeys(("MEMORY_MODELS", "MemoryModel", "Result", "simulate"), "run")
+_HOME = dict.fromkeys(("MEMORY_MODELS", "MODES", "MemoryModel", "Mode", "Result", "simulate"), "run")
 _HOME |= {"Counters": "counters", "Program": "program", "load": "program"}
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from odc_mlir.isa.fields import Queue, Region
 from odc_mlir.simulator.timeline import BUSY, IDLE, Meter
 from odc_mlir.targets import Target
+
+if TYPE_CHECKING:  # both count with what is declared here
+    from odc_mlir.simulator.memories import Memories
+    from odc_mlir.simulator.program import Program
+    from odc_mlir.simulator.resources import Resource
 
 _DIGITS = 3  # of a cycle; times are sums of fractions
 
@@ -63,6 +70,15 @@ class OperatorTime:
     first_cycle: float = 0.0
     last_cycle: float = 0.0
 
+    def add(self, queue: Queue, started: float, since: float, ended: float, macs: int) -> None:
+        """Count an instruction of ``queue`` that left it at ``started`` and was alone in it from ``since``."""
+        self.first_cycle = min(self.first_cycle, started) if self.instructions else started
+        self.last_cycle = max(self.last_cycle, ended)
+        self.instructions += 1
+        self.executed_macs += macs
+        name = queue.name.lower()
+        self.busy_cycles[name] = self.busy_cycles.get(name, 0.0) + ended - since
+
 
 @dataclasses.dataclass(slots=True)
 class Counters:
@@ -107,6 +123,46 @@ def queue_time(meter: Meter, cycles: int, contended: float, instructions: int) -
     states.pop(IDLE, 0.0)
     busy = states.pop(BUSY, 0.0)
     return QueueTime(busy, states, max(0.0, cycles - busy - sum(states.values())), contended, instructions)
+
+
+def collect(
+    program: Program,
+    memories: Memories,
+    ports: Mapping[Resource, PortBytes],
+    *,
+    memory_model: str,
+    cycles: int,
+    macs_useful: int,
+    macs_array: int,
+    program_bytes_fetched: int,
+    queues: dict[str, QueueTime],
+    operators: list[OperatorTime],
+    halt_status: int,
+) -> Counters:
+    """The record of a run: what was measured, with what follows from the program and what its memories noted."""
+    contents, target = program.container, program.target
+    local = (memories.tile, memories.weights, memories.accumulators, memories.params, memories.tables)
+    return Counters(
+        target=target.name,
+        memory=program.memory,
+        memory_model=memory_model,
+        cycles=cycles,
+        macs_useful=macs_useful,
+        macs_array=macs_array,
+        instructions=sum(queue.instructions for queue in queues.values()),
+        program_bytes=len(contents.code),
+        program_bytes_fetched=program_bytes_fetched,
+        constant_bytes=len(contents.constants),
+        constant_bytes_read=memories.constants.moved,
+        sram_peak_bytes=sum(size for region, size in contents.region_bytes.items() if region != Region.CONSTANTS),
+        arena_bytes=contents.arena_bytes,
+        local_peak_bytes={space.name.replace(" ", "_"): space.high_water * space.unit_bytes for space in local},
+        ports={resource.name.lower(): port for resource, port in ports.items()},
+        queues=queues,
+        operators=operators,
+        halt_status=halt_status,
+        hardware=hardware(target),
+    )
 
 
 def hardware(target: Target) -> dict[str, int]:

@@ -107,7 +107,7 @@ class Fetch:
         """Hand the instruction to its queue, if that has room."""
         if self._engines.units[self._instr.queue].full:
             return False
-        values = _values(self._instr, self._step.iteration)
+        values = field_values(self._instr, self._step.iteration)
         self._engines.push(Entry(self._step.index, self._instr, values, self.clock))
         self._next()
         return True
@@ -169,7 +169,7 @@ class Fetch:
         self._move()
 
 
-def _values(instr: Instr, iteration: int) -> Mapping[str, int]:
+def field_values(instr: Instr, iteration: int) -> Mapping[str, int]:
     """Field values in an iteration of the loop around: addresses advanced by their steps."""
     if instr.steps is None or not iteration:
         return instr.values

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import InputError, OdcError, OptionError, SimulationError
-from odc_mlir.isa.container import TensorRecord
-from odc_mlir.isa.fields import Region
-from odc_mlir.simulator.counters import Counters, OperatorTime, PortBytes, hardware, queue_time
+from odc_mlir.errors import OdcError, OptionError, SimulationError
+from odc_mlir.simulator.binding import bind, outputs
+from odc_mlir.simulator.counters import Counters, OperatorTime, PortBytes, collect, queue_time
 from odc_mlir.simulator.engines import executors
 from odc_mlir.simulator.engines.machine import Machine, Work
 from odc_mlir.simulator.fetch import Fetch
@@ -22,10 +20,13 @@ from odc_mlir.simulator.ordering import Semaphores
 from odc_mlir.simulator.program import Program
 from odc_mlir.simulator.queues import Engines, Job, Unit
 from odc_mlir.simulator.resources import FINISHED, PORTS, Phase, Resource, Shares, widths
+from odc_mlir.simulator.stepped.run import Stepped
 from odc_mlir.simulator.timeline import Timeline
 from odc_mlir.simulator.trace import Trace
 
 MemoryModel = Literal["parity", "strict"]
+Mode = Literal["fast", "stepped"]
+MODES: tuple[Mode, ...] = ("fast", "stepped")
 MEMORY_MODELS: tuple[MemoryModel, ...] = ("parity", "strict")
 INSTRUCTION_LIMIT = 2_000_000  # issued instructions: far above any model, well below what hangs a test
 
@@ -43,6 +44,7 @@ def simulate(
     program: Program,
     inputs: Sequence[NDArray[Any]] = (),
     *,
+    mode: Mode = "fast",
     memory_model: MemoryModel = "parity",
     trace: bool = False,
     execute: bool = True,
@@ -51,21 +53,32 @@ def simulate(
 ) -> Result:
     """Run ``program`` once on ``inputs`` (shapes and dtypes of ``program.inputs``).
 
-    ``execute`` False: timing only; values are neither needed nor computed, and cycles are the same, but reads before
-    writes and races go unnoticed. Raises InputError for unfit inputs, SimulationError when the program misbehaves or
-    exceeds a limit.
+    ``mode``: "stepped" takes time in steps of at most a cycle, by the letter of docs/npu.md and a hundred times slower;
+    it is there to check "fast", has no trace and does not look for races. ``execute`` False: timing only; values are
+    neither needed nor computed, and cycles are the same, but reads before writes and races go unnoticed. Raises
+    InputError for unfit inputs, SimulationError when the program misbehaves or exceeds a limit.
     """
     if memory_model not in MEMORY_MODELS:
         raise OptionError(f"memory model {memory_model!r} is not one of {', '.join(MEMORY_MODELS)}")
+    if mode not in MODES:
+        raise OptionError(f"mode {mode!r} is not one of {', '.join(MODES)}")
+    if mode == "stepped" and trace:
+        raise OptionError("mode 'stepped' has no trace", hint="trace in mode 'fast'")
     if program.dynamic_instructions > instruction_limit:
         raise SimulationError(
             f"the program issues {program.dynamic_instructions} instructions, more than {instruction_limit}"
         )
-    run = _Run(program, memory_model == "strict", trace, execute)
+    strict = memory_model == "strict"
+    run: _Run | Stepped
+    if mode == "stepped":
+        run = Stepped(program, strict=strict, execute=execute)
+    else:
+        run = _Run(program, strict, trace, execute)
     if execute:
-        run.bind(inputs)
+        bind(program, run.memories, inputs)
     run.to_the_end(cycle_limit)
-    return Result(run.outputs() if execute else (), run.counters(memory_model), run.trace)
+    found = run.trace if isinstance(run, _Run) else None
+    return Result(outputs(program, run.memories) if execute else (), run.counters(memory_model), found)
 
 
 class _Run:
@@ -97,22 +110,6 @@ class _Run:
         self._operators = [OperatorTime(entry.name, entry.kind, entry.macs) for entry in program.operators]
         self._macs = 0
         self._array_macs = 0
-
-    def bind(self, inputs: Sequence[NDArray[Any]]) -> None:
-        """Copy ``inputs`` into their regions."""
-        records = self.program.inputs
-        if len(inputs) != len(records):
-            raise InputError(f"the program takes {len(records)} inputs, got {len(inputs)}")
-        for record, value in zip(records, inputs, strict=True):
-            array = np.asarray(value)
-            if array.dtype != np.dtype(record.dtype) or array.shape != record.shape:
-                raise InputError(
-                    f"input is {array.dtype.name} {list(array.shape)}, expected {record.dtype} {list(record.shape)}",
-                    tensor=record.name,
-                )
-            data, written = self._bytes_of(record)
-            data[...] = np.frombuffer(array.astype(array.dtype.newbyteorder("<")).tobytes(), np.uint8)
-            written[...] = True
 
     def to_the_end(self, cycle_limit: int | None) -> None:
         """Advance time until halt."""
@@ -172,15 +169,7 @@ class _Run:
             self.trace.add(unit.queue, job.entry.index, job.started, since, now, job.contended)
         owner = self._owners[job.entry.index]
         if owner >= 0:
-            operator = self._operators[owner]
-            queue = unit.queue.name.lower()
-            if not operator.instructions:
-                operator.first_cycle = job.started
-            operator.first_cycle = min(operator.first_cycle, job.started)
-            operator.last_cycle = max(operator.last_cycle, now)
-            operator.instructions += 1
-            operator.executed_macs += job.work.macs
-            operator.busy_cycles[queue] = operator.busy_cycles.get(queue, 0.0) + now - since
+            self._operators[owner].add(unit.queue, job.started, since, now, job.work.macs)
 
     def _where(self, index: int) -> str:
         text = f"instruction {index} ({self.program.instructions[index].mnemonic}"
@@ -201,53 +190,22 @@ class _Run:
         parts.append(f"queue fetch: {self._where(self.fetch.index)} waits for {cause}")
         return f"deadlock at cycle {self.timeline.now:.0f}: {'; '.join(parts)}"
 
-    def outputs(self) -> tuple[NDArray[Any], ...]:
-        """The outputs, copied out of their regions; raises SimulationError for one that is not all written."""
-        arrays = []
-        for record in self.program.outputs:
-            data, written = self._bytes_of(record)
-            if not written.all():
-                raise SimulationError("parts of an output were never written", tensor=record.name)
-            dtype = np.dtype(record.dtype)
-            codes = np.frombuffer(data.tobytes(), dtype.newbyteorder("<"))
-            arrays.append(codes.astype(dtype).reshape(record.shape))
-        return tuple(arrays)
-
-    def _bytes_of(self, record: TensorRecord) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The bytes of an input or output, and which of them hold something."""
-        space = self.memories.regions[record.region]
-        if space.data is None or space.written is None:
-            raise ValueError("a timing-only run has no contents")
-        place = slice(record.offset, record.offset + record.bytes)
-        return space.data[place], space.written[place]
-
     def counters(self, memory_model: MemoryModel) -> Counters:
         """What the run measured."""
-        program, memories = self.program, self.memories
-        contents, target = program.container, program.target
         cycles = math.ceil(self.timeline.now - FINISHED)
         units = self.engines.units.values()
         queues = {u.queue.name.lower(): queue_time(u.meter, cycles, u.contended, u.finished) for u in units}
         queues["fetch"] = queue_time(self.fetch.meter, cycles, 0.0, self.fetch.position)
-        local = (memories.tile, memories.weights, memories.accumulators, memories.params, memories.tables)
-        return Counters(
-            target=target.name,
-            memory=program.memory,
+        return collect(
+            self.program,
+            self.memories,
+            self.ports,
             memory_model=memory_model,
             cycles=cycles,
             macs_useful=self._macs,
             macs_array=self._array_macs,
-            instructions=sum(queue.instructions for queue in queues.values()),
-            program_bytes=len(contents.code),
             program_bytes_fetched=self.fetch.bytes_fetched,
-            constant_bytes=len(contents.constants),
-            constant_bytes_read=memories.constants.moved,
-            sram_peak_bytes=sum(size for region, size in contents.region_bytes.items() if region != Region.CONSTANTS),
-            arena_bytes=contents.arena_bytes,
-            local_peak_bytes={space.name.replace(" ", "_"): space.high_water * space.unit_bytes for space in local},
-            ports={resource.name.lower(): port for resource, port in self.ports.items()},
             queues=queues,
             operators=self._operators,
             halt_status=self.fetch.status,
-            hardware=hardware(target),
         )
