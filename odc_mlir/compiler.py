@@ -138,6 +138,7 @@ def compile(
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
     progress: Progress | None = None,
+    verify_each: bool = False,
 ) -> PackageFiles:
     """Compile a quantised model; the same model and options give the same bytes.
 
@@ -147,8 +148,9 @@ def compile(
     for everything that the NPU can run), ``min_operators``, ``min_macs`` and ``max_segments``. Raises OdcError, and
     TimeLimitError when it takes more than ``time_limit`` seconds: a result that depends on the clock would not be the
     same twice. ``progress`` is told what is being done, how far it is, and out of how much where that is known.
+    ``verify_each``: the IR is verified after every pass, which takes longer, not only after every stage.
     """
-    context = make_context(time_limit=time_limit, progress=progress)
+    context = make_context(time_limit=time_limit, progress=progress, verify_each=verify_each)
     options = OdcSetTargetPass(target, memory, prefer, sram_limit)
     options.choice()
     placing = placement_passes(placement or {})

@@ -36,16 +36,17 @@ def compile(
     strict: bool = False,
     time_limit: float | None = None,
     progress: Progress | None = None,
+    verify_each: bool = False,
 ) -> PackageFiles:
     """Compile a model for a processor; the same model and processor give the same bytes.
 
     ``target``: a shipped description, or ``cpu`` for the machine that runs this. ``strict``: an operator that stays on
     the host is an error. ``progress``: is told what passes do. Raises OdcError, and TimeLimitError when passes take
-    more than ``time_limit`` seconds.
+    more than ``time_limit`` seconds. ``verify_each``: the IR is verified after every pass, not only every stage.
     """
     processor = machine.resolve(target)
     module = model.clone() if isinstance(model, ModuleOp) else load(model)
-    context = make_context(time_limit=time_limit, progress=progress)
+    context = make_context(time_limit=time_limit, progress=progress, verify_each=verify_each)
     options = [NativeSetTargetPass(processor.name)]
     pipelines.run(context, module, PARTITIONED, options=options)
     if strict:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -213,7 +215,7 @@ def run(
     options: Sequence[ModulePass] = (),
     observe: Observer | None = None,
 ) -> None:
-    """Take ``module`` to the end of stage ``name`` in place, verifying it after every pass.
+    """Take ``module`` to the end of stage ``name`` in place, verifying it as :func:`run_passes` does.
 
     Raises OptionError for an unknown stage and other OdcErrors, naming the stage, for what a pass refuses.
     """
@@ -223,12 +225,21 @@ def run(
 def run_passes(
     context: Context, module: ModuleOp, passes: Iterable[tuple[str, ModulePass]], *, observe: Observer | None = None
 ) -> None:
-    """Run (stage, pass) pairs over ``module`` in place, verifying it after each."""
-    for stage, item in passes:
-        checkpoint(context)
-        tell(context, f"{stage}: {item.name}")
-        with typed_errors(stage):
-            item.apply(context, module)
-            module.verify()
-        if observe is not None:
-            observe(stage, item, module)
+    """Run (stage, pass) pairs over ``module`` in place, verifying it after each stage.
+
+    Where ``context`` says so it is verified after each pass, which tells which one is wrong.
+    """
+    each = getattr(context, "verify_each", False)
+    for stage, members in groupby(passes, key=itemgetter(0)):
+        for _, item in members:
+            checkpoint(context)
+            tell(context, f"{stage}: {item.name}")
+            with typed_errors(stage):
+                item.apply(context, module)
+                if each:
+                    module.verify()
+            if observe is not None:
+                observe(stage, item, module)
+        if not each:
+            with typed_errors(stage):
+                module.verify()

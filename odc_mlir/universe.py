@@ -6,6 +6,7 @@ context that our own tools parse and run passes with.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
@@ -17,6 +18,8 @@ from xdsl.utils.target import Target
 
 from odc_mlir import transforms
 from odc_mlir.support.deadline import Deadline, Progress
+
+VERIFY_VARIABLE = "ODC_VERIFY_EACH"
 
 _DIALECTS = MappingProxyType({"circle": "Circle", "npu": "dialect", "odc": "Odc", "quant": "Quant"})
 _TARGETS = MappingProxyType({"npu-listing": "odc_mlir.emitter.npu_listing:NpuListingTarget"})
@@ -51,10 +54,12 @@ class OdcContext(Context):
     """A context that makes the classes of the ``circle`` dialect's operators one by one, when text names them.
 
     ``deadline``: until when passes may work, None: as long as they need. ``progress``: is told how far they are.
+    ``verify_each``: modules are verified after every pass, not only after every stage.
     """
 
     deadline: Deadline | None = None
     progress: Progress | None = None
+    verify_each: bool = False
 
     def clone(self) -> OdcContext:
         copy = OdcContext(
@@ -65,7 +70,7 @@ class OdcContext(Context):
             self._loaded_types.copy(),
             self._registered_dialects.copy(),
         )
-        copy.deadline, copy.progress = self.deadline, self.progress
+        copy.deadline, copy.progress, copy.verify_each = self.deadline, self.progress, self.verify_each
         return copy
 
     def load_registered_dialect(self, name: str) -> None:
@@ -88,16 +93,22 @@ class OdcContext(Context):
 
 
 def make_context(
-    *, allow_unregistered: bool = False, time_limit: float | None = None, progress: Progress | None = None
+    *,
+    allow_unregistered: bool = False,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    verify_each: bool = False,
 ) -> OdcContext:
     """A context with our dialects and those of xDSL's that our text uses, none of them loaded yet.
 
     ``time_limit``: seconds from now after which passes raise TimeLimitError. ``progress``: is told what passes do, how
-    far they are, and out of how much where that is known.
+    far they are, and out of how much where that is known. ``verify_each``: verify after every pass, as is done where
+    the variable ODC_VERIFY_EACH is 1.
     """
     context = OdcContext(allow_unregistered=allow_unregistered)
     context.deadline = None if time_limit is None else Deadline(time_limit)
     context.progress = progress
+    context.verify_each = verify_each or os.environ.get(VERIFY_VARIABLE) == "1"
     for name, load in {**_xdsl_dialects(), **ALL_DIALECTS}.items():
         context.register_dialect(name, load)
     return context

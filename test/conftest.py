@@ -7,6 +7,9 @@ import os
 # Products are small, and the workers of a parallel run would fight for cores: numpy reads this when it loads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Which pass is wrong, not only which stage.
+os.environ.setdefault("ODC_VERIFY_EACH", "1")
+
 import signal
 from collections import Counter
 from collections.abc import Generator

@@ -17,7 +17,7 @@ the steps of its instructions to their addresses after every iteration; there ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i32, i64
@@ -64,6 +64,7 @@ from odc_mlir.support.locations import op_name
 
 PREFIX = "npu.isa."
 OFFSET_SUFFIX, STEP_SUFFIX = "_offset", "_step"
+_SEGMENTS = "operandSegmentSizes"
 UNROLLED = ("loop", "end")  # instructions that are no operations: npu.loop stands for both
 LOCAL_SPACES = tuple(kind.value for kind in Kind if kind.is_address and kind is not Kind.MEMORY)
 REGION_SPACES = tuple(region.name.lower() for region in MemoryRegion)
@@ -293,6 +294,15 @@ class TypeOfBuffer(CustomDirective):
         self.type.set_empty(state)
 
 
+Form = tuple[type[Attribute], Attribute | None]
+"""The class of a property, and of which type the integers in it are."""
+
+_INTEGER: Form = (IntegerAttr, i64)
+_INTEGERS: Form = (DenseArrayBase, i32)
+_WORD: Form = (StringAttr, None)
+_ELEMENTS = {IntegerAttr: "type", DenseArrayBase: "elt_type"}
+
+
 class InstructionOp(IRDLOperation):
     """Base of the operations that are instructions."""
 
@@ -302,6 +312,8 @@ class InstructionOp(IRDLOperation):
     CODE_FIELDS: ClassVar[frozenset[str]]  # of those, the ones that are fields of the instruction
     WORD_FIELDS: ClassVar[dict[str, tuple[str, ...]]]
     HAS_OPTIONAL_ADDRESSES: ClassVar[bool]
+    OPERAND_COUNTS: ClassVar[tuple[frozenset[int], ...]]  # of each address field
+    PROPERTY_FORMS: ClassVar[dict[str, Form]]
 
     @property
     def queue_number(self) -> Queue:
@@ -334,7 +346,7 @@ class InstructionOp(IRDLOperation):
         """The address fields that have an operand, in order."""
         if not self.HAS_OPTIONAL_ADDRESSES:
             return self.ADDRESS_FIELDS
-        sizes = _integers(self.properties["operandSegmentSizes"])
+        sizes = _integers(self.properties[_SEGMENTS])
         return [field for field, size in zip(self.ADDRESS_FIELDS, sizes, strict=True) if size]
 
     @property
@@ -349,6 +361,29 @@ class InstructionOp(IRDLOperation):
         """The values of ``waits`` or ``posts``."""
         attribute = self.properties.get(name)
         return () if attribute is None else tuple(_integers(attribute))
+
+    def has_usual_form(self) -> bool:
+        """Whether operands and properties are in number and type what the definition says; quick, for yes only.
+
+        Programs have ten thousands of instructions, and verifying their definitions in general takes most of a compile.
+        """
+        forms = self.PROPERTY_FORMS
+        for name, attribute in self.properties.items():
+            if forms.get(name) != (type(attribute), getattr(attribute, _ELEMENTS.get(type(attribute), ""), None)):
+                return False
+        operands = self.operands
+        if self.HAS_OPTIONAL_ADDRESSES:
+            sizes = self.properties.get(_SEGMENTS)
+            counts = [] if sizes is None else _integers(sizes)
+            if len(counts) != len(self.OPERAND_COUNTS) or sum(counts) != len(operands):
+                return False
+            if any(count not in allowed for count, allowed in zip(counts, self.OPERAND_COUNTS, strict=True)):
+                return False
+        elif len(operands) != len(self.ADDRESS_FIELDS):
+            return False
+        if (self.SPEC.queue is None and "queue" not in self.properties) or self.results or self.regions:
+            return False
+        return not self.successors and all(type(value.type) is BufferType for value in operands)
 
     def verify_(self) -> None:
         ints, words = self.INT_FIELDS, self.WORD_FIELDS
@@ -465,7 +500,24 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     made.SPEC, made.ADDRESS_FIELDS, made.INT_FIELDS, made.WORD_FIELDS = spec, spec.addresses, ints, words
     made.CODE_FIELDS = frozenset(ints) & {field.name for field in spec.fields}
     made.HAS_OPTIONAL_ADDRESSES = bool(optional)
+    made.OPERAND_COUNTS = tuple(frozenset({0, 1} if field.name in optional else {1}) for field in spec.addresses)
+    forms = dict.fromkeys(ints, _INTEGER) | dict.fromkeys(words, _WORD) | dict.fromkeys(("waits", "posts"), _INTEGERS)
+    made.PROPERTY_FORMS = forms | ({_SEGMENTS: _INTEGERS} if optional else {})
+    if spec.mnemonic != "halt":  # whose trait looks at its place
+        made.verify_ = _verify_quickly(made.verify_)  # type: ignore[assignment, method-assign]
     return made
+
+
+def _verify_quickly(in_general: Callable[[InstructionOp], None]) -> Callable[[InstructionOp], None]:
+    """``in_general``, which verifies definition and rules, without the definition where the form is the usual one."""
+
+    def verify_(op: InstructionOp) -> None:
+        if op.has_usual_form():
+            InstructionOp.verify_(op)
+        else:
+            in_general(op)
+
+    return verify_
 
 
 def _instruction_classes() -> dict[str, type[InstructionOp]]:

@@ -235,13 +235,16 @@ def _native_package(
     strict: bool,
     time_limit: float | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
+    verify_each: bool = False,
     verdict: dict[str, Any] | None = None,
 ) -> Package:
     """The package of native code for ``source``, which is the model at ``model``."""
     from odc_mlir import native_compiler
 
     start = time.perf_counter()
-    files = native_compiler.compile(source, target=target, strict=strict, time_limit=time_limit, progress=progress)
+    files = native_compiler.compile(
+        source, target=target, strict=strict, time_limit=time_limit, progress=progress, verify_each=verify_each
+    )
     files = files.with_members(_linked_files(model))
     measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": _peak_rss_bytes()}
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
@@ -338,6 +341,7 @@ def compile(
     allow_accuracy_loss: bool = False,
     time_limit: float | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
+    verify_each: bool = False,
     **quantizing: Any,
 ) -> Package:
     """Compile a model for an NPU, which computes with integers: a quantised one, or one that is quantised first.
@@ -353,7 +357,8 @@ def compile(
 
     ``time_limit``: seconds for all of it, after which a TimeLimitError is raised and there is no package; quantising
     stops trying after half of them, or after its own ``max_seconds``. ``progress`` is told what is being done, how far
-    it is, and out of how much where that is known. Raises OdcError.
+    it is, and out of how much where that is known. ``verify_each``: the IR is verified after every pass, not only after
+    every stage. Raises OdcError.
     """
     from odc_mlir import compiler
 
@@ -376,6 +381,7 @@ def compile(
             given = "placement" if placement else "sram_limit"
             raise OptionError(f"{given} is for NPUs, the target is {target!r}", hint="leave it out")
         options: dict[str, Any] = {"strict": strict, "time_limit": time_limit, "progress": progress}
+        options["verify_each"] = verify_each
         return _native_package(model, source, target=target, verdict=verdict, **options)
     files = compiler.compile(
         source,
@@ -387,6 +393,7 @@ def compile(
         placement=placement,
         time_limit=time_limit,
         progress=progress,
+        verify_each=verify_each,
     )
     files = files.with_members(_linked_files(model))
     seconds = time.perf_counter() - start

@@ -59,6 +59,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
     )
+    parser.add_argument(
+        "--verify-each", action="store_true", help="verify the IR after every pass, not only after every stage"
+    )
     parser.add_argument("--strict", action="store_true", help="fail where a segment would fall back to the host")
     parser.add_argument(
         "--emit", metavar="STAGE", help="print the IR after this stage and stop; object: write object code for firmware"
@@ -210,7 +213,9 @@ def _compile(arguments: argparse.Namespace) -> None:
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}
     try:
-        package = api.compile(arguments.model, strict=arguments.strict, progress=show, **options)
+        package = api.compile(
+            arguments.model, strict=arguments.strict, progress=show, verify_each=arguments.verify_each, **options
+        )
     finally:
         quantizing.end_progress(arguments.quiet)
     if arguments.output:

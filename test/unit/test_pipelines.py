@@ -16,7 +16,7 @@ from odc_mlir import pipelines, transforms
 from odc_mlir.errors import CompileError, ModelError, OptionError
 from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
-from odc_mlir.universe import make_context
+from odc_mlir.universe import VERIFY_VARIABLE, make_context
 
 # Passes that somebody asks for by name.
 ASKED_FOR = ("circle-equalize-channels", "circle-optimize")
@@ -147,10 +147,43 @@ class Failing(ModulePass):
         raise PassFailedException("Nothing to do here.")
 
 
-def test_a_module_is_verified_after_every_pass() -> None:
+@dataclass(frozen=True)
+class Noting(ModulePass):
+    """Notes that it ran."""
+
+    seen: list[str]
+    name = "noting"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        self.seen.append(self.name)
+
+
+@pytest.mark.parametrize(("variable", "option"), [("1", False), ("", True)])
+def test_a_broken_pass_is_found_at_once(variable: str, option: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the variable asks for it, as in these tests, or the option does."""
+    monkeypatch.setenv(VERIFY_VARIABLE, variable)
+    seen: list[str] = []
     with pytest.raises(ModelError) as caught:
-        pipelines.run_passes(make_context(), module(), [("npu", Breaking())])
-    assert caught.value.stage == "npu"
+        pipelines.run_passes(
+            make_context(verify_each=option),
+            module(),
+            [("npu", Breaking()), ("npu", Noting(seen)), ("x", Noting(seen))],
+        )
+    assert (caught.value.stage, seen) == ("npu", [])
+
+
+def test_a_broken_pass_is_found_at_the_end_of_its_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VERIFY_VARIABLE)
+    seen: list[str] = []
+    with pytest.raises(ModelError) as caught:
+        pipelines.run_passes(
+            make_context(), module(), [("npu", Breaking()), ("npu", Noting(seen)), ("x", Noting(seen))]
+        )
+    assert (caught.value.stage, seen) == ("npu", ["noting"])
+
+
+def test_tests_verify_after_every_pass() -> None:
+    assert make_context().verify_each
 
 
 def test_a_pass_that_fails_is_a_compile_error_of_its_stage() -> None:
