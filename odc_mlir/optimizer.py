@@ -22,8 +22,10 @@ from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.index_limits import index_limits
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
+from odc_mlir.transforms.circle.functions.recognise import count_functions
 from odc_mlir.transforms.circle.layout.graph import NHWC
 from odc_mlir.transforms.circle.rewrites.table import O1
 from odc_mlir.universe import make_context
@@ -55,14 +57,15 @@ class Difference:
 class Optimized(ModelFile):
     """``model``: the module afterwards. ``rewrites``: how often each was applied, by name.
 
-    ``before`` and ``after`` count operators by kind. ``difference`` is what ``verify`` found, None where it was not
-    asked for.
+    ``before`` and ``after`` count operators by kind, ``functions`` what groups of operators are recognised afterwards.
+    ``difference`` is what ``verify`` found, None where it was not asked for.
     """
 
     model: ModuleOp
     rewrites: Mapping[str, int]
     before: Mapping[str, int]
     after: Mapping[str, int]
+    functions: Mapping[str, int]
     difference: Difference | None = None
 
 
@@ -91,7 +94,8 @@ def optimize(
         counts = rewriting.optimize(make_context(), module)
         module.verify()
     found = None if original is None else difference(original, module)
-    return Optimized(module, dict(counts), before, count_operators(module), found)
+    recognised = dict(count_functions(module))
+    return Optimized(module, dict(counts), before, count_operators(module), recognised, found)
 
 
 def count_operators(module: ModuleOp) -> Counter[str]:
@@ -108,9 +112,10 @@ def difference(before: ModuleOp, after: ModuleOp, *, samples: int = _SAMPLES) ->
     infos = [(info.info.numpy, info.shape or ()) for info in runs[0].graph.input_infos()]
     if any(None in shape for _, shape in infos):
         raise OptionError("inputs have no static shape, so the rewritten model cannot be compared on random data")
-    relative, codes = 0.0, 0
+    relative, codes, limits = 0.0, 0, index_limits(runs[0].graph)
     for seed in range(samples):
-        inputs = random_inputs([(dtype, tuple(e for e in shape if e is not None)) for dtype, shape in infos], seed)
+        static = [(dtype, tuple(e for e in shape if e is not None)) for dtype, shape in infos]
+        inputs = random_inputs(static, seed, limits)
         shapes = [info.shape for info in runs[1].graph.input_infos()]
         turned = [_like(array, shape) for array, shape in zip(inputs, shapes, strict=True)]
         old = runs[0].run(inputs)

@@ -15,6 +15,7 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ Layout = Literal["single", "axis", "numbered"]
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 NPY_MAGIC = b"\x93NUMPY"
 _NAMES_SHOWN = 8
+_INTEGERS = 100  # made up: those below
 _HDF5_SUFFIXES = (".h5", ".hdf5")
 _INPUT = re.compile(r"in_(?:(\d{1,9})_)?(\d{1,9})")
 
@@ -286,17 +288,24 @@ def write_raw(prefix: str, arrays: Sequence[Array], *, overwrite: bool = False) 
         write_file(f"{prefix}.{index}", np.ascontiguousarray(array).tobytes())
 
 
-def random_inputs(tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]], seed: int) -> list[Array]:
-    """Reproducible data: normal floats (deviation 2), 8- and 16-bit codes spread likewise, other integers 0..99."""
+def random_inputs(
+    tensors: Sequence[tuple[np.dtype[Any], tuple[int, ...]]], seed: int, limits: Sequence[int | None] = ()
+) -> list[Array]:
+    """Reproducible data: normal floats (deviation 2), 8- and 16-bit codes spread likewise, other integers 0..99.
+
+    ``limits``: one more than the largest integer of each tensor, None or left out where it has none of its own.
+    """
     random = np.random.default_rng(seed)
-    return [_random(random, dtype, shape) for dtype, shape in tensors]
+    return [
+        _random(random, dtype, shape, limit) for (dtype, shape), limit in zip_longest(tensors, limits[: len(tensors)])
+    ]
 
 
-def _random(random: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def _random(random: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], limit: int | None) -> Array:
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(dtype)
-    if dtype.kind in "iu" and dtype.itemsize > 2:
-        return random.integers(0, 100, shape).astype(dtype)
+    if dtype.kind in "iu" and (dtype.itemsize > 2 or limit is not None):
+        return random.integers(0, max(limit, 1) if limit is not None else _INTEGERS, shape).astype(dtype)
     normal = random.normal(0.0, 2.0, shape)
     if dtype.kind in "iu":
         # -5..5 covers the whole range of codes.

@@ -123,12 +123,13 @@ def _side(text: str) -> tuple[str | None, str]:
 def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> list[list[Array]]:
     """The loaded inputs, or one made-up record."""
     from odc_mlir.formats.samples import read_samples
+    from odc_mlir.runtime.execution.index_limits import index_limits
 
     infos = executors[0].graph.input_infos()
     if not arguments.load:
         if arguments.samples:
             raise OptionError("--samples describes the file of --load, which is not given")
-        return [_made_up(infos, executors[1].graph.input_infos())]
+        return [_made_up(infos, executors[1].graph.input_infos(), index_limits(executors[0].graph))]
     ranks = [None if info.shape is None else len(info.shape) for info in infos]
     records = read_samples(arguments.load, ranks, sample_axis=arguments.samples).records
     if not records:
@@ -136,13 +137,13 @@ def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> li
     return records
 
 
-def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo]) -> list[Array]:
+def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], limits: Sequence[int | None]) -> list[Array]:
     """Random inputs, codes wherever one side takes codes, so that both sides can take them."""
     from odc_mlir.formats.samples import random_inputs
 
     infos = [b if b.quant is not None and a.quant is None else a for a, b in zip(ours, theirs, strict=False)]
     shapes = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in infos]
-    return random_inputs([(info.info.numpy, shape) for info, shape in zip(infos, shapes, strict=True)], _SEED)
+    return random_inputs([(info.info.numpy, shape) for info, shape in zip(infos, shapes, strict=True)], _SEED, limits)
 
 
 def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, Any]:

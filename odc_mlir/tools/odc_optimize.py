@@ -98,6 +98,7 @@ def report(made: Optimized) -> Mapping[str, Any]:
     document: dict[str, Any] = {
         "rewrites": dict(made.rewrites),
         "operators": {"before": dict(made.before), "after": dict(made.after)},
+        "functions": dict(made.functions),
     }
     if made.difference is not None:
         found = made.difference
@@ -117,5 +118,7 @@ def summary(made: Optimized) -> Iterator[str]:
         yield f"  and {len(changed) - _KINDS_SHOWN} more kinds"
     for name, times in sorted(made.rewrites.items(), key=lambda item: -item[1]):
         yield f"  {name}: {times}"
+    if made.functions:
+        yield "functions: " + ", ".join(f"{kind} {count}" for kind, count in sorted(made.functions.items()))
     if made.difference is not None and made.difference.is_none:
         yield f"outputs are equal on {counted(made.difference.samples, 'random input')}"

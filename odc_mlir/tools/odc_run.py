@@ -229,6 +229,7 @@ def _recorded_on(
     """What a model is quantised on: the samples that are loaded, or ``count`` made-up ones."""
     from odc_mlir.formats.samples import random_inputs
     from odc_mlir.runtime.api import open_executor
+    from odc_mlir.runtime.execution.index_limits import index_limits
 
     executor = open_executor(model, backend="host")
     records = _samples(arguments, executor, shapes).records
@@ -236,7 +237,8 @@ def _recorded_on(
         return records
     _log.warning("%s: ranges are recorded on made-up inputs; load real ones for an accurate model", model)
     wanted = _wanted(executor.graph.input_infos(), shapes)
-    return [random_inputs(wanted, _SEED + number) for number in range(count)]
+    limits = index_limits(executor.graph)
+    return [random_inputs(wanted, _SEED + number, limits) for number in range(count)]
 
 
 def _check_sizes(text: str, outputs: list[list[Array]]) -> None:
@@ -282,6 +284,7 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
     """The inputs of every sample: loaded, or one made-up sample."""
     from odc_mlir.formats.samples import Samples, random_inputs, read_raw, read_samples
     from odc_mlir.runtime.execution.binding import to_codes
+    from odc_mlir.runtime.execution.index_limits import index_limits
 
     infos = executor.graph.input_infos()
     if arguments.labels is not None and not arguments.load:
@@ -295,7 +298,7 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
         samples = read_samples(arguments.load, ranks, sample_axis=arguments.samples or arguments.labels is not None)
         samples = _labelled(arguments, samples)
     else:
-        return Samples([random_inputs(_wanted(infos, shapes), _SEED)], "single")
+        return Samples([random_inputs(_wanted(infos, shapes), _SEED, index_limits(executor.graph))], "single")
     if not samples.records:
         raise InputError("the file holds no sample", location=arguments.load)
     if arguments.force_float:
@@ -345,6 +348,7 @@ def _run_all(
     import time
 
     from odc_mlir.formats.samples import random_inputs
+    from odc_mlir.runtime.execution.index_limits import index_limits
 
     made_up = not (arguments.load or arguments.load_raw)
     observe = measurement.events.append if arguments.profile or arguments.trace else None
@@ -358,7 +362,7 @@ def _run_all(
     for number in range(arguments.num_runs):
         if made_up and number and not arguments.fixed_input:
             described = [(array.dtype, array.shape) for array in samples.records[0]]
-            samples.records[0] = random_inputs(described, _SEED + number)
+            samples.records[0] = random_inputs(described, _SEED + number, index_limits(executor.graph))
         if number and arguments.run_delay > 0:
             time.sleep(1e-6 * arguments.run_delay)
         outputs = []

@@ -25,6 +25,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.transforms.common_subexpression_elimination import cse
+from xdsl.transforms.dead_code_elimination import dce
 
 from odc_mlir.errors import OptionError
 from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass
@@ -78,6 +79,7 @@ class CircleOptimizePass(ModulePass):
                 tally.add(LAYOUTS, CircleAssignLayoutsPass(self.io_layout).assign(module))
             apply_patterns(module, patterns)
             cse(module)
+            dce(module)
             if tally.total == before or tally.is_full:
                 break
         return tally.counts

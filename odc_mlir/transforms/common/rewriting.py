@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import (
     GreedyRewritePatternApplier,
     PatternRewriter,
@@ -18,6 +18,7 @@ from xdsl.pattern_rewriter import (
 )
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, info_of, op_class, tensor_facts, tensor_type
+from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Shape
 from odc_mlir.support.locations import name_loc, value_name
@@ -42,6 +43,15 @@ class OperatorPattern(RewritePattern):
 def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern]) -> None:
     """Apply ``patterns`` until none applies; what nothing uses afterwards goes."""
     PatternRewriteWalker(GreedyRewritePatternApplier(list(patterns))).rewrite_module(module)
+
+
+def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:
+    """Erase those of ``ops`` that nothing uses any more, now and not when a walk meets them: uses are counted."""
+    left = set(ops)
+    while unused := [op for op in left if not any(result.uses for result in op.results)]:
+        left -= set(unused)
+        for op in unused:
+            rewriter.erase(op)
 
 
 def is_real(value: SSAValue) -> bool:
@@ -135,7 +145,26 @@ def operator(
     name: str, operands: Sequence[SSAValue], like: SSAValue, options: Mapping[str, Any] | None = None
 ) -> CircleOp:
     """An operator whose result has the type and the name of ``like``, which it is to replace."""
-    made = op_class(name).make(operands, [like.type], options, location=name_loc(value_name(like)))
+    return _operator(name, operands, like.type, value_name(like), options or {})
+
+
+def part(
+    name: str,
+    operands: Sequence[SSAValue],
+    like: SSAValue,
+    role: str,
+    shape: tuple[int, ...] | None = None,
+    **options: Any,
+) -> CircleOp:
+    """An operator for a step on the way to ``like``: of its type, or of that with another shape."""
+    type = like.type if shape is None else with_shape(like.type, shape)
+    return _operator(name, operands, type, f"{value_name(like)}/{role}", options)
+
+
+def _operator(
+    name: str, operands: Sequence[SSAValue], type: Attribute, label: str, options: Mapping[str, Any]
+) -> CircleOp:
+    made = op_class(name).make(operands, [type], options, location=name_loc(label))
     missing = {key: option for key, option in made.OPTIONS.items() if key not in made.properties}
     made.properties |= {key: o.encode(o.default) for key, o in missing.items() if o.default is not None}
     return made

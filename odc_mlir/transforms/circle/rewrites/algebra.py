@@ -16,10 +16,12 @@ from odc_mlir.transforms.common.rewriting import (
     is_used_once,
     make_constant,
     operator,
+    part,
     producer,
     real,
     real_constant,
     shape_of,
+    static_shape_of,
 )
 
 
@@ -44,9 +46,35 @@ class MeanOfMean(OperatorPattern):
             return
         left = [axis for axis in range(len(shape)) if keeps or axis not in first]
         joined = sorted({*first, *(left[axis] for axis in second)})
+        if keeps and joined != list(range(joined[0], joined[-1] + 1)):
+            return  # two runs of dimensions: machines reduce neighbours
         axes = make_constant(np.array(joined, np.int32), "int32", f"{value_name(op.results[0])}/axes")
         merged = copy_of(op, [inner.operands[0], axes.result], op.results[0])
         rewriter.replace(op, [axes, merged], [merged.results[0]])
+
+
+class MeanOfRuns(OperatorPattern):
+    """MEAN along axes with a gap is a MEAN along each run of neighbours."""
+
+    names = frozenset({"MEAN"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        axes, shape = _axes(op), static_shape_of(op.operands[0])
+        if axes is None or shape is None or not op.option("keep_dims") or not is_real(op.results[0]):
+            return
+        reduced = sorted(set(axes))
+        gap = next((n for n in range(1, len(reduced)) if reduced[n] > reduced[n - 1] + 1), None)
+        if gap is None:
+            return
+        name = value_name(op.results[0])
+        runs = [
+            make_constant(np.array(run, np.int32), "int32", f"{name}/axes{number}")
+            for number, run in enumerate((reduced[:gap], reduced[gap:]))
+        ]
+        kept = tuple(1 if axis in reduced[:gap] else extent for axis, extent in enumerate(shape))
+        first = part("MEAN", [op.operands[0], runs[0].result], op.results[0], "mean", kept, keep_dims=True)
+        last = copy_of(op, [first.results[0], runs[1].result], op.results[0])
+        rewriter.replace(op, [*runs, first, last], [last.results[0]])
 
 
 class MeanOfTranspose(OperatorPattern):

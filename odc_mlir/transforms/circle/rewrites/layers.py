@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import SSAValue, Use
 from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.ops.infer.geometry import transposed_pad
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import affine_of, per_channel
 from odc_mlir.transforms.common.rewriting import (
+    LAYERS,
     Layer,
     OperatorPattern,
     activation,
     constant,
+    constant_name,
     copy_of,
     is_real,
     is_used_once,
@@ -108,3 +115,106 @@ class ChannelsToDepthwise(OperatorPattern):
         }
         made = operator("DEPTHWISE_CONV_2D", [affine.value, weights.result, bias.result], op.results[0], options)
         rewriter.replace(op, [weights, bias, made], [made.results[0]])
+
+
+class PreActivation(OperatorPattern):
+    """Batch normalisation and RELU before convolutions, of what also goes elsewhere.
+
+    ``relu(x * gamma + beta)`` with ``gamma > 0`` is ``relu(x + beta / gamma) * gamma``. The convolutions that read it
+    take the factor; the layer that makes ``x`` takes the shift, and the layers whose results are added to ``x`` take
+    it back.
+    """
+
+    names = frozenset({"ADD"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        product = producer(next(iter(op.operands)), "MUL") or producer(op.operands[1], "MUL")
+        if product is None or activation(op) != "relu" or not is_used_once(product.results[0]):
+            return
+        scaled, moved = affine_of(product), affine_of(op)
+        shape = None if scaled is None else shape_of(scaled.value)
+        if scaled is None or moved is None or shape is None or len(shape) != 4 or shape[3] is None:
+            return
+        gamma, beta = per_channel(scaled.factor, shape[3]), per_channel(moved.shift, shape[3])
+        if gamma is None or beta is None or not np.all(gamma > 0) or activation(product) != "none":
+            return
+        readers = [_layer_reading(use, op.results[0]) for use in op.results[0].uses]
+        shifts = _shifts(scaled.value, product, beta / gamma)
+        if not readers or any(reader is None for reader in readers) or shifts is None:
+            return
+        if any(number != number or abs(number) == np.inf for number in beta / gamma):
+            return
+        for layer, shift in shifts:
+            _set_bias(layer, shift, rewriter)
+        for reader in readers:
+            if reader is not None:
+                _scale_inputs(reader, gamma, rewriter)
+        rewriter.replace(op, operator("RELU", [scaled.value], op.results[0]))
+        rewriter.erase(product)
+
+
+def _layer_reading(use: Use, value: SSAValue) -> Layer | None:
+    """The convolution with constant weights that reads ``value`` as its input."""
+    layer = Layer.of(use.operation)
+    if layer is None or layer.op.SPEC.name != "CONV_2D" or use.index != layer.input:
+        return None
+    weights = layer.real_weights()
+    shape = shape_of(value)
+    return layer if weights is not None and shape is not None and weights.shape[-1] == shape[-1] else None
+
+
+Shifts = list[tuple[Layer, NDArray[Any]]]
+
+
+def _shifts(value: SSAValue, normalisation: CircleOp, shift: NDArray[Any]) -> Shifts | None:
+    """What is added to biases so that ``value`` has ``shift`` more, and nothing else changes; None where that fails."""
+    source = _plain_layer(value)
+    found: Shifts = []
+    if source is None:
+        total = producer(value, "ADD")
+        parts = [] if total is None or activation(total) != "none" else list(total.operands)
+        alone = [layer for item in parts if is_used_once(item) and (layer := _plain_layer(item)) is not None]
+        if not alone:
+            return None
+        source = alone[0]
+    found.append((source, shift))
+    for use in value.uses:
+        reader = use.operation
+        if reader is normalisation:
+            continue
+        if not isinstance(reader, CircleOp) or reader.SPEC.name != "ADD" or activation(reader) != "none":
+            return None
+        other = reader.operands[1 - use.index]
+        layer = _plain_layer(other) if is_used_once(other) else None
+        if layer is None or layer.op is source.op or shape_of(other) != shape_of(value):
+            return None
+        found.append((layer, -shift))
+    return found if len({layer.op for layer, _ in found}) == len(found) else None
+
+
+def _plain_layer(value: SSAValue) -> Layer | None:
+    """The layer with constant weights, a bias that can change and no activation that gives ``value``."""
+    layer = Layer.of(producer(value, *LAYERS))
+    weights = None if layer is None else layer.real_weights()
+    if layer is None or weights is None or activation(layer.op) != "none":
+        return None
+    return layer if layer.real_bias(weights.shape[layer.axis]) is not None else None
+
+
+def _set_bias(layer: Layer, shift: NDArray[Any], rewriter: PatternRewriter) -> None:
+    bias = layer.real_bias(len(shift))
+    assert bias is not None
+    made = real(bias + shift, constant_name(layer.bias_value, layer.name, "bias"))
+    rewriter.insert(made, InsertPoint.before(layer.op))
+    layer.op.operands = layer.operands_with(layer.op.operands[layer.weights], made.result)
+    rewriter.notify_op_modified(layer.op)
+
+
+def _scale_inputs(layer: Layer, factor: NDArray[Any], rewriter: PatternRewriter) -> None:
+    weights = layer.real_weights()
+    assert weights is not None
+    old = layer.op.operands[layer.weights]
+    made = real(weights * factor, constant_name(old, layer.name, "weights"))
+    rewriter.insert(made, InsertPoint.before(layer.op))
+    layer.op.operands[layer.weights] = made.result
+    rewriter.notify_op_modified(layer.op)

@@ -2,47 +2,218 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
-from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.circle.functions.attentions import rotation
+from odc_mlir.transforms.circle.functions.common import axes_of, between, only_reader, pairs
+from odc_mlir.transforms.circle.functions.normalisations import GROUP, INSTANCE, Normalisation, normalisation
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     Reals,
     activation,
-    constant,
     copy_of,
+    erase_unused,
     is_real,
     is_used_once,
+    make_constant,
     operator,
+    part,
     producer,
     real,
     real_constant,
     real_scalar,
     shape_of,
+    static_shape_of,
 )
+
+_ROOTS = frozenset({"RSQRT", "SQRT", "POW"})
+
+
+def _vector(array: Reals | None, channels: int, neutral: float) -> Reals | None:
+    """One number for each channel of the last dimension; ``neutral`` where there is no constant."""
+    if array is None:
+        return np.full(channels, neutral, np.float32)
+    if array.size == 1:
+        return np.full(channels, array.reshape(-1)[0], np.float32)
+    return array.reshape(-1) if array.ndim and array.shape[-1] == channels == array.size else None
+
+
+def _put(rewriter: PatternRewriter, found: Normalisation, end: CircleOp, made: list[CircleOp | ConstOp]) -> None:
+    """Put the last of ``made`` in the place of ``end``, and drop what computed its result."""
+    members = found.function().operators
+    rewriter.replace(end, made, [made[-1].results[0]])
+    erase_unused((item for item in members if item is not end), rewriter)
+
+
+def _real_norm(op: CircleOp) -> tuple[Normalisation, tuple[int | None, ...]] | None:
+    """The normalisation of real values whose root ``op`` takes, with the shape of what it normalises."""
+    found = normalisation(op)
+    shape = None if found is None else shape_of(found.x)
+    if found is None or not shape or not is_real(found.x) or shape != shape_of(found.result):
+        return None
+    return found, shape
 
 
 class RmsNorm(OperatorPattern):
     """``x * rsqrt(mean(x²) + epsilon) * gamma`` along the last dimension is RMS_NORM."""
 
-    names = frozenset({"MUL"})
+    names = _ROOTS
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        found = _by_vector(op)
-        if found is None or activation(op) != "none":
+        known = _real_norm(op)
+        if known is None or known[0].is_centred or len(known[1]) not in (3, 4):
             return
-        product, gamma = producer(found[0], "MUL"), found[1]
-        if product is None or activation(product) != "none" or not is_used_once(found[0]):
+        found, shape = known
+        channels = shape[-1]
+        gamma = None if channels is None else _vector(found.gamma, channels, 1.0)
+        if found.axes != {len(shape) - 1} or gamma is None:
             return
-        for x, root in (product.operands, tuple(product.operands)[::-1]):
-            epsilon = _inverse_root_mean_square(root, x)
-            if epsilon is not None and is_real(x) and shape_of(x) == shape_of(op.results[0]):
-                scale = real(gamma, f"{value_name(op.results[0])}/gamma")
-                made = operator("RMS_NORM", [x, scale.result], op.results[0], {"epsilon": epsilon})
-                rewriter.replace(op, [scale, made], [made.results[0]])
+        result, options = found.result, {"epsilon": found.epsilon}
+        end = producer(result, "MUL", "DIV", "ADD")
+        if end is None or activation(end) != "none" or found.beta is not None:
+            return
+        scale = real(gamma, f"{value_name(result)}/gamma")
+        made = operator("RMS_NORM", [found.x, scale.result], result, options)
+        _put(rewriter, found, end, [scale, made])
+
+
+class InstanceNorm(OperatorPattern):
+    """A normalisation over the pixels of ``[N, H, W, C]``, with one gamma and beta for each channel."""
+
+    names = _ROOTS
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        known = _real_norm(op)
+        if known is None or not known[0].is_centred or len(known[1]) != 4 or known[0].axes != {1, 2}:
+            return
+        found, shape = known
+        end = producer(found.result, "MUL", "DIV", "ADD")
+        if shape[3] is None or end is None:
+            return
+        gamma, beta = _vector(found.gamma, shape[3], 1.0), _vector(found.beta, shape[3], 0.0)
+        if gamma is None or beta is None:
+            return
+        name = value_name(found.result)
+        scale, shift = real(gamma, f"{name}/gamma"), real(beta, f"{name}/beta")
+        options = {"epsilon": found.epsilon, "fused_activation_function": activation(end)}
+        made = operator("INSTANCE_NORM", [found.x, scale.result, shift.result], found.result, options)
+        _put(rewriter, found, end, [scale, shift, made])
+
+
+class GroupsAsDimension(OperatorPattern):
+    """Groups of channels, normalised as rows ``[N * groups, …]`` of images ``[N, C, H, W]``, get a dimension.
+
+    ``[N, groups, C / groups, H * W]`` can be stored channels last, rows cannot: images need no TRANSPOSE then.
+    """
+
+    names = _ROOTS
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        found = normalisation(op)
+        view = None if found is None else producer(found.x, "RESHAPE")
+        back = None if found is None or found.normal is None else only_reader(found.normal, "RESHAPE")
+        if found is None or view is None or back is None or found.kind not in (GROUP, INSTANCE):
+            return
+        rows, image = static_shape_of(found.x), static_shape_of(view.operands[0])
+        if rows is None or image is None or len(image) != 4 or len(rows) == 4 or 0 in image:
+            return
+        groups = math.prod(rows[: len(rows) - len(found.axes)]) // image[0]
+        steps = _Steps(found, (image[0], groups, image[1] // groups, image[2] * image[3]))
+        if not groups or image[1] % groups or not steps.are_known:
+            return
+        made = steps.rebuild(view.operands[0])
+        shown = copy_of(back, [made[-1].results[0], *list(back.operands)[1:]], back.results[0])
+        rewriter.replace(back, [*made, shown], [shown.results[0]])
+        erase_unused([*steps.members, view], rewriter)
+
+
+class _Steps:
+    """The operators that make rows of ``found`` normal, made anew on images of ``shape``."""
+
+    def __init__(self, found: Normalisation, shape: tuple[int, int, int, int]) -> None:
+        self.found, self.shape = found, shape
+        assert found.normal is not None
+        self.members = frozenset(between(found.normal, [found.x]))
+        self.rows = shape_of(found.x)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether every operator is one that works on any shape, on rows or on one number for each."""
+        for op in self.members:
+            if op.SPEC.name not in _OF_EACH and (op.SPEC.name != "MEAN" or axes_of(op) != self.found.axes):
+                return False
+            loose = [value for value in op.operands if value is not self.found.x and value.owner not in self.members]
+            if op.SPEC.name != "MEAN" and any(real_scalar(value) is None for value in loose):
+                return False
+        return True
+
+    def rebuild(self, image: SSAValue) -> list[CircleOp | ConstOp]:
+        """The operators in order, the last of them gives the normalised images."""
+        assert self.found.normal is not None
+        name = value_name(self.found.result)
+        wanted = make_constant(np.array(self.shape, np.int32), "int32", f"{name}/groups")
+        view = part("RESHAPE", [image, wanted.result], self.found.x, "groups", self.shape, new_shape=list(self.shape))
+        axes = [make_constant(np.array([axis], np.int32), "int32", f"{name}/axis{axis}") for axis in (3, 2)]
+        made: list[CircleOp | ConstOp] = [wanted, *axes, view]
+        values: dict[SSAValue, SSAValue] = {self.found.x: view.results[0]}
+
+        def step(op: CircleOp) -> None:
+            for value in op.operands:
+                if value not in values and value.owner in self.members:
+                    assert isinstance(value.owner, CircleOp)
+                    step(value.owner)
+            operands = [values.get(value, value) for value in op.operands]
+            result = op.results[0]
+            if op.SPEC.name == "MEAN":
+                for axis in axes:
+                    kept = (*self.shape[:2], 1 if axis is axes[1] else self.shape[2], 1)
+                    mean = part("MEAN", [operands[0], axis.result], result, "mean", kept, keep_dims=True)
+                    made.append(mean)
+                    operands[0] = mean.results[0]
+                values[result] = operands[0]
                 return
+            shape = self.shape if shape_of(result) == self.rows else (*self.shape[:2], 1, 1)
+            options = {key: op.option(key) for key in op.OPTIONS}
+            made.append(part(op.SPEC.name, operands, result, "groups", shape, **options))
+            values[result] = made[-1].results[0]
+
+        assert isinstance(self.found.normal.owner, CircleOp)
+        step(self.found.normal.owner)
+        return made
+
+
+_OF_EACH = frozenset({"SUB", "MUL", "ADD", "DIV", "RSQRT", "SQRT", "SQUARE", "SQUARED_DIFFERENCE", "POW"})
+
+
+class Rotary(OperatorPattern):
+    """``x * cosine + concat(-x_high, x_low) * sine`` with constant tables is ROPE."""
+
+    names = frozenset({"ADD"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        found = rotation(op)
+        shape = None if found is None else shape_of(found.x)
+        if found is None or shape is None or len(shape) != 4 or not is_real(found.x):
+            return
+        tables = [real_constant(found.sine), real_constant(found.cosine)]
+        if any(table is None or table.ndim > 4 or table.shape[-1:] != shape[-1:] for table in tables):
+            return
+        name = value_name(found.result)
+        made = [
+            real(table.reshape((1,) * (4 - table.ndim) + table.shape), f"{name}/{role}")
+            for table, role in zip(tables, ("sine", "cosine"), strict=True)
+            if table is not None
+        ]
+        turned = operator("ROPE", [found.x, *(item.result for item in made)], found.result, {"mode": "gpt_neox"})
+        members = found.function().operators
+        rewriter.replace(op, [*made, turned], [turned.results[0]])
+        erase_unused((item for item in members if item is not op), rewriter)
 
 
 class ScaleOfRmsNorm(OperatorPattern):
@@ -51,47 +222,14 @@ class ScaleOfRmsNorm(OperatorPattern):
     names = frozenset({"MUL"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        found = _by_vector(op)
-        norm = None if found is None else producer(found[0], "RMS_NORM")
-        gamma = None if norm is None else real_constant(norm.operands[1])
-        if found is None or norm is None or gamma is None or not is_used_once(found[0]) or activation(op) != "none":
+        for value, other in pairs(op):
+            norm, factor = producer(value, "RMS_NORM"), real_constant(other)
+            gamma = None if norm is None else real_constant(norm.operands[1])
+            if norm is None or gamma is None or factor is None or not is_used_once(value) or activation(op) != "none":
+                continue
+            if gamma.shape != factor.reshape(-1).shape or factor.shape[-1] != factor.size:
+                continue
+            scale = real(gamma * factor.reshape(-1), f"{value_name(op.results[0])}/gamma")
+            made = copy_of(norm, [norm.operands[0], scale.result], op.results[0])
+            rewriter.replace(op, [scale, made], [made.results[0]])
             return
-        if gamma.shape != found[1].shape:
-            return
-        scale = real(gamma * found[1], f"{value_name(op.results[0])}/gamma")
-        made = copy_of(norm, [norm.operands[0], scale.result], op.results[0])
-        rewriter.replace(op, [scale, made], [made.results[0]])
-
-
-def _by_vector(op: CircleOp) -> tuple[SSAValue, Reals] | None:
-    """The operand that a constant with one number for each entry of the last dimension multiplies, and that."""
-    for value, other in (op.operands, tuple(op.operands)[::-1]):
-        array, shape = real_constant(other), shape_of(value)
-        if array is not None and shape and array.shape[-1:] == shape[-1:] and array.size == array.shape[-1]:
-            return value, array.reshape(-1)
-    return None
-
-
-def _inverse_root_mean_square(value: SSAValue, x: SSAValue) -> float | None:
-    """epsilon where ``value`` is ``rsqrt(mean(x²) + epsilon)`` along the last dimension."""
-    root = producer(value, "RSQRT")
-    total = None if root is None else producer(root.operands[0], "ADD")
-    if root is None or total is None or activation(total) != "none":
-        return None
-    for mean_value, other in (total.operands, tuple(total.operands)[::-1]):
-        mean, epsilon = producer(mean_value, "MEAN"), real_scalar(other)
-        if mean is None or epsilon is None or not mean.option("keep_dims") or not _is_square(mean.operands[0], x):
-            continue
-        axes, shape = constant(mean.operands[1]), shape_of(x)
-        if shape and axes is not None and axes.size == 1 and int(axes.reshape(-1)[0]) % len(shape) == len(shape) - 1:
-            return epsilon
-    return None
-
-
-def _is_square(value: SSAValue, x: SSAValue) -> bool:
-    op = producer(value, "MUL", "SQUARE", "POW")
-    if op is None or activation(op) != "none" or op.operands[0] is not x:
-        return False
-    if op.SPEC.name == "POW":
-        return real_scalar(op.operands[1]) == 2.0
-    return op.SPEC.name == "SQUARE" or op.operands[1] is x

@@ -22,6 +22,7 @@ from odc_mlir.transforms.common.rewriting import (
     is_used_once,
     make_constant,
     operator,
+    part,
     producer,
     real,
     real_constant,
@@ -207,8 +208,8 @@ class HardSwishParts(OperatorPattern):
         name = value_name(result)
         three = real(np.array(3.0), f"{name}/three")
         sixth = real(np.array(1 / 6), f"{name}/sixth")
-        gate = _part("ADD", [x, three.result], result, "gate", fused_activation_function="relu6")
-        scaled = _part("MUL", [gate.results[0], sixth.result], result, "scaled", fused_activation_function="none")
+        gate = part("ADD", [x, three.result], result, "gate", fused_activation_function="relu6")
+        scaled = part("MUL", [gate.results[0], sixth.result], result, "scaled", fused_activation_function="none")
         made = operator("MUL", [x, scaled.results[0]], result)
         rewriter.replace(op, [three, sixth, gate, scaled, made], [made.results[0]])
 
@@ -225,35 +226,13 @@ class SoftmaxParts(OperatorPattern):
         name, beta = value_name(result), float(op.option("beta"))
         axis = make_constant(np.array([len(shape) - 1], np.int32), "int32", f"{name}/axis")
         kept = (*shape[:-1], 1)
-        largest = _part("REDUCE_MAX", [x, axis.result], result, "largest", shape=kept, keep_dims=True)
-        distance = _part("SUB", [x, largest.results[0]], result, "distance", fused_activation_function="none")
+        largest = part("REDUCE_MAX", [x, axis.result], result, "largest", shape=kept, keep_dims=True)
+        distance = part("SUB", [x, largest.results[0]], result, "distance", fused_activation_function="none")
         ops: list[Operation] = [axis, largest, distance]
         if beta != 1:
             factor = real(np.array(beta), f"{name}/beta")
-            ops += [factor, _part("MUL", [distance.results[0], factor.result], result, "scaled")]
-        power = _part("EXP", [ops[-1].results[0]], result, "power")
-        total = _part("SUM", [power.results[0], axis.result], result, "sum", shape=kept, keep_dims=True)
+            ops += [factor, part("MUL", [distance.results[0], factor.result], result, "scaled")]
+        power = part("EXP", [ops[-1].results[0]], result, "power")
+        total = part("SUM", [power.results[0], axis.result], result, "sum", shape=kept, keep_dims=True)
         made = operator("DIV", [power.results[0], total.results[0]], result)
         rewriter.replace(op, [*ops, power, total, made], [made.results[0]])
-
-
-def _part(
-    name: str,
-    operands: list[SSAValue],
-    like: SSAValue,
-    role: str,
-    *,
-    shape: tuple[int, ...] | None = None,
-    **options: object,
-) -> CircleOp:
-    """An operator for a step on the way to ``like``: of its type, or that with another shape."""
-    made = operator(name, operands, like, options)
-    made.location = name_loc(f"{value_name(like)}/{role}")
-    if shape is None:
-        return made
-    return type(made).create(
-        operands=operands,
-        result_types=[with_shape(like.type, shape)],
-        properties=made.properties,
-        location=made.location,
-    )

@@ -160,6 +160,7 @@ RULES: tuple[RewriteRule, ...] = (
         "rewrites.substitutions:ReshapeLater",
     ),
     RewriteRule("fuse_mean_with_mean", "two MEANs in a row are one", "rewrites.algebra:MeanOfMean"),
+    RewriteRule("split_mean_axes", "MEAN along axes with a gap is one along each run", "rewrites.algebra:MeanOfRuns"),
     RewriteRule("fuse_transpose_with_mean", "MEAN of a TRANSPOSE has other axes", "rewrites.algebra:MeanOfTranspose"),
     RewriteRule("fuse_mul_with_div", "(a / x) * b is (a * b) / x", "rewrites.algebra:ProductOfQuotient"),
     RewriteRule("transform_min_max_to_relu6", "MINIMUM and MAXIMUM are a clamp", "circle_fuse_patterns:Clamp"),
@@ -173,6 +174,13 @@ RULES: tuple[RewriteRule, ...] = (
     RewriteRule("fuse_rsqrt", "1 / sqrt(y) is rsqrt(y), x / sqrt(y) a product", "circle_fuse_patterns:Rsqrt"),
     RewriteRule("fuse_prelu", "PRELU of its parts", "circle_fuse_patterns:Prelu"),
     RewriteRule("fuse_gelu", "GELU of its parts", "circle_fuse_patterns:Gelu"),
+    RewriteRule("fuse_hardswish", "HARD_SWISH of its parts", "circle_fuse_patterns:Swish"),
+    RewriteRule("fuse_leakyrelu", "LEAKY_RELU of its parts", "circle_fuse_patterns:LeakyRelu"),
+    RewriteRule(
+        "split_group_dimension",
+        "groups of channels that are normalised as rows get a dimension, and images need no TRANSPOSE",
+        "rewrites.norms:GroupsAsDimension",
+    ),
     RewriteRule(
         "fuse_activation_function",
         "activations go into the operators before them",
@@ -207,8 +215,15 @@ RULES: tuple[RewriteRule, ...] = (
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_PRODUCTS)},
     ),
     _on_request(ONE_SAMPLE, "an open first dimension of inputs is 1", ""),
+    _on_request("fuse_instnorm", "INSTANCE_NORM of its parts", "rewrites.norms:InstanceNorm"),
     _on_request("fuse_rmsnorm", "RMS_NORM of its parts", "rewrites.norms:RmsNorm"),
     _on_request("fuse_mul_with_rmsnorm", "MUL goes into RMS_NORM's gamma", "rewrites.norms:ScaleOfRmsNorm"),
+    _on_request("fuse_rope", "ROPE of its parts", "rewrites.norms:Rotary"),
+    _on_request(
+        "fuse_preactivation_batchnorm",
+        "MUL and ADD before RELU and CONV_2D go into the layers around them",
+        "rewrites.layers:PreActivation",
+    ),
     _on_request("replace_sub_with_add", "x - c is x + (-c)", "rewrites.algebra:DifferenceToSum"),
     _on_request(
         "replace_non_const_fc_with_batch_matmul",

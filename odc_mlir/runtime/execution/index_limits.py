@@ -1,0 +1,50 @@
+"""Which inputs of a graph are indices into tables, and how large they may be: for inputs that are made up."""
+
+from __future__ import annotations
+
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+
+# Operators whose results hold numbers of these operands, unchanged.
+_PASSED_ON = {
+    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "TRANSPOSE", "SLICE", "STRIDED_SLICE"), (0,)),
+    **dict.fromkeys(("TILE", "BROADCAST_TO", "REVERSE_V2", "UNPACK", "SPLIT_V", "GATHER", "GATHER_ND"), (0,)),
+    "SPLIT": (1,),
+}
+_JOINED = ("CONCATENATION", "PACK")  # all operands
+
+
+def index_limits(graph: Graph) -> tuple[int | None, ...]:
+    """One more than the largest index that each input may hold; None for inputs that are no indices."""
+    limits: dict[int, int] = {}
+    for item in reversed(graph.nodes):
+        for place, tensor in enumerate(item.inputs):
+            found = _limit(item, place, limits)
+            if found is not None and tensor >= 0:
+                limits[tensor] = min(found, limits.get(tensor, found))
+    return tuple(limits.get(tensor) for tensor in graph.inputs)
+
+
+def _limit(item: GraphNode, place: int, limits: dict[int, int]) -> int | None:
+    """How large numbers of one operand may be: as indices, or because a result holds them."""
+    name = item.node.spec.name
+    if place == (0 if name == "EMBEDDING_LOOKUP" else 1) and name in ("GATHER", "GATHER_ND", "EMBEDDING_LOOKUP"):
+        return _extent(item, name)
+    if name in _JOINED or place in _PASSED_ON.get(name, ()):
+        return min((limits[tensor] for tensor in item.outputs if tensor in limits), default=None)
+    return None
+
+
+def _extent(item: GraphNode, name: str) -> int | None:
+    """The extent of the table's dimensions that are indexed, of several the smallest."""
+    table = item.node.operands[1 if name == "EMBEDDING_LOOKUP" else 0]
+    shape = None if table is None else table.shape
+    if not shape:
+        return None
+    if name == "EMBEDDING_LOOKUP":
+        return shape[0]
+    if name == "GATHER":
+        return shape[int(item.node.options.get("axis") or 0) % len(shape)]
+    indices = item.node.operands[1]
+    depth = None if indices is None or not indices.shape else indices.shape[-1]
+    known = [extent for extent in shape[:depth] if extent is not None]
+    return min(known) if depth is not None and known else None
