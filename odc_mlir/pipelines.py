@@ -104,6 +104,7 @@ NATIVE_STAGES = (
             "native-set-target",
             "odc-fix-batch",
             "odc-apply-annotations",
+            "native-decode-constants",
             "native-mark-supported",
             "native-form-segments",
             "npu-outline-segments",

@@ -16,7 +16,10 @@ from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 
 MARK = "odc-mlir"
-_C_TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int32": "int32_t", "float32": "float"}
+_C_TYPES = {
+    "bool": "uint8_t", "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
+    "float32": "float",
+}  # fmt: skip
 
 
 def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[bytes, str]:
@@ -38,8 +41,8 @@ def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
     parameters = [f"ptr %t{i}" for i in range(tensors)] + ["ptr %arena"]
     return (
         f'\n@{name}_constants = internal constant [{len(constants)} x i8] c"{data}", align {ALIGNMENT_BYTES}\n'
-        f"define void @{name}_run({', '.join(parameters)}) {{\n"
-        f"  call void @{inner}({', '.join(parameters)}, ptr @{name}_constants)\n  ret void\n}}\n"
+        f"define i32 @{name}_run({', '.join(parameters)}) {{\n"
+        f"  %status = call i32 @{inner}({', '.join(parameters)}, ptr @{name}_constants)\n  ret i32 %status\n}}\n"
         f'!llvm.ident = !{{!0}}\n!0 = !{{!"{MARK}"}}\n'
     )
 
@@ -67,8 +70,12 @@ def _header(
         *(f"{_C_TYPES[info.dtype]} *output{i}" for i, info in enumerate(outputs)),
         "void *arena",
     ]
-    lines += ["", "/* One inference. Keeps nothing: any number may run at a time, each with an arena of its own. */"]
-    lines += [f"void {name}_run({', '.join(parameters)});", "", "#endif"]
+    lines += [
+        "",
+        "/* One inference; 0, or 1 where an index is outside its tensor. Keeps nothing: any number may run at a time, "
+        "each with an arena of its own. */",
+    ]
+    lines += [f"int32_t {name}_run({', '.join(parameters)});", "", "#endif"]
     return "\n".join(lines) + "\n"
 
 

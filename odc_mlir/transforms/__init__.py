@@ -69,6 +69,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "native": (
         "native-set-target",
+        "native-decode-constants",
         "native-mark-supported",
         "native-form-segments",
         "convert-circle-to-kernels",

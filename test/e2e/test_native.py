@@ -183,8 +183,3 @@ def test_litert_numerics_are_refused() -> None:
 def test_what_is_for_npus_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="is for NPUs, the target is 'cpu'"):
         odc_mlir.compile(DIGITS, target="cpu", **options)
-
-
-def test_strict_names_what_stays_on_the_host() -> None:
-    with pytest.raises(UnsupportedError, match=r"stays on the host.*there is no native kernel"):
-        odc_mlir.compile(module_of("prelu"), target="cpu", strict=True)

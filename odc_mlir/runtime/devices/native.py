@@ -10,12 +10,14 @@ import numpy as np
 
 from odc_mlir.codegen.loading import LoadedObject
 from odc_mlir.codegen.machine import why_not_here
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import InputError, PackageError
 from odc_mlir.formats.native_segment import NativePort, NativeSegment, parse_native_segment
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.runtime.devices.base import DeviceResult, Port
 from odc_mlir.runtime.execution.units import Step, Values
 from odc_mlir.targets import cpu
+
+_NOT_ALLOWED = "an index that the model computes or is given is outside the tensor that it indexes"
 
 
 class NativeProgram:
@@ -31,7 +33,7 @@ class NativeProgram:
         memory = [*buffers, _buffer(segment.arena_bytes, segment), constants]
         self._memory = memory  # what the addresses below point to
         self._addresses = tuple(ctypes.c_void_p(part.ctypes.data) for part in memory)
-        self._function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(memory))(self._object.address)
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * len(memory))(self._object.address)
         views = [
             part[: _port_bytes(port)].view(numpy_dtype(port.dtype)).reshape(port.shape)
             for port, part in zip((*segment.inputs, *segment.outputs), buffers, strict=True)
@@ -42,7 +44,8 @@ class NativeProgram:
         """Execute once; nothing is counted."""
         for target, value in zip(self._ins, inputs, strict=True):
             np.copyto(target, value)
-        self._function(*self._addresses)
+        if self._function(*self._addresses):
+            raise InputError(_NOT_ALLOWED)
         return DeviceResult(tuple(view.copy() for view in self._outs))
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
@@ -54,7 +57,8 @@ class NativeProgram:
         def step(values: Values) -> None:
             for target, index in ins:
                 copyto(target, values[index])
-            function(*addresses)
+            if function(*addresses):
+                raise InputError(_NOT_ALLOWED)
             for index, view in outs:
                 values[index] = view.copy()
 

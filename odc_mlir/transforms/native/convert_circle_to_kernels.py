@@ -9,7 +9,7 @@ After: a module of the segment's name with its function and declarations of the 
 constants are one attribute, weights packed as their kernel reads them::
 
     builtin.module @segment_0 attributes {native.constants = #circle.blob<…>} {
-      func.func @segment_0(%in0: memref<?xi8>, %out0: memref<?xi8>, %arena: memref<?xi8>, %constants: memref<?xi8>) {
+      func.func @segment_0(%in0: memref<?xi8>, %out0: memref<?xi8>, %arena: memref<?xi8>, %constants: …) -> i32 {
         %1 = memref.alloc(%c512) : memref<?xi8>
         %2 = memref.view %constants[%c0][%c1152] : memref<?xi8> to memref<?xi8>
         func.call @convolve_rows8_vectors1_offset0(%0, %2, …, %1, …) : …
@@ -76,7 +76,7 @@ def _convert(name: str, block: Block, machine: CpuTarget) -> ModuleOp:
     segment.loops.location = last.location
     for index, (value, info) in enumerate(zip(last.operands, outputs, strict=True)):
         _give(segment, segment.tensor(value), segment.loops[f"out{index}"], info)
-    function = segment.loops.finish()
+    function = segment.finish()
     module = ModuleOp([function, *segment.declared.values()], sym_name=StringAttr(name))
     module.attributes[CONSTANTS] = BlobAttr.of(bytes(segment.constants.data))
     module.location = last.location

@@ -75,6 +75,9 @@ _CASTS: dict[type[Operation], Callable[[SSAValue, Attribute], Operation]] = {
     arith.ExtUIOp: llvm.ZExtOp,
     arith.TruncIOp: llvm.TruncOp,
     arith.SIToFPOp: llvm.SIToFPOp,
+    arith.ExtFOp: llvm.FPExtOp,
+    arith.TruncFOp: llvm.FPTruncOp,
+    llvm.SIToFPOp: llvm.SIToFPOp,
     llvm.SExtOp: llvm.SExtOp,
     llvm.ZExtOp: llvm.ZExtOp,
     llvm.TruncOp: llvm.TruncOp,
@@ -260,6 +263,12 @@ def _compare(f: _Function, op: Operation) -> SSAValue:
     return f.emit(llvm.ICmpOp(lhs, rhs, IntegerAttr(op.predicate.value.data, i64)))
 
 
+def _compare_reals(f: _Function, op: Operation) -> SSAValue:
+    assert isinstance(op, arith.CmpfOp)
+    lhs, rhs = f.all(op.operands)
+    return f.emit(llvm.FCmpOp(lhs, rhs, IntegerAttr(op.predicate.value.data, i64)))
+
+
 def _load(f: _Function, op: Operation) -> SSAValue:
     pointer, alignment = f.address(op.operands[0], op.operands[1:])
     return f.emit(llvm.LoadOp(pointer, op.results[0].type, alignment=alignment))
@@ -354,6 +363,7 @@ _HANDLERS: dict[type[Operation], Callable[[_Function, Operation], SSAValue | Non
     arith.ConstantOp: _constant,
     arith.IndexCastOp: _cast_index,
     arith.CmpiOp: _compare,
+    arith.CmpfOp: _compare_reals,
     arith.SelectOp: _select,
     memref.LoadOp: _load,
     memref.StoreOp: _store,

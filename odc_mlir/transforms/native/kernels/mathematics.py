@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, llvm
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation as IrOperation
 from xdsl.ir import SSAValue
@@ -126,6 +126,80 @@ def _squared_difference(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
     return w.emit(arith.MulfOp(difference, difference))
 
 
+# tanh(x) = x * P(x^2) / Q(x^2) within the bound, beyond which it is 1 (the coefficients of Eigen's ptanh).
+_TANH_BOUND = 7.90531110763549805
+_TANH_TOP = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+             1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03)  # fmt: skip
+_TANH_BOTTOM = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+# log(1 + x) = x - x^2 / 2 + x^3 * polynomial for sqrt(1/2) <= 1 + x < sqrt(2) (the coefficients of Cephes' logf).
+_LOG_POLYNOMIAL = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+                   -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
+_ROOT_HALF_BITS, _LARGEST_BITS, _NAN_BITS = 0x3F3504F3, 0x7F7FFFFF, 0x7FC00000
+_MINUS_INFINITY_BITS = -(1 << 23)
+
+
+def _polynomial(w: Loops, coefficients: Sequence[float], x: SSAValue) -> SSAValue:
+    value = w.constant(coefficients[0], x.type)
+    for coefficient in coefficients[1:]:
+        value = w.fused(value, x, w.constant(coefficient, x.type))
+    return value
+
+
+def _tanh(w: Loops, x: SSAValue) -> SSAValue:
+    type = _type(x)
+    low, high = w.constant(-_TANH_BOUND, type), w.constant(_TANH_BOUND, type)
+    limited = w.emit(arith.MinimumfOp(w.emit(arith.MaximumfOp(x, low)), high))
+    square = w.emit(arith.MulfOp(limited, limited))
+    top = w.emit(arith.MulfOp(limited, _polynomial(w, _TANH_TOP, square)))
+    return w.emit(arith.DivfOp(top, _polynomial(w, _TANH_BOTTOM, square)))
+
+
+def _chosen(w: Loops, number: SSAValue, below_zero: SSAValue, other: SSAValue) -> SSAValue:
+    """``below_zero`` where an integer is, else ``other``; all of them integers."""
+    mask = w.shift_right(number, 31)
+    return w.xor(other, w.logical_and(w.xor(below_zero, other), mask))
+
+
+def logarithm(w: Loops, x: SSAValue) -> SSAValue:
+    """The natural logarithm."""
+    type = _type(x)
+    bits = lanes(type.get_shape()[0], i32)
+    raw = w.bitcast(x, bits)
+    above = w.sub(raw, _ROOT_HALF_BITS)
+    exponent = w.emit(llvm.SIToFPOp(w.shift_right(above, 23), type))
+    rest = w.bitcast(w.add(w.logical_and(above, 0x7FFFFF), _ROOT_HALF_BITS), type)
+    rest = w.emit(arith.SubfOp(rest, w.constant(1.0, type)))
+    square = w.emit(arith.MulfOp(rest, rest))
+    value = w.emit(arith.MulfOp(_polynomial(w, _LOG_POLYNOMIAL, rest), w.emit(arith.MulfOp(square, rest))))
+    value = w.fused(exponent, w.constant(_LN2_LOW, type), value)
+    value = w.fused(square, w.constant(-0.5, type), value)
+    value = w.fused(exponent, w.constant(_LN2_HIGH, type), w.emit(arith.AddfOp(rest, value)))
+    found = _chosen(w, raw, w.constant(_NAN_BITS, bits), w.bitcast(value, bits))
+    infinite = w.sub(w.constant(_LARGEST_BITS, bits), w.logical_and(raw, 0x7FFFFFFF))
+    found = _chosen(w, w.logical_and(infinite, w.xor(raw, -1)), raw, found)  # infinity, and what is no number
+    is_zero = w.sub(w.logical_and(raw, 0x7FFFFFFF), 1)
+    return w.bitcast(_chosen(w, is_zero, w.constant(_MINUS_INFINITY_BITS, bits), found), type)
+
+
+def _elu(w: Loops, x: SSAValue) -> SSAValue:
+    zero, one = w.constant(0.0, _type(x)), w.constant(1.0, _type(x))
+    below = exponential(w, w.emit(arith.MinimumfOp(x, zero)))
+    return w.emit(arith.AddfOp(w.emit(arith.MaximumfOp(x, zero)), w.emit(arith.SubfOp(below, one))))
+
+
+def _within(low: float, high: float) -> Write:
+    def write(w: Loops, x: SSAValue) -> SSAValue:
+        raised = w.emit(arith.MaximumfOp(x, w.constant(low, _type(x))))
+        return w.emit(arith.MinimumfOp(raised, w.constant(high, _type(x))))
+
+    return write
+
+
+def _sign(w: Loops, x: SSAValue) -> SSAValue:
+    large = w.constant(2.0**127, _type(x))  # twice, so that the smallest number is beyond 1 as well
+    return _within(-1.0, 1.0)(w, w.emit(arith.MulfOp(w.emit(arith.MulfOp(x, large)), large)))
+
+
 @dataclass(frozen=True)
 class Operation:
     """An element-wise operator; ``write(loops, *operands)`` gives its value."""
@@ -156,4 +230,13 @@ OPERATIONS = (
     Operation("PRELU", _leaky),
     Operation("GELU", _gelu),
     Operation("GELU_TANH", _gelu_tanh),
+    Operation("TANH", _tanh),
+    Operation("LOG", logarithm),
+    Operation("FLOOR", _intrinsic("floor")),
+    Operation("CEIL", _intrinsic("ceil")),
+    Operation("ROUND", _intrinsic("roundeven")),
+    Operation("RELU_N1_TO_1", _within(-1.0, 1.0)),
+    Operation("RELU_0_TO_1", _within(0.0, 1.0)),
+    Operation("ELU", _elu),
+    Operation("SIGN", _sign),
 )

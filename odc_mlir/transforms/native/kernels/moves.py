@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
@@ -27,43 +29,6 @@ def flip_sign(w: Loops, helpers: Helpers) -> None:
         w.store_lanes(w.xor(w.load_lanes(w["input"], index, 64), sign), w["output"], index)
 
     w.each(0, w["count"], 64, chunk)
-
-
-_BOX: dict[str, Attribute] = {
-    "input_first": INDEX,
-    "output_first": INDEX,
-    **{f"{name}{i}": INDEX for name in ("size", "input_step", "output_step") for i in range(4)},
-}
-
-
-@kernel(input=WORDS, output=WORDS, **_BOX)
-def copy_strided(w: Loops, helpers: Helpers) -> None:
-    """Words of a box of four dimensions from one place to another, each with a step of its own in every dimension."""
-    _copy_box(w)
-
-
-@kernel(input=BYTES, output=BYTES, **_BOX)
-def copy_strided_bytes(w: Loops, helpers: Helpers) -> None:
-    """The same of bytes."""
-    _copy_box(w)
-
-
-def _copy_box(w: Loops) -> None:
-    def over(dimension: int, source: SSAValue, target: SSAValue) -> None:
-        if dimension == 4:
-            w.store(w.load(w["input"], source), w["output"], target)
-            return
-
-        def place(index: SSAValue) -> None:
-            over(
-                dimension + 1,
-                w.add(source, w.mul(index, w[f"input_step{dimension}"])),
-                w.add(target, w.mul(index, w[f"output_step{dimension}"])),
-            )
-
-        w.each(0, w[f"size{dimension}"], 1, place)
-
-    over(0, w["input_first"], w["output_first"])
 
 
 @kernel(output=BYTES, count=INDEX, value=i8)
@@ -111,25 +76,33 @@ def copy_rows(w: Loops, helpers: Helpers) -> None:
     w.each(0, w["rows"], 1, row)
 
 
-@kernel(
-    input=BYTES,
-    output=BYTES,
-    images=INDEX,
-    rows=INDEX,
-    row_bytes=INDEX,
-    first=INDEX,
-    pitch=INDEX,
-    image_bytes=INDEX,
-    fill=i8,
-)
+_IMAGES: dict[str, Attribute] = {
+    "input": BYTES,
+    "output": BYTES,
+    **dict.fromkeys(("images", "rows", "row_bytes", "first", "pitch", "image_bytes"), INDEX),
+}
+
+
+@kernel(**_IMAGES, fill=i8)
 def pad_image(w: Loops, helpers: Helpers) -> None:
     """Images with a border of ``fill``: ``first`` bytes, rows of ``pitch`` bytes, ``image_bytes`` in all."""
     filling = w.broadcast(w["fill"], CHUNK)
+    _pad(w, lambda _: filling)
 
-    def fill(begin: SSAValue, end: SSAValue) -> None:
-        w.each(begin, end, CHUNK, lambda index: w.store_lanes(filling, w["output"], index))
 
+@kernel(**_IMAGES, fills=WORDS)
+def pad_images(w: Loops, helpers: Helpers) -> None:
+    """The same with a border of its own for every image."""
+    _pad(w, lambda number: w.broadcast(w.narrow(w.load(w["fills"], number), i8), CHUNK))
+
+
+def _pad(w: Loops, filling_of: Callable[[SSAValue], SSAValue]) -> None:
     def image(number: SSAValue) -> None:
+        filling = filling_of(number)
+
+        def fill(begin: SSAValue, end: SSAValue) -> None:
+            w.each(begin, end, CHUNK, lambda index: w.store_lanes(filling, w["output"], index))
+
         begin = w.mul(number, w["image_bytes"])
         start = w.add(begin, w["first"])
         fill(begin, start)

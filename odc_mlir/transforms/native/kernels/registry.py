@@ -19,15 +19,20 @@ from odc_mlir.transforms.native.lowering.loops import Loops
 Options = Mapping[str, int]
 Write = Callable[..., None]
 
-_MODULES = ("convolution", "pooling", "codes", "moves", "softmax", "reals")
+Parameters = Mapping[str, Attribute]
+
+_MODULES = (
+    "convolution", "pooling", "codes", "moves", "boxes", "softmax", "reals", "elements", "reductions", "images",
+    "hybrid",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """``write(loops, helpers, **options)`` fills a function of these ``parameters``."""
+    """``write(loops, helpers, **options)`` fills a function of ``parameters(options)``."""
 
     name: str
-    parameters: Mapping[str, Attribute]
+    parameters: Callable[[Options], Parameters]
     write: Write
 
     def symbol(self, options: Options) -> str:
@@ -37,6 +42,11 @@ class Kernel:
 
 def kernel(**parameters: Attribute) -> Callable[[Write], Kernel]:
     """Makes a kernel of the function that writes it, called after that."""
+    return lambda write: Kernel(write.__name__, lambda _: parameters, write)
+
+
+def kernel_by_options(parameters: Callable[[Options], Parameters]) -> Callable[[Write], Kernel]:
+    """The same where options decide the parameters' types."""
     return lambda write: Kernel(write.__name__, parameters, write)
 
 
@@ -69,6 +79,6 @@ class Helpers:
 
 def write_kernel(found: Kernel, options: Options, helpers: Helpers) -> FuncOp:
     """The function of a kernel with these options."""
-    loops = Loops(found.symbol(options), found.parameters)
+    loops = Loops(found.symbol(options), found.parameters(options))
     found.write(loops, helpers, **options)
     return loops.finish()

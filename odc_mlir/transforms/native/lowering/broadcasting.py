@@ -1,26 +1,49 @@
-"""How operands of element-wise operators broadcast, as far as kernels can."""
+"""How operands of element-wise operators broadcast, as far as kernels can; others are repeated first."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from odc_mlir.ops.spec import Node, TensorInfo
+from xdsl.ir import SSAValue
+
+from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.transforms.native.kernels.pairs import BY_COLUMN, BY_ROW, FULL, SINGLE
-from odc_mlir.transforms.native.lowering.segment_writer import refusal
+from odc_mlir.transforms.native.lowering.moving import expanded
+from odc_mlir.transforms.native.lowering.segment_writer import Segment, held_constant
 
 
-def broadcast(node: Node, a: TensorInfo, b: TensorInfo, out: TensorInfo) -> tuple[int, int, tuple[int, int]]:
-    """The result as rows and columns, and how either operand is read there."""
+@dataclass(frozen=True)
+class Broadcast:
+    """The result as rows and columns, and how every operand is read there; None: it has to be repeated."""
+
+    shape: tuple[int, ...]
+    rows: int
+    columns: int
+    found: tuple[int | None, ...]
+
+    @property
+    def ways(self) -> tuple[int, ...]:
+        """As kernels read operands that are repeated where they have to be."""
+        return tuple(FULL if way is None else way for way in self.found)
+
+    def buffers(self, segment: Segment, infos: Sequence[TensorInfo], values: Sequence[SSAValue]) -> list[SSAValue]:
+        """The operands' buffers."""
+        result = []
+        for info, value, way in zip(infos, values, self.found, strict=True):
+            source = held_constant(segment, info) if info.is_const else segment.tensor(value)
+            result.append(expanded(segment, source, info, self.shape) if way is None else source)
+        return result
+
+
+def broadcast(infos: Sequence[TensorInfo], out: TensorInfo) -> Broadcast:
+    """The split into rows and columns that repeats the fewest operands."""
     shape = out.static_shape
-    shapes = [(1,) * (len(shape) - len(info.static_shape)) + info.static_shape for info in (a, b)]
-    for split in range(len(shape) + 1):
-        found = [_way(own, shape, split) for own in shapes]
-        if None not in found:
-            rows, columns = math.prod(shape[:split]), math.prod(shape[split:])
-            return rows, columns, (found[0] or FULL, found[1] or FULL)
-    raise refusal(
-        node, f"operands of the shapes {list(a.static_shape)} and {list(b.static_shape)} have no native kernel"
-    )
+    shapes = [(1,) * (len(shape) - len(info.static_shape)) + info.static_shape for info in infos]
+    splits = [tuple(_way(own, shape, split) for own in shapes) for split in range(len(shape) + 1)]
+    best = min(range(len(splits)), key=lambda split: splits[split].count(None))
+    return Broadcast(shape, math.prod(shape[:best]), math.prod(shape[best:]), splits[best])
 
 
 def _way(own: tuple[int, ...], shape: tuple[int, ...], split: int) -> int | None:

@@ -6,10 +6,13 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Node
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.lowering import (
+    layers_elements,
     layers_elementwise,
+    layers_images,
     layers_moves,
     layers_products,
     layers_reals,
+    layers_reductions,
     layers_windows,
 )
 from odc_mlir.transforms.native.lowering.segment_writer import Plan, Write, refusal
@@ -17,15 +20,21 @@ from odc_mlir.transforms.native.lowering.segment_writer import Plan, Write, refu
 CODES: dict[str, Plan] = {**layers_products.PLANS, **layers_windows.PLANS, **layers_elementwise.PLANS}
 """Of integers that stand for reals."""
 
-REALS = layers_reals.PLANS
-MOVES = layers_moves.PLANS
+REALS: dict[str, Plan] = {**layers_reals.PLANS, **layers_reductions.REALS}
+ANY: dict[str, Plan] = {
+    **layers_moves.PLANS,
+    **layers_elements.PLANS,
+    **layers_reductions.PLANS,
+    **layers_images.PLANS,
+}
+"""Whatever the types are."""
 
 
 def plan_of(node: Node, machine: CpuTarget) -> Write:
     """What writes an operator; raises OdcError with the reason where it stays on the host."""
     real = bool(node.results) and node.results[0].dtype == "float32" and node.spec.name != "DEQUANTIZE"
-    arithmetic = REALS if real else CODES
-    plan = MOVES.get(node.spec.name) or arithmetic.get(node.spec.name)
+    arithmetic = REALS if real else _of_types(node)
+    plan = ANY.get(node.spec.name) or arithmetic.get(node.spec.name)
     if plan is None:
         raise refusal(node, "there is no native kernel for this operator")
     for info in (*node.operands, *node.results):
@@ -36,6 +45,15 @@ def plan_of(node: Node, machine: CpuTarget) -> Write:
         if info is not None and 0 in (info.shape or ()):
             raise refusal(node, f"{info.name!r} has no elements")
     return plan(node, machine)
+
+
+def _of_types(node: Node) -> dict[str, Plan]:
+    """What there is for results that are not real: codes have arithmetic of their own."""
+    dtype = node.results[0].dtype if node.results else ""
+    return {**CODES, **layers_elements.OTHERS} if dtype in _PLAIN else {**layers_elements.OTHERS, **CODES}
+
+
+_PLAIN = ("int32", "int64", "bool")
 
 
 def reason_against(node: Node, machine: CpuTarget) -> str | None:

@@ -21,7 +21,6 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     Segment,
     Write,
     count,
-    held_constant,
     raised,
     refusal,
 )
@@ -39,7 +38,7 @@ def arithmetic(operation: int) -> Plan:
         a, b, out = node.operand(0), node.operand(1), node.results[0]
         if {a.dtype, b.dtype, out.dtype} not in ({"int8"}, {"uint8"}):
             raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
-        rows, columns, ways = broadcast(node, a, b, out)
+        spread = broadcast((a, b), out)
         quants = scale_of(node, a), scale_of(node, b), scale_of(node, out)
         act, dtype, up = activation_codes(node, out), out.info.numpy.name, raised(out)
         if operation == PRODUCT:
@@ -49,19 +48,16 @@ def arithmetic(operation: int) -> Plan:
             left, table = params.left_shift, _sum_table(node, params, up)
 
         def write(segment: Segment, op: Operation) -> None:
-            first, second = (
-                held_constant(segment, info) if info.is_const else segment.tensor(value)
-                for info, value in zip((a, b), op.operands, strict=False)
-            )
+            first, second = spread.buffers(segment, (a, b), op.operands[:2])
             segment.call(
                 "combine_codes",
-                {"operation": operation, "left": left, "a": ways[0], "b": ways[1]},
+                {"operation": operation, "left": left, "a": spread.ways[0], "b": spread.ways[1]},
                 a=first,
                 b=second,
                 table=segment.constant(table),
                 output=segment.result(op.results[0], out),
-                rows=rows,
-                columns=columns,
+                rows=spread.rows,
+                columns=spread.columns,
             )
 
         return write

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
-import numpy as np
 from xdsl.ir import Operation
 
+from odc_mlir.ops.infer.indexing import gather_axes
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import quantised_zero
 from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.lowering.moving import box, fill_bits, move, move_of, places_of, strides
 from odc_mlir.transforms.native.lowering.segment_writer import (
     HELD,
     Plan,
     Segment,
     Write,
+    count,
     held_constant,
-    raised,
     refusal,
     require_same_codes,
     size_bytes,
 )
 
-_DIMENSIONS = 4
+_FEW_BYTES = 32
 
 
 def view(node: Node, machine: CpuTarget) -> Write:
     """Another shape of the same elements."""
-    x = node.operand(0)
-    if x.dtype not in HELD or x.is_const:
-        raise refusal(node, f"an input of {x.dtype} has no native kernel")
+    x = _held(node, node.operand(0))
     require_same_codes(node, x, node.results[0])
 
     def write(segment: Segment, op: Operation) -> None:
@@ -44,10 +42,11 @@ def concatenation(node: Node, machine: CpuTarget) -> Write:
     """Tensors beside each other."""
     out = node.results[0]
     infos = [node.operand(i) for i in range(len(node.operands))]
-    if out.dtype not in HELD:
-        raise refusal(node, f"operands of {out.dtype} have no native kernel")
+    _held(node, out)
     require_same_codes(node, *infos, out)
-    axis = int(node.options["axis"]) % len(out.static_shape)
+    if node.options.get("fused_activation_function", "none") not in ("none", None):
+        raise refusal(node, "a fused activation has no native kernel")
+    axis = int(node.options["axis"]) % len(out.static_shape)  # of PACK the new one
     rows = math.prod(out.static_shape[:axis])
     sizes = [size_bytes(info) // rows for info in infos]
 
@@ -71,130 +70,136 @@ def concatenation(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-def transpose(node: Node, machine: CpuTarget) -> Write:
-    """Dimensions in another order."""
-    x, out = _moved(node), node.results[0]
-    require_same_codes(node, x, out)
-    order = [int(axis) % len(x.static_shape) for axis in _constant(node, 1)]
-    steps = strides(x.static_shape)
-    sizes, moves = _folded(node, [(x.static_shape[axis], steps[axis]) for axis in order])
+def moved(data: int = 0, *, fills: bool = False) -> Plan:
+    """An operator that gives elements of operand ``data`` other places; ``fills``: and zeros to the rest."""
 
-    def write(segment: Segment, op: Operation) -> None:
-        source = segment.tensor(op.operands[0])
-        segment.copy_strided(source, segment.result(op.results[0], out), sizes, moves, start=0, kernel=_copier(x))
+    def plan(node: Node, machine: CpuTarget) -> Write:
+        x = _held(node, node.operand(data))
+        require_same_codes(node, x, *node.results)
+        for index, info in enumerate(node.operands):
+            if index != data and info is not None and not info.is_const:
+                raise refusal(node, f"a computed {info.name!r} has no native kernel")
+        plans = [move_of(places) for places in places_of(node, data)]
 
-    return write
+        def write(segment: Segment, op: Operation) -> None:
+            for value, out, found in zip(op.results, node.results, plans, strict=True):
+                target = segment.result(value, out)
+                if fills:
+                    segment.fill(target, out, fill_bits(out, quantised_zero(node, out)))
+                move(segment, found, segment.tensor(op.operands[data]), target, x.info.numpy.itemsize)
 
+        return write
 
-def strided_slice(node: Node, machine: CpuTarget) -> Write:
-    """A box of every so many elements."""
-    x, out = _moved(node), node.results[0]
-    require_same_codes(node, x, out)
-    for index in range(1, len(node.operands)):
-        _constant(node, index)
-    # What the definition makes of its masks is found by running it on the numbers of all places.
-    places = np.arange(math.prod(x.static_shape), dtype=np.int32).reshape(x.static_shape)
-    numbers = replace(
-        node,
-        operands=(replace(x, dtype="int32", quant=None), *node.operands[1:]),
-        results=(replace(out, dtype="int32", quant=None),),
-    )
-    found = np.asarray(numbers.spec.kernel_function(numbers)([places, *[None] * (len(node.operands) - 1)])[0])
-    start = int(found.flat[0])
-    sizes, moves = _folded(node, [(size, _step(found, axis)) for axis, size in enumerate(found.shape)])
-
-    def write(segment: Segment, op: Operation) -> None:
-        source = segment.tensor(op.operands[0])
-        segment.copy_strided(source, segment.result(op.results[0], out), sizes, moves, start=start, kernel=_copier(x))
-
-    return write
+    return plan
 
 
 def pad(node: Node, machine: CpuTarget) -> Write:
-    """A border of zeros around a tensor."""
-    x, out = _moved(node), node.results[0]
+    """A border of one value around a tensor."""
+    x, out = _held(node, node.operand(0)), node.results[0]
     require_same_codes(node, x, out)
-    value = quantised_zero(node, out) + raised(out)
+    value = fill_bits(out, quantised_zero(node, out))
     if len(node.operands) > 2:
         if not node.operand(2).is_const:
             raise refusal(node, "a computed border has no native kernel")
-        given = node.const(2).reshape(-1)[0]
-        value = int(given.view(np.int32)) if given.dtype == np.float32 else int(given) + raised(out)
-    before = np.asarray(_constant(node, 1)).reshape(-1, 2)[:, 0]
-    target_steps = strides(out.static_shape)
-    first = int(sum(int(b) * step for b, step in zip(before, target_steps, strict=True)))
-    if len(x.static_shape) > _DIMENSIONS:
+        value = fill_bits(out, node.const(2).reshape(-1)[0])
+    if not node.operand(1).is_const:
+        raise refusal(node, "a computed size of the border has no native kernel")
+    before = node.operand(1).array().reshape(-1, 2)[:, 0]
+    steps = strides(out.static_shape)
+    first = int(sum(int(b) * step for b, step in zip(before, steps, strict=True)))
+    found = box(x.static_shape, strides(x.static_shape), steps, output_start=first)
+    if found is None:
         raise refusal(node, f"{len(x.static_shape)} dimensions have no native kernel")
 
     def write(segment: Segment, op: Operation) -> None:
         result = segment.result(op.results[0], out)
         segment.fill(result, out, value)
-        segment.copy_strided(
-            segment.tensor(op.operands[0]),
-            result,
-            x.static_shape,
-            strides(x.static_shape),
-            start=0,
-            output_steps=target_steps,
-            output_first=first,
-            kernel=_copier(x),
+        move(segment, found, segment.tensor(op.operands[0]), result, x.info.numpy.itemsize)
+
+    return write
+
+
+def gather(node: Node, machine: CpuTarget) -> Write:
+    """Slices along an axis, where constant or computed indices say."""
+    x, indices, out = node.operand(0), node.operand(1), node.results[0]
+    if indices.is_const and not x.is_const:
+        return moved()(node, machine)
+    _held_or_constant(node, x)
+    require_same_codes(node, x, out)
+    axis, batch = gather_axes(node, len(x.static_shape), len(indices.static_shape))
+    if batch or indices.dtype not in ("int32", "int64") or indices.is_const:
+        raise refusal(node, "batches of indices have no native kernel")
+    outer, run = math.prod(x.static_shape[:axis]), math.prod(x.static_shape[axis + 1 :])
+    size = x.info.numpy.itemsize
+
+    def write(segment: Segment, op: Operation) -> None:
+        segment.call(
+            "gather",
+            {"size": size, "index": indices.info.numpy.itemsize, "single": int(run * size < _FEW_BYTES)},
+            input=held_constant(segment, x) if x.is_const else segment.tensor(op.operands[0]),
+            indices=segment.tensor(op.operands[1]),
+            output=segment.result(op.results[0], out),
+            status=segment.status,
+            outer=outer,
+            taken=count(indices),
+            axis=x.static_shape[axis],
+            run=run,
         )
 
     return write
 
 
-def _copier(info: TensorInfo) -> str:
-    return "copy_strided" if info.info.numpy.itemsize == 4 else "copy_strided_bytes"
+def filled(value_of: Callable[[Node], object]) -> Plan:
+    """A tensor of one value that is known."""
+
+    def plan(node: Node, machine: CpuTarget) -> Write:
+        out = _held(node, node.results[0])
+        value = value_of(node)
+        if value is None or out.dtype == "int64":
+            raise refusal(node, "a computed value has no native kernel")
+
+        def write(segment: Segment, op: Operation) -> None:
+            segment.fill(segment.result(op.results[0], out), out, fill_bits(out, value))
+
+        return write
+
+    return plan
 
 
-def strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Elements between neighbours in each dimension."""
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+def _zero(node: Node) -> object:
+    return quantised_zero(node, node.results[0])
 
 
-def _moved(node: Node) -> TensorInfo:
-    x = node.operand(0)
-    if x.dtype not in HELD or x.is_const:
-        raise refusal(node, f"an input of {x.dtype} has no native kernel")
-    return x
+def _given(node: Node) -> object:
+    return node.const(1).reshape(-1)[0] if node.operand(1).is_const else None
 
 
-def _constant(node: Node, index: int) -> Sequence[int]:
-    info = node.operand(index)
-    if not info.is_const:
-        raise refusal(node, f"a computed {info.name!r} has no native kernel")
-    return [int(value) for value in info.array().reshape(-1)]
+def _held(node: Node, info: TensorInfo) -> TensorInfo:
+    if info.dtype not in HELD or info.is_const:
+        kind = "a constant" if info.is_const else "an"
+        raise refusal(node, f"{kind} input of {info.dtype} has no native kernel")
+    return info
 
 
-def _step(places: np.ndarray, axis: int) -> int:
-    """By how much the place grows along an axis."""
-    if places.shape[axis] < 2:
-        return 0
-    return int(np.take(places, 1, axis).flat[0] - np.take(places, 0, axis).flat[0])
-
-
-def _folded(node: Node, dimensions: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(size, step) of every dimension, with those that go on from one another made one, as few as kernels take."""
-    kept: list[tuple[int, int]] = []
-    for size, step in dimensions:
-        if size == 1:
-            continue
-        if kept and kept[-1][1] == size * step:
-            kept[-1] = kept[-1][0] * size, step
-        else:
-            kept.append((size, step))
-    if len(kept) > _DIMENSIONS:
-        raise refusal(node, f"a permutation of {len(kept)} dimensions has no native kernel")
-    sizes, steps = zip(*kept, strict=True) if kept else ((1,), (0,))
-    return tuple(sizes), tuple(steps)
+def _held_or_constant(node: Node, info: TensorInfo) -> None:
+    if info.dtype not in HELD:
+        raise refusal(node, f"an input of {info.dtype} has no native kernel")
 
 
 PLANS: dict[str, Plan] = {
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), view),
-    "CONCATENATION": concatenation,
-    "TRANSPOSE": transpose,
-    "STRIDED_SLICE": strided_slice,
-    "SLICE": strided_slice,
+    **dict.fromkeys(("CONCATENATION", "PACK"), concatenation),
+    **dict.fromkeys(
+        ("TRANSPOSE", "STRIDED_SLICE", "SLICE", "SPLIT_V", "UNPACK", "TILE", "BROADCAST_TO", "SPACE_TO_DEPTH",
+         "DEPTH_TO_SPACE", "BATCH_TO_SPACE_ND", "REVERSE_V2", "REVERSE_SEQUENCE", "MIRROR_PAD", "GATHER_ND",
+         "RESIZE_NEAREST_NEIGHBOR"),
+        moved(),
+    ),
+    **dict.fromkeys(("SPACE_TO_BATCH_ND", "MATRIX_DIAG"), moved(fills=True)),
+    "SPLIT": moved(1),
     "PAD": pad,
     "PADV2": pad,
-}
+    "GATHER": gather,
+    "ZEROS_LIKE": filled(_zero),
+    "FILL": filled(_given),
+}  # fmt: skip

@@ -16,7 +16,8 @@ from odc_mlir.runtime.kernels.sums import Accumulation, accumulation
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.convolution import FIELDS
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, count, raised, refusal, size_bytes
+from odc_mlir.transforms.native.lowering.moving import box, move
+from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, count, raised, refusal
 from odc_mlir.transforms.native.lowering.windows import Windows
 
 _LARGEST_SUM = 1 << 31
@@ -98,27 +99,35 @@ PLANS: dict[str, Plan] = {
 
 def repeated_input(segment: Segment, value: SSAValue, info: TensorInfo, times: int) -> SSAValue:
     """The buffer of an operand ``[N, H, W, C]`` with every channel repeated: what a depth multiplier reads."""
-    source = segment.tensor(value)
+    return repeated_codes(segment, segment.tensor(value), info, times, info.info.numpy.itemsize)
+
+
+def repeated_codes(segment: Segment, source: SSAValue, info: TensorInfo, times: int, item_bytes: int) -> SSAValue:
+    """The same of a buffer that holds as many elements as ``info``."""
     if times == 1:
         return source
     channels = info.static_shape[3]
-    pixels, words = count(info) // channels, info.info.numpy.itemsize == 4
-    target = segment.allocate(size_bytes(info) * times)
-    kernel = "copy_strided" if words else "copy_strided_bytes"
-    segment.copy_strided(source, target, (pixels, channels, times), (channels, 1, 0), start=0, kernel=kernel)
+    target = segment.allocate(count(info) * item_bytes * times)
+    place = box((count(info) // channels, channels, times), (channels, 1, 0))
+    assert place is not None, "three dimensions are few"
+    move(segment, place, source, target, item_bytes)
     return target
 
 
-def padded_input(segment: Segment, source: SSAValue, windows: Windows, zero: int, item_bytes: int = 1) -> SSAValue:
-    """A buffer with the border that windows need, filled with the code ``zero`` as it is held."""
+def padded_input(
+    segment: Segment, source: SSAValue, windows: Windows, zero: int | SSAValue, item_bytes: int = 1
+) -> SSAValue:
+    """A buffer with the border that windows need, filled with the code ``zero`` as it is held, or one per image."""
     if not windows.is_padded:
         return source
     images, rows, columns, channels = windows.shape
     channels *= item_bytes
     height, width = windows.padded
     target = segment.allocate(images * height * width * channels)
+    computed = isinstance(zero, SSAValue)
+    filling: dict[str, Any] = {"fills": zero} if isinstance(zero, SSAValue) else {"fill": _signed(zero)}
     segment.call(
-        "pad_image",
+        "pad_images" if computed else "pad_image",
         {},
         input=source,
         output=target,
@@ -128,7 +137,7 @@ def padded_input(segment: Segment, source: SSAValue, windows: Windows, zero: int
         first=(windows.rows[0] * width + windows.columns[0]) * channels,
         pitch=width * channels,
         image_bytes=height * width * channels,
-        fill=_signed(zero),
+        **filling,
     )
     return target
 
@@ -146,7 +155,7 @@ def _product(node: Node, windows: Windows, outputs: int, machine: CpuTarget, *, 
     in_zero = _held_zero(node, how, windows)
     bias = _bias(how, node, outputs) - in_zero * matrix.sum(axis=1)
     _check_sums(node, matrix, bias, finish)
-    offset = _common_offset(matrix)
+    offset = common_offset(matrix)
     if offset is None:
         raise refusal(node, "weights less their zero point take more than 256 values")
     runs, run_bytes = windows.runs()
@@ -207,7 +216,7 @@ def pack(matrix: NDArray[Any], runs: int, run_bytes: int, width: int) -> tuple[N
     return packed.reshape(blocks, width, runs, steps, 4).transpose(0, 2, 3, 1, 4), blocks
 
 
-def _common_offset(matrix: NDArray[Any]) -> int | None:
+def common_offset(matrix: NDArray[Any]) -> int | None:
     """What to take off all weights so that they are signed bytes: 0 where they are; None where nothing helps."""
     low, high = int(matrix.min()), int(matrix.max())
     if low >= -_BYTE and high < _BYTE:

@@ -17,55 +17,73 @@ from odc_mlir.ops.infer.geometry import transposed_pad, window_options
 from odc_mlir.ops.infer.pooling import pool_window
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation
-from odc_mlir.runtime.kernels.reduction import axes_of
+from odc_mlir.runtime.kernels.sums import Hybrid, accumulation
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
 from odc_mlir.transforms.native.kernels.reals import FROM, OPEN, WITHIN
+from odc_mlir.transforms.native.lowering import layers_hybrid, layers_images
 from odc_mlir.transforms.native.lowering.broadcasting import broadcast
-from odc_mlir.transforms.native.lowering.layers_moves import strides
 from odc_mlir.transforms.native.lowering.layers_products import padded_input, repeated_input, tile_of, tile_rows
+from odc_mlir.transforms.native.lowering.moving import box, move, strides, transposed
 from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, count, refusal
 from odc_mlir.transforms.native.lowering.windows import Windows
 
 _PLACES = {operation.name: index for index, operation in enumerate(OPERATIONS)}
-_BINARY = ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "LEAKY_RELU", "PRELU")
-_UNARY = ("NEG", "ABS", "SQRT", "RSQRT", "LOGISTIC", "RELU", "RELU6", "HARD_SWISH", "EXP")
+# Which operation an operator of two operands is.
+_BINARY = {name: name for name in ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE",
+                                   "LEAKY_RELU", "PRELU")} | {"SQUARE": "MUL"}  # fmt: skip
+_UNARY = ("NEG", "ABS", "SQRT", "RSQRT", "LOGISTIC", "RELU", "RELU6", "HARD_SWISH", "EXP", "TANH", "LOG", "FLOOR",
+          "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN")  # fmt: skip
 
 
 def conv_2d(node: Node, machine: CpuTarget) -> Write:
     """``x [N, H, W, C]``, filter ``[O, kh, kw, C]``."""
-    x, weights = _constants(node)
+    x, weights, hybrid = _constants(node)
     outputs, height, width, channels = weights.shape
     if channels != x.static_shape[3]:
         raise refusal(node, f"the filter has {channels} of {x.static_shape[3]} channels: groups have no native kernel")
     windows = Windows.of(node, x.static_shape, (height, width), window_options(node))
+    if hybrid is not None:
+        # only plain convolutions with one weight scale keep zero in the middle, as the host kernel does
+        matrix = weights.reshape(outputs, -1)
+        return _hybrid(node, windows, matrix, hybrid, machine, asymmetric=hybrid.per_channel)
     return _product(node, windows, weights.reshape(outputs, -1), machine)
 
 
 def fully_connected(node: Node, machine: CpuTarget) -> Write:
     """``x [..., K]``, weights ``[O, K]``: a convolution of one pixel per row."""
-    x, weights = _constants(node)
+    x, weights, hybrid = _constants(node)
     if node.options.get("weights_format", "default") != "default":
         raise refusal(node, f"weights in the format {node.options['weights_format']} have no native kernel")
     depth = weights.shape[1]
     if count(x) % depth:
         raise refusal(node, f"the input has {count(x)} elements, no multiple of {depth}")
     windows = Windows((count(x) // depth, 1, 1, depth), (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+    if hybrid is not None:
+        asymmetric = bool(node.options.get("asymmetric_quantize_inputs", False))
+        return _hybrid(node, windows, weights, hybrid, machine, asymmetric=asymmetric)
     return _product(node, windows, weights, machine)
 
 
 def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
     """``x [N, H, W, C]``, filter ``[1, kh, kw, C]``."""
-    x, weights = _constants(node)
+    x, weights, hybrid = _constants(node)
     _, height, width, channels = weights.shape
     if x.static_shape[3] == 1:
         windows = Windows.of(node, x.static_shape, (height, width), window_options(node))
-        return _product(node, windows, weights.reshape(-1, channels).T, machine)
+        matrix = weights.reshape(-1, channels).T
+        if hybrid is not None:
+            return _hybrid(node, windows, matrix, hybrid, machine, asymmetric=True)
+        return _product(node, windows, matrix, machine)
     times = channels // x.static_shape[3]
     windows = Windows.of(node, (*x.static_shape[:3], channels), (height, width), window_options(node))
-    clamp, low, high = _clamp(node)
-    bias = _bias(node, channels)
+    if hybrid is not None:
+        _, low, high = clamp_of(node)
+        flat, bias = weights.reshape(-1, channels), real_bias(node, channels)
+        return layers_hybrid.depthwise(node, windows, flat, hybrid, machine, times=times, bias=bias, bounds=(low, high))
+    clamp, low, high = clamp_of(node)
+    bias = real_bias(node, channels)
 
     def write(segment: Segment, op: Operation) -> None:
         blocks = -(-channels // LANES)
@@ -73,8 +91,8 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
             "depthwise_reals",
             {"rows": tile_rows(windows.pixels, machine.tile_rows), "clamp": clamp},
             input=padded_input(segment, repeated_input(segment, op.operands[0], x, times), windows, 0, 4),
-            weights=segment.constant(_padded(weights.reshape(-1, channels), blocks * LANES)),
-            bias=segment.constant(_padded(bias, blocks * LANES)),
+            weights=segment.constant(padded_columns(weights.reshape(-1, channels), blocks * LANES)),
+            bias=segment.constant(padded_columns(bias, blocks * LANES)),
             **_windows(segment, op, node, windows, channels),
             low=low,
             high=high,
@@ -106,50 +124,62 @@ def transpose_conv(node: Node, machine: CpuTarget) -> Write:
         raise refusal(node, "a result that leaves out taps has no native kernel")
     windows = Windows((images, *padded, channels), (kernel[0], kernel[1]), (1, 1), (1, 1), result, (0, 0), (0, 0))
     steps = strides((images, *padded, channels))
+    place = box(
+        x.static_shape,
+        strides(x.static_shape),
+        (steps[0], steps[1] * stride[0], steps[2] * stride[1], 1),
+        output_start=before[0] * steps[1] + before[1] * steps[2],
+    )
+    assert place is not None, "four dimensions are few"
     turned = np.ascontiguousarray(weights[:, ::-1, ::-1]).reshape(outputs, -1)
     product = _product(node, windows, turned, machine, bias_index=3)
 
     def write(segment: Segment, op: Operation) -> None:
         spread = segment.allocate(4 * math.prod(windows.shape))
         segment.call("fill_words", {}, output=spread, count=math.prod(windows.shape), value=0)
-        segment.copy_strided(
-            segment.tensor(op.operands[2]),
-            spread,
-            x.static_shape,
-            strides(x.static_shape),
-            start=0,
-            output_steps=(steps[0], steps[1] * stride[0], steps[2] * stride[1], 1),
-            output_first=before[0] * steps[1] + before[1] * steps[2],
-        )
+        move(segment, place, segment.tensor(op.operands[2]), spread, 4)
         product(segment, op, spread)
 
     return write
 
 
-def _constants(node: Node) -> tuple[TensorInfo, NDArray[Any]]:
-    """Input and weights of a product; raises where there is no kernel for them."""
+def _constants(node: Node) -> tuple[TensorInfo, NDArray[Any], Hybrid | None]:
+    """Input and weights of a product, and what activations are quantised for; raises where there is no kernel."""
     x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
-    if weights.dtype != "float32" or not weights.is_const:
+    if not weights.is_const or weights.info.kind not in ("float", "int", "uint"):
         kind = "constant" if weights.is_const else "computed"
         raise refusal(node, f"{kind} weights of {weights.dtype} have no native kernel for reals")
     if bias is not None and not (bias.is_const and bias.dtype == "float32"):
         raise refusal(node, "this bias has no native kernel")
-    return x, weights.array()
+    axis = 3 if node.spec.name == "DEPTHWISE_CONV_2D" else 0
+    how = accumulation(node, x, weights, bias, weights.static_shape[axis])
+    return x, np.asarray(how.weights(weights.array(), axis)), how.hybrid
 
 
-def _bias(node: Node, outputs: int, index: int = 2) -> NDArray[Any]:
+def _hybrid(
+    node: Node, windows: Windows, matrix: NDArray[Any], hybrid: Hybrid, machine: CpuTarget, *, asymmetric: bool
+) -> Write:
+    _, low, high = clamp_of(node)
+    bias = real_bias(node, matrix.shape[0])
+    return layers_hybrid.product(
+        node, windows, matrix, hybrid, machine, bias=bias, bounds=(low, high), asymmetric=asymmetric
+    )
+
+
+def real_bias(node: Node, outputs: int, index: int = 2) -> NDArray[Any]:
+    """The bias of every result channel, zeros where there is none."""
     info = node.optional(index)
     return np.zeros(outputs, np.float32) if info is None else info.array().reshape(-1)
 
 
-def _padded(array: NDArray[Any], size: int) -> NDArray[np.float32]:
+def padded_columns(array: NDArray[Any], size: int) -> NDArray[np.float32]:
     """``array`` with zeros along the last axis."""
     result = np.zeros((*array.shape[:-1], size), np.float32)
     result[..., : array.shape[-1]] = array
     return result
 
 
-def _clamp(node: Node) -> tuple[int, float, float]:
+def clamp_of(node: Node) -> tuple[int, float, float]:
     """How the fused activation limits results, and its bounds."""
     if fused_activation(node) in ("tanh", "sign_bit"):
         raise refusal(node, f"a fused {fused_activation(node)} has no native kernel")
@@ -163,21 +193,21 @@ def _product(
 ) -> Callable[..., None]:
     """Writes sums over windows of the first operand, or of a buffer that is given."""
     outputs = matrix.shape[0]
-    clamp, low, high = _clamp(node)
-    bias = _bias(node, outputs, bias_index)
+    clamp, low, high = clamp_of(node)
+    bias = real_bias(node, outputs, bias_index)
     runs, length = windows.runs()
 
     def write(segment: Segment, op: Operation, source: SSAValue | None = None) -> None:
         rows, vectors = tile_of(windows.pixels, outputs, machine)
         width = LANES * vectors
         blocks = -(-outputs // width)
-        packed = _padded(matrix.T, blocks * width).reshape(-1, blocks, width).transpose(1, 0, 2)
+        packed = padded_columns(matrix.T, blocks * width).reshape(-1, blocks, width).transpose(1, 0, 2)
         segment.call(
             "convolve_reals",
             {"rows": rows, "vectors": vectors, "clamp": clamp},
             input=padded_input(segment, segment.tensor(op.operands[0]), windows, 0, 4) if source is None else source,
             weights=segment.constant(packed),
-            bias=segment.constant(_padded(bias, blocks * width)),
+            bias=segment.constant(padded_columns(bias, blocks * width)),
             places=segment.constant(windows.places()),
             runs=segment.constant(runs),
             output=segment.result(op.results[0], node.results[0]),
@@ -230,9 +260,8 @@ def batch_matmul(node: Node, machine: CpuTarget) -> Write:
     def write(segment: Segment, op: Operation) -> None:
         second = segment.tensor(op.operands[1])
         if option(node, "adjoint_rhs"):
-            turned = segment.allocate(4 * count(b))
-            segment.copy_strided(second, turned, (1, matrices, depth, columns), (0, depth * columns, 1, depth), start=0)
-            second = turned
+            rank = len(b.static_shape)
+            second = transposed(segment, second, b, (*range(rank - 2), rank - 1, rank - 2))
         rows, vectors = tile_of(rows_a, columns, machine)
         width = LANES * vectors
         blocks = -(-columns // width)
@@ -270,8 +299,8 @@ def pool(kernel: str) -> Plan:
         x = node.operand(0)
         windows = Windows.of(node, x.static_shape, pool_window(node), window_options(node, dilated=False))
         if windows.is_padded:
-            raise refusal(node, "a pool over a border has no native kernel for reals")
-        clamp, low, high = _clamp(node)
+            return layers_images.pool(node, machine)
+        clamp, low, high = clamp_of(node)
 
         def write(segment: Segment, op: Operation) -> None:
             shared = _windows(segment, op, node, windows, x.static_shape[3])
@@ -282,37 +311,6 @@ def pool(kernel: str) -> Plan:
         return write
 
     return plan
-
-
-def mean(node: Node, machine: CpuTarget) -> Write:
-    """Means over axes that lie side by side."""
-    x, out = node.operand(0), node.results[0]
-    if not node.operand(1).is_const:
-        raise refusal(node, "computed axes have no native kernel")
-    shape = x.static_shape
-    axes = axes_of(node, node.const(1), len(shape))
-    if not axes or axes != tuple(range(axes[0], axes[-1] + 1)):
-        raise refusal(node, f"axes {list(axes)} do not lie side by side")
-    outer, taken = math.prod(shape[: axes[0]]), math.prod(shape[i] for i in axes)
-    inner = math.prod(shape[axes[-1] + 1 :])
-
-    def write(segment: Segment, op: Operation) -> None:
-        segment.call(
-            "average_reals",
-            {"count": taken, "clamp": OPEN},
-            input=segment.tensor(op.operands[0]),
-            places=segment.constant((np.arange(outer) * taken * inner).astype(np.int32)),
-            taps=segment.constant((np.arange(taken) * inner).astype(np.int32)),
-            output=segment.result(op.results[0], out),
-            pixels=outer,
-            channels=inner,
-            blocks=-(-inner // LANES),
-            tap_count=taken,
-            low=0.0,
-            high=0.0,
-        )
-
-    return write
 
 
 def softmax(node: Node, machine: CpuTarget) -> Write:
@@ -339,25 +337,32 @@ def binary(node: Node, machine: CpuTarget) -> Write:
     a, b, out = node.operand(0), _second(node), node.results[0]
     if a.dtype != "float32" or b.dtype != "float32":
         raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
-    clamp, low, high = _clamp(node)
-    rows, columns, ways = broadcast(node, a, b, out)
+    clamp, low, high = clamp_of(node)
+    spread = broadcast((a, b), out)
 
     def write(segment: Segment, op: Operation) -> None:
-        first, second = (
-            segment.constant(info.array()) if info.is_const else segment.tensor(op.operands[index])
-            for index, info in enumerate((a, b))
-        )
-        options = {"operation": _PLACES[node.spec.name], "a": ways[0], "b": ways[1], "clamp": clamp}
-        result = segment.result(op.results[0], out)
+        values = [op.operands[min(index, len(op.operands) - 1)] for index in range(2)]
+        first, second = spread.buffers(segment, (a, b), values)
+        options = {"operation": _PLACES[_BINARY[node.spec.name]], "a": spread.ways[0], "b": spread.ways[1]}
         segment.call(
-            "binary_reals", options, a=first, b=second, output=result, rows=rows, columns=columns, low=low, high=high
+            "binary_reals",
+            {**options, "clamp": clamp},
+            a=first,
+            b=second,
+            output=segment.result(op.results[0], out),
+            rows=spread.rows,
+            columns=spread.columns,
+            low=low,
+            high=high,
         )
 
     return write
 
 
 def _second(node: Node) -> TensorInfo:
-    """The second operand; of LEAKY_RELU the slope."""
+    """The second operand; of LEAKY_RELU the slope, of SQUARE the first."""
+    if node.spec.name == "SQUARE":
+        return node.operand(0)
     if node.spec.name != "LEAKY_RELU":
         return node.operand(1)
     slope = np.array(option(node, "alpha"), np.float32)
@@ -396,7 +401,6 @@ PLANS: dict[str, Plan] = {
     "BATCH_MATMUL": batch_matmul,
     "MAX_POOL_2D": pool("max_reals"),
     "AVERAGE_POOL_2D": pool("average_reals"),
-    "MEAN": mean,
     "SOFTMAX": softmax,
     **dict.fromkeys(_BINARY, binary),
     **dict.fromkeys(_UNARY, unary),

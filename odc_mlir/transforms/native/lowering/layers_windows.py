@@ -16,6 +16,7 @@ from odc_mlir.runtime.kernels.reduction import axes_of
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.convolution import FIELDS
 from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.lowering import layers_images
 from odc_mlir.transforms.native.lowering.layers_products import padded_input, scaling_fields
 from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, raised, refusal, require_same_codes
 from odc_mlir.transforms.native.lowering.windows import Windows
@@ -28,12 +29,10 @@ def pool(kernel: str) -> Plan:
 
     def plan(node: Node, machine: CpuTarget) -> Write:
         x, out = node.operand(0), node.results[0]
-        if x.dtype not in _EIGHT_BIT:
-            raise refusal(node, f"an input of {x.dtype} has no native kernel")
-        require_same_codes(node, x, out)
         windows = Windows.of(node, x.static_shape, pool_window(node), window_options(node, dilated=False))
-        if windows.is_padded and kernel == "average_pool":
-            raise refusal(node, "an average over a border has no native kernel")
+        if x.dtype not in _EIGHT_BIT or (windows.is_padded and kernel == "average_pool"):
+            return layers_images.pool(node, machine)
+        require_same_codes(node, x, out)
         low, high = (bound + raised(out) for bound in activation_codes(node, out))
 
         def write(segment: Segment, op: Operation) -> None:

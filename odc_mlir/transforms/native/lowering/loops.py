@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     DenseArrayBase,
     Float32Type,
+    Float64Type,
     FloatAttr,
     IndexType,
     IntegerAttr,
@@ -23,6 +24,7 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
     VectorType,
     f32,
+    f64,
     i1,
     i8,
     i16,
@@ -32,7 +34,22 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
-__all__ = ["BYTES", "INDEX", "REALS", "WORDS", "Loops", "buffer", "f32", "i1", "i8", "i16", "i32", "i64", "lanes"]
+__all__ = [
+    "BYTES",
+    "INDEX",
+    "REALS",
+    "WORDS",
+    "Loops",
+    "buffer",
+    "f32",
+    "f64",
+    "i1",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "lanes",
+]
 
 INDEX = IndexType()
 
@@ -99,7 +116,7 @@ class Loops:
                 scalar = self.constant(value, type.element_type)
                 op: Operation = vector.BroadcastOp(scalar, type)
             else:
-                if isinstance(type, Float32Type):
+                if isinstance(type, Float32Type | Float64Type):
                     attribute = FloatAttr(float(value), type)
                 else:
                     assert isinstance(type, IntegerType | IndexType)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import func, memref
-from xdsl.dialects.builtin import DictionaryAttr, FunctionType, IntegerAttr, MemRefType, StringAttr, i64
+from xdsl.dialects.builtin import DictionaryAttr, FixedBitwidthType, FunctionType, IntegerAttr, MemRefType, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from odc_mlir.errors import UnsupportedError
@@ -23,7 +23,7 @@ from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.registry import find_kernel
-from odc_mlir.transforms.native.lowering.loops import BYTES, Loops, buffer, f32, i8, i16, i32
+from odc_mlir.transforms.native.lowering.loops import BYTES, WORDS, Loops, buffer, f32, i8, i16, i32, i64
 
 ALIGNMENT, SLACK = ALIGNMENT_BYTES, SLACK_BYTES
 
@@ -31,13 +31,14 @@ KERNEL, OPTIONS = "native.kernel", "native.options"
 """Attributes of a declared kernel: its name, and what decides its code."""
 
 Number = SSAValue | int | float
-_WORD_BYTES = 4
 BIAS = 128  # of signed codes held as unsigned ones
 
-HELD = ("int8", "uint8", "int32", "float32")
+HELD = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
 """Element types of tensors that segments hold."""
 
-_OF_ARRAYS: dict[str, Attribute] = {"uint8": i8, "int8": i8, "int16": i16, "int32": i32, "float32": f32}
+_OF_ARRAYS: dict[str, Attribute] = {
+    "uint8": i8, "int8": i8, "bool": i8, "int16": i16, "int32": i32, "int64": i64, "float32": f32
+}  # fmt: skip
 
 
 def refusal(node: Node, message: str) -> UnsupportedError:
@@ -101,7 +102,8 @@ class Segment:
         self.machine = machine
         names = [*(f"in{i}" for i in range(len(inputs))), *(f"out{i}" for i in range(len(outputs)))]
         parameters: dict[str, Attribute] = dict.fromkeys([*names, "arena", "constants"], BYTES)
-        self.loops = Loops(name, parameters)
+        self.loops = Loops(name, parameters, [i32])
+        self._status: SSAValue | None = None
         self.loops.op.properties.pop("sym_visibility")
         self.constants = Constants()
         self.declared: dict[str, func.FuncOp] = {}
@@ -131,62 +133,58 @@ class Segment:
 
     def _seen_as(self, value: SSAValue, type: Attribute) -> SSAValue:
         """A buffer of bytes as one of other elements."""
-        if value.type == type or value not in self._bytes:
+        if value.type == type or not isinstance(type, MemRefType) or value not in self._bytes:
             return value
-        assert isinstance(type, MemRefType)
-        size = self.loops.constant(self._bytes[value] // _WORD_BYTES)
+        assert isinstance(type.element_type, FixedBitwidthType)
+        size = self.loops.constant(self._bytes[value] // type.element_type.size)
         return self.loops.emit(memref.ViewOp(value, self.loops.constant(0), [size], type))
 
     def constant(self, array: NDArray[Any]) -> SSAValue:
         """A buffer that holds ``array``."""
         type = buffer(_OF_ARRAYS[array.dtype.name])
         place = self.loops.constant(self.constants.add(array))
-        return self.loops.emit(memref.ViewOp(self.loops["constants"], place, [self.loops.constant(array.size)], type))
+        size = self.loops.constant(array.size)
+        found = self.loops.emit(memref.ViewOp(self.loops["constants"], place, [size], type))
+        self._bytes[found] = array.nbytes
+        return found
+
+    @property
+    def status(self) -> SSAValue:
+        """A word that kernels set where a value is not allowed; the function returns it."""
+        if self._status is None:
+            self._status = self.allocate(4)
+            self.call("fill_words", {}, output=self._status, count=1, value=0)
+        return self._status
+
+    def finish(self) -> func.FuncOp:
+        """End the function, which returns 0 unless a kernel met a value that is not allowed."""
+        loops = self.loops
+        zero = loops.constant(0)
+        found = loops.constant(0, i32) if self._status is None else loops.load(self._seen_as(self._status, WORDS), zero)
+        return loops.finish(found)
 
     def fill(self, target: SSAValue, info: TensorInfo, value: int) -> None:
         """Equal elements, given by their bits as a signed number or code."""
-        if info.info.numpy.itemsize == 1:
+        size = info.info.numpy.itemsize
+        if size == 1:
             self.call("fill_bytes", {}, output=target, count=count(info), value=value - 256 if value > 127 else value)
-        else:
-            self.call("fill_words", {}, output=target, count=count(info), value=value)
-
-    def copy_strided(
-        self,
-        source: SSAValue,
-        target: SSAValue,
-        sizes: Sequence[int],
-        steps: Sequence[int],
-        *,
-        start: int,
-        output_steps: Sequence[int] | None = None,
-        output_first: int = 0,
-        kernel: str = "copy_strided",
-    ) -> None:
-        """Copy words of a box of at most four dimensions, packed or by ``output_steps``."""
-        packed = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-        rows = [
-            [fill] * (4 - len(sizes)) + [int(value) for value in values]
-            for fill, values in ((1, sizes), (0, steps), (0, output_steps or packed))
-        ]
-        numbers = {
-            f"{name}{i}": value
-            for name, row in zip(("size", "input_step", "output_step"), rows, strict=True)
-            for i, value in enumerate(row)
-        }
-        self.call(kernel, {}, input=source, output=target, input_first=start, output_first=output_first, **numbers)
+            return
+        assert size < 8 or value in (0, -1), "elements of 64 bits are filled by words"
+        word = value if size > 2 else int(np.array([value, value], np.int16).view(np.int32)[0])
+        self.call("fill_words", {}, output=target, count=-(-size_bytes(info) // 4), value=word)
 
     def call(self, kernel: str, options: Mapping[str, int], **arguments: Number) -> None:
         """Call a kernel; numbers become constants of the parameter's type."""
         found = find_kernel(kernel)
-        symbol = found.symbol(options)
+        symbol, parameters = found.symbol(options), found.parameters(options)
         if symbol not in self.declared:
-            self.declared[symbol] = _declaration(symbol, kernel, found.parameters, options)
-        assert set(arguments) == set(found.parameters), f"{kernel}: {sorted(set(arguments) ^ set(found.parameters))}"
+            self.declared[symbol] = _declaration(symbol, kernel, parameters, options)
+        assert set(arguments) == set(parameters), f"{kernel}: {sorted(set(arguments) ^ set(parameters))}"
         values = [
             self._seen_as(argument, type)
             if isinstance(argument := arguments[name], SSAValue)
             else self.loops.constant(argument, type)
-            for name, type in found.parameters.items()
+            for name, type in parameters.items()
         ]
         self.loops.run(func.CallOp(symbol, values, []))
 

@@ -8,7 +8,7 @@ func.func @main(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1
 // CHECK: odc.segment @segment_0
 // CHECK: circle.max_pool_2d
 // CHECK: builtin.module @segment_0 attributes {native.constants = #circle.blob
-// CHECK: func.func @segment_0(%[[IN:.*]]: memref<?xi8>, %[[OUT:.*]]: memref<?xi8>, %[[ARENA:.*]]: memref<?xi8>, %[[CONSTANTS:.*]]: memref<?xi8>) {
+// CHECK: func.func @segment_0(%[[IN:.*]]: memref<?xi8>, %[[OUT:.*]]: memref<?xi8>, %[[ARENA:.*]]: memref<?xi8>, %[[CONSTANTS:.*]]: memref<?xi8>) -> i32 {
 // CHECK: %[[HELD:.*]] = memref.alloc(%{{.*}}) : memref<?xi8>
 // CHECK-NEXT: func.call @flip_sign(%[[IN]], %[[HELD]], %{{.*}})
 // CHECK: memref.view %[[CONSTANTS]]

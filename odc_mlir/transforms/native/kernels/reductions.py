@@ -1,0 +1,227 @@
+"""Reductions of ``[outer, count, inner]`` along the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.dialects import arith
+from xdsl.ir import SSAValue
+
+from odc_mlir.transforms.native.kernels.elements import KINDS
+from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.kernels.mathematics import exponential, logarithm
+from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
+from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, Loops, buffer, f32, i32, i64, lanes
+
+Combine = Callable[[Loops, SSAValue, SSAValue], SSAValue]
+
+_INDICES = dict.fromkeys(("outer", "count", "inner"), INDEX)
+_LOWEST, _HIGHEST = float("-inf"), float("inf")
+
+# Name, combination of reals and where it starts, its lanes combined; then the same of integers by their bits.
+_REALS: dict[str, tuple[Combine, float, str]] = {
+    "SUM": (lambda w, a, b: w.emit(arith.AddfOp(a, b)), 0.0, "add"),
+    "REDUCE_PROD": (lambda w, a, b: w.emit(arith.MulfOp(a, b)), 1.0, "mul"),
+    "REDUCE_MAX": (lambda w, a, b: w.emit(arith.MaximumfOp(a, b)), _LOWEST, "maximumf"),
+    "REDUCE_MIN": (lambda w, a, b: w.emit(arith.MinimumfOp(a, b)), _HIGHEST, "minimumf"),
+}
+NAMES = tuple(_REALS)
+TYPES = ("float32", "int16", "int32", "int64", "uint8")  # the last one also stands for truth values and raised codes
+
+
+def _whole(w: Loops, name: str, bits: int, unsigned: bool) -> tuple[Combine, int]:
+    """The combination of integers, and where it starts."""
+    least, most = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    larger, smaller = (arith.MaxUIOp, arith.MinUIOp) if unsigned else (arith.MaxSIOp, arith.MinSIOp)
+    found: dict[str, tuple[Combine, int]] = {
+        "SUM": (lambda w, a, b: w.add(a, b), 0),
+        "REDUCE_PROD": (lambda w, a, b: w.mul(a, b), 1),
+        "REDUCE_MAX": (lambda w, a, b: w.emit(larger(a, b)), least),
+        "REDUCE_MIN": (lambda w, a, b: w.emit(smaller(a, b)), most if not unsigned else -1),
+    }
+    return found[name]
+
+
+def _parameters(options: Options) -> Parameters:
+    type = buffer(KINDS[TYPES[options["kind"]]])
+    return {"input": type, "output": type, **_INDICES}
+
+
+@kernel_by_options(_parameters)
+def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> None:
+    """All elements along the middle combined; ``wide``: 16 neighbours of ``inner`` at a time."""
+    dtype = TYPES[kind]
+    element = KINDS[dtype]
+    start: float
+    if dtype == "float32":
+        combine, start, _ = _REALS[NAMES[name]]
+    else:
+        bits = {"uint8": 8, "int16": 16, "int32": 32, "int64": 64}[dtype]
+        combine, start = _whole(w, NAMES[name], bits, dtype == "uint8")
+    first = w.constant(start, lanes(LANES, element) if wide else element)
+
+    def outer(number: SSAValue) -> None:
+        begin = w.mul(w.mul(number, w["count"]), w["inner"])
+        target = w.mul(number, w["inner"])
+
+        def column(index: SSAValue) -> None:
+            def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                place = w.add(w.add(begin, w.mul(k, w["inner"])), index)
+                value = w.load_lanes(w["input"], place, LANES) if wide else w.load(w["input"], place)
+                return [combine(w, state[0], value)]
+
+            found = w.loop(0, w["count"], 1, step, [first])[0]
+            place = w.add(target, index)
+            if wide:
+                w.store_lanes(found, w["output"], place)
+            else:
+                w.store(found, w["output"], place)
+
+        w.each(0, w["inner"], LANES if wide else 1, column)
+
+    w.each(0, w["outer"], 1, outer)
+
+
+@kernel(input=REALS, output=REALS, outer=INDEX, count=INDEX, scale=f32)
+def sum_rows(w: Loops, helpers: Helpers) -> None:
+    """``scale`` times the sum of every row of reals, 16 at a time."""
+    whole = w.sub(w["count"], w.logical_and(w["count"], LANES - 1))
+
+    def row(number: SSAValue) -> None:
+        begin = w.mul(number, w["count"])
+
+        def over(count: int, first: SSAValue, end: SSAValue, start: SSAValue) -> SSAValue:
+            def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                return [w.emit(arith.AddfOp(state[0], w.load_lanes(w["input"], w.add(begin, k), count)))]
+
+            return w.loop(first, end, count, step, [start])[0]
+
+        many = over(LANES, w.constant(0), whole, w.constant(0.0, lanes(LANES, f32)))
+        one = over(1, whole, w["count"], w.broadcast(w.reduce(many, "add"), 1))
+        total = w.emit(arith.MulfOp(one, w.broadcast(w["scale"], 1)))
+        w.store_lanes(total, w["output"], number)
+
+    w.each(0, w["outer"], 1, row)
+
+
+def _extreme(options: Options) -> Parameters:
+    return {
+        "input": buffer(KINDS[TYPES[options["kind"]]]),
+        "output": buffer(i64 if options["long"] else i32),
+        **_INDICES,
+    }
+
+
+@kernel_by_options(_extreme)
+def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, long: int) -> None:
+    """Where the first of the largest (or smallest) elements is; what is no number is passed over."""
+    dtype = TYPES[kind]
+
+    def better(value: SSAValue, best: SSAValue) -> SSAValue:
+        if dtype != "float32":
+            sign = "u" if dtype == "uint8" else "s"
+            return w.compare(value, f"{sign}{'gt' if largest else 'lt'}", best)
+        found = w.emit(arith.CmpfOp(value, best, "ugt" if largest else "ult"))
+        is_number = w.emit(arith.CmpfOp(value, value, "ord"))
+        return w.emit(arith.AndIOp(found, is_number))
+
+    def outer(number: SSAValue) -> None:
+        begin = w.mul(w.mul(number, w["count"]), w["inner"])
+
+        def column(index: SSAValue) -> None:
+            first = w.add(begin, index)
+
+            def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                value = w.load(w["input"], w.add(first, w.mul(k, w["inner"])))
+                wins = better(value, state[0])
+                return [w.select(wins, value, state[0]), w.select(wins, k, state[1])]
+
+            found = w.loop(1, w["count"], 1, step, [w.load(w["input"], first), w.constant(0)])[1]
+            place = w.add(w.mul(number, w["inner"]), index)
+            w.store(w.emit(arith.IndexCastOp(found, i64 if long else i32)), w["output"], place)
+
+        w.each(0, w["inner"], 1, column)
+
+    w.each(0, w["outer"], 1, outer)
+
+
+@kernel_by_options(_parameters)
+def running_sum(w: Loops, helpers: Helpers, *, kind: int, exclusive: int, reverse: int) -> None:
+    """Sums of all elements up to each one along the middle."""
+    element = KINDS[TYPES[kind]]
+    real = TYPES[kind] == "float32"
+    zero = w.constant(0.0 if real else 0, element)
+
+    def outer(number: SSAValue) -> None:
+        begin = w.mul(w.mul(number, w["count"]), w["inner"])
+
+        def column(index: SSAValue) -> None:
+            def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                position = w.sub(w.sub(w["count"], 1), k) if reverse else k
+                place = w.add(w.add(begin, w.mul(position, w["inner"])), index)
+                value = w.load(w["input"], place)
+                total = w.emit(arith.AddfOp(state[0], value)) if real else w.add(state[0], value)
+                w.store(state[0] if exclusive else total, w["output"], place)
+                return [total]
+
+            w.loop(0, w["count"], 1, step, [zero])
+
+        w.each(0, w["inner"], 1, column)
+
+    w.each(0, w["outer"], 1, outer)
+
+
+@kernel(input=REALS, output=REALS, rows=INDEX, classes=INDEX)
+def log_softmax_reals(w: Loops, helpers: Helpers) -> None:
+    """``x - max - log(sum(e^(x - max)))`` along rows."""
+    one = lanes(1, f32)
+
+    def row(number: SSAValue) -> None:
+        begin = w.mul(number, w["classes"])
+
+        def at(k: SSAValue) -> SSAValue:
+            return w.load_lanes(w["input"], w.add(begin, k), 1)
+
+        def larger(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            return [w.emit(arith.MaximumfOp(state[0], at(k)))]
+
+        largest = w.loop(0, w["classes"], 1, larger, [w.constant(_LOWEST, one)])[0]
+
+        def add(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            return [w.emit(arith.AddfOp(state[0], exponential(w, w.emit(arith.SubfOp(at(k), largest)))))]
+
+        total = logarithm(w, w.loop(0, w["classes"], 1, add, [w.constant(0.0, one)])[0])
+
+        def give(k: SSAValue) -> None:
+            below = w.emit(arith.SubfOp(at(k), largest))
+            w.store_lanes(w.emit(arith.SubfOp(below, total)), w["output"], w.add(begin, k))
+
+        w.each(0, w["classes"], 1, give)
+
+    w.each(0, w["rows"], 1, row)
+
+
+@kernel(input=REALS, output=REALS, rows=INDEX, depth=INDEX, least=f32)
+def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
+    """Rows divided by the root of their squares' sum, which is at least ``least``."""
+    one = lanes(1, f32)
+
+    def row(number: SSAValue) -> None:
+        begin = w.mul(number, w["depth"])
+
+        def add(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            value = w.load_lanes(w["input"], w.add(begin, k), 1)
+            return [w.fused(value, value, state[0])]
+
+        total = w.loop(0, w["depth"], 1, add, [w.constant(0.0, one)])[0]
+        norm = w.intrinsic("llvm.sqrt.v1f32", [total], one)
+        norm = w.emit(arith.MaximumfOp(norm, w.broadcast(w["least"], 1)))
+
+        def divide(k: SSAValue) -> None:
+            place = w.add(begin, k)
+            share = w.emit(arith.DivfOp(w.load_lanes(w["input"], place, 1), norm))
+            w.store_lanes(share, w["output"], place)
+
+        w.each(0, w["depth"], 1, divide)
+
+    w.each(0, w["rows"], 1, row)

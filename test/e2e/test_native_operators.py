@@ -1,0 +1,191 @@
+"""Operators alone in native code: what the host kernels give, of every element type that they take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from e2e.test_native_reals import assert_close
+from helpers.models import ModelBuilder, Shape, model_bytes
+from odc_mlir.errors import InputError, UnsupportedError
+from odc_mlir.formats.circle.model import Quantization
+
+Array = np.ndarray
+Case = tuple[str, list[Array], dict[int, Array], list[tuple[Shape, str]], dict[str, Any]]
+
+
+def values(*shape: int, dtype: str = "float32", seed: int = 0) -> Array:
+    generator = np.random.default_rng(seed)
+    if dtype == "float32":
+        return generator.normal(scale=2, size=shape).astype(dtype)
+    return generator.integers(*((0, 2) if dtype == "bool" else (-50, 50)), shape).astype(dtype)
+
+
+def ints(*numbers: Any, dtype: str = "int32") -> Array:
+    return np.array(numbers, dtype)
+
+
+def model_of(cases: list[Case]) -> bytes:
+    """A model in which every case is one operator beside the others."""
+    builder = ModelBuilder()
+    inputs, outputs = [], []
+    for number, (name, arrays, constants, results, options) in enumerate(cases):
+        given = iter(arrays)
+        operands = []
+        for i in range(len(arrays) + len(constants)):
+            if i in constants:
+                array = constants[i]
+                operands.append(builder.tensor(f"c{number}_{i}", array.shape, str(array.dtype), data=array))
+            else:
+                array = next(given)
+                operands.append(builder.tensor(f"x{number}_{i}", array.shape, str(array.dtype)))
+                inputs.append(operands[-1])
+        found = [builder.tensor(f"y{number}_{i}", shape, dtype) for i, (shape, dtype) in enumerate(results)]
+        builder.operator(name, operands, found, options=options)
+        outputs += found
+    return model_bytes(builder.finish(inputs, outputs))
+
+
+def case(
+    name: str, inputs: list[Array], *shapes: Shape, constants: dict[int, Array] | None = None, dtype: str = "float32",
+    **options: Any,
+) -> Case:  # fmt: skip
+    return name, inputs, constants or {}, [(shape, dtype) for shape in shapes], options
+
+
+X = values(2, 4, 6, 3)
+NAN = np.array([[1, np.nan, 3], [np.nan, np.nan, np.nan]], np.float32)
+MOVES = [
+    case("SPLIT", [X], *[(2, 4, 2, 3)] * 3, constants={0: ints(2)[0]}, num_splits=3),
+    case("SPLIT_V", [X], (2, 1, 6, 3), (2, 3, 6, 3), constants={1: ints(1, 3), 2: ints(1)[0]}, num_splits=2),
+    case("UNPACK", [values(2, 3, 2)], (2, 2), (2, 2), (2, 2), num=3, axis=1),
+    case("PACK", [values(2, 3), values(2, 3, seed=1)], (2, 2, 3), axis=1, values_count=2),
+    case("TILE", [values(2, 3)], (4, 9), constants={1: ints(2, 3)}),
+    case("BROADCAST_TO", [values(1, 3, 1)], (2, 3, 4), constants={1: ints(2, 3, 4)}),
+    case("SPACE_TO_DEPTH", [X], (2, 2, 3, 12), block_size=2),
+    case("DEPTH_TO_SPACE", [values(1, 2, 2, 8)], (1, 4, 4, 2), block_size=2),
+    case("SPACE_TO_BATCH_ND", [X], (8, 3, 3, 3), constants={1: ints(2, 2), 2: ints([1, 1], [0, 0])}),
+    case("BATCH_TO_SPACE_ND", [values(4, 2, 2, 1)], (1, 3, 4, 1), constants={1: ints(2, 2), 2: ints([0, 1], [0, 0])}),
+    case("REVERSE_V2", [X], X.shape, constants={1: ints(2)}),
+    case("MIRROR_PAD", [values(3, 4)], (5, 6), constants={1: ints([1, 1], [2, 0])}, mode="reflect"),
+    case("RESIZE_NEAREST_NEIGHBOR", [X], (2, 7, 9, 3), constants={1: ints(7, 9)}),
+    case("TRANSPOSE", [values(2, 3, 2, 3, 2, 2)], (2, 2, 3, 2, 3, 2), constants={1: ints(5, 0, 3, 2, 1, 4)}),
+    case("GATHER", [X], (2, 4, 2, 3), constants={1: ints(5, 0)}, axis=2),
+    case("GATHER", [ints(5, 0, dtype="int64")], (2, 3), constants={0: values(7, 3)}, axis=0),
+    case("GATHER", [values(2, 7, 9), ints([6, 1], [0, 0])], (2, 2, 2, 9), axis=1),
+    case("CONCATENATION", [ints([1, 2], dtype="int64"), ints([3, 4], dtype="int64")], (2, 2), dtype="int64", axis=0),
+]
+REDUCTIONS = [
+    case(name, [values(2, 5, 3, 19)], shape, constants={1: ints(*axes)}, keep_dims=False)
+    for name in ("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "MEAN")
+    for axes, shape in (((3,), (2, 5, 3)), ((1,), (2, 3, 19)), ((0, 2), (5, 19)), ((0, 1, 2, 3), ()))
+]
+REDUCTIONS += [
+    case("SUM", [values(3, 4, dtype="int32")], (3,), constants={1: ints(1)}, dtype="int32"),
+    case("REDUCE_MAX", [values(3, 40, dtype="int32")], (40,), constants={1: ints(0)}, dtype="int32"),
+    case("REDUCE_ANY", [values(3, 4, dtype="bool")], (3,), constants={1: ints(1)}, dtype="bool"),
+    case("ARG_MAX", [values(3, 4, 5)], (3, 5), constants={1: ints(1)[0]}, dtype="int32", output_type="int32"),
+    case("ARG_MIN", [NAN], (2,), constants={1: ints(1)[0]}, dtype="int64", output_type="int64"),
+    case("CUMSUM", [values(3, 4)], (3, 4), constants={1: ints(1)[0]}, exclusive=True, reverse=True),
+    case("LOG_SOFTMAX", [values(3, 21)], (3, 21)),
+    case("L2_NORMALIZATION", [values(3, 21)], (3, 21)),
+]
+IMAGES = [
+    case("RESIZE_BILINEAR", [X], (2, 7, 9, 3), constants={1: ints(7, 9)}, half_pixel_centers=True),
+    *(case(name, [X], (2, 2, 3, 3), padding="same", stride_h=2, stride_w=2, filter_height=3, filter_width=3)
+      for name in ("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")),
+]  # fmt: skip
+PLAIN = [
+    *(case(name, [values(2, 3, dtype=dtype), values(3, dtype=dtype, seed=1)], (2, 3), dtype="bool")
+      for name in ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+      for dtype in ("float32", "int32", "int64")),
+    *(case(name, [values(2, 3, dtype="int32"), values(2, 1, dtype="int32", seed=1)], (2, 3), dtype="int32")
+      for name in ("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM")),
+    case("LOGICAL_AND", [values(9, dtype="bool"), values(9, dtype="bool", seed=1)], (9,), dtype="bool"),
+    case("LOGICAL_OR", [values(9, dtype="bool"), values(9, dtype="bool", seed=1)], (9,), dtype="bool"),
+    case("LOGICAL_NOT", [values(9, dtype="bool")], (9,), dtype="bool"),
+    case("SELECT_V2", [values(4, 1, dtype="bool"), values(4, 3), values(1, 3, seed=1)], (4, 3)),
+    *(case("CAST", [values(5, dtype=source)], (5,), dtype=target, in_data_type=source, out_data_type=target)
+      for source in ("float32", "int32", "int64", "bool") for target in ("float32", "int32", "int64", "bool")),
+    case("CAST", [ints(np.nan, np.inf, -np.inf, 1e20, -2.9, dtype="float32")], (5,), dtype="int32",
+         in_data_type="float32", out_data_type="int32"),
+    case("ADD", [values(1, 2, 1, 3), values(4, 1, 5, 1, seed=1)], (4, 2, 5, 3)),
+    case("ZEROS_LIKE", [values(3, 3)], (3, 3)),
+]  # fmt: skip
+FUNCTIONS = [
+    case(name, [np.array([0, -0.0, 1e-3, -1e-3, 0.3, -0.3, 0.5, 1.5, -2.5, 7, -9, 88, -88, np.inf, -np.inf, np.nan],
+                         np.float32)], (16,))
+    for name in ("TANH", "FLOOR", "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN", "SQUARE")
+] + [case("LOG", [np.array([0, 1e-30, 0.1, 0.7, 1, 1.3, 3, 1e30, np.inf, np.nan], np.float32)], (10,))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "group", [MOVES, REDUCTIONS, IMAGES, PLAIN, FUNCTIONS], ids=["moves", "reductions", "images", "plain", "functions"]
+)
+def test_operators(group: list[Case]) -> None:
+    model, inputs = model_of(group), [array for item in group for array in item[1]]
+    names = [f"{name} to {shape} {dtype}" for name, _, _, results, _ in group for shape, dtype in results]
+    package = odc_mlir.compile(model, target="cpu", strict=True)
+    found, expected = odc_mlir.run(package, inputs, strict=True), odc_mlir.run(model, inputs, backend="host")
+    for name, one, other in zip(names, found, expected, strict=True):
+        if other.dtype.kind == "f":
+            assert_close(one, other)
+        else:
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+@pytest.mark.parametrize("place", [-1, 7])
+def test_an_index_outside_is_refused(place: int) -> None:
+    model = model_of([MOVES[15]])
+    with pytest.raises(InputError, match="outside the tensor"):
+        odc_mlir.run(odc_mlir.compile(model, target="cpu"), [ints(5, place, dtype="int64")])
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+def test_integer_weights_of_real_layers(name: str, per_channel: bool) -> None:
+    """Activations are quantised as they come: the same codes as on the host, or results are a step apart."""
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=(3, 40) if name == "FULLY_CONNECTED" else (2, 5, 6, 19)).astype(np.float32)
+    channels = 19
+    shape = {"CONV_2D": (19, 3, 2, 19), "DEPTHWISE_CONV_2D": (1, 3, 2, 19), "FULLY_CONNECTED": (19, 40)}[name]
+    weights = generator.integers(-127, 128, shape).astype(np.int8)
+    scales = (0.01 * (1 + np.arange(channels))).tolist() if per_channel else [0.02]
+    axis = 3 if per_channel and name == "DEPTHWISE_CONV_2D" else 0
+    builder = ModelBuilder()
+    given = builder.tensor("x", x.shape)
+    bias = generator.normal(size=channels).astype(np.float32)
+    operands = [given, builder.tensor("w", shape, "int8", data=weights), builder.tensor("b", (channels,), data=bias)]
+    codes = builder.subgraph.tensors[operands[1]]
+    codes.quantization = Quantization(np.array(scales, np.float32), np.zeros(len(scales), np.int64), axis)
+    result = builder.tensor("y", (3, 19) if name == "FULLY_CONNECTED" else (2, 5, 6, 19))
+    windows = {"padding": "same", "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
+    if name != "DEPTHWISE_CONV_2D":
+        windows.pop("depth_multiplier")
+    options = {"fused_activation_function": "relu", **({} if name == "FULLY_CONNECTED" else windows)}
+    builder.operator(name, operands, [result], options=options)
+    model = model_bytes(builder.finish([given], [result]))
+    package = odc_mlir.compile(model, target="cpu", strict=True)
+    for inputs in (x, np.zeros_like(x), np.abs(x), -np.abs(x)):
+        assert_close(odc_mlir.run(package, [inputs])[0], odc_mlir.run(model, [inputs], backend="host")[0])
+
+
+def test_weights_of_half_precision() -> None:
+    """Of any size: folding elsewhere leaves large ones as they are."""
+    builder = ModelBuilder()
+    x, weights = values(3, 50), values(60, 50).astype(np.float16)
+    given, result = builder.tensor("x", x.shape), builder.tensor("y", (3, 60))
+    real = builder.tensor("w", weights.shape)
+    builder.operator("DEQUANTIZE", [builder.tensor("h", weights.shape, "float16", data=weights)], [real])
+    builder.operator("FULLY_CONNECTED", [given, real, -1], [result])
+    model = model_bytes(builder.finish([given], [result]))
+    (found,) = odc_mlir.run(odc_mlir.compile(model, target="cpu", strict=True), [x], strict=True)
+    assert_close(found, odc_mlir.run(model, [x], backend="host")[0])
+
+
+def test_what_has_no_kernel_names_itself() -> None:
+    with pytest.raises(UnsupportedError, match=r"stays on the host.*there is no native kernel"):
+        odc_mlir.compile(model_of([case("SIN", [X], X.shape)]), target="cpu", strict=True)
