@@ -23,7 +23,7 @@ from odc_mlir.quantizer.policy.verdict import LayerError
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.shaping import ShapedGraph
+from odc_mlir.runtime.execution.specialization import SpecializedGraph
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
 
 CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
@@ -108,7 +108,12 @@ class Examination:
         return result
 
     def _isolated(
-        self, layer: _Layer, shaped: ShapedGraph, run: _Run, names: Mapping[int, str], coded: Mapping[int, TensorInfo]
+        self,
+        layer: _Layer,
+        shaped: SpecializedGraph,
+        run: _Run,
+        names: Mapping[int, str],
+        coded: Mapping[int, TensorInfo],
     ) -> dict[int, Array] | None:
         """The results of one operator fed with the float model's values, as reals by float tensor index.
 
@@ -284,11 +289,11 @@ def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
     return names
 
 
-def _prepared(graph: Graph, sample: Sequence[Array]) -> ShapedGraph:
+def _prepared(graph: Graph, sample: Sequence[Array]) -> SpecializedGraph:
     return HostExecutor(graph).prepare([np.asarray(array).shape for array in sample])
 
 
-def _run_operator(shaped: ShapedGraph, item: GraphNode, operands: list[Array | None]) -> Sequence[Array]:
+def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Array | None]) -> Sequence[Array]:
     """One operator by its host kernel; prepared for these shapes where only a run can tell them."""
     variant = shaped.variant(item.index)
     if item.index in shaped.open:

@@ -16,7 +16,7 @@ from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo, Trait
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.shaping import ShapedGraph
+from odc_mlir.runtime.execution.specialization import SpecializedGraph
 
 
 class Stepper:
@@ -28,7 +28,7 @@ class Stepper:
 
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
         self.graph = graph
-        self._shaped = ShapedGraph(graph, [np.shape(array) for array in samples[0]])
+        self._shaped = SpecializedGraph(graph, [np.shape(array) for array in samples[0]])
         self._refuse_what_does_not_fit()
         infos = graph.input_infos()
         self._values: dict[int, list[Array]] = {

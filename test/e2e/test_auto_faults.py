@@ -364,8 +364,8 @@ def test_what_was_made_fails_as_a_whole(made: Made, run: Any, monkeypatch: pytes
     def fail(*arguments: Any, **options: Any) -> Any:
         raise SimulationError("broken")
 
-    for serving in failing.session._switcher.auto._lanes[((1, 8, 8, 1),)].servings:
-        monkeypatch.setattr(serving.executor, "run", fail)
+    for candidate in failing.session._switcher.auto._specializations[((1, 8, 8, 1),)].candidates:
+        monkeypatch.setattr(candidate.executor, "run", fail)
     failing.infer(2)
     assert failing.levels[-2:] == [Level.ORIGINAL] * 2
     assert failing.status.phase is Phase.REJECTED
@@ -382,8 +382,8 @@ def test_a_strict_session_raises_what_fails(made: Made, model: Path, monkeypatch
         def fail(*arguments: Any, **options: Any) -> Any:
             raise SimulationError("broken")
 
-        (lane,) = session._switcher.auto._lanes.values()  # type: ignore[union-attr]
-        monkeypatch.setattr(lane.servings[0].executor, "run", fail)
+        (state,) = session._switcher.auto._specializations.values()  # type: ignore[union-attr]
+        monkeypatch.setattr(state.candidates[0].executor, "run", fail)
         with pytest.raises(OdcError, match="broken"):
             session.infer(made.sample(0))
 

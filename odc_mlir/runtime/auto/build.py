@@ -24,7 +24,7 @@ from odc_mlir.runtime.auto.saturation import normal_shares
 from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.execution.shaping import ShapedGraph, is_static
+from odc_mlir.runtime.execution.specialization import SpecializedGraph, is_static
 
 # Fewer raw inputs than this are not enough to choose ranges by, when ranges of more runs are known.
 _FEW_SAMPLES = 8
@@ -136,7 +136,7 @@ def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
     Raises OdcError where the model does not take them.
     """
     records = read_model(model)
-    shaped = ShapedGraph(build_graph(records), [tuple(shape) for shape in shapes])
+    shaped = SpecializedGraph(build_graph(records), [tuple(shape) for shape in shapes])
     for tensor, info in zip(records.subgraphs[0].tensors, shaped.tensors, strict=True):
         if not info.is_const and info.shape is not None and is_static(info.shape):
             tensor.shape, tensor.shape_signature = info.static_shape, None

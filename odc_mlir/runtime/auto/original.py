@@ -11,7 +11,7 @@ from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.errors import CacheError
 from odc_mlir.formats import private
 from odc_mlir.ops.spec import Trait
-from odc_mlir.runtime.auto.serving import Surroundings
+from odc_mlir.runtime.auto.candidates import ExecutorOptions
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 
@@ -41,12 +41,12 @@ class Original:
         """``shapes`` where they are not those that the model itself has for its inputs."""
         return None if [info.shape for info in self.graph.input_infos()] == list(shapes) else shapes
 
-    def another(self, around: Surroundings) -> Callable[[], Executor] | None:
+    def another(self, options: ExecutorOptions) -> Callable[[], Executor] | None:
         """Makes another executor of the model, for another thread; None where operators are the application's."""
         graph = self.graph
         if any(item.node.spec.name == _CUSTOM for item in graph.nodes):
             return None
-        return lambda: HostExecutor(graph, resize=True, max_bytes=around.max_bytes, context=around.context())
+        return lambda: HostExecutor(graph, resize=True, max_bytes=options.max_bytes, context=options.context())
 
     def file(self, folder: Path) -> Path:
         """A file of the model, made in the cache ``folder`` where there is none; raises OdcError."""

@@ -20,7 +20,7 @@ from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
 from odc_mlir.runtime.backends.part import Part, cut_out
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.shaping import ShapedGraph, is_static
+from odc_mlir.runtime.execution.specialization import SpecializedGraph, is_static
 from odc_mlir.runtime.execution.units import Event, Frame, OperatorUnit, Unit, operator_units
 
 _log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class LitertUnit:
             self._interpreter.allocate_tensors()
             self._shapes = shapes
 
-    def prepare(self, shaped: ShapedGraph) -> None:
+    def prepare(self, shaped: SpecializedGraph) -> None:
         """Resize to what is known of the shapes; where LiteRT refuses, prepare our kernels."""
         if all(is_static(shaped.tensors[index].shape) for index in self.reads):
             try:
@@ -129,7 +129,7 @@ class LitertUnit:
                 for index in self.operators:
                     shaped.prepare(index)
 
-    def inner_bytes(self, shaped: ShapedGraph) -> int:
+    def inner_bytes(self, shaped: SpecializedGraph) -> int:
         """What our kernels would need inside: LiteRT lays tensors over each other as they do."""
         items = [shaped.graph.nodes[index] for index in self.operators]
         last = {tensor: item.index for item in items for tensor in (*item.inputs, *item.outputs)}
@@ -217,7 +217,7 @@ def _known_tensors(graph: Graph) -> Sequence[TensorInfo]:
     infos = graph.input_infos()
     if all(is_static(info.shape) for info in infos):
         try:
-            return ShapedGraph(graph, [info.static_shape for info in infos]).tensors
+            return SpecializedGraph(graph, [info.static_shape for info in infos]).tensors
         except OdcError:
             _log.debug("the shapes of %s cannot be inferred before a run", graph.name)
     return graph.tensors

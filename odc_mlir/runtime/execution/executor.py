@@ -16,12 +16,12 @@ from odc_mlir.formats.quantities import bytes_of
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.execution.batches import StepBatches, WatchTogether
 from odc_mlir.runtime.execution.binding import InputBinder
 from odc_mlir.runtime.execution.calls import MAX_BYTES_VARIABLE, Calls
 from odc_mlir.runtime.execution.decoding import decode_constants, units_to_run
 from odc_mlir.runtime.execution.graph import Graph
-from odc_mlir.runtime.execution.shaping import ShapedGraph, Variants
-from odc_mlir.runtime.execution.stretches import Stretches, WatchTogether
+from odc_mlir.runtime.execution.specialization import SpecializedGraph, Variants
 from odc_mlir.runtime.execution.units import (
     Frame,
     Observer,
@@ -102,7 +102,7 @@ class Executor:
             raise AllocationError(f"the variables need {total} bytes, more than the limit of {self.max_bytes}")
         self._variables = {index: initial_contents(info) for index, info in variables.items()}
 
-    def prepare(self, input_shapes: Sequence[tuple[int, ...]] | None = None) -> ShapedGraph:
+    def prepare(self, input_shapes: Sequence[tuple[int, ...]] | None = None) -> SpecializedGraph:
         """The graph ready to run inputs of these shapes (default: the model's own); raises OdcError."""
         with self._lock:
             shapes = [info.static_shape for info in self._input_infos] if input_shapes is None else input_shapes
@@ -111,7 +111,7 @@ class Executor:
     def _prepare(self, shapes: Shapes) -> _Prepared:
         prepared = self._prepared.get(shapes)
         if prepared is None:
-            shaped = ShapedGraph(self.graph, shapes, self._variants)
+            shaped = SpecializedGraph(self.graph, shapes, self._variants)
             self._find_peak(shaped)
             self._calls.check_memory(shaped.peak_bytes, shaped.peak_name)
             steps = [unit.prepare(shaped) for unit in self.units]
@@ -121,7 +121,7 @@ class Executor:
             computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
             quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
             prepared = self._prepared[shapes] = _Prepared(
-                shaped, program, straight, quietly, Stretches(program, shaped, self.graph.inputs)
+                shaped, program, straight, quietly, StepBatches(program, shaped, self.graph.inputs)
             )
             if len(self._prepared) > _SHAPES_KEPT:
                 self._prepared.popitem(last=False)
@@ -154,7 +154,7 @@ class Executor:
                 self._recent = self._bind.shapes, prepared
             quietly = prepared.quietly if observe is None else None  # then nothing calls subgraphs
             if quietly is not None and watch_together is not None:
-                prepared.stretches.run(values, watch_together)
+                prepared.batches.run(values, watch_together)
             elif quietly is not None and watch is None:
                 quietly(values)
             else:
@@ -240,7 +240,7 @@ class Executor:
         item = self.graph.nodes[unit.index]
         return tuple(item.inputs[i] for i in item.node.mutated if item.inputs[i] in self._variable_infos)
 
-    def _find_peak(self, shaped: ShapedGraph) -> None:
+    def _find_peak(self, shaped: SpecializedGraph) -> None:
         """Tell the graph how many bytes of activations live at the worst moment."""
         live = shaped.peak_bytes = sum(shaped.nbytes(index) for index in self.graph.inputs)
         for unit, dead in zip(self.units, self._last_uses, strict=True):
@@ -255,14 +255,14 @@ class _Prepared(NamedTuple):
     """A graph for some input shapes, and for each unit how it runs and which values nothing reads afterwards.
 
     Where no unit needs a frame ``straight`` runs all of it, ``quietly`` does so without a word from numpy, and
-    ``stretches`` shows what is computed on the way.
+    ``batches`` shows what is computed on the way.
     """
 
-    shaped: ShapedGraph
+    shaped: SpecializedGraph
     program: tuple[tuple[Unit, Step | None, tuple[int, ...]], ...]
     straight: Step | None
     quietly: Step | None
-    stretches: Stretches
+    batches: StepBatches
 
 
 def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> Step | None:

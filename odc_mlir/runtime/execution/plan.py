@@ -15,7 +15,7 @@ from odc_mlir.ops.spec import ResultType
 from odc_mlir.runtime.devices.base import Device, DeviceProgram, DirectProgram, ModelledProgram, Port
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
-from odc_mlir.runtime.execution.shaping import ShapedGraph
+from odc_mlir.runtime.execution.specialization import SpecializedGraph
 from odc_mlir.runtime.execution.units import Event, Frame, Step, Unit, operator_units
 
 _log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class SegmentUnit:
             return None
         return counters.get("cycles")
 
-    def prepare(self, shaped: ShapedGraph) -> Step | None:
+    def prepare(self, shaped: SpecializedGraph) -> Step | None:
         """For a loaded program that has one, its step; host kernels where they have to stand in."""
         if self.failure is not None:
             for index in self.step.operators:
@@ -144,7 +144,7 @@ class SegmentUnit:
         )
         return program.step(self.reads, self.writes) if fits else None
 
-    def inner_bytes(self, shaped: ShapedGraph) -> int:
+    def inner_bytes(self, shaped: SpecializedGraph) -> int:
         """Nothing: a device has memory of its own."""
         return 0
 

@@ -12,7 +12,14 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.calls import Calls
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.shaping import ShapedGraph, Variant, foreign_error, guarded, known_nbytes, name_operator
+from odc_mlir.runtime.execution.specialization import (
+    SpecializedGraph,
+    Variant,
+    foreign_error,
+    guarded,
+    known_nbytes,
+    name_operator,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,13 @@ class Unit(Protocol):
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
-    def prepare(self, shaped: ShapedGraph) -> Step | None:
+    def prepare(self, shaped: SpecializedGraph) -> Step | None:
         """Do now what would make the first run slower.
 
         The result runs the unit in every run of ``shaped`` that nobody observes; None where it needs the frame.
         """
 
-    def inner_bytes(self, shaped: ShapedGraph) -> int:
+    def inner_bytes(self, shaped: SpecializedGraph) -> int:
         """Most bytes of activations that live inside at any one time, beside what it reads and writes."""
 
     def run(self, frame: Frame) -> None:
@@ -72,7 +79,7 @@ class OperatorUnit:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
-    def prepare(self, shaped: ShapedGraph) -> Step | None:
+    def prepare(self, shaped: SpecializedGraph) -> Step | None:
         shaped.prepare(self.index)
         item = shaped.graph.nodes[self.index]
         stateful = item.node.mutated or any(shaped.tensors[i].is_variable for i in self.reads)
@@ -80,7 +87,7 @@ class OperatorUnit:
             return None
         return _step(item, shaped.variant(self.index))
 
-    def inner_bytes(self, shaped: ShapedGraph) -> int:
+    def inner_bytes(self, shaped: SpecializedGraph) -> int:
         return 0
 
     def run(self, frame: Frame) -> None:
@@ -155,7 +162,7 @@ class Frame:
 
     def __init__(
         self,
-        shaped: ShapedGraph,
+        shaped: SpecializedGraph,
         values: dict[int, Array],
         variables: dict[int, Array],
         calls: Calls,

@@ -17,7 +17,7 @@ from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array, Shape
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, tensor_info
-from odc_mlir.runtime.execution.shaping import is_static
+from odc_mlir.runtime.execution.specialization import is_static
 from odc_mlir.runtime.session.backends import Choice, open_executor, parse_assignments, parse_backends, split_backends
 from odc_mlir.runtime.session.settings import Settings
 from odc_mlir.runtime.session.source import Source, model_bytes, model_digest, without_installed

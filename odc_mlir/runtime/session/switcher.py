@@ -23,8 +23,8 @@ from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.source import model_bytes, model_path
 
 if TYPE_CHECKING:  # what compiles is loaded where something is to be compiled
+    from odc_mlir.runtime.auto.candidates import Candidate
     from odc_mlir.runtime.auto.controller import AutoCompiler
-    from odc_mlir.runtime.auto.serving import Serving
     from odc_mlir.runtime.auto.settings import AutoSettings
 
 
@@ -91,9 +91,9 @@ class Switcher:
 
     def _compile(self, target: str | None, preference: Preference | None) -> None:
         """Begin to compile on the device, unless there is a reason not to."""
+        from odc_mlir.runtime.auto.candidates import ExecutorOptions
         from odc_mlir.runtime.auto.controller import AutoCompiler
         from odc_mlir.runtime.auto.original import Original
-        from odc_mlir.runtime.auto.serving import Surroundings
         from odc_mlir.runtime.auto.settings import read_settings
 
         if self._original is None:
@@ -107,7 +107,7 @@ class Switcher:
             self.auto = AutoCompiler(
                 Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package),
                 settings,
-                Surroundings(loader.choices.context, loader.choices.max_bytes),
+                ExecutorOptions(loader.choices.context, loader.choices.max_bytes),
                 forbidden=self._why_not(executor),
                 save_to=(self._exchange.quantized_path, self._exchange.codegen_path),
                 problem=source.problem,
@@ -169,37 +169,37 @@ class Switcher:
         if auto is None:
             return self._by(original, arrays, is_original=True)
         shapes = tuple([array.shape for array in arrays])
-        failed: list[tuple[Serving, OdcError]] = []
-        for serving in auto.candidates(arrays):
+        failed: list[tuple[Candidate, OdcError]] = []
+        for candidate in auto.candidates(arrays):
             try:
-                if serving is None:
+                if candidate is None:
                     wanted = auto.wants_records(shapes)
                     outputs = self._by(original, arrays, is_original=True, wanted=wanted)
                 else:
-                    fitted = self._fitted(serving)
-                    if not serving.proven and not self._loader.choices.strict:
-                        auto.prove(shapes, serving, fitted.encoded(arrays))
+                    fitted = self._fitted(candidate)
+                    if not candidate.proven and not self._loader.choices.strict:
+                        auto.prove(shapes, candidate, fitted.encoded(arrays))
                         continue
-                    if not serving.proven:
-                        serving.prove(fitted.encoded(arrays))
-                    outputs = self._by_serving(auto, fitted, arrays)
+                    if not candidate.proven:
+                        candidate.prove(fitted.encoded(arrays))
+                    outputs = self._by_candidate(auto, fitted, arrays)
             except OdcError as error:
                 # Where the model itself fails as well, it is not what was made that is to blame.
-                if serving is None or isinstance(error, InputError) or self._loader.choices.strict:
+                if candidate is None or isinstance(error, InputError) or self._loader.choices.strict:
                     raise
-                failed.append((serving, error))
+                failed.append((candidate, error))
                 continue
-            auto.answered(shapes, serving, failed, lambda: original.encoded(arrays))
+            auto.answered(shapes, candidate, failed, lambda: original.encoded(arrays))
             return outputs
         raise SessionError("nothing is there to run")
 
-    def _fitted(self, serving: Serving) -> Fitted:
+    def _fitted(self, candidate: Candidate) -> Fitted:
         fitted = self._recent
-        if fitted is None or fitted.executor is not serving.executor:
-            fitted = self._recent = Fitted(serving.executor, self._loader.inputs, self._loader.outputs)
+        if fitted is None or fitted.executor is not candidate.executor:
+            fitted = self._recent = Fitted(candidate.executor, self._loader.inputs, self._loader.outputs)
         return fitted
 
-    def _by_serving(self, auto: AutoCompiler, fitted: Fitted, arrays: list[Array]) -> list[Array]:
+    def _by_candidate(self, auto: AutoCompiler, fitted: Fitted, arrays: list[Array]) -> list[Array]:
         """One run by what has been proven, which is watched."""
         start = time.perf_counter()
         watch = auto.watch

@@ -15,7 +15,7 @@ from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.execution import executor as executor_module
 from odc_mlir.runtime.execution.executor import MAX_BYTES_VARIABLE, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, build_graph
-from odc_mlir.runtime.execution.shaping import ShapedGraph
+from odc_mlir.runtime.execution.specialization import SpecializedGraph
 from odc_mlir.runtime.execution.units import Event, Frame, OperatorUnit
 
 
@@ -55,7 +55,7 @@ def test_intermediates_are_freed_after_their_last_use() -> None:
     seen: list[set[int]] = []
 
     class Watching(OperatorUnit):
-        def prepare(self, shaped: ShapedGraph) -> None:
+        def prepare(self, shaped: SpecializedGraph) -> None:
             super().prepare(shaped)
 
         def run(self, frame: Frame) -> None:

@@ -20,7 +20,7 @@ from odc_mlir.runtime.auto import controller
 from odc_mlir.runtime.auto.artefacts import Result
 from odc_mlir.runtime.auto.controller import AutoCompiler
 from odc_mlir.runtime.auto.job import Job, Step, progress_line, read_progress
-from odc_mlir.runtime.auto.lane import Lane
+from odc_mlir.runtime.auto.specialization import Specialization
 from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Level, Phase
 from odc_mlir.runtime.package import Package
 
@@ -33,15 +33,15 @@ pytestmark = pytest.mark.usefixtures("pretended")
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("following", Phase)
 def test_phases_follow_the_table(phase: Phase, following: Phase) -> None:
-    lane = Lane((), phase=phase)
+    state = Specialization((), phase=phase)
     if following is phase:
-        lane.enter(following)
+        state.enter(following)
     elif following in NEXT[phase]:
-        lane.enter(following, "because")
-        assert (lane.phase, lane.reason) == (following, "because")
+        state.enter(following, "because")
+        assert (state.phase, state.reason) == (following, "because")
     else:
         with pytest.raises(RuntimeError, match=f"the phase {following} cannot follow {phase}"):
-            lane.enter(following)
+            state.enter(following)
 
 
 def test_every_phase_can_be_reached() -> None:
@@ -194,7 +194,7 @@ def test_programs_for_few_shapes_are_kept_in_memory(
     for rows in (1, 1, *range(1, 9)):
         served(session, rows)
     jobs = len(pretended.jobs)
-    assert len(session._switcher.auto._lanes) == controller.SHAPES_KEPT  # type: ignore[union-attr]
+    assert len(session._switcher.auto._specializations) == controller.SHAPES_KEPT  # type: ignore[union-attr]
     assert served(session, 1) is Level.QUANTIZED  # from the disk
     assert len(pretended.jobs) == jobs
 

@@ -92,7 +92,7 @@ class Variants:
         return node
 
 
-class ShapedGraph:
+class SpecializedGraph:
     """``graph`` with its inputs fixed to ``input_shapes``; raises ModelError where an operator refuses its operands.
 
     ``tensors[i]`` and ``nodes[i]`` are the graph's with inferred shapes; dimensions that depend on values stay None.

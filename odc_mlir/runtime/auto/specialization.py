@@ -11,7 +11,7 @@ import numpy as np
 from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.artefacts import Artefact, Result
-from odc_mlir.runtime.auto.serving import Serving
+from odc_mlir.runtime.auto.candidates import Candidate
 from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Supervisor
 from odc_mlir.runtime.auto.watch import Watch
@@ -30,8 +30,8 @@ _COLLECTED = 0.4
 
 
 @dataclass(slots=True)
-class Lane:
-    """``servings`` are what may compute answers instead of the model itself, best first.
+class Specialization:
+    """``candidates`` are what may compute answers instead of the model itself, best first.
 
     ``attempts`` have failed in a row for what may pass; another one may begin at ``retry_at``, on the monotonic clock,
     None: never. ``is_loading``: a result is being opened in the background. ``sample`` are inputs that were run.
@@ -43,7 +43,7 @@ class Lane:
     key: str | None = None
     phase: Phase = Phase.FLOAT
     reason: str | None = None
-    servings: list[Serving] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
     artefact: Artefact | None = None
     result: Result | None = None
@@ -69,12 +69,12 @@ class Lane:
             raise RuntimeError(f"the phase {phase} cannot follow {self.phase}")
         self.phase, self.reason = phase, reason
 
-    def give_up(self, serving: Serving, stage: str, reason: str) -> None:
-        """Do not use ``serving`` any more."""
-        self.fallbacks.append(Fallback(str(serving.level), stage, reason))
-        self.servings = [item for item in self.servings if item is not serving]
-        if not self.servings and self.phase is Phase.ACTIVE:
-            self.enter(Phase.REJECTED, f"{serving.level}: {reason}")
+    def give_up(self, candidate: Candidate, stage: str, reason: str) -> None:
+        """Do not use ``candidate`` any more."""
+        self.fallbacks.append(Fallback(str(candidate.level), stage, reason))
+        self.candidates = [item for item in self.candidates if item is not candidate]
+        if not self.candidates and self.phase is Phase.ACTIVE:
+            self.enter(Phase.REJECTED, f"{candidate.level}: {reason}")
 
     def wait_for_records(self, result: Result) -> None:
         """What was recorded is not enough: ``result`` says why, and how much must be there for another try."""
@@ -93,14 +93,14 @@ class Lane:
         Returns what is to be taken back. While something is being made or opened that waits for the end of it.
         """
         if self.is_busy and self.outdated is None:
-            self.servings, self.outdated = [], reason
+            self.candidates, self.outdated = [], reason
             return []
         # Whoever leaves again and again was not shown enough.
         self.records_needed = runs + (more << self.times_left)
         self.times_left += 1
         self.fallbacks.append(Fallback(str(self.best), "watch", reason))
         given = [] if self.result is None or self.key is None else [Given(self.key, self.result, self.records_needed)]
-        self.servings, self.artefact, self.result, self.outdated = [], None, None, None
+        self.candidates, self.artefact, self.result, self.outdated = [], None, None, None
         self.enter(Phase.COLLECTING, reason)
         return given
 
@@ -121,10 +121,10 @@ class Lane:
     def abandon(self) -> None:
         """Nobody works on it here any more."""
         self.supervisor, self.is_loading, self.is_concluding = None, False, False
-        for serving in self.servings:
-            serving.is_being_proven = False
+        for candidate in self.candidates:
+            candidate.is_being_proven = False
         if self.is_working or self.phase is Phase.FLOAT:
-            self.phase = Phase.ACTIVE if self.artefact is not None and self.servings else Phase.COLLECTING
+            self.phase = Phase.ACTIVE if self.artefact is not None and self.candidates else Phase.COLLECTING
 
     def postpone(self, attempts: int, seconds: float) -> None:
         """After so many failures that may pass: no other try before so many ``seconds`` are over."""
@@ -143,7 +143,7 @@ class Lane:
     @property
     def best(self) -> Level:
         """The level of what will compute the next answer."""
-        return self.servings[0].level if self.servings else Level.ORIGINAL
+        return self.candidates[0].level if self.candidates else Level.ORIGINAL
 
     def progress(self, records: int, needed: int) -> float:
         """From 0 to 1."""
@@ -165,7 +165,7 @@ class Lane:
         status.seconds = {} if result is None else dict(result.seconds)
         status.scheme = (result.scheme if result is not None else None) or self.scheme
         status.artefact = None if self.artefact is None else str(self.artefact.folder)
-        status.fallbacks = self.fallbacks + [found for item in self.servings for found in item.failures()]
+        status.fallbacks = self.fallbacks + [found for item in self.candidates for found in item.failures()]
         if self.watch is not None:
             status.watch = asdict(self.watch.facts)
             if status.reason is None and status.serving is Level.ORIGINAL:

@@ -24,7 +24,7 @@ from odc_mlir.runtime.package import Package
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ExecutorOptions:
     """What a session gives to whatever runs in it: a context of its own for each executor, and a limit of memory."""
 
     context: Callable[[], Context]
@@ -32,7 +32,7 @@ class Surroundings:
 
 
 @dataclass(slots=True)
-class Serving:
+class Candidate:
     """``executor`` computes answers at ``level``; ``twin`` runs the same model on the host, where that is a check."""
 
     level: Level
@@ -65,7 +65,7 @@ class Serving:
 class Opened:
     """What a result offers, best first, and what of it cannot be used."""
 
-    servings: list[Serving] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
 
 
@@ -73,7 +73,7 @@ def open_artefact(
     artefact: Artefact,
     original: Graph,
     shapes: Shapes,
-    around: Surroundings,
+    options: ExecutorOptions,
     inputs: Sequence[Array] | None = None,
 ) -> Opened:
     """Executors for what is in ``artefact``, ready for inputs of ``shapes``; nothing is raised for what is broken.
@@ -89,46 +89,46 @@ def open_artefact(
         makers.append((Level.QUANTIZED, artefact.model, _on_host))
     for level, path, make in makers:
         try:
-            serving = make(level, path, around)
-            _check_interface(serving.executor.graph, original)
-            serving.executor.prepare(shapes)
-            if serving.twin is not None:
-                serving.twin.prepare(shapes)
-            if inputs is not None and not serving.proven and not _casts(serving, original):
-                serving.prove(inputs)
-            opened.servings.append(serving)
+            candidate = make(level, path, options)
+            _check_interface(candidate.executor.graph, original)
+            candidate.executor.prepare(shapes)
+            if candidate.twin is not None:
+                candidate.twin.prepare(shapes)
+            if inputs is not None and not candidate.proven and not _casts(candidate, original):
+                candidate.prove(inputs)
+            opened.candidates.append(candidate)
         except OdcError as error:
             opened.fallbacks.append(Fallback(str(level), "run" if error.stage == "proof" else "load", str(error)))
     return opened
 
 
-def _compiled(level: Level, path: Path, around: Surroundings) -> Serving:
+def _compiled(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
     """What a plugin made, if it is something that runs here; raises OdcError."""
     if not is_package(path):
-        return _on_host(level, path, around)
+        return _on_host(level, path, options)
     package = Package.from_path(path)
     if package.plan is None:
         raise UnsupportedError("the package has no plan", location=str(path))
-    options: dict[str, Any] = {"resize": True, "max_bytes": around.max_bytes}
-    executor = package.executor("npu", context=around.context(), **options)
+    limits: dict[str, Any] = {"resize": True, "max_bytes": options.max_bytes}
+    executor = package.executor("npu", context=options.context(), **limits)
     if isinstance(executor, PlanExecutor) and not any(unit.failure is None for unit in executor.segments):
         reasons = "; ".join(dict.fromkeys(executor.fallbacks.values())) or "nothing in it is for the device"
         raise UnsupportedError(reasons, location=str(path))
-    twin = HostExecutor(executor.graph, context=around.context(), **options)
-    return Serving(level, executor, twin, proven=False)
+    twin = HostExecutor(executor.graph, context=options.context(), **limits)
+    return Candidate(level, executor, twin, proven=False)
 
 
-def _on_host(level: Level, path: Path, around: Surroundings) -> Serving:
-    context = around.context()
+def _on_host(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
+    context = options.context()
     graph = build_graph(read_model(path), custom_ops=context.custom_ops)
-    return Serving(level, HostExecutor(graph, resize=True, max_bytes=around.max_bytes, context=context))
+    return Candidate(level, HostExecutor(graph, resize=True, max_bytes=options.max_bytes, context=context))
 
 
-def _casts(serving: Serving, original: Graph) -> bool:
+def _casts(candidate: Candidate, original: Graph) -> bool:
     """Whether inputs must be converted for it, so that those of the original do not fit."""
     return any(
         ours.dtype != theirs.dtype
-        for ours, theirs in zip(serving.executor.graph.input_infos(), original.input_infos(), strict=True)
+        for ours, theirs in zip(candidate.executor.graph.input_infos(), original.input_infos(), strict=True)
     )
 
 
