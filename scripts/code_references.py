@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -53,8 +54,16 @@ def _is_own(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
 
 
+@cache
+def entry_groups() -> frozenset[str]:
+    """The groups of entry points that this package has a say in, which are named like modules."""
+    return frozenset(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"])
+
+
 def resolves(dotted: str) -> bool:
-    """Whether ``odc_mlir.…`` names a module, or something in one."""
+    """Whether ``odc_mlir.…`` names a module, something in one, or a group of entry points."""
+    if dotted in entry_groups():
+        return True
     parts = dotted.split(".")
     for count in range(len(parts), 0, -1):
         place = ROOT.joinpath(*parts[:count])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,8 +17,8 @@ from typing import Any, Literal
 from odc_mlir.errors import PackageError, parsing
 
 SCHEMA_VERSION = 1
-SEGMENT_SUFFIXES = (".npu", ".cpu")
-"""Of programs for an NPU, and of native code."""
+DEFAULT_EXTENSION = "npu"
+_EXTENSION = re.compile(r"[a-z0-9][a-z0-9_]*")
 
 _LARGEST_INDEX = 2**31 - 1
 
@@ -69,6 +70,11 @@ class Plan:
     options: Mapping[str, str | int | None] = field(default_factory=lambda: MappingProxyType({}))
     host_reasons: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     partition: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def extension(self) -> str:
+        """Of the segments' files, without a dot: which device runs them."""
+        return next((step.file.rpartition(".")[2] for step in self.segments), DEFAULT_EXTENSION)
 
     @property
     def segments(self) -> tuple[SegmentStep, ...]:
@@ -177,6 +183,8 @@ class _Reader:
         files = [step.file for step in plan.segments]
         if len(set(files)) != len(files):
             raise self.error("two segment steps name the same file")
+        if len({name.rpartition(".")[2] for name in files}) > 1:
+            raise self.error("segments are of several kinds, of which one device runs only one")
         return plan
 
     def record(
@@ -224,8 +232,8 @@ class _Reader:
         name = self.text(value, path)
         if not is_member_name(name):
             raise self.error(f"{path} is {name!r}, which is not a plain file name")
-        if not name.endswith(SEGMENT_SUFFIXES):
-            raise self.error(f"{path} is {name!r}, expected a name that ends with {' or '.join(SEGMENT_SUFFIXES)}")
+        if not _EXTENSION.fullmatch(name.rpartition(".")[2] if "." in name else ""):
+            raise self.error(f"{path} is {name!r}, expected a name with an extension, such as .npu or .cpu")
         return name
 
     def index(self, value: Any, path: str) -> int:

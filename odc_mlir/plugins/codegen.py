@@ -35,10 +35,14 @@ _MODEL_EXTENSIONS = ("circle", "tflite")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a plugin says of itself; ``quantization`` is the scheme that it wants models in, None for float."""
+    """What a plugin says of itself; ``quantization`` is the scheme that it wants models in, None for float.
+
+    ``takes_floats``: it compiles float models as well.
+    """
 
     name: str
     quantization: str | None
+    takes_floats: bool
 
 
 def default_output(model: str | os.PathLike[str], target: str) -> Path:
@@ -51,7 +55,7 @@ def describe(
 ) -> Description:
     """What the plugin for ``target`` says of itself; errors as :func:`generate`."""
     answer = _ask(registry.find(target, directory), None, limits or Limits())
-    return Description(answer["name"], answer["quantization"])
+    return Description(answer["name"], answer["quantization"], answer["takes_floats"])
 
 
 def generate(
@@ -95,8 +99,9 @@ def generate(
         dict(options or {}),
     )
     try:
-        wanted_scheme = _ask(source, request, limits or Limits())["quantization"]
-        if wanted_scheme is not None and not _has_codes(original):
+        said = _ask(source, request, limits or Limits())
+        wanted_scheme = said["quantization"]
+        if wanted_scheme is not None and not said["takes_floats"] and not _has_codes(original):
             _log.warning(
                 "the model computes with real values, of which %s compiles nothing: it wants %s; quantize it first",
                 target,

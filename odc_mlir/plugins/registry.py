@@ -1,26 +1,52 @@
 """Where plugins are: a folder given by the caller, folders of an environment variable, then what is installed.
 
-A folder offers ``<extension>-gen.py``, a file with a function ``create_codegen``, and the entry points of packages that
-were installed into it. Installed packages declare an entry point ``<extension>-gen`` of the group ``odc_mlir.codegen``
-that names such a function. Nothing of a plugin is imported here.
+There are three kinds, each an entry-point group: *codegen* plugins, which compile; *devices*, which run what was
+compiled; *targets*, which describe for what. A folder offers ``<extension>-gen.py``, a file with a function
+``create_codegen``, and the entry points of packages that were installed into it. Our own targets are entries of the
+same groups. Nothing of a plugin is imported here, but by :func:`load_entry`.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+from odc_mlir._version import __version__
 from odc_mlir.errors import OptionError
 
-GROUP = "odc_mlir.codegen"
+GROUP, DEVICES, TARGETS = "odc_mlir.codegen", "odc_mlir.devices", "odc_mlir.targets"
 PATH_VARIABLE = "ODC_PLUGIN_PATH"
 FACTORY = "create_codegen"
 SUFFIX = "-gen"
+OURS = "odc-mlir"
 _TARGET = re.compile(r"[a-z0-9][a-z0-9_]*" + SUFFIX)
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+
+OWN_ENTRIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        GROUP: {
+            "npu-gen": "odc_mlir.plugins.npu_gen:create_codegen",
+            "cpu-gen": "odc_mlir.plugins.cpu_gen:create_codegen",
+        },
+        DEVICES: {
+            "npu": "odc_mlir.runtime.devices.simulator:open_device",
+            "cpu": "odc_mlir.runtime.devices.native:open_device",
+        },
+        TARGETS: {
+            "npu": "odc_mlir.plugins.own_targets:npu",
+            "cpu": "odc_mlir.plugins.own_targets:cpu",
+        },
+    }
+)
+"""What this package declares itself, as in pyproject.toml: it is there when it is run from its sources as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +65,13 @@ class PluginSource:
 
     @property
     def extension(self) -> str:
-        """Of the files that the plugin makes, without a dot."""
+        """Of the files that a codegen plugin makes, without a dot."""
         return extension_of(self.target)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is part of this package."""
+        return (self.reference or "").startswith("odc_mlir.")
 
 
 def extension_of(target: str) -> str:
@@ -88,7 +119,7 @@ def _places(directory: str | os.PathLike[str] | None) -> Iterator[tuple[str, Ite
         yield f"{PATH_VARIABLE}, which is not set", ()
     for folder in folders:
         yield f"the folder {folder} of {PATH_VARIABLE}", _in_folder(Path(folder))
-    yield f"entry points of the group {GROUP}", _entry_points(metadata.distributions(), None)
+    yield f"entry points of the group {GROUP}", _installed(GROUP, _TARGET)
 
 
 def _in_folder(folder: Path) -> Sequence[PluginSource]:
@@ -98,17 +129,62 @@ def _in_folder(folder: Path) -> Sequence[PluginSource]:
         return []
     # A plugin is loaded by a process that works elsewhere.
     plugins = [PluginSource(path.stem, str(path), file=os.path.abspath(path)) for path in files]
-    return plugins + list(_entry_points(metadata.distributions(path=[str(folder)]), os.path.abspath(folder)))
+    return plugins + list(_in_packages(folder, GROUP, _TARGET))
 
 
-def _entry_points(distributions: Iterable[metadata.Distribution], folder: str | None) -> Iterator[PluginSource]:
-    """The entry points of our group, by name; the first of two with the same name is the one Python would import."""
+def entries(group: str) -> list[PluginSource]:
+    """The entries of DEVICES or TARGETS, by name; one of another package comes before ours of the same name."""
+    found: dict[str, PluginSource] = {}
+    folders = [Path(folder) for folder in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if folder]
+    for known in (*(_in_packages(folder, group, _NAME) for folder in folders), _installed(group, _NAME)):
+        for entry in known:
+            found.setdefault(entry.target, entry)
+    return [found[name] for name in sorted(found)]
+
+
+def load_entry(source: PluginSource) -> Any:
+    """What the function gives that an entry of DEVICES or TARGETS names; raises OptionError, naming the entry."""
+    where, _, name = (source.reference or "").partition(":")
+    if source.folder is not None and source.folder not in sys.path and not source.is_ours:
+        sys.path.append(source.folder)  # behind all else: it stands in for nothing
+    try:
+        return getattr(importlib.import_module(where), name)()
+    except OptionError:
+        raise
+    except Exception as error:  # whatever another package does, it is its fault
+        text = " ".join(str(error).split())
+        raise OptionError(
+            f"{source.target!r} of {source.origin} cannot be used: {type(error).__name__}: {text}"
+        ) from error
+
+
+def _in_packages(folder: Path, group: str, form: re.Pattern[str]) -> Iterator[PluginSource]:
+    """What packages declare that were installed into ``folder``."""
+    return _entry_points(metadata.distributions(path=[str(folder)]), os.path.abspath(folder), group, form)
+
+
+def _installed(group: str, form: re.Pattern[str]) -> Iterator[PluginSource]:
+    """What all installed packages declare, and we ourselves."""
+    found = {entry.target: entry for entry in _entry_points(metadata.distributions(), None, group, form)}
+    for name, reference in OWN_ENTRIES[group].items():
+        found.setdefault(name, PluginSource(name, f"{OURS} {__version__} ({reference})", reference=reference))
+    yield from (found[name] for name in sorted(found))
+
+
+def _entry_points(
+    distributions: Iterable[metadata.Distribution], folder: str | None, group: str, form: re.Pattern[str]
+) -> Iterator[PluginSource]:
+    """The entry points of a group, by name. Of two with the same name the first one counts, which Python would import;
+    but ours come after all others: a driver for an NPU takes the place of the simulator."""
     found: dict[str, PluginSource] = {}
     for distribution in distributions:
         for entry in distribution.entry_points:
-            if entry.group == GROUP and _TARGET.fullmatch(entry.name):
-                name = distribution.metadata["Name"]
-                origin = f"{name} {distribution.version} ({entry.value})"
-                place = folder or os.path.abspath(str(distribution.locate_file("")))
-                found.setdefault(entry.name, PluginSource(entry.name, origin, reference=entry.value, folder=place))
+            if entry.group != group or not form.fullmatch(entry.name):
+                continue
+            name = distribution.metadata["Name"]
+            origin = f"{name} {distribution.version} ({entry.value})"
+            place = folder or os.path.abspath(str(distribution.locate_file("")))
+            made = PluginSource(entry.name, origin, reference=entry.value, folder=place)
+            if entry.name not in found or found[entry.name].is_ours:
+                found[entry.name] = made
     yield from (found[name] for name in sorted(found))

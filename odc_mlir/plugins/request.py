@@ -79,6 +79,7 @@ class CodegenPlugin(Protocol):
     missing or empty is a failure. These may be there too:
 
     * ``quantization``: the scheme that the target wants models in (``int8``, ``uint8`` …), None for float;
+    * ``takes_floats``: True where it compiles float models too, although it has a scheme;
     * ``supports(model: str) -> str | None``: why a model file cannot be compiled, None where it can;
     * ``validate(output: str) -> None``: raise where the file that was made is not what it should be.
     """

@@ -112,7 +112,11 @@ def _do(job: Mapping[str, Any]) -> dict[str, Any]:
     if extension != job["extension"]:
         return _failure("contract", f"its extension is {extension!r}, its target says {job['extension']!r}")
     quantization = getattr(plugin, "quantization", None)
-    said = {"name": str(plugin.name), "quantization": None if quantization is None else str(quantization)}
+    said = {
+        "name": str(plugin.name),
+        "quantization": None if quantization is None else str(quantization),
+        "takes_floats": quantization is None or bool(getattr(plugin, "takes_floats", False)),
+    }
     if job["request"] is None:
         return said
     request = CodegenRequest.from_json(job["request"])

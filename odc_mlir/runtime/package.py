@@ -168,7 +168,7 @@ class Package:
         return PlanExecutor(
             graph,
             self.plan,
-            open_device(self.plan.target),
+            open_device(self.plan.extension),
             self.files.segment,
             context=context,
             location=location,

@@ -12,10 +12,9 @@ from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.formats.package_update import original_of
 from odc_mlir.runtime.devices import open_device
-from odc_mlir.runtime.devices.base import Device
 from odc_mlir.runtime.execution.plan import check_plan
 from odc_mlir.runtime.package import Package
-from odc_mlir.targets.cpu import is_cpu
+from odc_mlir.targets.cpu import HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ def verify_package(files: PackageFiles) -> Iterator[Check]:
         plan = files.plan
         yield _checked("plan", lambda: check_plan(plan, package.graph, str(files.manifest.plan)))
         load: Callable[[PackageFiles, str], None] = (
-            _check_native if is_cpu(plan.target or "") else partial(_load, open_device())
+            _check_native if plan.extension == HERE else partial(_load, plan.extension)
         )
         for step in plan.segments:
             yield _checked(f"segment {step.file}", partial(load, files, step.file))
@@ -70,5 +69,5 @@ def _check_native(files: PackageFiles, segment: str) -> None:
     parse_native_segment(files.segment(segment))
 
 
-def _load(device: Device, files: PackageFiles, segment: str) -> None:
-    device.load(files.segment(segment))
+def _load(extension: str, files: PackageFiles, segment: str) -> None:
+    open_device(extension).load(files.segment(segment))

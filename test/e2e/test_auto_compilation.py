@@ -13,7 +13,7 @@ from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.status import Level, Phase
 
 Array = np.ndarray[Any, Any]
-SETTINGS = {"OnDeviceCompilation": "1"}
+SETTINGS = {"OnDeviceCompilation": "1", "ODC_TARGET": "npu-256"}
 
 pytestmark = pytest.mark.slow
 

@@ -111,7 +111,7 @@ def test_all_is_well(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch, cach
     assert second.levels == [Level.COMPILED]
 
 
-@pytest.mark.parametrize("step", [step for step in Step if step is not Step.INSTALLED])
+@pytest.mark.parametrize("step", [step for step in Step if step not in (Step.INSTALLED, Step.MEASURED)])
 def test_killed_at(step: Step, made: Made, run: Any, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     use_worker(monkeypatch, made, f"kill@{step}")
     killed = run()
@@ -254,7 +254,7 @@ def test_a_damaged_result_is_made_anew(
     elif damage == "record":
         record.write_text('{"schema_version": 1')
     else:
-        record.write_text(record.read_text().replace('"schema_version": 2', '"schema_version": 99', 1))
+        record.write_text(record.read_text().replace('"schema_version": 3', '"schema_version": 99', 1))
     again = run()
     again.infer()
     assert any("cached result is damaged" in item.reason for item in again.status.fallbacks)
@@ -364,7 +364,7 @@ def test_what_was_made_fails_as_a_whole(made: Made, run: Any, monkeypatch: pytes
     def fail(*arguments: Any, **options: Any) -> Any:
         raise SimulationError("broken")
 
-    for candidate in failing.session._switcher.auto._specializations[((1, 8, 8, 1),)].candidates:
+    for candidate in failing.session._switcher.auto.shared.specializations[((1, 8, 8, 1),)].candidates:
         monkeypatch.setattr(candidate.executor, "run", fail)
     failing.infer(2)
     assert failing.levels[-2:] == [Level.ORIGINAL] * 2
@@ -382,7 +382,7 @@ def test_a_strict_session_raises_what_fails(made: Made, model: Path, monkeypatch
         def fail(*arguments: Any, **options: Any) -> Any:
             raise SimulationError("broken")
 
-        (state,) = session._switcher.auto._specializations.values()  # type: ignore[union-attr]
+        (state,) = session._switcher.auto.shared.specializations.values()  # type: ignore[union-attr]
         monkeypatch.setattr(state.candidates[0].executor, "run", fail)
         with pytest.raises(OdcError, match="broken"):
             session.infer(made.sample(0))

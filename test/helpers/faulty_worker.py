@@ -78,7 +78,7 @@ def main() -> int:
 
     worker.progress_line = announce
     build.quantize, codegen.generate = quantize, generate
-    codegen.describe = lambda *arguments, **options: codegen.Description("test", "int8")
+    codegen.describe = lambda *arguments, **options: codegen.Description("test", "int8", False)
     return worker.main()
 
 

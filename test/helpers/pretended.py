@@ -17,7 +17,7 @@ from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending
 
 Array = np.ndarray[Any, Any]
-SETTINGS = {"OnDeviceCompilation": "1", "ODC_RECORDS": "2"}
+SETTINGS = {"OnDeviceCompilation": "1", "ODC_RECORDS": "2", "ODC_TARGET": "npu-256"}
 SHAPE = (1, 4)
 SHAPES = (SHAPE, SHAPE)
 

@@ -29,15 +29,15 @@ from odc_mlir.runtime.auto.locks import file_lock
 
 _log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 RECORD_NAME = "result.json"
 MODEL_NAME = "model.circle"
 COMPILED_STEM = "compiled"
 _KEY_DIGITS = 40
 _MAX_RECORD_BYTES = 1 << 20
 
-PASSING, COVERAGE, WATCH = "passing", "coverage", "watch"
-KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH)
+PASSING, COVERAGE, WATCH, SLOWER = "passing", "coverage", "watch", "slower"
+KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH, SLOWER)
 # After so many failures that may pass, another try waits so long. It is not waited for the first time.
 _RETRY_SECONDS = (0.0, 0.0, 60.0, 600.0, 3600.0)
 
@@ -55,7 +55,7 @@ class Result:
     ``kind``, one of KINDS, says what the reason is about; with a level it is why there is nothing better. ``budget``
     are the limits that were in force; its ``runs`` are how many records are known not to be enough. Of a failure that
     may pass, ``attempts`` says how often it was met in a row, the last time at ``failed_at``, in seconds since the
-    epoch.
+    epoch. ``latency_us`` is processor time of one run by level, measured where it was made.
     """
 
     level: str | None
@@ -70,6 +70,7 @@ class Result:
     notes: list[str] = field(default_factory=list)
     attempts: int = 0
     failed_at: float = 0.0
+    latency_us: dict[str, float] = field(default_factory=dict)
 
     @property
     def waits_for_records(self) -> bool:
@@ -265,7 +266,7 @@ def _are_numbers(value: Any) -> bool:
 
 _SCHEMA: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
     {
-        "level": lambda value: value in (None, "quantized", "compiled"),
+        "level": lambda value: value in (None, "quantized", "compiled", "direct"),
         "reason": _is_text,
         "kind": lambda value: value is None or value in KINDS,
         "stage": _is_text,
@@ -277,6 +278,7 @@ _SCHEMA: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
         "notes": lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
         "attempts": lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
         "failed_at": _is_number,
+        "latency_us": _are_numbers,
     }
 )
 """What each field of a result may be; a record has all of them and no other."""
@@ -307,6 +309,6 @@ def _checked(place: Path, document: Any) -> Artefact:
     for name in needed:
         if name not in files:
             raise ValueError(f"{name!r} is missing")
-    if result.level == "compiled" and result.compiled is None:
+    if result.level in ("compiled", "direct") and result.compiled is None:
         raise ValueError("it is compiled, but names no file")
     return Artefact(place, result, frozenset(files))

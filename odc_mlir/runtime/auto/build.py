@@ -6,7 +6,7 @@ process of its own (see worker.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,14 +17,18 @@ from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import OdcError, SessionError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.package import is_package
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.runtime.auto.coverage import check_channels, check_samples
+from odc_mlir.runtime.auto.measuring import side_by_side, some_inputs
 from odc_mlir.runtime.auto.saturation import normal_shares
+from odc_mlir.runtime.auto.status import Level
 from odc_mlir.runtime.execution.binding import fits
-from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.specialization import SpecializedGraph, is_static
+from odc_mlir.runtime.package import Package
 
 # Fewer raw inputs than this are not enough to choose ranges by, when ranges of more runs are known.
 _FEW_SAMPLES = 8
@@ -124,6 +128,22 @@ def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[
         return normal_shares(HostExecutor(build_graph(read_model(model)), resize=True), samples)
     except OdcError:
         return {}
+
+
+def latencies(models: Mapping[Level, Path], shapes: Shapes, inputs: Sequence[Array] | None = None) -> dict[str, float]:
+    """Processor time of one run of each model or package on ``inputs`` (None: zeros), in microseconds, by level."""
+    executors = [_opened(path) for path in models.values()]
+    for executor in executors:
+        executor.prepare(shapes)
+    values = some_inputs(executors[0], shapes) if inputs is None else inputs
+    found = side_by_side(executors, values)
+    return {str(level): round(taken, 2) for level, taken in zip(models, found, strict=True)}
+
+
+def _opened(path: Path) -> Executor:
+    if is_package(path) and (package := Package.from_path(path)).plan is not None:
+        return package.executor(resize=True)
+    return HostExecutor(build_graph(read_model(path)), resize=True)
 
 
 def _runs(records: Path) -> int:

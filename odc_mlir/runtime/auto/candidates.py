@@ -17,10 +17,14 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.artefacts import Artefact
 from odc_mlir.runtime.auto.status import Fallback, Level
+from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
+
+# Of the largest value: what sums of float32 in another order are apart, and far less than one code of 8 bits.
+_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +37,25 @@ class ExecutorOptions:
 
 @dataclass(slots=True)
 class Candidate:
-    """``executor`` computes answers at ``level``; ``twin`` runs the same model on the host, where that is a check."""
+    """``executor`` computes answers at ``level``; ``twin`` runs the same model on the host, where that is a check.
+
+    ``tolerance`` is how far real values of the two may be apart, as a share of the largest one: sums of real numbers
+    are added up in another order by code for a processor. Codes must be the same.
+    """
 
     level: Level
     executor: Executor
     twin: Executor | None = None
     proven: bool = True
     is_being_proven: bool = False
+    tolerance: float = 0.0
 
     def prove(self, inputs: Sequence[Array]) -> None:
-        """Compare one run with host kernels on the same model; raises OdcError unless they agree bit for bit."""
+        """Compare one run with host kernels on the same model; raises OdcError unless they agree."""
         outputs = self.executor.run(inputs)
         if self.twin is not None:
             for index, (ours, theirs) in enumerate(zip(outputs, self.twin.run(inputs), strict=True)):
-                if ours.shape != theirs.shape or ours.tobytes() != theirs.tobytes():
+                if not _agree(ours, theirs, self.tolerance):
                     differing = int(np.count_nonzero(ours != theirs)) if ours.shape == theirs.shape else ours.size
                     info = self.executor.graph.output_infos()[index]
                     raise SimulationError(
@@ -59,6 +68,20 @@ class Candidate:
     def failures(self) -> list[Fallback]:
         """Why host kernels stand in for segments of it."""
         return [Fallback(f"segment {name}", "run", reason) for name, reason in self.executor.fallbacks.items()]
+
+
+def _agree(ours: Array, theirs: Array, tolerance: float) -> bool:
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return False
+    if ours.tobytes() == theirs.tobytes():
+        return True
+    if not tolerance or ours.dtype.kind != "f":
+        return False
+    finite = np.isfinite(theirs)
+    if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
+        return False
+    apart = np.abs(ours[finite].astype(np.float64) - theirs[finite])
+    return bool(np.all(apart <= tolerance * np.max(np.abs(theirs[finite]), initial=np.finfo(np.float32).tiny)))
 
 
 @dataclass(slots=True)
@@ -84,7 +107,8 @@ def open_artefact(
     opened = Opened()
     makers = []
     if artefact.compiled is not None:
-        makers.append((Level.COMPILED, artefact.compiled, _compiled))
+        direct = artefact.result.level == Level.DIRECT
+        makers.append((Level.DIRECT if direct else Level.COMPILED, artefact.compiled, _compiled))
     if artefact.model is not None:
         makers.append((Level.QUANTIZED, artefact.model, _on_host))
     for level, path, make in makers:
@@ -115,7 +139,8 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
         reasons = "; ".join(dict.fromkeys(executor.fallbacks.values())) or "nothing in it is for the device"
         raise UnsupportedError(reasons, location=str(path))
     twin = HostExecutor(executor.graph, context=options.context(), **limits)
-    return Candidate(level, executor, twin, proven=False)
+    device = open_device(package.plan.extension)
+    return Candidate(level, executor, twin, proven=False, tolerance=0.0 if device.simulated else _TOLERANCE)
 
 
 def _on_host(level: Level, path: Path, options: ExecutorOptions) -> Candidate:

@@ -9,12 +9,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.formats.private import digest_file
-from odc_mlir.plugins import registry
-from odc_mlir.plugins.fingerprint import fingerprint
+from odc_mlir.runtime.auto.aim import Aim
 from odc_mlir.runtime.auto.artefacts import Artefact, make_key
 from odc_mlir.runtime.auto.original import Original, is_quantized
 from odc_mlir.runtime.auto.settings import AutoSettings
@@ -35,6 +33,7 @@ class Step(StrEnum):
     MODEL_KEPT = "model kept"
     COMPILING = "compiling"
     COMPILED = "compiled"
+    MEASURED = "measured"
     COMMITTING = "committing"
     COMMITTED = "committed"
     INSTALLED = "installed"
@@ -63,7 +62,9 @@ class Job:
     None where they are the model's own. ``package``: the
     nnpackage to install the result in. ``again``: what is there already is not good enough. ``target``: what the key
     says of it. ``runs`` are recorded; records of so many as ``patience_runs`` are taken even where they show little,
-    with 0 they are not looked at. ``verdict`` is that of a model quantised already.
+    with 0 they are not looked at. ``verdict`` is that of a model quantised already. ``direct``: the model itself is
+    compiled, whatever it computes with. ``rival`` serves now, as a package (None: the model itself, by host kernels):
+    what is made must be faster here, where ``must_be_faster``.
     """
 
     key: str
@@ -89,6 +90,9 @@ class Job:
     runs: int = 0
     patience_runs: int = 0
     verdict: dict[str, Any] | None = None
+    direct: bool = False
+    rival: str | None = None
+    must_be_faster: bool = False
 
     @property
     def budget(self) -> dict[str, float]:
@@ -105,25 +109,28 @@ class Job:
         return cls(**json.loads(text))
 
 
-def key_of(settings: AutoSettings, digest: str, shapes: Shapes, target: Sequence[str]) -> str:
+def key_of(
+    settings: AutoSettings, digest: str, shapes: Shapes, facts_of_target: Sequence[str], *, direct: bool = False
+) -> str:
     """The key of what these settings make of the model with ``digest`` for inputs of ``shapes``.
 
-    ``target`` is what :func:`target_facts` says.
+    ``direct``: of the model itself, so that nothing of quantising counts.
     """
+    choices = {"scheme": settings.scheme, "metric": settings.metric, "limit": settings.limit}
     facts: dict[str, Any] = {
         "model": digest,
         "shapes": [list(shape) for shape in shapes],
-        "target": list(target),
-        "scheme": settings.scheme,
-        "metric": settings.metric,
-        "limit": settings.limit,
+        "target": list(facts_of_target),
+        **({"direct": True} if direct else choices),
         "preference": int(settings.preference),
         "version": __version__,
     }
     return make_key(facts)
 
 
-def make_job(settings: AutoSettings, original: Original, base: Artefact | None, shapes: Shapes, **facts: Any) -> Job:
+def make_job(
+    settings: AutoSettings, aim: Aim, original: Original, base: Artefact | None, shapes: Shapes, **facts: Any
+) -> Job:
     """The job that ``settings`` ask for; ``facts`` are its other fields. Raises OdcError.
 
     It is about ``original``, or the quantised model of ``base``, for inputs of ``shapes``.
@@ -142,8 +149,9 @@ def make_job(settings: AutoSettings, original: Original, base: Artefact | None, 
         digest=digest,
         quantized=quantized is not None or is_quantized(original.graph),
         verdict=None if base is None else base.result.verdict,
-        plugin=settings.plugin,
-        machine=settings.machine,
+        plugin=aim.plugin,
+        machine=aim.machine,
+        target=list(aim.facts),
         scheme=settings.scheme,
         metric=settings.metric,
         limit=settings.limit,
@@ -157,19 +165,6 @@ def make_job(settings: AutoSettings, original: Original, base: Artefact | None, 
         patience_runs=TIMES_ENOUGH * settings.records if settings.watch else 0,
         **facts,
     )
-
-
-def target_facts(plugin: str, machine: str | None) -> list[str]:
-    """What tells one target from another: the plugin, its version and files, and the machine by its description.
-
-    Raises OdcError where there is no such plugin or machine.
-    """
-    source = registry.find(plugin)
-    facts = [plugin, source.origin, fingerprint(source)]
-    if machine is None:
-        return facts
-    target = targets.load(machine)
-    return [*facts, target.name, target.digest("flash").hex()]
 
 
 def progress_line(step: str, **facts: Any) -> bytes:

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from odc_mlir import targets
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.cache import CACHE_VARIABLE, DEFAULT_LIMIT_MB, LIMIT_VARIABLE, RECORDS_FILE, cache_folder
-from odc_mlir.plugins.registry import SUFFIX, extension_of
 from odc_mlir.plugins.request import Preference
+from odc_mlir.plugins.target import choose
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.quantizer.policy.verdict import metric_name
+from odc_mlir.runtime.auto.aim import AUTO
 
 # Ten runs are what upstream's documents use, and the fewest of which two can be held back for checking.
 DEFAULT_RECORDS = 10
@@ -31,7 +31,7 @@ DEFAULT_WATCH_PERCENT = 2
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
-        "ODC_TARGET": "npu-256",
+        "ODC_TARGET": AUTO,  # a device that is here, else the processor
         "ODC_QUANT_TYPE": "",  # the target's choice
         "ODC_RECORDS": str(DEFAULT_RECORDS),
         "ODC_ACC_METRIC": "",  # the quantiser's choice, which depends on the model
@@ -70,7 +70,8 @@ _TRIGGERS |= {
 
 @dataclass(frozen=True, slots=True)
 class AutoSettings:
-    """``target`` is a machine (``npu-256``, a TOML file) or a plugin (``tvn-gen``); ``scheme`` None: what that wants.
+    """``target`` is AUTO, a target or a machine of one (``cpu``, ``npu-256``, a TOML file), or a plugin (``tvn-gen``);
+    ``scheme`` None: what that wants.
 
     ``timeout_seconds`` and ``memory_bytes`` bound the background process, ``cache_bytes`` what is kept in ``folder``.
     ``watch``: records and answers are looked at for what the verdict could not know; ``shadow_share`` of the time of
@@ -91,16 +92,6 @@ class AutoSettings:
     update_package: bool
     watch: bool
     shadow_share: float
-
-    @property
-    def plugin(self) -> str:
-        """The plugin that compiles."""
-        return self.target if self.target.endswith(SUFFIX) else f"npu{SUFFIX}"
-
-    @property
-    def machine(self) -> str | None:
-        """The machine to compile for, None where the plugin knows."""
-        return None if self.target.endswith(SUFFIX) else self.target
 
     @property
     def told(self) -> dict[str, Any]:
@@ -133,10 +124,10 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
     if folder and not Path(folder).is_absolute():
         raise _bad(CACHE_VARIABLE, folder, "an absolute path")
     target = value("ODC_TARGET")
-    if target.endswith(SUFFIX):
-        extension_of(target)
-    else:
-        targets.load(target)
+    if target != AUTO:
+        description = choose(target).description
+        if description is not None:
+            description.identity(choose(target).machine)  # raises where its file cannot be read
         # What compiles works in another folder.
         target = str(Path(target).absolute()) if target.endswith(".toml") else target
     return AutoSettings(

@@ -30,13 +30,31 @@ _COLLECTED = 0.4
 
 
 @dataclass(slots=True)
+class Direct:
+    """The model itself as code, for one set of input shapes: ``candidate`` runs it, ``reason`` is why it does not.
+
+    ``is_wanted``: nobody has tried yet; ``is_busy``: something is being done about it in the background.
+    """
+
+    key: str
+    candidate: Candidate | None = None
+    artefact: Artefact | None = None
+    reason: str | None = None
+    supervisor: Supervisor | None = None
+    is_wanted: bool = False
+    is_busy: bool = False
+
+
+@dataclass(slots=True)
 class Specialization:
     """``candidates`` are what may compute answers instead of the model itself, best first.
 
     ``attempts`` have failed in a row for what may pass; another one may begin at ``retry_at``, on the monotonic clock,
     None: never. ``is_loading``: a result is being opened in the background. ``sample`` are inputs that were run.
     ``records_needed`` are more than the settings ask for where those were not enough; ``times_left`` is how often
-    answers have left the limits, and ``outdated`` why what is being made or opened must not be used.
+    answers have left the limits, and ``outdated`` why what is being made or opened must not be used. ``direct`` is the
+    model itself as code, where the target runs that; ``starts_next``: its user wants what follows to start then.
+    ``settled`` has answered, with nothing left to be done for these shapes.
     """
 
     shapes: Shapes
@@ -59,6 +77,9 @@ class Specialization:
     times_left: int = 0
     outdated: str | None = None
     sample: list[Array] | None = None
+    direct: Direct | None = None
+    starts_next: bool = False
+    settled: Candidate | None = None
 
     def enter(self, phase: Phase, reason: str | None = None) -> None:
         """Go on to ``phase``, as the table of phases allows."""
@@ -72,6 +93,9 @@ class Specialization:
     def give_up(self, candidate: Candidate, stage: str, reason: str) -> None:
         """Do not use ``candidate`` any more."""
         self.fallbacks.append(Fallback(str(candidate.level), stage, reason))
+        if self.direct is not None and self.direct.candidate is candidate:
+            self.direct.candidate, self.direct.reason = None, reason
+            return
         self.candidates = [item for item in self.candidates if item is not candidate]
         if not self.candidates and self.phase is Phase.ACTIVE:
             self.enter(Phase.REJECTED, f"{candidate.level}: {reason}")
@@ -92,7 +116,7 @@ class Specialization:
 
         Returns what is to be taken back. While something is being made or opened that waits for the end of it.
         """
-        if self.is_busy and self.outdated is None:
+        if self.is_making and self.outdated is None:
             self.candidates, self.outdated = [], reason
             return []
         # Whoever leaves again and again was not shown enough.
@@ -110,9 +134,27 @@ class Specialization:
         return self.phase in (Phase.QUANTIZING, Phase.CHECKING, Phase.COMPILING)
 
     @property
-    def is_busy(self) -> bool:
-        """Whether something is being done about it in the background."""
+    def is_making(self) -> bool:
+        """Whether something that stands in for the model is being made or opened in the background."""
         return self.is_working or self.is_loading or self.is_concluding
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is being done about it in the background."""
+        return self.is_making or (self.direct is not None and self.direct.is_busy)
+
+    @property
+    def supervisors(self) -> list[Supervisor]:
+        """Of the processes that are at work."""
+        both = (self.supervisor, None if self.direct is None else self.direct.supervisor)
+        return [item for item in both if item is not None]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the best that there can be serves, and nothing will change that but what is watched."""
+        is_direct_over = self.direct is None or not self.direct.is_wanted
+        over = self.phase is Phase.ACTIVE and self.retry_at is None and self.sample is not None and is_direct_over
+        return over and not self.is_busy
 
     def keep_sample(self, inputs: Sequence[Array]) -> None:
         """Remember inputs, by which what is made will be proven."""
@@ -123,6 +165,8 @@ class Specialization:
         self.supervisor, self.is_loading, self.is_concluding = None, False, False
         for candidate in self.candidates:
             candidate.is_being_proven = False
+        if self.direct is not None and self.direct.is_busy:
+            self.direct.supervisor, self.direct.is_busy, self.direct.is_wanted = None, False, True
         if self.is_working or self.phase is Phase.FLOAT:
             self.phase = Phase.ACTIVE if self.artefact is not None and self.candidates else Phase.COLLECTING
 
@@ -143,7 +187,9 @@ class Specialization:
     @property
     def best(self) -> Level:
         """The level of what will compute the next answer."""
-        return self.candidates[0].level if self.candidates else Level.ORIGINAL
+        if self.candidates:
+            return self.candidates[0].level
+        return Level.ORIGINAL if self.direct is None or self.direct.candidate is None else Level.DIRECT
 
     def progress(self, records: int, needed: int) -> float:
         """From 0 to 1."""
@@ -155,6 +201,8 @@ class Specialization:
         """Put into ``status`` what is known of these shapes, of which so many ``records`` are there."""
         result = self.result
         status.phase, status.reason, status.key = self.phase, self.reason, self.key
+        if self.phase is Phase.REJECTED and self.best is Level.DIRECT:
+            status.phase = Phase.ACTIVE  # something better than the model serves, and there is a reason why not more
         status.serving = self.served or self.best
         status.records = records
         status.progress = self.progress(records, status.records_needed)
@@ -165,7 +213,13 @@ class Specialization:
         status.seconds = {} if result is None else dict(result.seconds)
         status.scheme = (result.scheme if result is not None else None) or self.scheme
         status.artefact = None if self.artefact is None else str(self.artefact.folder)
-        status.fallbacks = self.fallbacks + [found for item in self.candidates for found in item.failures()]
+        direct = None if self.direct is None else self.direct.artefact
+        for made in (direct, self.artefact):
+            status.latency_us |= {} if made is None else made.result.latency_us
+        if self.artefact is None and result is not None:
+            status.latency_us |= result.latency_us  # of what was refused
+        given = [*self.candidates, *([self.direct.candidate] if self.direct and self.direct.candidate else [])]
+        status.fallbacks = self.fallbacks + [found for item in given for found in item.failures()]
         if self.watch is not None:
             status.watch = asdict(self.watch.facts)
             if status.reason is None and status.serving is Level.ORIGINAL:

@@ -28,6 +28,7 @@ class Level(StrEnum):
     """What computes the answers, best first."""
 
     COMPILED = "compiled"
+    DIRECT = "direct"  # the model itself as code of the target: nothing is quantised
     QUANTIZED = "quantized"  # the quantised model, on the host
     ORIGINAL = "original"  # the model as it was loaded
 
@@ -69,7 +70,8 @@ class AutoStatus:
     ``serving`` computed the last answer, or before there is one will compute the first; ``progress`` is 0 to 1.
     ``reason``: why the phase is what it is, where that needs one. ``shapes`` are the input shapes that this is about.
     ``notes`` are what else should be known, such as a setting that is ignored. ``watch``: what watching the answers has
-    shown, while something else than the model serves; see watch.py.
+    shown, while something else than the model serves; see watch.py. ``latency_us``: processor time of one run by level,
+    as measured here side by side before something new was let serve.
     """
 
     enabled: bool = False
@@ -88,6 +90,7 @@ class AutoStatus:
     artefact: str | None = None
     verdict: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    latency_us: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     watch: dict[str, Any] | None = None

@@ -43,24 +43,27 @@ from odc_mlir.plugins.registry import extension_of
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.quantizer.policy.verdict import describe
 from odc_mlir.runtime.auto import build
+from odc_mlir.runtime.auto.aim import target_facts
 from odc_mlir.runtime.auto.artefacts import (
     COMPILED_STEM,
     COVERAGE,
     MODEL_NAME,
     PASSING,
+    SLOWER,
     Artefact,
     Artefacts,
     Result,
     is_final,
 )
 from odc_mlir.runtime.auto.coverage import CoverageError
-from odc_mlir.runtime.auto.job import TIMES_ENOUGH, Job, Step, progress_line, target_facts
+from odc_mlir.runtime.auto.job import TIMES_ENOUGH, Job, Step, progress_line
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.auto.status import Level
 
 # Who got less of the time than this was kept waiting, by a machine with too much to do or by something that hangs.
 _BUSY_SHARE = 0.5
+_PLUGIN_FACTS = len(("plugin", "version", "files"))  # of the facts of a target; the machine's come after them
 _NICENESS = 10  # the application's runs come first
 # What the system says of disks that are full, broken or read-only, in whatever error.
 _PASSING = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
@@ -73,6 +76,10 @@ class _OutOfTimeError(Exception):
 
 class _ChangedError(ModelError):
     pass
+
+
+class SlowerError(OdcError):
+    """What was made takes more time than what serves."""
 
 
 # What says nothing of the model: it has changed, or was given what it cannot take, or records or cache are not right.
@@ -115,6 +122,9 @@ class Worker:
                 self._refuse(kind, f"it takes longer than {self.job.seconds:g} s")
             except (TimeLimitError, MemoryLimitError) as error:
                 self._refuse("time" if isinstance(error, TimeLimitError) else "memory", str(error))
+            except SlowerError as error:
+                self.result.level = None  # what is not compiled is slower still
+                self._refuse(SLOWER, error.message)
             except CoverageError as error:
                 self._refuse(COVERAGE, error.message)
                 self.result.budget["runs"] = max(1.0, 2.0 * self.job.runs - 1)
@@ -143,12 +153,14 @@ class Worker:
         job, result = self.job, self.result
         if content_digest(job.model) != job.digest:
             raise _ChangedError("the model file has changed since it was loaded", location=job.model)
-        if target_facts(job.plugin, job.machine) != job.target:
+        if target_facts(job.plugin, job.target[_PLUGIN_FACTS:]) != job.target:
             raise _ChangedError("the plugin or the machine has changed since the model was loaded")
         self.announce(Step.MODEL_READ)
         source = Path(job.model)
         result.verdict = job.verdict
-        if found is not None and found.model is not None and not job.quantized:
+        if job.direct:
+            pass  # compiled as it is
+        elif found is not None and found.model is not None and not job.quantized:
             source = Path(shutil.copyfile(found.model, work / MODEL_NAME))
             old = found.result
             result.level, result.scheme, result.verdict = str(Level.QUANTIZED), old.scheme, old.verdict
@@ -165,9 +177,29 @@ class Worker:
         result.stage = "compile"
         self.announce(Step.COMPILING)
         with self._timed("compile"):
-            result.compiled = self._compile(source, work).name
-        result.level, result.stage = str(Level.COMPILED), None
+            compiled = self._compile(source, work)
         self.announce(Step.COMPILED)
+        level = Level.DIRECT if job.direct else Level.COMPILED
+        if job.must_be_faster:
+            result.stage = "measure"
+            self._measure(level, compiled)
+            self.announce(Step.MEASURED)
+        result.compiled, result.level, result.stage = compiled.name, str(level), None
+
+    def _measure(self, level: Level, compiled: Path) -> None:
+        """Raise SlowerError unless what was ``compiled`` takes less time here than what serves now."""
+        job, result = self.job, self.result
+        shapes = tuple(map(tuple, job.shapes))
+        rival = Level.ORIGINAL if job.rival is None else Level.DIRECT
+        inputs = build.recorded_inputs(Path(job.records), shapes)
+        result.latency_us = build.latencies(
+            {rival: Path(job.rival or job.model), level: compiled}, shapes, inputs[-1] if inputs else None
+        )
+        before, after = result.latency_us[rival], result.latency_us[level]
+        if after >= before:
+            raise SlowerError(
+                f"it takes {after:.1f} us of processor time here, the {rival} model {before:.1f} us", stage="measure"
+            )
 
     def _quantize(self, output: Path) -> None:
         job, result = self.job, self.result

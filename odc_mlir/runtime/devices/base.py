@@ -61,10 +61,17 @@ class DirectProgram(DeviceProgram, Protocol):
         """What runs it on the values of a run: ``reads`` and ``writes`` are tensors of the graph, in order of ports."""
 
 
+@runtime_checkable
 class Device(Protocol):
-    """A device that takes binaries: ``.npu`` files, or ``.cpu`` ones."""
+    """A device that takes binaries, found as the entry of the group ``odc_mlir.devices`` that is named as their files
+    end: ``npu``, ``cpu``."""
 
     name: str
+    simulated: bool
+    """Whether it takes much longer than what it stands for, so that others compute what it is known to compute."""
+
+    def attached(self) -> Sequence[str]:
+        """The targets that hardware is there for, best first: what a session compiles for where none is named."""
 
     def load(self, data: bytes) -> DeviceProgram:
         """Check and load a binary; raises OdcError when it is damaged or made for something else."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from odc_mlir.codegen.features import has_code_generator
 from odc_mlir.codegen.loading import LoadedObject
 from odc_mlir.codegen.machine import why_not_here
 from odc_mlir.errors import InputError, PackageError
@@ -80,6 +81,11 @@ class NativeDevice:
     """Loads ``.cpu`` files that are made for what the running machine can do."""
 
     name = "native"
+    simulated = False
+
+    def attached(self) -> Sequence[str]:
+        """The processor that runs this, where code for it can be made."""
+        return (cpu.HERE,) if has_code_generator() else ()
 
     def load(self, data: bytes) -> NativeProgram:
         """Check and load a segment; raises PackageError where it is damaged or made for another machine."""
@@ -88,3 +94,8 @@ class NativeDevice:
         if reason is not None:
             raise PackageError(f"it was compiled for {segment.target}: {reason}", hint="compile the model here")
         return NativeProgram(segment)
+
+
+def open_device() -> NativeDevice:
+    """The device, as its entry point names it."""
+    return NativeDevice()

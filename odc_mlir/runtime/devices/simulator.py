@@ -37,7 +37,17 @@ class SimulatorDevice:
     """Loads ``.npu`` binaries of every shipped target."""
 
     name = "simulator"
+    simulated = True
+
+    def attached(self) -> Sequence[str]:
+        """Nothing: it is no hardware, and used where it is asked for by name."""
+        return ()
 
     def load(self, data: bytes) -> SimulatorProgram:
         """Check and load a binary; raises PackageError or TargetError."""
         return SimulatorProgram(simulator.load(data))
+
+
+def open_device() -> SimulatorDevice:
+    """The device, as its entry point names it."""
+    return SimulatorDevice()

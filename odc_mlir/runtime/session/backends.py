@@ -21,6 +21,7 @@ from odc_mlir.runtime.package import Package
 _log = logging.getLogger(__name__)
 
 HOST, NPU, LITERT = "host", "npu", "litert"
+CPU = "cpu"  # a name that users of other runtimes know for whatever runs there
 # Names that users of other runtimes know for kernels on the CPU mean ours.
 NAMES: Mapping[str, str] = MappingProxyType({"cpu": HOST, "host": HOST, "builtin": HOST, "npu": NPU, "litert": LITERT})
 _MAX_LIST_BYTES = 31
@@ -74,7 +75,13 @@ def open_executor(graph: Graph, package: Package | None, choice: Choice, context
         plan = _with_forced(plan, graph, forced, may_use_host=HOST in order or LITERT in order)
         location = f"{package.files.location}/{package.files.manifest.plan}"
         return PlanExecutor(
-            graph, plan, open_device(plan.target), package.files.segment, context=context, location=location, **options
+            graph,
+            plan,
+            open_device(plan.extension),
+            package.files.segment,
+            context=context,
+            location=location,
+            **options,
         )
     for index, name in forced.items():
         if name != order[0]:

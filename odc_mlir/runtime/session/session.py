@@ -363,6 +363,10 @@ class Session:
         ``measure`` also the times in milliseconds: ``prepare_time_ms`` (of the call that prepares), ``input_time_ms``,
         ``run_time_ms`` and ``output_time_ms``. Raises InputError, which is a ValueError too for a wrong number.
         """
+        if not measure and self._core.state is not State.MODEL_LOADED:
+            outputs = self._runner.infer(inputs_array)
+            if outputs is not None:
+                return outputs
         metrics: dict[str, float] = {}
         start = time.perf_counter()
         arrays = self._runner.converted(inputs_array)

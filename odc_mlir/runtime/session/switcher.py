@@ -10,11 +10,13 @@ from odc_mlir.errors import InputError, OdcError, SessionError
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
+from odc_mlir.plugins.target import choose
+from odc_mlir.runtime.auto.aim import AUTO
 from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.units import Watcher
-from odc_mlir.runtime.session.backends import NAMES, NPU
+from odc_mlir.runtime.session.backends import CPU, NAMES, NPU
 from odc_mlir.runtime.session.exchange import Exchange
 from odc_mlir.runtime.session.fitting import Fitted
 from odc_mlir.runtime.session.loader import Loader
@@ -23,9 +25,11 @@ from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.source import model_bytes, model_path
 
 if TYPE_CHECKING:  # what compiles is loaded where something is to be compiled
+    from odc_mlir.runtime.auto.aim import Aim
     from odc_mlir.runtime.auto.candidates import Candidate
     from odc_mlir.runtime.auto.controller import AutoCompiler
     from odc_mlir.runtime.auto.settings import AutoSettings
+    from odc_mlir.runtime.auto.watch import Watch
 
 
 class Switcher:
@@ -91,6 +95,7 @@ class Switcher:
 
     def _compile(self, target: str | None, preference: Preference | None) -> None:
         """Begin to compile on the device, unless there is a reason not to."""
+        from odc_mlir.runtime.auto.aim import aim_at
         from odc_mlir.runtime.auto.candidates import ExecutorOptions
         from odc_mlir.runtime.auto.controller import AutoCompiler
         from odc_mlir.runtime.auto.original import Original
@@ -104,11 +109,16 @@ class Switcher:
             settings = self._adjusted(settings, target, preference)
             source = loader.source
             package = source.path if source.package is not None and settings.update_package else None
+            try:
+                aim, why = aim_at(settings.target), None
+            except OdcError as error:
+                aim, why = None, str(error)
             self.auto = AutoCompiler(
                 Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package),
                 settings,
+                aim,
                 ExecutorOptions(loader.choices.context, loader.choices.max_bytes),
-                forbidden=self._why_not(executor),
+                forbidden=self._why_not(executor, aim) or why,
                 save_to=(self._exchange.quantized_path, self._exchange.codegen_path),
                 problem=source.problem,
                 notes=loader.settings.ignored,
@@ -120,14 +130,14 @@ class Switcher:
 
     def _adjusted(self, settings: AutoSettings, target: str | None, preference: Preference | None) -> AutoSettings:
         """The settings with what calls of this session have chosen."""
-        if target is not None and target != f"npu{SUFFIX}":
+        if target is not None and (settings.target == AUTO or choose(settings.target).codegen != target):
             settings = replace(settings, target=target)
         if preference is not None:
             settings = replace(settings, preference=preference)
         scheme = self._exchange.scheme
         return settings if scheme is None else replace(settings, scheme=scheme)
 
-    def _why_not(self, executor: Executor) -> str | None:
+    def _why_not(self, executor: Executor, aim: Aim | None) -> str | None:
         """Why nothing may take this model's place, None where it may."""
         if executor.graph.subgraph != 0:
             return "only the first subgraph can be compiled"
@@ -135,8 +145,9 @@ class Switcher:
         if choice.by_index or choice.by_kind:
             return "backends were chosen for single operators"
         order = choice.backends
-        if order and NPU not in map(NAMES.get, order):
-            return f"the backends {', '.join(order)} leave out {NPU}"
+        wanted = CPU if aim is not None and aim.plugin == f"{CPU}{SUFFIX}" else NPU  # it is a CPU that code runs on
+        if order and wanted not in order and NPU not in map(NAMES.get, order):
+            return f"the backends {', '.join(order)} leave out {wanted}"
         return None
 
     def status(self) -> AutoStatus:
@@ -168,9 +179,15 @@ class Switcher:
             raise SessionError("the session is not prepared")
         if auto is None:
             return self._by(original, arrays, is_original=True)
-        shapes = tuple([array.shape for array in arrays])
+        settled, admitted = auto.settled(arrays), None
+        if settled is not None:
+            watch = auto.watch
+            admitted = watch is None or watch.admits(settled.executor, arrays)
+            if admitted and (found := self._tried(watch, self._fitted(settled), arrays)) is not None:
+                return found
         failed: list[tuple[Candidate, OdcError]] = []
-        for candidate in auto.candidates(arrays):
+        shapes = tuple([array.shape for array in arrays])
+        for candidate in auto.candidates(arrays, admitted=admitted):
             try:
                 if candidate is None:
                     wanted = auto.wants_records(shapes)
@@ -182,7 +199,7 @@ class Switcher:
                         continue
                     if not candidate.proven:
                         candidate.prove(fitted.encoded(arrays))
-                    outputs = self._by_candidate(auto, fitted, arrays)
+                    outputs = self._by_candidate(auto.watch, fitted, arrays)
             except OdcError as error:
                 # Where the model itself fails as well, it is not what was made that is to blame.
                 if candidate is None or isinstance(error, InputError) or self._loader.choices.strict:
@@ -193,18 +210,26 @@ class Switcher:
             return outputs
         raise SessionError("nothing is there to run")
 
+    def _tried(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array] | None:
+        """One run; None where it fails and others can answer."""
+        try:
+            return self._by_candidate(watch, fitted, arrays)
+        except OdcError as error:
+            if isinstance(error, InputError) or self._loader.choices.strict:
+                raise
+        return None
+
     def _fitted(self, candidate: Candidate) -> Fitted:
         fitted = self._recent
         if fitted is None or fitted.executor is not candidate.executor:
             fitted = self._recent = Fitted(candidate.executor, self._loader.inputs, self._loader.outputs)
         return fitted
 
-    def _by_candidate(self, auto: AutoCompiler, fitted: Fitted, arrays: list[Array]) -> list[Array]:
+    def _by_candidate(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array]:
         """One run by what has been proven, which is watched."""
-        start = time.perf_counter()
-        watch = auto.watch
         if watch is None:
             return self._by(fitted, arrays, is_original=False)
+        start = time.perf_counter()
         outputs = self._by(fitted, arrays, is_original=False, watch=watch.counter(fitted.executor))
         watch.answered(arrays, outputs, time.perf_counter() - start)
         return outputs

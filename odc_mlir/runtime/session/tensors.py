@@ -120,6 +120,11 @@ class Port:
         """The user's ``shape`` in the model's layout."""
         return tuple(shape[axis] for axis in _TO_CHANNELS_LAST) if self._is_turned(len(shape)) else shape
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether arrays are passed on as they are."""
+        return self.layout != "NCHW"
+
     def _is_turned(self, rank: int) -> bool:
         return self.layout == "NCHW" and rank == 4
 

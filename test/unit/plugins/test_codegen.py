@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,14 @@ def test_an_installed_package_is_found_by_its_entry_point(monkeypatch: pytest.Mo
     made = generate(model, "tvn-gen")
     assert made == model.with_suffix(".tvn")
     assert made.read_bytes().endswith(b"\nsome model")
+
+
+def test_what_we_declare_is_what_is_installed() -> None:
+    """The same entries stand in pyproject.toml, for others, and in the registry, for runs from the sources."""
+    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert {group: dict(entries) for group, entries in registry.OWN_ENTRIES.items()} == {
+        group: declared[group] for group in registry.OWN_ENTRIES
+    }
 
 
 def test_a_folder_may_hold_installed_packages(model: Path) -> None:

@@ -26,8 +26,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Object code for processors and loading it: knows no IR, so that the runtime can use it.
     "codegen": frozenset({"errors", "targets"}),
     "runtime": FACTS | {"simulator", "plugins", "calibration", "quantizer.policy", "codegen", "pages"},
-    # Only the plugin of our own compiler imports it, in the process that the plugin runs in.
-    "plugins": FACTS | {"compiler", "runtime.auto.build"},
+    # Only the plugins of our own compilers import them, in the process that a plugin runs in; our own targets name
+    # the rules that their passes follow.
+    "plugins": FACTS
+    | {"codegen", "compiler", "native_compiler", "runtime.auto.build"}
+    | {"transforms.partition.rules", "transforms.native.lowering.layers"},
     "support": FACTS,
     "dialects": FACTS | {"support"},
     "frontend": IR,

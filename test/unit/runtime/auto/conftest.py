@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from helpers.pretended import AtOnce, Pretended
-from odc_mlir.runtime.auto import controller, recording
+from odc_mlir.runtime.auto import controller, direct, jobs, recording
 
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Pretended]]:
     monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(controller, "Supervisor", Pretended)
+    monkeypatch.setattr(jobs, "Supervisor", Pretended)
+    monkeypatch.setattr(direct, "Supervisor", Pretended)
     monkeypatch.setattr(controller, "Background", AtOnce)
     monkeypatch.setattr(recording, "Background", AtOnce)
     kept = (Pretended.hold, Pretended.result, Pretended.model)

@@ -194,7 +194,7 @@ def test_programs_for_few_shapes_are_kept_in_memory(
     for rows in (1, 1, *range(1, 9)):
         served(session, rows)
     jobs = len(pretended.jobs)
-    assert len(session._switcher.auto._specializations) == controller.SHAPES_KEPT  # type: ignore[union-attr]
+    assert len(session._switcher.auto.shared.specializations) == controller.SHAPES_KEPT  # type: ignore[union-attr]
     assert served(session, 1) is Level.QUANTIZED  # from the disk
     assert len(pretended.jobs) == jobs
 

@@ -17,8 +17,9 @@ from helpers.pretended import SETTINGS, SHAPE, SHAPES, Pretended, phases, served
 from helpers.sessions import save_package
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import controller
+from odc_mlir.runtime.auto.aim import aim_at, target_facts
 from odc_mlir.runtime.auto.artefacts import Result
-from odc_mlir.runtime.auto.job import key_of, target_facts
+from odc_mlir.runtime.auto.job import key_of
 from odc_mlir.runtime.auto.settings import read_settings
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.session.settings import Settings
@@ -154,7 +155,7 @@ def test_a_package_that_chooses_the_cache_is_not_obeyed(tmp_path: Path) -> None:
 def plugin_key() -> str:
     settings = Settings(chosen={"ODC_TARGET": "own-gen"})
     found = read_settings(settings.get, settings.flag)
-    return key_of(found, "0", SHAPES, target_facts(found.plugin, found.machine))
+    return key_of(found, "0", SHAPES, aim_at(found.target).facts)
 
 
 def test_a_plugin_that_changes_makes_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,14 +176,14 @@ def test_a_plugin_that_changes_makes_another_key(tmp_path: Path, monkeypatch: py
 def test_an_installed_plugin_is_known_by_its_version_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(REPOSITORY / "test" / "data" / "plugins", tmp_path / "p")
     monkeypatch.setenv("ODC_PLUGIN_PATH", str(tmp_path / "p"))
-    before = target_facts("tvn-gen", None)
+    before = target_facts("tvn-gen", ())
     metadata = tmp_path / "p" / "tvn_codegen-1.2.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("1.2", "1.3"))
-    newer = target_facts("tvn-gen", None)
+    newer = target_facts("tvn-gen", ())
     assert (before[1], newer[1]) == (
         "tvn-codegen 1.2 (tvn_codegen:create_codegen)",
         "tvn-codegen 1.3 (tvn_codegen:create_codegen)",
     )
     with (tmp_path / "p" / "tvn_codegen" / "__init__.py").open("a") as file:
         file.write("# changed")
-    assert target_facts("tvn-gen", None)[1:] != newer[1:]
+    assert target_facts("tvn-gen", ())[1:] != newer[1:]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from odc_mlir.errors import OptionError, TargetError
+from odc_mlir.errors import OptionError, TargetError, UnsupportedError
 from odc_mlir.plugins.request import Preference
+from odc_mlir.plugins.target import choose
+from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.settings import DEFAULTS, AutoSettings, Trigger, read_settings
 from odc_mlir.runtime.session.settings import Settings
 
@@ -32,7 +35,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_defaults(tmp_path: Path) -> None:
     assert read() == AutoSettings(
-        target="npu-256",
+        target="auto",
         scheme=None,
         records=10,
         metric=None,
@@ -62,7 +65,9 @@ def test_everything_can_be_chosen(tmp_path: Path) -> None:
         ODC_MEM_LIMIT_MB="512",
         ODC_UPDATE_PACKAGE="yes",
     )
-    assert (found.target, found.machine, found.plugin) == ("npu-512", "npu-512", "npu-gen")
+    assert found.target == "npu-512"
+    aim = aim_at(found.target)
+    assert (aim.machine, aim.plugin, aim.takes_floats, aim.is_measured) == ("npu-512", "npu-gen", False, False)
     assert (found.scheme, found.records, found.metric, found.limit) == ("uint8", 7, "sqnr_db", -3.5)
     assert (found.trigger, found.preference) == (Trigger.EXPLICIT, Preference.MEMORY_FIRST)
     assert (found.timeout_seconds, found.memory_bytes, found.update_package) == (1.5, 512 << 20, True)
@@ -76,8 +81,18 @@ def test_the_environment_counts_more_than_the_package(monkeypatch: pytest.Monkey
 
 
 def test_a_plugin_as_target() -> None:
-    found = read(ODC_TARGET="tvn-gen")
-    assert (found.plugin, found.machine) == ("tvn-gen", None)
+    found = choose(read(ODC_TARGET="tvn-gen").target)
+    assert (found.codegen, found.machine, found.description) == ("tvn-gen", None, None)
+
+
+def test_what_this_machine_has_is_aimed_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    aim = aim_at("auto")
+    assert (aim.name, aim.plugin, aim.machine) == ("cpu", "cpu-gen", "cpu")
+    assert aim.takes_floats
+    assert aim.is_measured
+    monkeypatch.setitem(sys.modules, "llvmlite", None)  # as if it were not installed
+    with pytest.raises(UnsupportedError, match=r"no device reports itself.*pip install 'odc-mlir\[native\]'"):
+        aim_at("auto")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +188,7 @@ def test_a_package_names_no_file_as_target(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.toml")
     (tmp_path / "npu-256").touch()
     for target in (tmp_path / "pipe.toml", tmp_path / "npu-256", "/dev/zero", "here.toml "):
-        assert of_package(ODC_TARGET=str(target)).target == "npu-256"
+        assert of_package(ODC_TARGET=str(target)).target == "auto"
         (note,) = Settings({"ODC_TARGET": str(target)}).ignored
         assert note.endswith("which only the application and the environment may")
     assert of_package(ODC_TARGET=" npu-512").target == "npu-512"

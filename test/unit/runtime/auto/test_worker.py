@@ -16,8 +16,9 @@ from odc_mlir.errors import CacheError, CompileError, InputError, OdcError, Reco
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.runtime.auto import build
+from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import Artefacts
-from odc_mlir.runtime.auto.job import Job, target_facts
+from odc_mlir.runtime.auto.job import Job
 from odc_mlir.runtime.auto.worker import Worker
 from odc_mlir.runtime.execution.graph import build_graph
 
@@ -48,7 +49,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
         memory_bytes=1 << 32,
         cache_bytes=1 << 30,
         shapes=[list(shape) for shape in SHAPES],
-        target=target_facts("npu-gen", "npu-256"),
+        target=list(aim_at("npu-256").facts),
     )
 
 

@@ -1,0 +1,193 @@
+"""Starts processes that make something better than what there is, and takes in what they have made."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from odc_mlir.errors import OdcError
+from odc_mlir.plugins.request import Preference
+from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Result, retry_seconds
+from odc_mlir.runtime.auto.background import weakly
+from odc_mlir.runtime.auto.job import PHASES, Job, Step, make_job
+from odc_mlir.runtime.auto.shared import Shared
+from odc_mlir.runtime.auto.specialization import Specialization
+from odc_mlir.runtime.auto.status import NEXT, Fallback, Phase
+from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
+
+_log = logging.getLogger(__name__)
+
+# What failed and may pass is not tried again earlier in the same process, and then less and less often.
+RETRY_SECONDS = 30.0
+
+
+class JobRunner(ABC):
+    """The half of compiling on the device that works: from records to a result, by a process for each.
+
+    ``save_to``: where the quantised model and the compiled one are to be copied, if anywhere.
+    """
+
+    def __init__(self, shared: Shared, save_to: tuple[Path | None, Path | None]) -> None:
+        self.shared = shared
+        self._save_to = save_to
+        # A result whose quantised model serves other shapes too.
+        self._base: Artefact | None = None
+
+    @abstractmethod
+    def _take(self, state: Specialization, found: Artefact) -> None:
+        """Let a result serve."""
+
+    @abstractmethod
+    def _leave(self, state: Specialization, reason: str) -> None:
+        """Do not use what there is, or will be, for ``state``."""
+
+    @abstractmethod
+    def _begin(self, state: Specialization, *, may_wait: bool = False) -> None:
+        """Take what is there already, else begin to collect, or to work where no records are needed."""
+
+    @abstractmethod
+    def _records_needed(self, state: Specialization | None) -> int:
+        """How many runs must be recorded."""
+
+    @abstractmethod
+    def _needs_no_records(self, state: Specialization) -> bool:
+        """Whether there is nothing to be quantised."""
+
+    def _may_start(self, state: Specialization) -> bool:
+        if state.phase is not Phase.COLLECTING or self.shared.closed or state.is_postponed:
+            return False
+        if any(other.is_working for other in self.shared.specializations.values()):
+            return False
+        if state.direct is not None and (state.direct.is_busy or state.direct.is_wanted):
+            return False  # what is made afterwards is compared with it
+        if self._base is not None and self.shared.settings.preference is Preference.COMPILE_TIME_FIRST:
+            return False  # the host serves other shapes well enough
+        return self._needs_no_records(state) or self.shared.recorder.runs(state.shapes) >= self._records_needed(state)
+
+    def _try_again(self, state: Specialization) -> None:
+        """What failed before may work by now."""
+        if self.shared.closed or any(other.is_busy for other in self.shared.specializations.values()):
+            return
+        if state.phase is Phase.ACTIVE:
+            self._start(state, again=True)
+        elif state.phase is Phase.REJECTED:
+            state.retry_at = None
+            state.enter(Phase.FLOAT)
+            self._begin(state)
+
+    def _start(self, state: Specialization, *, again: bool = False) -> None:
+        """Let a process start for ``state``; ``again``: what was made before is not as good as it could be."""
+        needs_none = again or self._needs_no_records(state)
+        base = None if again else self._base
+        state.retry_at = None
+        # A reason why records were not enough before stays: it is why the model itself serves meanwhile.
+        state.enter(Phase.COMPILING if needs_none else Phase.QUANTIZING, None if state.candidates else state.reason)
+
+        def launch() -> None:
+            self._launch(state, base, needs_records=not needs_none, again=again)
+
+        if needs_none:
+            self.shared.background.submit(launch, always=True)
+        else:  # which must be in the store before
+            self.shared.recorder.flush(then=launch)
+
+    def _launch(self, state: Specialization, base: Artefact | None, *, needs_records: bool, again: bool) -> None:
+        """Start a process for ``state``: in the background."""
+        try:
+            if needs_records and self.shared.recorder.refused is not None:
+                self._stay(state, self.shared.recorder.refused, passing=False)
+            elif needs_records and self.shared.recorder.runs(state.shapes) < self._records_needed(state):
+                self._stay(state, self.shared.recorder.failure or "the records are not in the store yet", passing=True)
+            else:
+                job = self._job(state, base, again=again)
+                heard, ended = weakly(self._heard), weakly(self._ended)
+                state.supervisor = Supervisor(
+                    job, lambda facts: heard(state, facts), lambda ending: ended(state, ending)
+                )
+        except OdcError as error:
+            self._stay(state, str(error), passing=error.passing)
+
+    def _stay(self, state: Specialization, reason: str, *, passing: bool) -> None:
+        """No process has started, or it has brought nothing."""
+        with self.shared.changed:
+            if passing:
+                state.attempts += 1
+                state.postpone(state.attempts, max(RETRY_SECONDS, retry_seconds(state.attempts)))
+            if state.outdated is not None:
+                self._leave(state, state.outdated)
+            elif state.artefact is not None and state.candidates:
+                state.enter(Phase.ACTIVE, reason)
+            elif passing and state.supervisor is None:
+                state.enter(Phase.COLLECTING, reason)
+            else:
+                state.enter(Phase.REJECTED, reason)
+            self.shared.changed.notify_all()
+
+    def _job(self, state: Specialization, base: Artefact | None, *, again: bool) -> Job:
+        aim, direct = self.shared.aim, None if state.direct is None else state.direct.artefact
+        assert aim is not None, "nothing begins without"
+        return make_job(
+            self.shared.settings,
+            aim,
+            self.shared.original,
+            base,
+            state.shapes,
+            key=state.key or "",
+            records=str(self.shared.recorder.path),
+            again=again,
+            rival=None if direct is None or direct.compiled is None else str(direct.compiled),
+            must_be_faster=aim.is_measured and base is None,
+            runs=self.shared.recorder.runs(state.shapes) if base is None else sys.maxsize,
+        )
+
+    def _heard(self, state: Specialization, facts: dict[str, Any]) -> None:
+        """The process says how far it is: in a thread of its supervisor."""
+        with self.shared.lock:
+            step = facts["step"]
+            if step == Step.TARGET_ASKED:
+                state.scheme = str(facts.get("scheme"))
+            if step == "not installed":
+                state.fallbacks.append(Fallback("package", "install", str(facts.get("reason"))))
+            phase = PHASES.get(Step(step)) if step in set(Step) else None
+            # What was to be compiled only may have to be quantised again: the phase stays then.
+            if phase is not None and state.is_working and phase in NEXT[state.phase]:
+                state.enter(phase, state.reason)
+
+    def _ended(self, state: Specialization, ending: Ending) -> None:
+        """The process has ended: in a thread of its supervisor."""
+        state.is_concluding = True
+        try:
+            self._conclude(state, ending)
+        except Exception as error:  # a background thread has nobody else to tell
+            _log.exception("what was made cannot be used")
+            with self.shared.lock:
+                state.candidates = []
+                state.enter(Phase.REJECTED, f"{type(error).__name__}: {error}")
+        finally:
+            with self.shared.changed:
+                state.is_concluding = False
+                state.supervisor = None
+                self.shared.changed.notify_all()
+
+    def _conclude(self, state: Specialization, ending: Ending) -> None:
+        key = state.key or ""
+        found, problem = self.shared.artefacts.find(key)
+        if ending.problem is not None or found is None:
+            reason = ending.problem or problem or "nothing was made"
+            if found is not None and (state.artefact is None or found.result != state.artefact.result):
+                self._take(state, found)  # it ended after it had done its work
+                return
+            self._stay(state, reason, passing=ending.kind == PASSING)
+            refusal = Result(None, reason, ending.kind, budget=self.shared.budget)
+            if ending.kind == PASSING:
+                refusal.attempts, refusal.failed_at = state.attempts, time.time()
+            self.shared.artefacts.clean(
+                key, refusal if state.artefact is None and ending.kind in ("time", PASSING) else None
+            )
+            return
+        self._take(state, found)
+        found.copy_to(*self._save_to)
