@@ -23,7 +23,7 @@ from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.status import Level, Phase
 
 MANIFEST = b'{"major-version": "1", "configs": ["config.cfg"], "models": ["model.circle"]}'
-CONFIG = f"OnDeviceCompilation 1\nODC_RECORDS={RECORDS}\nODC_UPDATE_PACKAGE=1\n".encode()
+CONFIG = f"OnDeviceCompilation 1\nODC_RECORDS={RECORDS}\nODC_UPDATE_PACKAGE=1\nODC_TARGET=npu-256\n".encode()
 EXAMPLE = REPOSITORY / "examples" / "on_device"
 
 

@@ -17,6 +17,7 @@ Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.slow
 
 DARK = np.float32(0.02)
+THE_MODEL = (Level.ORIGINAL, Level.DIRECT)
 MODELS = ("digits_cnn", "digits_mobile_hard", "digits_dynbatch")
 
 
@@ -74,7 +75,7 @@ def test_what_was_made_in_the_dark_is_given_up(tmp_path: Path, test_data: Path, 
         assert read_original(model) is not None
         for index in range(4):
             session.infer([pictures[0][index : index + 1]])
-            assert session.odc_status.serving is Level.ORIGINAL
+            assert session.odc_status.serving in THE_MODEL
             assert "outside" in (session.odc_status.reason or "")
         assert session.wait_for_auto_compilation(100)
         status = session.odc_status
@@ -83,7 +84,7 @@ def test_what_was_made_in_the_dark_is_given_up(tmp_path: Path, test_data: Path, 
     with Session(model, settings={"OnDeviceCompilation": "1", **settings}) as later:
         later.infer([pictures[0][:1]])
         status = later.odc_status
-        assert (status.phase, status.serving) == (Phase.COLLECTING, Level.ORIGINAL)
+        assert (status.phase, status.serving in THE_MODEL) == (Phase.COLLECTING, True)
         assert "lie outside of the ranges recorded" in (status.reason or "")
         assert read_original(model) is None
 

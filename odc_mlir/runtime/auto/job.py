@@ -142,7 +142,8 @@ def make_job(
         model, digest = original.file(settings.folder), original.digest
     others = original.other_shapes(shapes)
     fixed = None if others is None else [list(shape) for shape in others]
-    package = original.package
+    # The model itself as code is a beginning: a package that holds it would look compiled, and stay as it is.
+    package = None if facts.get("direct") else original.package
     return Job(
         folder=str(settings.folder),
         model=str(model.absolute()),

@@ -222,5 +222,5 @@ class Specialization:
         status.fallbacks = self.fallbacks + [found for item in given for found in item.failures()]
         if self.watch is not None:
             status.watch = asdict(self.watch.facts)
-            if status.reason is None and status.serving is Level.ORIGINAL:
+            if status.reason is None and status.serving in (Level.ORIGINAL, Level.DIRECT):
                 status.reason = self.watch.not_admitted
