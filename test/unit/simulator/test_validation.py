@@ -1,0 +1,38 @@
+"""The validation set: both simulators take exactly the cycles that are added up by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from helpers.npu import program
+from odc_mlir.isa.instructions import INSTRUCTIONS
+from odc_mlir.simulator import MODES, simulate
+from validation_set import Case, cases, value
+
+REGION_BYTES = 1 << 15
+MEMORY: dict[str, Any] = {"constants": bytes(REGION_BYTES), "arena": REGION_BYTES}
+MEMORY |= {"inputs": [("uint8", (REGION_BYTES,))], "outputs": [("uint8", (REGION_BYTES,))]}
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name.replace(" ", "-"))
+def test_cycles(case: Case) -> None:
+    loaded = program(case.text, target=case.target, memory=case.memory, **MEMORY)
+    found = [simulate(loaded, execute=False, mode=mode, memory_model=case.model).counters.cycles for mode in MODES]
+    assert found == [case.cycles] * len(MODES)
+
+
+def test_the_set_is_large_and_holds_every_instruction() -> None:
+    found = cases()
+    assert len(found) >= 40
+    assert len({case.name for case in found}) == len(found)
+    words = {line.split()[0].partition("@")[0] for case in found for line in case.text.splitlines()}
+    assert words == {spec.mnemonic for spec in INSTRUCTIONS if spec.implemented}
+
+
+def test_sums_are_exact() -> None:
+    assert value("(7 + 5) * 20 / 3 - 1") == Fraction(79)
+    assert Case("x", "halt", "", (("1 / 3", ""), ("2 / 3", ""))).cycles == 1
+    assert Case("x", "halt", "", (("1 / 3", ""), ("1", ""))).cycles == 2
