@@ -101,7 +101,7 @@ def test_resnet8_beside_it() -> None:
     assert sum(scale_sim(layer, 16, 16) for layer in RESNET8) == 58_996
     assert sum(scale_sim(layer, 16, 16, "ws") for layer in RESNET8) == 63_130
     tiles = sum(up(layer.pixels, 16) * up(layer.channels, 16) for layer in RESNET8)
-    assert 58_996 - 48_896 == tiles * (16 + 16 - 2) - len(RESNET8)
+    assert tiles * (16 + 16 - 2) - len(RESNET8) == 58_996 - 48_896
 
 
 def test_with_start_and_drain_ours_stays_below_it() -> None:
