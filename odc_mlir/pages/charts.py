@@ -237,3 +237,27 @@ def _svg(width: int, height: int, title: str, content: Html) -> Html:
         "svg", tag("title", title), content, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img"
     )
     return tag("div", drawing, class_="chart")
+
+
+def scatter(points: Sequence[tuple[str, float, float, bool]], labels: tuple[str, str], *, title: str) -> Html:
+    """(name, x, y, stands out) on linear axes from 0; nothing without points."""
+    if not points:
+        return Html("")
+    height, bottom = 300, 34
+    top_x, top_y = (max(value) or 1.0 for value in ([p[1] for p in points], [p[2] for p in points]))
+    parts = [
+        tag("line", x1=_LEFT, x2=_WIDTH, y1=height, y2=height, class_="axis"),
+        tag("line", x1=_LEFT, x2=_LEFT, y1=0, y2=height, class_="axis"),
+        tag("text", f"{labels[0]} (to {top_x:,.6g})", x=_WIDTH, y=height + 16, text_anchor="end"),
+        tag("text", f"{labels[1]} (to {top_y:,.6g})", x=_LEFT + 4, y=11),
+    ]
+    for name, x, y, stands_out in sorted(points, key=lambda point: point[3]):
+        place = {
+            "cx": f"{_LEFT + x / top_x * (_WIDTH - _LEFT - 10):.1f}",
+            "cy": f"{height - y / top_y * (height - 14):.1f}",
+        }
+        note = tag("title", f"{name}: {x:,.6g}, {y:,.6g}")
+        style = f"fill:{colour(1 if stands_out else 0)};fill-opacity:{1 if stands_out else 0.45}"
+        parts.append(tag("circle", note, **place, r=5 if stands_out else 3.5, style=style))
+    shown = _svg(_WIDTH, height + bottom, title, joined(parts))
+    return joined((legend(["points", "best points"]), shown))

@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # What is quantised is also run, to be compared.
     "quantizer": IR
     | {"frontend", "transforms", "pipelines", "compiler", "universe", "calibration", "runtime", "pages"},
+    "explore": frozenset({"errors", "formats", "targets", "pages", "runtime"}),
     "optimizer": IR | {"frontend", "transforms", "compiler", "universe", "runtime"},
 }
 # Rooms within rooms, that have a rule of their own.

@@ -1,0 +1,179 @@
+"""What is varied: axes of values, and the machine that a point of the space describes.
+
+An axis is a key of the target description (``array.macs_per_cycle``) or an option of the compiler (``memory``). Its
+values are a list (``128,256,512``) or a range ``LOW:HIGH:N``, N values with equal differences, or equal ratios with
+``logN``; numbers may have the units K, M and G.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from odc_mlir import targets
+from odc_mlir.errors import OptionError, TargetError, parsing
+from odc_mlir.formats.quantities import bytes_of
+
+Value = int | str
+Point = dict[str, Value]
+
+OPTIONS: Mapping[str, tuple[str, ...] | None] = {
+    "memory": targets.MEMORY_MODES,
+    "prefer": ("performance", "memory", "compile-time"),
+    "sram_limit": None,
+    "quantize": ("uint8", "int8", "int16", "int16x8"),
+}
+"""Axes that are options of the compiler, with the words that each takes; None: a size in bytes."""
+
+MOST_POINTS = 100_000  # of a space that is searched whole
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A key and the values that it takes, in the order given."""
+
+    key: str
+    values: tuple[Value, ...]
+
+
+def parse_axis(text: str) -> Axis:
+    """An axis of ``KEY=VALUES``; raises OptionError."""
+    key, equals, written = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise OptionError(f"{text!r} is no axis", hint="write KEY=VALUES, as in array.macs_per_cycle=128,256")
+    return Axis(key, _values(key, written.strip()))
+
+
+def _values(key: str, written: str) -> tuple[Value, ...]:
+    if words := OPTIONS.get(key):
+        found: tuple[Value, ...] = tuple(word.strip() for word in written.split(","))
+        if unknown := [word for word in found if word not in words]:
+            raise OptionError(f"{key} cannot be {unknown[0]!r}", hint=f"use of {', '.join(words)}")
+    elif ":" in written:
+        found = tuple(_range(key, written))
+    else:
+        found = tuple(bytes_of(word.strip().replace("_", "")) for word in written.split(","))
+    if len(set(found)) < len(found):
+        raise OptionError(f"{key} has a value twice in {written!r}")
+    return found
+
+
+def _range(key: str, written: str) -> Iterator[int]:
+    low_text, _, rest = written.partition(":")
+    high_text, _, count_text = rest.partition(":")
+    low, high = bytes_of(low_text.replace("_", "")), bytes_of(high_text.replace("_", ""))
+    ratios = count_text.startswith("log")
+    count = int(digits) if (digits := count_text.removeprefix("log")).isdecimal() else 0
+    if count < 2 or low >= high or (ratios and low < 1):
+        raise OptionError(
+            f"{key}: {written!r} is no range",
+            hint="write LOW:HIGH:N or LOW:HIGH:logN, with LOW < HIGH and N of 2 or more",
+        )
+    for step in range(count):
+        share = step / (count - 1)
+        yield round(math.exp(math.log(low) + share * math.log(high / low)) if ratios else low + share * (high - low))
+
+
+def points(axes: Sequence[Axis]) -> Iterator[Point]:
+    """Every combination, the last axis fastest."""
+    for values in product(*(axis.values for axis in axes)):
+        yield {axis.key: value for axis, value in zip(axes, values, strict=True)}
+
+
+def size(axes: Sequence[Axis]) -> int:
+    """How many combinations there are."""
+    return math.prod(len(axis.values) for axis in axes)
+
+
+class Machines:
+    """The target descriptions that points stand for: ``base`` with the point's keys in place of its own."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        shipped = base in targets.names()
+        targets.load(base)  # says what is wrong with it
+        text = (resources.files(targets) / f"{base}.toml").read_text("utf-8") if shipped else Path(base).read_text()
+        with parsing("not valid TOML", TargetError, location=base):
+            self._document: dict[str, Any] = tomllib.loads(text)
+
+    def check(self, axes: Sequence[Axis]) -> None:
+        """Raises OptionError where a key is none of the description's, or is there twice."""
+        keys = [axis.key for axis in axes]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise OptionError(f"{key} is varied twice")
+            if key not in OPTIONS and not isinstance(self._at(key), int):
+                known = ", ".join([*OPTIONS, *(name for name in self._numbers(self._document))])
+                raise OptionError(f"{key!r} is nothing that can be varied", hint=f"one of {known}")
+
+    def _at(self, key: str) -> Any:
+        found: Any = self._document
+        for part in key.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return None if isinstance(found, bool) else found
+
+    def _numbers(self, table: Mapping[str, Any], path: str = "") -> Iterator[str]:
+        for key, value in table.items():
+            if isinstance(value, dict):
+                yield from self._numbers(value, f"{path}{key}.")
+            elif isinstance(value, int) and not isinstance(value, bool) and path:
+                yield path + key
+
+    def text(self, point: Mapping[str, Value], name: str = "explored") -> str:
+        """The description of a point's machine as TOML; whether it can be built is not checked."""
+        document = _copied(self._document)
+        for key, value in point.items():
+            if key not in OPTIONS:
+                *path, last = key.split(".")
+                table = document
+                for part in path:
+                    table = table[part]
+                table[last] = value
+        if "array.macs_per_cycle" in point:
+            _fit_array(document, self._document["array"])
+        document["name"] = name
+        return "\n".join(_toml(document)) + "\n"
+
+
+def _fit_array(document: dict[str, Any], base: Mapping[str, Any]) -> None:
+    """Array shapes use all multipliers: more of them are more pixels, as in the shipped machines."""
+    wanted, given = document["array"]["macs_per_cycle"], base["macs_per_cycle"]
+
+    def fitted(shape: Sequence[int]) -> list[int]:
+        pixels, rest = divmod(shape[0] * wanted, given)
+        if rest or not pixels:
+            raise OptionError(f"an array of {wanted} multipliers has no shape like {shape[0]}x{shape[1]} of {given}")
+        return [pixels, shape[1]]
+
+    document["array"]["shapes"] = [fitted(shape) for shape in base["shapes"]]
+    document["array"]["depthwise_shape"] = fitted(base["depthwise_shape"])
+
+
+def _copied(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) if isinstance(value, dict) else value for key, value in table.items()}
+
+
+def _toml(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Lines of a table of numbers, texts, lists and tables."""
+    for key, value in table.items():
+        if not isinstance(value, dict):
+            yield f"{key} = {_literal(value)}"
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from ("", f"[{path}{key}]", *_toml(value, f"{path}{key}."))
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return str(value).lower() if isinstance(value, bool) else str(value)

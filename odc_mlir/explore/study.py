@@ -1,0 +1,324 @@
+"""A study: which points are tried, by whom, and what is remembered.
+
+Optuna keeps the trials, in a SQLite file where one is named, so that a study that was stopped goes on where it was, and
+proposes points where its sampler is asked to. Points of a grid and random ones are listed beforehand: the same study
+tries the same points, whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.explore.evaluate import Bound, Outcome, Task, evaluate
+from odc_mlir.explore.space import MOST_POINTS, Axis, Machines, Point, points, size
+
+if TYPE_CHECKING:
+    import optuna
+
+SAMPLERS = ("grid", "random", "bayes")
+Sampler = Literal["grid", "random", "bayes"]
+
+_DEFINITION, _OUTCOME, _FAILURE = "odc_definition", "odc_outcome", "odc_failure"
+_MOST_DEATHS = 2  # of the processes that a point ran in, before it is held to be what kills them
+_CONNECT_SECONDS = 10.0
+_WORST = 1e30  # what a failed point tells the sampler
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What makes two studies the same, and how many points are wanted. ``options``: of ``compile``."""
+
+    models: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    objectives: tuple[str, ...]
+    target: str = "npu-256"
+    bounds: tuple[Bound, ...] = ()
+    sampler: Sampler = "grid"
+    count: int | None = None
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def identity(self) -> str:
+        """Canonical text of everything that outcomes depend on."""
+        facts = {
+            "models": [[name, _digest(Path(name))] for name in self.models],
+            "axes": [[axis.key, list(axis.values)] for axis in self.axes],
+            "objectives": self.objectives,
+            "machine": Machines(self.target).text({}),
+            "bounds": [[bound.measure, bound.limit] for bound in self.bounds],
+            "options": dict(self.options),
+            "sampler": [self.sampler, self.seed],
+        }
+        return json.dumps(facts, sort_keys=True)
+
+
+def _digest(path: Path) -> str:
+    """Of a file, or of all files of a folder with their names."""
+    found = hashlib.sha256()
+    for member in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if member.is_file():
+            found.update(str(member.relative_to(path)).encode())
+            found.update(member.read_bytes())
+    return found.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A point that was tried."""
+
+    point: Point
+    outcome: Outcome
+
+
+Tell = Callable[[Trial, int, int], None]
+_Asked = tuple[Any, Point]  # a trial of Optuna's, and the point that it stands for
+
+
+def run(
+    definition: Definition,
+    *,
+    storage: str | None = None,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    tell: Tell | None = None,
+) -> list[Trial]:
+    """Try the study's points and give all of them, in the order in which they were proposed.
+
+    ``storage``: a SQLite file that remembers; ``scheduler``: address of a Dask scheduler whose workers are used in
+    place of ``jobs`` processes; ``tell`` is told every new trial, how many there are and are to be. Raises OdcError.
+    """
+    machines = Machines(definition.target)
+    machines.check(definition.axes)
+    study = _open(definition, storage)
+    wanted = _wanted(definition)
+    runner = _Runner(definition, machines, study, wanted, tell)
+    with _workers(jobs, scheduler) as make:
+        runner.run(make, jobs if scheduler is None else 4 * jobs)
+    return runner.trials()
+
+
+def _wanted(definition: Definition) -> int:
+    whole = size(definition.axes)
+    if definition.sampler == "grid" and whole > MOST_POINTS:
+        raise OptionError(f"the grid has {whole} points", hint="use --sampler random or bayes, with --points")
+    if definition.sampler != "grid" and definition.count is None:
+        raise OptionError(f"the {definition.sampler} sampler needs a number of points", hint="use --points")
+    return whole if definition.count is None else min(definition.count, whole)
+
+
+def _open(definition: Definition, storage: str | None) -> optuna.Study:
+    try:
+        import optuna
+    except ImportError:
+        raise UnsupportedError("exploring needs Optuna", hint="pip install 'odc-mlir[explore]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = _sampler(definition)
+    identity = definition.identity()
+    try:
+        study = optuna.create_study(
+            storage=None if storage is None else f"sqlite:///{Path(storage).absolute()}",
+            study_name="odc-explore",
+            load_if_exists=True,
+            directions=["minimize"] * len(definition.objectives),
+            sampler=sampler,
+        )
+        known = study.user_attrs.get(_DEFINITION)
+    except Exception as error:  # of whatever the database's libraries raise for a file that is another's
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise OptionError(f"{storage} cannot hold the study: {reason}", hint="name a new file") from error
+    if known is None:
+        study.set_user_attr(_DEFINITION, identity)
+    elif known != identity:
+        raise OptionError(f"{storage} holds another study", hint="name a new file, or run the study that it holds")
+    return study
+
+
+def _sampler(definition: Definition) -> Any:
+    import warnings
+
+    import optuna
+
+    if definition.sampler != "bayes":
+        return optuna.samplers.RandomSampler(seed=definition.seed)
+
+    def excesses(trial: optuna.trial.FrozenTrial) -> Sequence[float]:
+        outcome = _outcome(trial)
+        return [1.0 if outcome.failure else bound.excess(outcome) for bound in definition.bounds]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that what it has for constraints and several axes may change
+        constraints = excesses if definition.bounds else None
+        return optuna.samplers.TPESampler(seed=definition.seed, multivariate=True, constraints_func=constraints)
+
+
+class _Runner:
+    """Hands points to workers and their outcomes to the study."""
+
+    def __init__(
+        self, definition: Definition, machines: Machines, study: optuna.Study, wanted: int, tell: Tell | None
+    ) -> None:
+        self.definition, self.machines, self.study, self.wanted, self.tell = definition, machines, study, wanted, tell
+        self._listed = self._list()
+        done = self._finished()
+        self._known = {_key(self._point(trial)): _outcome(trial) for trial in done}
+        self._count = len(done)
+        self._deaths: Counter[tuple[Any, ...]] = Counter()
+
+    def _finished(self) -> list[optuna.trial.FrozenTrial]:
+        trials = self.study.get_trials(deepcopy=False)
+        return [trial for trial in trials if trial.state.is_finished() and _OUTCOME in trial.user_attrs]
+
+    def _list(self) -> Iterator[Point] | None:
+        """The points of a grid or of chance; None where the sampler proposes."""
+        axes = self.definition.axes
+        if self.definition.sampler == "bayes":
+            return None
+        if self.definition.sampler == "grid":
+            return points(axes)
+        chance = random.Random(self.definition.seed)
+        indices = chance.sample(range(size(axes)), self.wanted)
+        return (_numbered(axes, index) for index in indices)
+
+    def _point(self, trial: Any) -> Point:
+        return {axis.key: axis.values[trial.params[axis.key]] for axis in self.definition.axes}
+
+    def _propose(self) -> Iterator[_Asked]:
+        """Trials of Optuna with their points, as long as there are any to be tried."""
+        import optuna
+
+        spaces: dict[str, optuna.distributions.BaseDistribution] = {
+            axis.key: optuna.distributions.IntDistribution(0, len(axis.values) - 1) for axis in self.definition.axes
+        }
+        if self._listed is not None:
+            for point in self._listed:
+                if self._count >= self.wanted:
+                    return
+                if _key(point) in self._known:
+                    continue
+                self._count += 1
+                indices = {axis.key: axis.values.index(point[axis.key]) for axis in self.definition.axes}
+                self.study.enqueue_trial(indices)
+                yield self.study.ask(spaces), point
+        while self._listed is None and self._count < self.wanted:
+            self._count += 1
+            trial = self.study.ask(spaces)
+            yield trial, self._point(trial)
+
+    def run(self, make: Callable[[], Executor], parallel: int) -> None:
+        """Try points, ``parallel`` at a time, until all that are wanted are tried."""
+        proposals = self._propose()
+        executor = make()
+        running: dict[Future[Outcome], _Asked] = {}
+        try:
+            while True:
+                while len(running) < parallel and (asked := next(proposals, None)) is not None:
+                    task = self._known.get(_key(asked[1])) or self._task(asked[1])
+                    if isinstance(task, Outcome):
+                        self._finish(*asked, task)
+                    else:
+                        running[executor.submit(evaluate, task)] = asked
+                if not running:
+                    return
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                broken = any(isinstance(future.exception(), BrokenProcessPool) for future in done)
+                for future in done:
+                    if not isinstance(future.exception(), BrokenProcessPool):
+                        self._finish(*running.pop(future), _result(future))
+                if broken:
+                    executor.shutdown(wait=False)
+                    executor = make()
+                    running = dict(self._again(executor, running.values()))
+        finally:
+            for future in running:
+                future.cancel()
+            executor.shutdown(wait=False)
+
+    def _again(self, executor: Executor, lost: Iterable[_Asked]) -> Iterator[tuple[Future[Outcome], _Asked]]:
+        """What a pool was doing when one of its processes died, whichever did it, once more in a new pool."""
+        for trial, point in list(lost):
+            key = _key(point)
+            self._deaths[key] += 1
+            task = self._task(point)
+            if self._deaths[key] > _MOST_DEATHS or isinstance(task, Outcome):
+                self._finish(trial, point, Outcome(failure="the process that compiled it died"))
+            else:
+                yield executor.submit(evaluate, task), (trial, point)
+
+    def _task(self, point: Point) -> Task | Outcome:
+        try:
+            machine = self.machines.text(point)
+        except OptionError as error:
+            return Outcome(failure=error.message)
+        return Task(point, self.definition.models, machine, self.definition.options)
+
+    def _finish(self, trial: Any, point: Point, outcome: Outcome) -> None:
+        self._known[_key(point)] = outcome
+        trial.set_user_attr(_OUTCOME, {name: dict(values) for name, values in outcome.by_model.items()})
+        trial.set_user_attr(_FAILURE, outcome.failure)
+        failed = outcome.failure is not None
+        self.study.tell(trial, [_WORST if failed else outcome.value(name) for name in self.definition.objectives])
+        if self.tell is not None:
+            self.tell(Trial(point, outcome), len(self._finished()), self.wanted)
+
+    def trials(self) -> list[Trial]:
+        """Every point once, in the order of the space where the points were listed."""
+        found = {_key(self._point(trial)): Trial(self._point(trial), _outcome(trial)) for trial in self._finished()}
+        if self.definition.sampler == "grid":
+            return [found[key] for point in points(self.definition.axes) if (key := _key(point)) in found]
+        return list(found.values())
+
+
+def _result(future: Future[Outcome]) -> Outcome:
+    error = future.exception()
+    if error is None:
+        return future.result()
+    return Outcome(failure=f"{type(error).__name__}: {str(error) or 'no more is known'}".splitlines()[0])
+
+
+def _numbered(axes: Sequence[Axis], index: int) -> Point:
+    point: Point = {}
+    for axis in reversed(axes):
+        index, place = divmod(index, len(axis.values))
+        point[axis.key] = axis.values[place]
+    return {axis.key: point[axis.key] for axis in axes}
+
+
+def _key(point: Point) -> tuple[Any, ...]:
+    return tuple(point.items())
+
+
+def _outcome(trial: optuna.trial.FrozenTrial) -> Outcome:
+    return Outcome(trial.user_attrs[_OUTCOME], trial.user_attrs.get(_FAILURE))
+
+
+@contextmanager
+def _workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor]]:
+    """A function that makes an executor: of processes here, or of a Dask cluster's workers."""
+    if scheduler is None:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        context = get_context("spawn")
+        yield lambda: ProcessPoolExecutor(jobs, mp_context=context)
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UnsupportedError("a cluster needs Dask", hint="pip install 'odc-mlir[explore]'") from None
+    try:
+        client: Any = Client(scheduler, timeout=_CONNECT_SECONDS)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, TimeoutError) as error:
+        raise OptionError(f"no Dask scheduler answers at {scheduler!r}: {error}") from None
+    with client:
+        yield lambda: client.get_executor(pure=False, retries=3)

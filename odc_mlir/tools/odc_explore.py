@@ -1,0 +1,173 @@
+"""``odc-explore``: try many machines and options on the same models, and show which are worth it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.formats.kinds import OWN_MARK, PAGE, Kind, json_kind, starts_with
+from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
+
+if TYPE_CHECKING:
+    from odc_mlir.explore.study import Definition, Trial
+
+TABLE = starts_with("a table of explored points", b"odc-explore,")
+DOCUMENT = json_kind("a study's results", "study", "points", "effects")
+_STUDY_KEYS = frozenset({"models", "vary", "objective", "constraint", "target", "sampler", "points", "seed", "options"})
+_OPTION_KEYS = frozenset({"memory", "prefer", "sram_limit", "quantize", "calibration", "min_macs", "min_operators"})
+_BEST_SHOWN = 10
+
+
+def _is_study(path: Path) -> bool:
+    """A database of Optuna's: trials are added to it, what it holds is never replaced."""
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        names = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return {"studies", "trials", "trial_params"} <= names
+
+
+STUDY = Kind("a study", _is_study)
+_MACHINE_HEAD = f"# {OWN_MARK}: the best machine of a study\n"
+MACHINE = starts_with("a machine", _MACHINE_HEAD.encode())
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-explore``."""
+    parser = base_parser(
+        "odc-explore",
+        "Compile models for many machines and with many options, and show which are worth it.",
+        epilog="VALUES: a list (128,256,512), or LOW:HIGH:N and LOW:HIGH:logN for N values with equal differences or "
+        "ratios; numbers may have K, M, G. KEY: one of the target's, such as array.macs_per_cycle, or memory, prefer, "
+        "sram_limit, quantize.",
+    )
+    add_input(parser, "models", metavar="MODEL", nargs="*", help="models; a study file may name them instead")
+    add_input(parser, "--study", metavar="FILE.toml", help="study: models, vary, objective, constraint, options …")
+    parser.add_argument("--vary", metavar="KEY=VALUES", nargs="+", default=[], help="axes of the space")
+    parser.add_argument("--target", metavar="NAME|FILE.toml", help="machine that the axes change (npu-256)")
+    parser.add_argument("--objective", metavar="MEASURE,…", help="what to make small (cycles_total,sram_peak_bytes)")
+    parser.add_argument("--constraint", metavar="MEASURE<=LIMIT", action="append", default=[], help="repeatable")
+    parser.add_argument("--memory", choices=("flash", "sram"), help="where constants live, unless varied")
+    parser.add_argument("--sampler", choices=("grid", "random", "bayes"), help="which points are tried (grid)")
+    parser.add_argument("--points", type=int, metavar="N", help="try at most so many")
+    parser.add_argument("--seed", type=int, metavar="N", help="of chance (0)")
+    parser.add_argument("--jobs", type=int, metavar="N", default=1, help="processes (%(default)s)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a Dask cluster instead")
+    add_output(parser, "--storage", metavar="FILE.sqlite", kind=STUDY, help="remember trials, and go on with them")
+    add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write the results as a page")
+    add_output(parser, "--json", metavar="FILE", kind=DOCUMENT, help="write the results as JSON")
+    add_output(parser, "--csv", metavar="FILE", kind=TABLE, help="write one line per point")
+    add_output(parser, "--best", metavar="FILE.toml", kind=MACHINE, help="write the machine of the best point")
+    add_overwrite(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = build_parser()
+    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
+
+
+def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+    from odc_mlir.explore import page, results, study
+
+    settings = _settings(arguments)
+    if not settings["models"] or not settings["vary"]:
+        return usage_error(parser, "give models and --vary, or a --study that has them")
+    if arguments.jobs < 1 or (settings["points"] or 1) < 1:
+        return usage_error(parser, "--jobs and --points are at least 1")
+    definition = _definition(settings)
+    tell = None if arguments.quiet else _tell
+    trials = study.run(
+        definition, storage=arguments.storage, jobs=arguments.jobs, scheduler=arguments.scheduler, tell=tell
+    )
+    if arguments.output:
+        arguments.files.write(arguments.output, page.render(definition, trials).encode(), "output")
+    if arguments.json:
+        arguments.files.write_json(arguments.json, results.document(definition, trials), "json")
+    if arguments.csv:
+        arguments.files.write(arguments.csv, results.to_csv(definition, trials).encode(), "csv")
+    if arguments.best:
+        _write_best(arguments, definition, trials)
+    if not arguments.quiet:
+        for line in _summary(definition, trials):
+            print(line, file=arguments.files.messages)
+    return None
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The study file's settings, with those of the command line before them."""
+    from odc_mlir.explore.settings import read_study
+
+    settings = read_study(arguments.study, _STUDY_KEYS, _OPTION_KEYS) if arguments.study else {}
+    given = {
+        "models": arguments.models,
+        "vary": arguments.vary,
+        "objective": arguments.objective.split(",") if arguments.objective else [],
+        "constraint": arguments.constraint,
+        "target": arguments.target,
+        "sampler": arguments.sampler,
+        "points": arguments.points,
+        "seed": arguments.seed,
+    }
+    defaults = {"objective": ["cycles_total", "sram_peak_bytes"], "target": "npu-256", "sampler": "grid", "seed": 0}
+    merged = {key: value or settings.get(key) or defaults.get(key) or value for key, value in given.items()}
+    options = dict(settings.get("options", {}))
+    return merged | {"options": options | ({"memory": arguments.memory} if arguments.memory else {})}
+
+
+def _definition(settings: dict[str, Any]) -> Definition:
+    from odc_mlir.explore.evaluate import parse_bound, parse_objectives
+    from odc_mlir.explore.space import parse_axis
+    from odc_mlir.explore.study import Definition
+
+    return Definition(
+        models=tuple(str(Path(name).absolute()) for name in settings["models"]),
+        axes=tuple(map(parse_axis, settings["vary"])),
+        objectives=parse_objectives([name.strip() for name in settings["objective"]]),
+        target=settings["target"],
+        bounds=tuple(map(parse_bound, settings["constraint"] or ())),
+        sampler=settings["sampler"],
+        count=settings["points"],
+        seed=settings["seed"] or 0,
+        options=settings["options"],
+    )
+
+
+def _tell(trial: Trial, done: int, wanted: int) -> None:
+    from odc_mlir.explore.results import point_text
+
+    what = trial.outcome.failure or f"{trial.outcome.value('cycles_total'):,.0f} cycles"
+    print(f"odc-explore: {done} of {wanted}: {point_text(trial.point)}: {what}", file=sys.stderr)
+
+
+def _write_best(arguments: argparse.Namespace, definition: Definition, trials: Sequence[Trial]) -> None:
+    from odc_mlir.errors import OptionError
+    from odc_mlir.explore.results import front
+    from odc_mlir.explore.space import Machines
+
+    best = front(definition, trials)
+    if not best:
+        raise OptionError("no point is usable, so there is no machine to write", hint="relax the constraints")
+    text = Machines(definition.target).text(best[0].point, name=Path(arguments.best).stem)
+    arguments.files.write(arguments.best, f"{_MACHINE_HEAD}{text}".encode(), "best")
+
+
+def _summary(definition: Definition, trials: Sequence[Trial]) -> Iterator[str]:
+    from odc_mlir.explore.evaluate import MEASURES
+    from odc_mlir.explore.results import effects, front, point_text, sentence, usable
+
+    best = front(definition, trials)
+    yield f"{counted(len(trials), 'point')}, {len(usable(definition, trials))} usable, {len(best)} best"
+    for trial in best[:_BEST_SHOWN]:
+        values = ", ".join(f"{MEASURES[name]} {trial.outcome.value(name):,.6g}" for name in definition.objectives)
+        yield f"  {point_text(trial.point)}: {values}"
+    if len(best) > _BEST_SHOWN:
+        yield f"  and {len(best) - _BEST_SHOWN} more"
+    for effect in effects(definition, trials):
+        yield f"  {sentence(effect)}"

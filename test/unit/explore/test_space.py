@@ -1,0 +1,132 @@
+"""Axes, the machines that points stand for, and study files."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odc_mlir import targets
+from odc_mlir.errors import OdcError, OptionError
+from odc_mlir.explore.evaluate import MEASURES, Bound, Outcome, parse_bound, parse_objectives
+from odc_mlir.explore.results import effects, front
+from odc_mlir.explore.settings import read_study
+from odc_mlir.explore.space import Axis, Machines, parse_axis, points, size
+from odc_mlir.explore.study import Definition, Trial
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("array.macs_per_cycle=128,256", (128, 256)),
+        ("sram.capacity_bytes=128K:2M:log5", (131072, 262144, 524288, 1048576, 2097152)),
+        ("fetch.queue_depth=4:16:4", (4, 8, 12, 16)),
+        ("memory=sram, flash", ("sram", "flash")),
+        ("sram_limit=64K", (65536,)),
+    ],
+)
+def test_axes(text: str, values: tuple[int | str, ...]) -> None:
+    assert parse_axis(text).values == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "=1", "a=", "a=1,1", "a=1:2", "a=2:1:3", "a=0:8:log3", "a=1:2:1", "a=1:9:logx", "memory=disk", "a=x"],
+)
+def test_what_is_no_axis(text: str) -> None:
+    with pytest.raises(OptionError):
+        parse_axis(text)
+
+
+def test_machines_are_targets(tmp_path: Path) -> None:
+    """The shipped machines differ from each other by more than one key; what the array needs follows by itself."""
+    machines = Machines("npu-256")
+    assert targets.parse(machines.text({}), "x").canonical.replace("explored", "npu-256") == (
+        targets.load("npu-256").canonical
+    )
+    found = targets.parse(machines.text({"array.macs_per_cycle": 512, "sram.bytes_per_cycle": 16}, name="big"), "x")
+    assert found.name == "big"
+    assert found.array.shapes == targets.load("npu-512").array.shapes
+    assert found.array.depthwise_shape == targets.load("npu-512").array.depthwise_shape
+    assert found.sram.bytes_per_cycle == 16
+    own = tmp_path / "own.toml"
+    own.write_text(machines.text({"fetch.queue_depth": 8}, name="own"))
+    assert targets.parse(Machines(str(own)).text({}, name="own"), "x") == targets.load(own)
+    with pytest.raises(OptionError, match="an array of 100 multipliers has no shape like"):
+        machines.text({"array.macs_per_cycle": 100})
+
+
+@pytest.mark.parametrize("key", ["array.shapes", "array", "nothing.here", "name", "sram.bytes_per_cycle.x"])
+def test_what_cannot_be_varied(key: str) -> None:
+    with pytest.raises(OptionError, match="nothing that can be varied"):
+        Machines("npu-256").check([Axis(key, (1, 2))])
+    with pytest.raises(OptionError, match="varied twice"):
+        Machines("npu-256").check([Axis("fetch.queue_depth", (1,))] * 2)
+
+
+def test_every_combination_once() -> None:
+    axes = [Axis("a", (1, 2, 3)), Axis("b", ("x", "y"))]
+    found = [tuple(point.values()) for point in points(axes)]
+    assert found == list(itertools.product((1, 2, 3), ("x", "y")))
+    assert len(found) == size(axes)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("models = 3", "not of the expected type"),
+        ("points = true", "not of the expected type"),
+        ("bananas = 1", "no key 'bananas'"),
+        ("sampler = 'guess'", "no sampler"),
+        ("[options]\nbananas = 1", "no option 'bananas'"),
+        ("models = [", "not valid TOML"),
+    ],
+)
+def test_what_is_no_study(content: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(content)
+    keys = frozenset({"models", "points", "sampler", "options"})
+    with pytest.raises(OptionError, match=text):
+        read_study(str(path), keys, frozenset({"memory"}))
+
+
+def test_constraints_and_objectives() -> None:
+    assert parse_bound("sram_peak_bytes<=64K") == Bound("sram_peak_bytes", 65536)
+    assert parse_bound("latency_ms <= 0.5") == Bound("latency_ms", 0.5)
+    for text in ("sram_peak_bytes", "bananas<=3", "latency_ms<=x"):
+        with pytest.raises(OdcError):
+            parse_bound(text)
+    for names in ([], ["cycles_total", "cycles_total"], ["bananas"]):
+        with pytest.raises(OptionError):
+            parse_objectives(names)
+
+
+def _trial(values: tuple[int, int], failure: str | None = None) -> Trial:
+    measures = {**dict.fromkeys(MEASURES, 1.0), "cycles_total": float(values[0]), "sram_peak_bytes": float(values[1])}
+    return Trial({"a": values[0], "b": values[1]}, Outcome({} if failure else {"m": measures}, failure))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=20, unique=True), st.integers(1, 9))
+def test_the_front_is_what_no_other_beats(values: list[tuple[int, int]], limit: int) -> None:
+    bound = Bound("sram_peak_bytes", limit)
+    definition = Definition(("m",), (), ("cycles_total", "sram_peak_bytes"), bounds=(bound,))
+    found = {tuple(t.point.values()) for t in front(definition, [*map(_trial, values), _trial((0, 0), "broken")])}
+    allowed = [v for v in values if v[1] <= limit]
+    beaten = {v for v in allowed for o in allowed if o != v and o[0] <= v[0] and o[1] <= v[1]}
+    assert found == set(allowed) - beaten
+
+
+def test_effects_are_those_of_the_law() -> None:
+    """cycles = 1000 / a ** 0.5 * b: doubling a takes 0.707, doubling b 2; too few points say nothing."""
+    axes = (Axis("a", (1, 2, 4)), Axis("b", (1, 2, 8)))
+    definition = Definition(("m",), axes, ("cycles_total",))
+    trials = [
+        Trial(point, Outcome({"m": {"cycles_total": 1000 / int(point["a"]) ** 0.5 * int(point["b"])}}))
+        for point in points(axes)
+    ]
+    found = {effect.key: effect.factor for effect in effects(definition, trials)}
+    assert found == {"a": pytest.approx(0.5**0.5), "b": pytest.approx(2)}
+    assert {effect.factor for effect in effects(definition, trials[:2])} == {None}
