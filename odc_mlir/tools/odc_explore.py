@@ -49,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(parser, "models", metavar="MODEL", nargs="*", help="models; a study file may name them instead")
     add_input(parser, "--study", metavar="FILE.toml", help="study: models, vary, objective, constraint, options …")
     parser.add_argument("--vary", metavar="KEY=VALUES", nargs="+", default=[], help="axes of the space")
-    parser.add_argument("--target", metavar="NAME|FILE.toml", help="machine that the axes change (npu-256)")
+    add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="machine that the axes change (npu-256)")
     parser.add_argument("--objective", metavar="MEASURE,…", help="what to make small (cycles_total,sram_peak_bytes)")
     parser.add_argument("--constraint", metavar="MEASURE<=LIMIT", action="append", default=[], help="repeatable")
     parser.add_argument("--memory", choices=("flash", "sram"), help="where constants live, unless varied")

@@ -15,7 +15,19 @@ from odc_mlir.tools.files import Input, Output, add_output, role_of
 
 # What an argument of free text may be called that names no file.
 NO_FILES = {"NAME", "NAME,…", "NAME[,NAME]", "NAME:TYPE,…", "NAME=NUMBER", "STAGE", "PIPELINE", "SHAPES", "SIZES"}
-NO_FILES |= {"PASS", "FORMAT", "EXT-gen", "KIND", "M:S:I", "M:S:I=M:S:I,…", "R[,G,B]"}
+NO_FILES |= {
+    "KEY=VALUES",
+    "MEASURE,…",
+    "MEASURE<=LIMIT",
+    "ADDRESS",
+    "PASS",
+    "FORMAT",
+    "EXT-gen",
+    "KIND",
+    "M:S:I",
+    "M:S:I=M:S:I,…",
+    "R[,G,B]",
+}
 NO_FILES_BY_FLAG = {("odc-opt", "--run-pass"), ("odc-quantize", "--metric")}
 
 
