@@ -20,6 +20,7 @@ from xdsl.utils.exceptions import ArgSpecParseError
 
 from odc_mlir import transforms
 from odc_mlir.errors import OptionError
+from odc_mlir.legality import check_stage
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.diagnostics import typed_errors
 
@@ -84,13 +85,21 @@ STAGES = (
     ),
     Stage(
         "npu-sched",
-        ("npu-choose-tiles", "npu-lower-to-instructions", "npu-stage-constants"),
-        "segments as instructions on buffers, in program order",
+        ("npu-choose-tiles", "npu-lower-to-tiles"),
+        "segments as instructions on tiles, each transfer just before its use",
     ),
     Stage(
         "npu-alloc",
-        ("npu-allocate-memory", "npu-insert-sync", "npu-verify-memory", "npu-roll-loops"),
-        "instructions with addresses, semaphores and loops",
+        (
+            "npu-allocate-local",
+            "npu-hoist-transfers",
+            "npu-prefetch-constants",
+            "npu-allocate-memory",
+            "npu-insert-sync",
+            "npu-verify-memory",
+            "npu-roll-loops",
+        ),
+        "instructions in their final order, with addresses, semaphores and loops",
     ),
     Stage("package", (), "the binaries are made of this"),
 )
@@ -135,6 +144,11 @@ Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that h
 def stage_names() -> tuple[str, ...]:
     """The stages in order; those of the way to native code come last."""
     return tuple(stage.name for stage in (*STAGES, *NATIVE_STAGES))
+
+
+def ends_stage(stage: str, item: ModulePass) -> bool:
+    """Whether ``item`` is the last pass of ``stage``."""
+    return any(known.name == stage and known.passes[-1:] == (item.name,) for known in (*STAGES, *NATIVE_STAGES))
 
 
 def _way_to(name: str) -> tuple[Stage, ...]:
@@ -226,7 +240,7 @@ def run(
 def run_passes(
     context: Context, module: ModuleOp, passes: Iterable[tuple[str, ModulePass]], *, observe: Observer | None = None
 ) -> None:
-    """Run (stage, pass) pairs over ``module`` in place, verifying it after each stage.
+    """Run (stage, pass) pairs over ``module`` in place, verifying it after each stage and checking what it may hold.
 
     Where ``context`` says so it is verified after each pass, which tells which one is wrong.
     """
@@ -241,6 +255,8 @@ def run_passes(
                     module.verify()
             if observe is not None:
                 observe(stage, item, module)
-        if not each:
-            with typed_errors(stage):
+        with typed_errors(stage):
+            if not each:
                 module.verify()
+            if ends_stage(stage, item):
+                check_stage(module, stage)

@@ -55,6 +55,7 @@ from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.npu_tiling import ResidentAttr, TilingAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import OFFSET_BITS, SEMAPHORES, Field, Instruction, Kind, Queue
@@ -68,6 +69,7 @@ _SEGMENTS = "operandSegmentSizes"
 UNROLLED = ("loop", "end")  # instructions that are no operations: npu.loop stands for both
 LOCAL_SPACES = tuple(kind.value for kind in Kind if kind.is_address and kind is not Kind.MEMORY)
 REGION_SPACES = tuple(region.name.lower() for region in MemoryRegion)
+BOUND_SPACES = tuple(region.name.lower() for region in (MemoryRegion.INPUTS, MemoryRegion.OUTPUTS))
 SPACES = (*REGION_SPACES, *LOCAL_SPACES)
 WORDS_OF_QUEUES = tuple(queue.name.lower() for queue in Queue)
 
@@ -119,51 +121,14 @@ class BufferType(Data[tuple[str, int]], TypeAttribute):
         printer.print_string(f"<{self.space}, {self.size}>")
 
 
-Entries = tuple[tuple[str, str | int], ...]
-
-
-class EntriesAttr(Data[Entries]):
-    """Base of attributes that hold a record of the scheduler: ``<key = value, …>``, values are words or numbers."""
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Entries:
-        def parse_entry() -> tuple[str, str | int]:
-            key = parser.parse_identifier(" of a schedule")
-            parser.parse_punctuation("=")
-            word = parser.parse_optional_identifier()
-            return key, parser.parse_integer(allow_boolean=False) if word is None else word
-
-        return tuple(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parse_entry))
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{', '.join(f'{key} = {value}' for key, value in self.data)}>")
-
-
-@irdl_attr_definition
-class TilingAttr(EntriesAttr):
-    """``#npu.tiling<rows = 4, cols = 56, outer = groups>``: how ``npu-choose-tiles`` cuts an operation.
-
-    Keys are the fields of the tiling record of the transforms; those with their default value are left out.
-    """
-
-    name = "npu.tiling"
-
-
-@irdl_attr_definition
-class ResidentAttr(EntriesAttr):
-    """``#npu.resident<address = 0, top = 1, left = 1, fill = -128>``: the result stays in the tile buffer.
-
-    Around the image lies a border of top, left, bottom and right pixels, filled with one code.
-    """
-
-    name = "npu.resident"
-
-
 @irdl_op_definition
 class BufferOp(IRDLOperation):
-    """A piece of one memory; ``address`` is its offset there, given by ``npu-allocate-memory`` at the latest.
+    """A piece of one memory; ``address`` is its offset there, which the passes of stage ``npu-alloc`` give.
 
-    ``data`` is the content of a buffer in the constants region.
+    ``data`` is the content of a buffer in the constants region, ``binds`` the numbers of the program's inputs or
+    outputs that a buffer of these regions holds. ``live`` asks ``npu-allocate-memory`` to keep the bytes of a buffer in
+    the arena for longer than its instructions do: from the first to the last instruction of the two numbers, counted
+    without copies of constants.
     """
 
     name = "npu.buffer"
@@ -171,17 +136,29 @@ class BufferOp(IRDLOperation):
     label = prop_def(StringAttr)
     address = opt_prop_def(INT)
     data = opt_prop_def(BlobAttr)
+    binds = opt_prop_def(INTS)
+    live = opt_prop_def(INTS)
     buffer = result_def(BufferType)
 
-    assembly_format = "$label (`at` $address^)? (`data` $data^)? attr-dict `:` type($buffer)"
+    assembly_format = (
+        "$label (`at` $address^)? (`data` $data^)? (`binds` $binds^)? (`live` $live^)? attr-dict `:` type($buffer)"
+    )
 
     def __init__(
-        self, label: str, space: str, size: int, *, address: int | None = None, data: bytes | None = None
+        self,
+        label: str,
+        space: str,
+        size: int,
+        *,
+        address: int | None = None,
+        data: bytes | None = None,
+        binds: Sequence[int] = (),
     ) -> None:
         properties: dict[str, Attribute | None] = {
             "label": StringAttr(label),
             "address": None if address is None else IntegerAttr(address, i64),
             "data": None if data is None else BlobAttr.of(data),
+            "binds": DenseArrayBase.from_list(i32, list(binds)) if binds else None,
         }
         super().__init__(properties=properties, result_types=[BufferType((space, size))])
 
@@ -200,6 +177,16 @@ class BufferOp(IRDLOperation):
         if (self.data is not None) != (type_.space == MemoryRegion.CONSTANTS.name.lower()):
             verb = "needs" if self.data is None else "takes no"
             raise VerifyException(f"{self.name} in {type_.space} {verb} data")
+        if self.binds is not None and type_.space not in BOUND_SPACES:
+            raise VerifyException(f"{self.name} in {type_.space} takes no number of an input or output")
+        if self.live is not None:
+            if type_.space != MemoryRegion.ARENA.name.lower():
+                raise VerifyException(f"{self.name} in {type_.space} takes no time to live")
+            first_last = _integers(self.live)
+            if len(first_last) != 2 or not 0 <= first_last[0] <= first_last[1]:
+                raise VerifyException(f"{self.name}: live is {first_last}, expected a first and a last instruction")
+            if self.address is not None:
+                raise VerifyException(f"{self.name} has an address, and takes no time to live")
         if self.data is not None and self.data.data.size != type_.size:
             raise VerifyException(f"{self.name} of {type_.size} bytes has {self.data.data.size} bytes of data")
 
@@ -449,7 +436,7 @@ def _integers(attribute: Attribute) -> list[int]:
 
 # Address fields that an instruction may do without, because other fields say that it does not use them.
 OPTIONAL_ADDRESSES = {
-    "conv": frozenset({"accumulators", "param", "output"}),
+    "conv": frozenset({"ring_base", "accumulators", "param", "output"}),
     "vop": frozenset({"a", "b", "accumulators", "param", "table"}),
     "reduce": frozenset({"accumulators", "output"}),
 }
@@ -474,11 +461,13 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
         if field.kind.is_address:
             members[name] = opt_operand_def(BufferType) if name in optional else operand_def(BufferType)
             members[name + OFFSET_SUFFIX] = opt_prop_def(INT)
-            members[name + STEP_SUFFIX] = opt_prop_def(INT)
             ints[name + OFFSET_SUFFIX] = (0, (1 << OFFSET_BITS) - 1)
-            half = 1 << (field.step_bits - 1)
-            ints[name + STEP_SUFFIX] = (-half, half - 1)
-            place = f"(`+` ${name}{OFFSET_SUFFIX}^)? (`step` ${name}{STEP_SUFFIX}^)?"
+            place = f"(`+` ${name}{OFFSET_SUFFIX}^)?"
+            if not field.fixed:
+                members[name + STEP_SUFFIX] = opt_prop_def(INT)
+                half = 1 << (field.step_bits - 1)
+                ints[name + STEP_SUFFIX] = (-half, half - 1)
+                place += f" (`step` ${name}{STEP_SUFFIX}^)?"
             place += f" custom<TypeOfBuffer>(ref(${name}), type(${name}))"
             syntax.append(f"(`{name}` ${name}^ {place})?" if name in optional else f"`{name}` ${name} {place}")
         else:
@@ -497,7 +486,7 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     members["assembly_format"] = " ".join(syntax)
     cls = type(f"{spec.mnemonic.title()}Op", (InstructionOp,), members)
     made: type[InstructionOp] = irdl_op_definition(cls)
-    made.SPEC, made.ADDRESS_FIELDS, made.INT_FIELDS, made.WORD_FIELDS = spec, spec.addresses, ints, words
+    made.SPEC, made.ADDRESS_FIELDS, made.INT_FIELDS, made.WORD_FIELDS = spec, spec.places, ints, words
     made.CODE_FIELDS = frozenset(ints) & {field.name for field in spec.fields}
     made.HAS_OPTIONAL_ADDRESSES = bool(optional)
     made.OPERAND_COUNTS = tuple(frozenset({0, 1} if field.name in optional else {1}) for field in spec.addresses)

@@ -68,6 +68,7 @@ class Field:
     kind: Kind = Kind.INT
     signed: bool = False
     values: tuple[str, ...] = ()
+    fixed: bool = False  # an address that loops do not advance
 
     @property
     def range(self) -> tuple[int, int]:
@@ -116,6 +117,11 @@ class Instruction:
         return -(-bits // (8 * GRANULE_BYTES)) * GRANULE_BYTES
 
     @cached_property
+    def places(self) -> tuple[Field, ...]:
+        """The fields that are addresses, in order."""
+        return tuple(f for f in self.fields if f.kind.is_address)
+
+    @cached_property
     def addresses(self) -> tuple[Field, ...]:
         """The fields that a step block advances, in order; their ``step_bits`` fit in one block."""
-        return tuple(f for f in self.fields if f.kind.is_address)
+        return tuple(f for f in self.places if not f.fixed)

@@ -92,7 +92,7 @@ CONV = Instruction(
         _tile("input", "first input pixel, padding included"),
         _int("in_stride_x", 16, "bytes from pixel to pixel"),
         _int("in_stride_y", 16, "bytes from row to row"),
-        _int("ring_base", 16, "first byte of the ring that input rows wrap in"),
+        Field("ring_base", 16, "first byte of the ring that input rows wrap in", Kind.TILE, fixed=True),
         _int("ring_bytes", 16, "size of that ring, 0: no wrapping"),
         _int("in_channels", 16, "input channels that each tap reads"),
         *_window(),

@@ -365,6 +365,8 @@ def _run(
     context: Context, module: ModuleOp, stage: str, item: ModulePass, timing: Timing, positions: Positions | None
 ) -> None:
     """Run one pass, and verify what it leaves."""
+    from odc_mlir.legality import check_stage
+    from odc_mlir.pipelines import ends_stage
     from odc_mlir.support.diagnostics import typed_errors, verify_module
 
     with timing.part(stage) as whole, typed_errors(stage):
@@ -373,6 +375,8 @@ def _run(
         if positions is not None:
             with whole.part(f"verify {item.name}" if item.name != stage else "verify"):
                 verify_module(module, positions, stage)
+                if ends_stage(stage, item):
+                    check_stage(module, stage)
 
 
 def _reproducer(

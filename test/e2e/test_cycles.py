@@ -16,8 +16,8 @@ import cycle_table
 from cycle_table import Key, Value
 from helpers.compiled import Compiled
 from odc_mlir.formats.package import read_package
-from odc_mlir.transforms.npu import npu_lower_to_instructions
-from odc_mlir.transforms.npu.schedule import balance, residence_plan, staging, window_search
+from odc_mlir.transforms.npu import npu_hoist_transfers
+from odc_mlir.transforms.npu.schedule import balance, prefetch, residence_plan, window_search
 
 # These rows run in the quick suite; together they notice every mutation below.
 QUICK = (
@@ -70,7 +70,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 def _no_hoisting(patch: pytest.MonkeyPatch) -> None:
     """Every transfer stands just before its use."""
-    patch.setattr(npu_lower_to_instructions, "hoist_transfers", lambda commands, _depth: list(commands))
+    patch.setattr(npu_hoist_transfers, "hoist_transfers", lambda commands, _depth: list(commands))
 
 
 def _single_buffers(patch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def _late_constants(patch: pytest.MonkeyPatch) -> None:
             self.positions.append(index)
             yield chunk
 
-    patch.setattr(staging._CopyQueue, "take", late)
+    patch.setattr(prefetch._CopyQueue, "take", late)
 
 
 MUTATIONS: Sequence[Patch] = (_no_hoisting, _single_buffers, _nothing_resident, _worst_tiling, _late_constants)

@@ -42,7 +42,7 @@ def test_progress_is_told() -> None:
     assert told[0] == ("reading the model", 0, None)
     stages = list(dict.fromkeys(text.partition(":")[0] for text, _, _ in told[1:]))
     assert [stage for stage in stages if stage != "partition"][-3:] == ["npu-sched", "npu-alloc", "package"]
-    counted = [(done, total) for text, done, total in told if text == "npu-sched: npu-lower-to-instructions" and done]
+    counted = [(done, total) for text, done, total in told if text == "npu-sched: npu-lower-to-tiles" and done]
     assert counted == [(1, 2), (2, 2), (1, 1)]  # the layers of both segments
     assert package.files.members == odc_mlir.compile(MIXED.encode()).files.members
 

@@ -5,34 +5,27 @@ Before::
     %1 = npu.conv %0 kernel [3, 3] … : tensor<1x112x112x32x…> -> tensor<1x112x112x64x…>
 
 After: the same with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64, …>}``, chosen by the simulator's cost
-formulas. Element-wise operations, reductions and softmax have one way to be cut and get no tiling. An operation whose
-result stays in the tile buffer for the layers that read it has ``npu.resident = #npu.resident<address = 0, …>``.
+formulas. All other operations have one way to be cut and get no tiling, but ``npu.slot_bytes`` where resident tensors
+leave them less than the whole tile buffer. An operation whose result stays in the tile buffer for the layers that read
+it has ``npu.resident = #npu.resident<top = 1, …>``, with the border that those layers need around it.
 
 Refuses windows of which not one result pixel fits in the local memories.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
-from odc_mlir.dialects.npu_isa import TilingAttr
-from odc_mlir.errors import CompileError
+from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, TilingAttr
 from odc_mlir.support.deadline import checkpoint, in_time
-from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.schedule.instruction_ir import sites
+from odc_mlir.transforms.npu.schedule.residence import largest_gap
 from odc_mlir.transforms.npu.schedule.residence_ir import read_graph, resident_attribute
 from odc_mlir.transforms.npu.schedule.residence_plan import Planner
-from odc_mlir.transforms.npu.schedule.tensor_ir import RESIDENT
-from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
-
-TILING = "npu.tiling"
-_FIELDS = {f.name: f for f in dataclasses.fields(WindowTiling)}
 
 
 @dataclass(frozen=True)
@@ -47,36 +40,14 @@ class NpuChooseTilesPass(ModulePass):
             residents = [candidate.resident for candidate in graph.candidates]
             planner = Planner(graph.nodes, residents, graph.constant_bytes, site.target, site.memory)
             plan = planner.plan(lambda: checkpoint(ctx))
-            for item, choice in zip(graph.ops, plan.balance.choices, strict=True):
+            stays = list(plan.residents.values())
+            for index, (item, choice) in enumerate(zip(graph.ops, plan.balance.choices, strict=True)):
                 if choice.tiling is not None:
-                    item.attributes[TILING] = tiling_attribute(choice.tiling)
-            for number, resident in plan.residents.items():
+                    item.attributes[TILING] = TilingAttr(choice.tiling)
+                    continue
+                room = largest_gap(stays, index, site.target.local.tile_bytes)
+                if room < site.target.local.tile_bytes:
+                    item.attributes[SLOT_BYTES] = IntegerAttr(room, i64)
+            for number in plan.residents:
                 candidate = graph.candidates[number]
-                candidate.op.attributes[RESIDENT] = resident_attribute(candidate, resident)
-
-
-def tiling_attribute(tiling: WindowTiling) -> TilingAttr:
-    """The fields that have another value than their default."""
-    entries: list[tuple[str, str | int]] = []
-    for name, field in _FIELDS.items():
-        value = getattr(tiling, name)
-        if value != field.default:
-            entries.append((name, int(value) if isinstance(value, bool) else value))
-    return TilingAttr(tuple(entries))
-
-
-def tiling_of(op: Operation) -> WindowTiling:
-    """The tiling that the attribute of ``op`` holds; raises CompileError where it is missing or malformed."""
-    attribute = op.attributes.get(TILING)
-    if not isinstance(attribute, TilingAttr):
-        raise CompileError(
-            "the operation has no tiling", op=op.name, tensor=op_name(op), hint="run npu-choose-tiles first"
-        )
-    values = dict(attribute.data)
-    if unknown := sorted(values.keys() - _FIELDS.keys()):
-        raise CompileError(f"a tiling has no field {unknown[0]!r}", op=op.name, tensor=op_name(op))
-    flags = {name: bool(value) for name, value in values.items() if _FIELDS[name].type == "bool"}
-    try:
-        return WindowTiling(**(values | flags))  # type: ignore[arg-type]
-    except TypeError as error:
-        raise CompileError(f"the tiling is not complete: {error}", op=op.name, tensor=op_name(op)) from None
+                candidate.op.attributes[RESIDENT] = resident_attribute(candidate)

@@ -70,12 +70,16 @@ def _issue(op: Operation) -> Issue:
     """What decides which loops ``op`` can be part of."""
     if not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
         return _APART
+    fields = op.used_addresses()
     places = [(name, *absolute(op, value), offset) for name, value, offset in op.places()]
-    spaces = tuple((name, space) for name, space, _, _ in places)
+    where = tuple(
+        (name, space, base + offset if field.fixed else None)
+        for field, (name, space, base, offset) in zip(fields, places, strict=True)
+    )
     codes = tuple(sorted(item for item in op.field_codes().items() if item[1]))
-    kind = (op.SPEC.opcode, op.queue_number, op.semaphores("waits"), op.semaphores("posts"), op_name(op), spaces, codes)
+    kind = (op.SPEC.opcode, op.queue_number, op.semaphores("waits"), op.semaphores("posts"), op_name(op), where, codes)
     addresses = tuple(base + offset for _, _, base, offset in places)
-    return Issue(kind, addresses, tuple(field.step_bits for field in op.used_addresses()), op.SPEC.size_bytes)
+    return Issue(kind, addresses, tuple(field.step_bits for field in fields), op.SPEC.size_bytes)
 
 
 class _Memories:

@@ -13,9 +13,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from odc_mlir.transforms.npu.npu_allocate_memory import arena_bytes, region_bytes
 from odc_mlir.transforms.npu.schedule.instruction_ir import Program, sites
 from odc_mlir.transforms.npu.schedule.program import Space
+from odc_mlir.transforms.npu.schedule.regions import arena_bytes, region_bytes
 from odc_mlir.transforms.npu.schedule.verify import verify_program
 
 
@@ -29,5 +29,8 @@ class NpuVerifyMemoryPass(ModulePass):
         for site in sites(op, self.name):
             program = Program(site.block)
             ends = [(b.address or 0) + b.size for b in program.buffers if b.space is Space.CONSTANTS]
-            regions = region_bytes(site) | {Space.ARENA: arena_bytes(site), Space.CONSTANTS: max(ends, default=0)}
+            regions = region_bytes(site, program) | {
+                Space.ARENA: arena_bytes(site, program),
+                Space.CONSTANTS: max(ends, default=0),
+            }
             verify_program(program.working, site.target, regions)

@@ -19,6 +19,6 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     odc.yield %y : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
   }
 }
-// CHECK: npu.pool {{.*}}#npu.tiling<{{.*}}out_slots = 0{{.*}}npu.resident = #npu.resident<address = 0>
+// CHECK: npu.pool {{.*}}#npu.tiling<{{.*}}out_slots = 0{{.*}}npu.resident = #npu.resident<>
 // CHECK: npu.pool {{.*}}in_slots = 0
 // CHECK-NOT: npu.resident

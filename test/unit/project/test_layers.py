@@ -38,7 +38,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "transforms": IR | {"calibration", "quantizer.policy", "runtime.kernels"},
     "emitter": IR | {"codegen"},
     "interpreters": frozenset({"errors", "ops", "numerics", "support", "dialects", "runtime.kernels"}),
-    "pipelines": IR | {"frontend", "transforms", "emitter"},
+    "legality": IR,
+    "pipelines": IR | {"frontend", "transforms", "emitter", "legality"},
     "retries": IR | {"transforms", "emitter", "pipelines"},
     "compiler": IR | {"frontend", "transforms", "emitter", "pipelines", "retries", "universe", "codegen"},
     "native_compiler": IR
@@ -61,7 +62,7 @@ RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
-    | {"optimizer", "quantizer", "retries", "native_compiler"}
+    | {"legality", "optimizer", "quantizer", "retries", "native_compiler"}
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
 

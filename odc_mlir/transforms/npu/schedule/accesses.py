@@ -125,11 +125,11 @@ def _conv_input(c: Command) -> list[Span]:
     ring = v.get("ring_bytes", 0)
     if not ring:
         return [Span(buffer, start, start + size)]
-    base = v.get("ring_base", 0) - (buffer.address or 0)
+    home, base = c.places["ring_base"]
     end = base + ring
     if start + size <= end:
         return [Span(buffer, start, start + size)]
-    return [Span(buffer, start, end), Span(buffer, base, start + size - ring)]
+    return [Span(buffer, start, end), Span(home, base, start + size - ring)]
 
 
 def _operand_extent(v: dict[str, int], name: str) -> int:

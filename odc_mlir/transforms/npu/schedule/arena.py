@@ -32,17 +32,38 @@ class Interval:
 
 
 def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval]:
-    """The arena buffers in order of first use, each at a multiple of ``alignment``."""
+    """The arena buffers in order of first use, each at a multiple of ``alignment``.
+
+    Buffers that say themselves how long they live come last.
+    """
     found: dict[int, Interval] = {}
-    for index, command in enumerate(commands):
+    kept: dict[int, Interval] = {}
+    index = -1
+    for command in commands:
+        index += not is_prefetch(command)
         for buffer, _ in command.places.values():
+            if buffer.live is not None:
+                held = kept.setdefault(id(buffer), Interval(buffer, *buffer.live, alignment))
+                used = index + is_prefetch(command)  # a copy stands in front of the command that follows
+                held.first, held.last = min(held.first, used), max(held.last, used)
+                continue
             if buffer.space is Space.ARENA:
                 interval = found.get(id(buffer))
                 if interval is None:
                     found[id(buffer)] = Interval(buffer, index, index, alignment)
                 else:
                     interval.last = index
-    return list(found.values())
+    return [*found.values(), *kept.values()]
+
+
+def is_prefetch(command: Command) -> bool:
+    """Whether ``command`` only copies constants to a buffer that says how long it lives."""
+    return command.mnemonic == "copy" and command.places["target"][0].live is not None
+
+
+def end_of(interval: Interval) -> int:
+    """The address behind an allocated buffer."""
+    return _address(interval) + interval.size
 
 
 def most_live_bytes(intervals: Iterable[Interval]) -> int:
@@ -91,6 +112,25 @@ ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
     lambda i: (i.first, -i.size),
     lambda i: (i.last - i.first, -i.size),
 )
+
+
+def allocate_within(intervals: Sequence[Interval], limit: int) -> int:
+    """As :func:`allocate`; where that exceeds ``limit``, constants find their place around the addresses of tensors.
+
+    That is how room for them was planned, so it fits whenever tensors do.
+    """
+    used = allocate(intervals)
+    tensors = [interval for interval in intervals if interval.buffer.live is None]
+    if used <= limit or len(tensors) == len(intervals):
+        return used
+    for interval in intervals:
+        interval.buffer.address = None
+    allocate(tensors)
+    addresses, used = _place(tensors, [interval for interval in intervals if interval.buffer.live is not None])
+    for interval in intervals:
+        if interval.buffer.live is not None:
+            interval.buffer.address = addresses[id(interval.buffer)]
+    return used
 
 
 def allocate(intervals: Sequence[Interval]) -> int:

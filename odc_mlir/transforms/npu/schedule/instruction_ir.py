@@ -7,10 +7,12 @@ the commands, and writes back only what changed: new instructions, semaphores, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, ModuleOp, StringAttr, UnknownLoc, i32, i64
 from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
 from odc_mlir.dialects.npu_isa import BY_MNEMONIC, OFFSET_SUFFIX, BufferOp, BufferType, InstructionOp
@@ -18,7 +20,7 @@ from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import MemoryMode, Target
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, Space
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, Space, buffers_of
 
 
 class Site:
@@ -69,7 +71,7 @@ class Program:
                     self.locations.append(op.location)
                 self._read_instruction(op, layer)
             else:
-                raise CompileError(f"{op.name} is no instruction", hint="run npu-lower-to-instructions first")
+                raise CompileError(f"{op.name} is no instruction", hint="run npu-lower-to-tiles first")
 
     @property
     def working(self) -> list[Command]:
@@ -85,7 +87,12 @@ class Program:
         assert isinstance(kind, BufferType)
         address = None if op.address is None else op.address.value.data
         data = None if op.data is None else bytes(op.data.data.data)
-        buffer = Buffer(op.label.data, Space(kind.space), kind.size, address, data)
+        binds = () if op.binds is None else tuple(op.binds.get_values())
+        live = None
+        if op.live is not None:
+            first, last = op.live.get_values()
+            live = (first, last)
+        buffer = Buffer(op.label.data, Space(kind.space), kind.size, address, data, binds, live)
         self._buffers[op.buffer] = buffer
         self._buffer_ops[buffer] = op
 
@@ -127,11 +134,29 @@ class Program:
         if new_buffers:
             self.block.insert_ops_before(new_buffers, first)
 
+    def reorder(self, commands: Sequence[Command]) -> None:
+        """Put the program's own ``commands`` into this order, and buffers in that of their first use on top of them."""
+        halts = [self._ops[id(item)] for item in self.commands if item.mnemonic == "halt"]
+        ordered: list[Operation] = [self._buffer_ops[buffer] for buffer in buffers_of(commands)]
+        ordered += [self._ops[id(item)] for item in commands]
+        for op in (*ordered, *halts):
+            self.block.detach_op(op)
+        for op in list(self.block.ops):
+            Rewriter.erase_op(op)  # a buffer that nothing names
+        self.block.add_ops([*ordered, *halts])
+
+    def keep_alive(self) -> None:
+        """Write how long buffers are kept beyond their use."""
+        for buffer, op in self._buffer_ops.items():
+            if buffer.live is not None:
+                op.properties["live"] = _ints(buffer.live)
+
     def set_addresses(self) -> None:
-        """Write the addresses of all buffers."""
+        """Write the addresses of all buffers; how long they were to live has served its purpose then."""
         for buffer, op in self._buffer_ops.items():
             if buffer.address is not None:
                 op.properties["address"] = integer(buffer.address)
+                op.properties.pop("live", None)
 
     def _location(self, command: Command) -> LocationAttr:
         return self.locations[command.layer] if command.layer >= 0 else UnknownLoc()
@@ -155,7 +180,9 @@ def _ints(values: tuple[int, ...]) -> DenseArrayBase:
 
 def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
     """The operation that stands for ``buffer``."""
-    op = BufferOp(buffer.name, buffer.space.value, buffer.size, address=buffer.address, data=buffer.data)
+    op = BufferOp(
+        buffer.name, buffer.space.value, buffer.size, address=buffer.address, data=buffer.data, binds=buffer.binds
+    )
     op.location = location
     return op
 
@@ -211,17 +238,32 @@ def _update_places(op: InstructionOp, command: Command, values: dict[Buffer, SSA
         index += 1
 
 
-def write_program(block: Block, commands: Sequence[Command], locations: Sequence[LocationAttr]) -> None:
-    """Append buffers, ``commands`` and a halt to ``block``; a command's location is that of its layer."""
+@dataclass(slots=True)
+class TiledLayer:
+    """A tensor operation as commands in plain order, and the buffers of local memories that it adds."""
+
+    location: LocationAttr
+    slots: list[Buffer]
+    commands: list[Command]
+
+
+def write_program(block: Block, layers: Iterable[TiledLayer], last: LocationAttr) -> None:
+    """Append to ``block`` the buffers of memory regions, each layer behind its slots, and a halt."""
     values: dict[Buffer, SSAValue] = {}
-    buffers: list[Operation] = []
-    instructions: list[Operation] = []
-    for command in commands:
-        location = locations[command.layer]
-        for buffer, _ in command.places.values():
-            if buffer not in values:
-                made = make_buffer(buffer, location)
-                values[buffer] = made.buffer
-                buffers.append(made)
-        instructions.append(make_instruction(command, values, location))
-    block.add_ops([*buffers, *instructions, BY_MNEMONIC["halt"].create(location=locations[-1])])
+    regions: list[Operation] = []
+    body: list[Operation] = []
+
+    def declare(buffer: Buffer, location: LocationAttr, where: list[Operation]) -> None:
+        made = make_buffer(buffer, location)
+        values[buffer] = made.buffer
+        where.append(made)
+
+    for layer in layers:
+        for slot in layer.slots:
+            declare(slot, layer.location, body)
+        for command in layer.commands:
+            for buffer, _ in command.places.values():
+                if buffer not in values:
+                    declare(buffer, layer.location, regions)
+            body.append(make_instruction(command, values, layer.location))
+    block.add_ops([*regions, *body, BY_MNEMONIC["halt"].create(location=last)])

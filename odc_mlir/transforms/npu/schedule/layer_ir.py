@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects import npu
@@ -18,7 +17,6 @@ from odc_mlir.dialects.npu_base import CODE_TYPES, CodeType
 from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
-from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.npu.schedule.layers import (
     ConvLayer,
@@ -35,7 +33,7 @@ from odc_mlir.transforms.npu.schedule.layers import (
 )
 from odc_mlir.transforms.npu.schedule.moves import Piece
 from odc_mlir.transforms.npu.schedule.program import Buffer, Space
-from odc_mlir.transforms.npu.schedule.residence import Border, Layout, Resident
+from odc_mlir.transforms.npu.schedule.residence import Border, Layout
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, residence_of, window_of
 
 FULL_RANGE = {CodeType.I8: (-128, 127), CodeType.U8: (0, 255)}
@@ -54,12 +52,8 @@ class Layers:
     """A segment's operations in order, where their tensors are, and what has to be copied at the end."""
 
     layers: list[tuple[Operation, Layer]] = field(default_factory=list)
-    residents: list[Resident] = field(default_factory=list)
     fills: dict[int, tuple[Tensor, int]] = field(default_factory=dict)  # layer -> its resident result, border code
-    locations: list[LocationAttr] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
-    input_offsets: list[int] = field(default_factory=list)
-    output_offsets: list[int] = field(default_factory=list)
 
 
 def read_layers(program: ProgramOp) -> Layers:
@@ -92,14 +86,11 @@ class _Reader:
     def __init__(self, program: ProgramOp) -> None:
         self.result = Layers()
         self.buffers: dict[SSAValue, Buffer] = {}
-        self.resident: dict[SSAValue, Resident] = {}
+        self.layouts: dict[SSAValue, Layout] = {}
         block = program.block
-        offset = 0
-        for argument in block.args:
+        for number, argument in enumerate(block.args):
             size = math.prod(npu.shape_of(argument))
-            self.buffers[argument] = Buffer(value_name(argument), Space.INPUTS, size, offset)
-            self.result.input_offsets.append(offset)
-            offset += -(-size // REGION_ALIGNMENT_BYTES) * REGION_ALIGNMENT_BYTES
+            self.buffers[argument] = Buffer(value_name(argument), Space.INPUTS, size, binds=(number,))
         last = block.last_op
         if not isinstance(last, YieldOp):
             raise CompileError(
@@ -110,17 +101,13 @@ class _Reader:
             self._read(op)
 
     def _read_outputs(self, last: YieldOp) -> None:
-        offset = 0
-        for value in last.operands:
+        for number, value in enumerate(last.operands):
             root = _root(value)
             known = self.buffers.get(root)
             if known is not None and known.space is Space.OUTPUTS:
-                self.result.output_offsets.append(known.address or 0)
+                known.binds += (number,)
                 continue
-            size = math.prod(npu.shape_of(value))
-            buffer = Buffer(value_name(value), Space.OUTPUTS, size, offset)
-            self.result.output_offsets.append(offset)
-            offset += -(-size // REGION_ALIGNMENT_BYTES) * REGION_ALIGNMENT_BYTES
+            buffer = Buffer(value_name(value), Space.OUTPUTS, math.prod(npu.shape_of(value)), binds=(number,))
             if isinstance(root, BlockArgument) or isinstance(root.owner, npu.ConstantOp):
                 self.result.copies.append(Copy(self._buffer(root), buffer))
             else:
@@ -140,13 +127,10 @@ class _Reader:
 
     def _tensor(self, value: SSAValue) -> Tensor:
         root, shape = _root(value), npu.shape_of(value)
-        resident = self.resident.get(root)
-        layout = resident.layout if resident is not None else None
-        if resident is not None:
-            resident.last = max(resident.last, len(self.result.layers))
-            if shape != npu.shape_of(root):  # a view: residents that have views are dense
-                image = image_shape(shape) or (1, math.prod(shape) // shape[-1], shape[-1])
-                layout = Layout(*image, Border())
+        layout = self.layouts.get(root)
+        if layout is not None and shape != npu.shape_of(root):  # a view: residents that have views are dense
+            image = image_shape(shape) or (1, math.prod(shape) // shape[-1], shape[-1])
+            layout = Layout(*image, Border())
         return Tensor(self._buffer(root), shape, CODE_TYPES[npu.dtype_of(value)].value, layout)
 
     def _keep(self, op: Operation) -> None:
@@ -156,9 +140,8 @@ class _Reader:
             return
         layer, value = len(self.result.layers), op.results[0]
         layout = residence.layout
-        self.buffers[value] = Buffer(op_name(op), Space.TILE, layout.size, residence.address)
-        self.resident[value] = Resident(layout, layer, layer, residence.address)
-        self.result.residents.append(self.resident[value])
+        self.buffers[value] = Buffer(op_name(op), Space.TILE, layout.size)
+        self.layouts[value] = layout
         if residence.fill is not None:
             self.result.fills[layer] = (self._tensor(value), residence.fill)
 
@@ -168,7 +151,6 @@ class _Reader:
             raise CompileError("the scheduler does not know this operation", op=op.name, tensor=op_name(op))
         self._keep(op)
         self.result.layers.append((op, read(op, len(self.result.layers), self._tensor)))
-        self.result.locations.append(op.location)
 
 
 TensorOf = Callable[[SSAValue], Tensor]

@@ -64,7 +64,9 @@ class Buffer:
     """A piece of one memory, compared by identity.
 
     ``size`` is in the unit of the space (bytes; accumulators; parameter entries). ``address`` is the offset in the
-    region or local memory, None before allocation. ``data`` is the content of a constant.
+    region or local memory, None before allocation. ``data`` is the content of a constant, ``binds`` the numbers of the
+    inputs or outputs that it holds. ``live``: the first and the last command, copies of constants not counted, between
+    which a buffer of the arena keeps its bytes, whoever uses it.
     """
 
     name: str
@@ -72,6 +74,8 @@ class Buffer:
     size: int
     address: int | None = None
     data: bytes | None = None
+    binds: tuple[int, ...] = ()
+    live: tuple[int, int] | None = None
 
 
 Place = tuple[Buffer, int]

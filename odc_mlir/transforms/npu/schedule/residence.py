@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
@@ -77,13 +77,25 @@ class Resident:
         return self.first <= layer <= self.last
 
 
-def place_residents(residents: Sequence[Resident]) -> int:
+class Placed(Protocol):
+    """Something in the tile buffer from layer ``first`` to layer ``last``."""
+
+    first: int
+    last: int
+    address: int | None
+
+    @property
+    def size(self) -> int:
+        """Bytes reserved."""
+
+
+def place_residents(residents: Sequence[Placed]) -> int:
     """Give every tensor an address so that those alive together do not overlap; returns the bytes used.
 
     First fit in order of falling size, which serves chains well: a tensor's neighbours in time are its only rivals.
     """
     used = 0
-    placed: list[Resident] = []
+    placed: list[Placed] = []
     for resident in sorted(residents, key=lambda r: (-r.size, r.first)):
         rivals = [r for r in placed if r.first <= resident.last and resident.first <= r.last]
         address = 0
@@ -98,16 +110,16 @@ def place_residents(residents: Sequence[Resident]) -> int:
     return used
 
 
-def largest_gap(residents: Sequence[Resident], layer: int, total: int) -> int:
+def largest_gap(residents: Sequence[Placed], layer: int, total: int) -> int:
     """The largest stretch of ``total`` bytes that no resident tensor occupies at ``layer``."""
     return max((end - start for start, end in gaps(residents, layer, total)), default=0)
 
 
-def gaps(residents: Sequence[Resident], layer: int, total: int) -> list[tuple[int, int]]:
+def gaps(residents: Sequence[Placed], layer: int, total: int) -> list[tuple[int, int]]:
     """(start, end) of the free stretches of ``total`` bytes at ``layer``, in order."""
     free: list[tuple[int, int]] = []
     start = 0
-    for resident in sorted((r for r in residents if r.lives_at(layer)), key=lambda r: r.address or 0):
+    for resident in sorted((r for r in residents if r.first <= layer <= r.last), key=lambda r: r.address or 0):
         address = resident.address or 0
         if address > start:
             free.append((start, address))

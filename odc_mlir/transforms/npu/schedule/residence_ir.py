@@ -10,7 +10,7 @@ from functools import partial
 from xdsl.ir import Block, Operation, SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_isa import ResidentAttr
+from odc_mlir.dialects.npu_tiling import Residency, ResidentAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import FULL_RECORD_BYTES
 from odc_mlir.support.locations import op_name
@@ -148,11 +148,6 @@ def _vector_choices(
     return vector_choice(mnemonic, moved, cycles, room, target)
 
 
-def resident_attribute(candidate: Candidate, resident: Resident) -> ResidentAttr:
-    """``candidate`` at the address that ``resident`` got."""
-    border = resident.layout.border
-    entries: list[tuple[str, str | int]] = [("address", resident.address or 0)]
-    entries += [(name, size) for name, size in zip(Border._fields, border, strict=True) if size]
-    if candidate.fill is not None:
-        entries.append(("fill", candidate.fill))
-    return ResidentAttr(tuple(entries))
+def resident_attribute(candidate: Candidate) -> ResidentAttr:
+    """The border of ``candidate`` and what fills it."""
+    return ResidentAttr(Residency(*candidate.resident.layout.border, candidate.fill))

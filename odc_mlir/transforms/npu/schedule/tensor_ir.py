@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
+from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import Ints
-from odc_mlir.dialects.npu_isa import ResidentAttr
+from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, ResidentAttr, Tiling, TilingAttr
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
+from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import Window, make_window
 from odc_mlir.transforms.npu.schedule.residence import Border, Layout
+from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
-RESIDENT = "npu.resident"
 NOTHING_COMPUTED = (npu.ReshapeOp, npu.ConstantOp, YieldOp)
 
 
@@ -63,19 +66,44 @@ class Residence:
     """A resident result as its attribute describes it."""
 
     layout: Layout
-    address: int
     fill: int | None
 
 
 def residence_of(op: Operation) -> Residence | None:
-    """Where the result of ``op`` stays in the tile buffer, None where it does not; CompileError if malformed."""
+    """How the result of ``op`` stays in the tile buffer, None where it does not; CompileError for several images."""
     attribute = op.attributes.get(RESIDENT)
     if attribute is None:
         return None
     image = image_shape(npu.shape_of(op.results[0]))
-    known = {"address", "fill", *Border._fields}
-    if not isinstance(attribute, ResidentAttr) or image is None or not {key for key, _ in attribute.data} <= known:
+    if not isinstance(attribute, ResidentAttr) or image is None:
         raise CompileError(f"{attribute} does not describe a resident image", op=op.name, tensor=op_name(op))
-    values = {key: value for key, value in attribute.data if isinstance(value, int)}
-    border = Border(*(values.get(name, 0) for name in Border._fields))
-    return Residence(Layout(*image, border), values.get("address", 0), values.get("fill"))
+    residency = attribute.data
+    border = Border(*(getattr(residency, name) for name in Border._fields))
+    return Residence(Layout(*image, border), residency.fill)
+
+
+def tiling_of(op: Operation, target: Target) -> WindowTiling:
+    """How ``op`` is cut; raises CompileError where nothing says so, or the target has no such array shape."""
+    attribute = op.attributes.get(TILING)
+    if not isinstance(attribute, TilingAttr):
+        raise CompileError(
+            "the operation has no tiling", op=op.name, tensor=op_name(op), hint="run npu-choose-tiles first"
+        )
+    tiling = attribute.data
+    if tiling.shape >= len(target.array.shapes):
+        raise CompileError(
+            f"the tiling asks for array shape {tiling.shape}, {target.name} has {len(target.array.shapes)}",
+            op=op.name,
+            tensor=op_name(op),
+        )
+    return WindowTiling(*(getattr(tiling, f.name) for f in dataclasses.fields(Tiling)))
+
+
+def slot_bytes(op: Operation, target: Target) -> int:
+    """Bytes of the tile buffer that the slots of ``op`` may take."""
+    attribute = op.attributes.get(SLOT_BYTES)
+    if attribute is None:
+        return target.local.tile_bytes
+    if not isinstance(attribute, IntegerAttr) or attribute.value.data < 0:
+        raise CompileError(f"{SLOT_BYTES} is {attribute}, not a number of bytes", op=op.name, tensor=op_name(op))
+    return attribute.value.data

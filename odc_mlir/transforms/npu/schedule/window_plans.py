@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import Window
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
@@ -16,7 +17,7 @@ K_SLICES = (256, 64, 16, 4, 1)
 def pool_plans(window: Window) -> Iterator[WindowTiling]:
     """Channel slices of a pooling operation."""
     for group in _pieces(window.out_channels, 1):
-        yield WindowTiling(1, 1, group, group, group, outer="groups")
+        yield WindowTiling(1, 1, group, group, group, outer=Outer.GROUPS)
 
 
 def depthwise_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
@@ -26,7 +27,7 @@ def depthwise_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
         single = group == window.out_channels
         slots = 1 if single else 2
         if group * slots <= entries and window.taps * group * slots <= cap:
-            yield WindowTiling(1, 1, group, group, 1, outer="groups", weight_slots=slots)
+            yield WindowTiling(1, 1, group, group, 1, outer=Outer.GROUPS, weight_slots=slots)
         elif single:
             yield from _depthwise_blocks(window, target)
 
@@ -45,7 +46,7 @@ def _depthwise_blocks(window: Window, target: Target) -> Iterator[WindowTiling]:
             window.out_channels,
             block,
             1,
-            outer="groups",
+            outer=Outer.GROUPS,
             resident=resident,
             params_resident=False,
             weight_slots=1 if resident else 2,
@@ -66,7 +67,7 @@ def conv_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
         for slots in (1, 2):
             fits = window.depth * block * slots <= local.weight_bytes and block * slots <= local.param_entries
             if block < channels and fits:
-                yield WindowTiling(1, 1, block, block, window.in_channels, outer="groups", weight_slots=slots)
+                yield WindowTiling(1, 1, block, block, window.in_channels, outer=Outer.GROUPS, weight_slots=slots)
 
 
 def _streamed(window: Window, target: Target, block: int) -> Iterator[WindowTiling]:

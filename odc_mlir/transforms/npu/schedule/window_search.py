@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import Target
@@ -149,7 +150,7 @@ class _Search:
         yield replace(plan, in_slots=1)
         if plan.out_slots:
             yield replace(plan, in_slots=1, out_slots=1)
-        one_group = plan.outer == "groups" or plan.group == window.out_channels
+        one_group = plan.outer is Outer.GROUPS or plan.group == window.out_channels
         if self.weighted and window.overlap_y and window.out_height > 1 and one_group and not plan.sliced:
             yield replace(plan, ring=True)
 
@@ -180,7 +181,7 @@ class _Search:
         passes = 1.0  # how often the input is read
         if tiling.sliced:
             passes = window.in_channels / channels * -(-window.out_channels // tiling.group)
-        elif tiling.outer == "groups":
+        elif tiling.outer is Outer.GROUPS:
             groups = -(-window.out_channels // tiling.group)
             passes = window.in_channels / channels if window.depthwise else groups
         groups_stored = window.out_channels / tiling.group
@@ -210,7 +211,7 @@ class _Search:
         kinds = step_kinds(window, tiling)
         steps = sum(times for _, times in kinds)
         groups = -(-window.out_channels // tiling.group)
-        by_groups = tiling.outer == "groups"
+        by_groups = tiling.outer is Outer.GROUPS
         jobs = traffic.tiles * (groups if by_groups else 1)
         loads = jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) if tiling.in_slots else 0
         stores = traffic.tiles * groups if tiling.out_slots else 0

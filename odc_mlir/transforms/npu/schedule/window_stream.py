@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_params, packed_weights
 from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip, parts, ring_rows, tiles
@@ -34,7 +35,7 @@ class _Weights:
 
     def unit(self, group: tuple[int, int]) -> tuple[int, int]:
         """Result channels (first, count) that stay resident together."""
-        return group if self.tiling.outer == "groups" else (0, self.layer.window.out_channels)
+        return group if self.tiling.outer is Outer.GROUPS else (0, self.layer.window.out_channels)
 
     def weights_for(self, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
         """Where the weights of ``step`` are, and the loads that bring them there."""
@@ -182,7 +183,7 @@ def _jobs(window: Window, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[in
     """(tile, result channels (first, count)) in the order of ``tiling.outer``."""
     groups = list(parts(window.out_channels, tiling.group))
     grid = list(tiles(window, tiling.rows, tiling.cols, strips=tiling.ring))
-    if tiling.outer == "tiles":
+    if tiling.outer is Outer.TILES:
         yield from ((tile, group) for tile in grid for group in groups)
     else:
         yield from ((tile, group) for group in groups for tile in grid)
@@ -223,7 +224,7 @@ def conv_commands(
             made = command("conv", layer.index, **constant, **_tile_fields(tile, step, source, output))
             made.places = places
             if tiling.ring:
-                made.values["ring_base"] = source.place[0].address or 0
+                places["ring_base"] = (source.place[0], 0)
                 made.values["ring_bytes"] = ring_rows(window, tiling.rows) * source.stride_y
             made.macs = tile.rows * tile.cols * step.channels * window.taps * (1 if window.depthwise else step.k_count)
             yield made

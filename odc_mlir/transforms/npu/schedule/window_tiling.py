@@ -5,43 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from odc_mlir.dialects.npu_tiling import Outer, Tiling
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import Window, parts, ring_rows
 
-Outer = Literal["tiles", "groups"]
 TILE_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class WindowTiling:
-    """How a window operation is cut into instructions.
-
-    ``rows`` x ``cols`` result pixels form a tile. ``group`` result channels of a tile are stored together, ``block`` of
-    them come from one instruction, which reads ``k_slice`` input channels; several slices add up in the accumulators.
-    ``sliced``: the tile buffer holds one slice of the input at a time instead of all channels.
-
-    ``outer`` "tiles": for each tile, all groups; "groups": for each group, all tiles, so that only the group's
-    weights are needed at a time. ``resident``: weights are loaded once (per group if groups are outermost), else once
-    per use; ``params_resident`` likewise. ``ring``: rows shared by neighbouring tiles stay in the tile buffer.
-    No input slots: the whole input is in the tile buffer already; no output slots: the whole result stays there.
-    """
-
-    rows: int
-    cols: int
-    group: int
-    block: int
-    k_slice: int
-    sliced: bool = False
-    outer: Outer = "tiles"
-    resident: bool = True
-    params_resident: bool = True
-    weight_slots: int = 1
-    in_slots: int = 2
-    out_slots: int = 2
-    ring: bool = False
-    shape: int = 0
+class WindowTiling(Tiling):
+    """A tiling that is asked about windows."""
 
     def tile_channels(self, window: Window) -> int:
         """Input channels of a tile in the tile buffer."""
@@ -95,13 +70,13 @@ def footprint(window: Window, tiling: WindowTiling, *, weighted: bool = True) ->
     depth = window.taps * (1 if window.depthwise else tiling.k_slice)
     if not tiling.resident:
         weights = depth * tiling.block
-    elif tiling.outer == "groups":
+    elif tiling.outer is Outer.GROUPS:
         weights = window.depth * tiling.group
     else:
         weights = window.weight_bytes
     if not tiling.params_resident:
         params, param_slots = tiling.block, 2
-    elif tiling.outer == "groups":
+    elif tiling.outer is Outer.GROUPS:
         params, param_slots = tiling.group, tiling.weight_slots
     else:
         params, param_slots = window.out_channels, 1

@@ -61,3 +61,24 @@ npu.loop 2 {
 npu.isa.fill target %t bytes 8
 %t = npu.memory : !npu.buffer<tile, 32>
 // CHECK: a buffer is used before it is defined
+
+// -----
+
+// What only some memories have.
+%t = npu.buffer "slot" binds [0] : !npu.buffer<tile, 32>
+// CHECK: npu.buffer in tile takes no number of an input or output
+
+// -----
+
+%t = npu.buffer "slot" live [0, 1] : !npu.buffer<tile, 32>
+// CHECK: npu.buffer in tile takes no time to live
+
+// -----
+
+%t = npu.buffer "tensor" live [2, 1] : !npu.buffer<arena, 32>
+// CHECK: npu.buffer: live is [2, 1], expected a first and a last instruction
+
+// -----
+
+%t = npu.buffer "tensor" at 0 live [1, 2] : !npu.buffer<arena, 32>
+// CHECK: npu.buffer has an address, and takes no time to live

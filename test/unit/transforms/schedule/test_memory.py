@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from helpers.npu_layers import binary, check, make_module
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.container import read
-from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, lowest_gap, most_live_bytes, overlapping
+from odc_mlir.transforms.npu.schedule.arena import (
+    Interval,
+    allocate,
+    allocate_within,
+    lowest_gap,
+    most_live_bytes,
+    overlapping,
+)
 from odc_mlir.transforms.npu.schedule.program import Buffer, Space
 from odc_mlir.transforms.npu.schedule.residence import Border, Layout, Resident, gaps, place_residents
 
@@ -45,6 +52,23 @@ def test_given_addresses_are_kept() -> None:
     fixed.buffer.address = 32
     assert allocate([fixed, free]) == 160
     assert (fixed.buffer.address, free.buffer.address) == (32, 96)
+
+
+@given(lives, lives)
+def test_constants_fit_wherever_their_room_was_planned(
+    tensors: list[tuple[int, int, int]], constants: list[tuple[int, int, int]]
+) -> None:
+    """Around the addresses that tensors get alone, in the order of their copies."""
+    intervals = [*intervals_of(tensors), *intervals_of(constants)]
+    for interval in intervals[len(tensors) :]:
+        interval.buffer.live = (interval.first, interval.last)
+    planned = allocate(intervals[: len(tensors)])
+    for interval in intervals[len(tensors) :]:
+        planned = max(planned, allocate(intervals[: 1 + intervals.index(interval)]))
+    for interval in intervals:
+        interval.buffer.address = None
+    assert allocate_within(intervals, planned) <= planned
+    assert overlapping(intervals) is None
 
 
 def test_overlap_is_found_and_touching_is_none() -> None:

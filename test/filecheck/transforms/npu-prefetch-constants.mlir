@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p npu-sched | filecheck %s
+// RUN: odc-opt %s --split-input-file -p npu-sched,npu-allocate-local,npu-hoist-transfers,npu-prefetch-constants | filecheck %s
 
 // Off-chip constants are copied to SRAM as one chunk and read from there.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} {
@@ -8,7 +8,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} 
   }
 }
 // CHECK-DAG: %[[C:.*]] = npu.buffer "weights" data <{{.*}}> : !npu.buffer<constants, 17>
-// CHECK-DAG: %[[S:.*]] = npu.buffer "staged" at 0 : !npu.buffer<arena, 17>
+// CHECK-DAG: %[[S:.*]] = npu.buffer "prefetched" live [0, 4] : !npu.buffer<arena, 17>
 // CHECK: npu.isa.copy source %[[C]] target %[[S]] bytes 17
 // CHECK: npu.isa.wload source %[[S]] coded
 // CHECK: npu.isa.param source %[[S]] + 4 target
@@ -23,4 +23,4 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   }
 }
 // CHECK-NOT: npu.isa.copy
-// CHECK-NOT: staged
+// CHECK-NOT: prefetched

@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p npu-choose-tiles,npu-lower-to-instructions | filecheck %s
+// RUN: odc-opt %s --split-input-file -p npu-choose-tiles,npu-lower-to-tiles | filecheck %s
 
 // Weights go into array order, equal multipliers are kept once in front of the biases.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
@@ -27,8 +27,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   }
 }
 // CHECK: npu.isa.load
-// CHECK-NEXT: npu.isa.pool
-// CHECK-NEXT: npu.isa.pool
+// CHECK-NEXT: npu.isa.pool {{.*}} output %[[R:[0-9]+]]
+// CHECK-NEXT: npu.buffer "output"
+// CHECK-NEXT: npu.buffer "output"
+// CHECK-NEXT: npu.isa.pool {{.*}} input %[[R]]
 // CHECK-NEXT: npu.isa.store
 // CHECK-NEXT: npu.isa.halt
 

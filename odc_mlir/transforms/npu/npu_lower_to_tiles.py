@@ -1,4 +1,4 @@
-"""``npu-lower-to-instructions``: tensor operations become instructions on buffers, in their final order.
+"""``npu-lower-to-tiles``: tensor operations become instructions on tiles, each transfer just before its use.
 
 Before::
 
@@ -6,21 +6,21 @@ Before::
       %0 = npu.conv %x … {npu.tiling = #npu.tiling<rows = 8, cols = 8, …>} : …
       odc.yield %0 : …
 
-After: one buffer for every tensor, constant and slot of a local memory; loads, computation and stores of all tiles,
-loads as early as their slots are free::
+After: one buffer for every tensor, constant and slot of a local memory; loads, computation and stores of all tiles::
 
-    npu.program @segment_0(%x: tensor<1x8x8x16x…>) -> tensor<1x8x8x32x…> attributes {npu.input_offsets = …} {
-      %1 = npu.buffer "x" at 0 : !npu.buffer<inputs, 1024>
+    npu.program @segment_0(%x: tensor<1x8x8x16x…>) -> tensor<1x8x8x32x…> {
+      %1 = npu.buffer "x" binds [0] : !npu.buffer<inputs, 1024>
       …
+      %2 = npu.buffer "input" : !npu.buffer<tile, 1024>
       npu.isa.wload source %3 target %4
       npu.isa.load source %1 target %2
       npu.isa.conv …
       npu.isa.store …
       npu.isa.halt
 
-Arena and constants have no addresses yet. The program keeps the offsets of its inputs and outputs in their regions as
-``npu.input_offsets`` and ``npu.output_offsets``. Refuses operations of another level, and softmax over rows that do not
-fit in the tile buffer.
+Buffers of memory regions stand at the top, those of a layer's slots in front of its first instruction. Nothing has an
+address; ``binds`` says which inputs or outputs a buffer is. Refuses operations of another level, and softmax over rows
+that do not fit in the tile buffer.
 """
 
 from __future__ import annotations
@@ -29,18 +29,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, i64
+from xdsl.dialects.builtin import LocationAttr, ModuleOp
 from xdsl.ir import Block, Operation
 from xdsl.passes import ModulePass
 
-from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS
 from odc_mlir.errors import CompileError
 from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.npu_choose_tiles import tiling_of
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
-from odc_mlir.transforms.npu.schedule.instruction_ir import Site, sites, write_program
+from odc_mlir.transforms.npu.schedule.instruction_ir import Site, TiledLayer, sites, write_program
 from odc_mlir.transforms.npu.schedule.layer_ir import Layers, read_layers
 from odc_mlir.transforms.npu.schedule.layers import (
     ConvLayer,
@@ -52,17 +50,17 @@ from odc_mlir.transforms.npu.schedule.layers import (
 )
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.move_stream import move_commands
-from odc_mlir.transforms.npu.schedule.order import hoist_transfers
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Command, command
+from odc_mlir.transforms.npu.schedule.tensor_ir import slot_bytes, tiling_of
 from odc_mlir.transforms.npu.schedule.vector_stream import elementwise_commands, reduce_commands, softmax_commands
 from odc_mlir.transforms.npu.schedule.window_stream import conv_commands, pool_commands
 
 
 @dataclass(frozen=True)
-class NpuLowerToInstructionsPass(ModulePass):
-    """Make instructions; see the module's text."""
+class NpuLowerToTilesPass(ModulePass):
+    """Lower; see the module's text."""
 
-    name = "npu-lower-to-instructions"
+    name = "npu-lower-to-tiles"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for site in sites(op, self.name):
@@ -71,38 +69,41 @@ class NpuLowerToInstructionsPass(ModulePass):
 
 def _lower(ctx: Context, site: Site) -> None:
     layers = read_layers(site.program)
-    commands = hoist_transfers(list(_commands(ctx, site, layers)), site.target.fetch.queue_depth)
     old = site.block
+    last = old.last_op
+    assert last is not None, "a body ends in its yield"
+    tiled = list(_tiled(ctx, site, layers, last.location))
     block = Block(arg_types=old.arg_types)
     for argument, previous in zip(block.args, old.args, strict=True):
         argument.location, argument.name_hint = previous.location, previous.name_hint
-    last = old.last_op
-    assert last is not None, "a body ends in its yield"
-    write_program(block, commands, [*layers.locations, last.location])
+    write_program(block, tiled, last.location)
     site.program.body.detach_block(old)
     old.erase()
     site.program.body.add_block(block)
-    for name, offsets in ((INPUT_OFFSETS, layers.input_offsets), (OUTPUT_OFFSETS, layers.output_offsets)):
-        site.program.attributes[name] = DenseArrayBase.from_list(i64, offsets)
 
 
-def _commands(ctx: Context, site: Site, layers: Layers) -> Iterator[Command]:
-    """The commands of all layers in plain order, then the copies of outputs that nothing computes."""
-    memories, pool = LocalMemories(site.target, layers.residents), ConstantPool()
+def _tiled(ctx: Context, site: Site, layers: Layers, end: LocationAttr) -> Iterator[TiledLayer]:
+    """All layers in plain order, then the copies of outputs that nothing computes."""
+    memories, pool = LocalMemories(site.target), ConstantPool()
     for index, (op, layer) in enumerate(in_time(ctx, layers.layers)):
-        memories.enter(index)
+        memories.enter(slot_bytes(op, site.target))
+        if layer.result.layout is not None:
+            memories.declare(layer.result.buffer)
+        commands = []
         if index in layers.fills:
             result, code = layers.fills[index]
             buffer = result.buffer
-            yield command("fill", index, target=(buffer, 0), bytes=buffer.size, value=code, type=result.type)
+            commands.append(command("fill", index, target=(buffer, 0), bytes=buffer.size, value=code, type=result.type))
         try:
-            yield from _bounded(_layer_commands(op, layer, site, memories, pool), site.target)
+            commands += _bounded(_layer_commands(op, layer, site, memories, pool), site.target)
         except CompileError as error:
             raise CompileError(error.message, op=op.name, tensor=op_name(op), hint=error.hint) from None
-    for copy in layers.copies:
-        yield command(
-            "copy", len(layers.layers), source=(copy.source, 0), target=(copy.target, 0), bytes=copy.source.size
-        )
+        yield TiledLayer(op.location, memories.declared, commands)
+    copies = [
+        command("copy", len(layers.layers), source=(copy.source, 0), target=(copy.target, 0), bytes=copy.source.size)
+        for copy in layers.copies
+    ]
+    yield TiledLayer(end, [], copies)
 
 
 def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
@@ -121,9 +122,9 @@ def _layer_commands(
 ) -> Iterator[Command]:
     target = site.target
     if isinstance(layer, ConvLayer):
-        return conv_commands(layer, tiling_of(op), target, memories, pool)
+        return conv_commands(layer, tiling_of(op, target), target, memories, pool)
     if isinstance(layer, PoolLayer):
-        return pool_commands(layer, tiling_of(op), memories)
+        return pool_commands(layer, tiling_of(op, target), memories)
     if isinstance(layer, ElementwiseLayer):
         return elementwise_commands(layer, target, memories, pool)
     if isinstance(layer, MoveLayer):

@@ -1,4 +1,4 @@
-// RUN: not odc-opt %s -p npu-lower-to-instructions 2>&1 | filecheck %s
+// RUN: not odc-opt %s -p npu-lower-to-tiles 2>&1 | filecheck %s
 
 // A convolution without a tiling cannot be cut.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {

@@ -1,4 +1,4 @@
-"""``npu-stage-constants``: copy constants from off-chip memory to SRAM before they are needed.
+"""``npu-prefetch-constants``: copy constants from off-chip memory to SRAM before they are needed.
 
 Before::
 
@@ -6,10 +6,10 @@ Before::
     npu.isa.wload source %w target %slot
 
 After, in memory mode ``flash``: constants are merged into chunks, each copied once to a place in the arena, as early
-as there is room; the arena's buffers have addresses::
+as there is room. ``live`` says from when until when the copy needs its bytes::
 
     %c = npu.buffer "weights" data <…> : !npu.buffer<constants, 8192>
-    %s = npu.buffer "staged" at 65536 : !npu.buffer<arena, 8192>
+    %s = npu.buffer "prefetched" live [0, 12] : !npu.buffer<arena, 8192>
     npu.isa.copy source %c target %s bytes 8192
     npu.isa.wload source %s + 128 target %slot
 
@@ -27,28 +27,28 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.npu_isa import BufferOp
-from odc_mlir.transforms.npu.npu_allocate_memory import arena_bytes
 from odc_mlir.transforms.npu.schedule.instruction_ir import Program, Site, sites
-from odc_mlir.transforms.npu.schedule.staging import stage_constants
+from odc_mlir.transforms.npu.schedule.prefetch import prefetch_constants
+from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
 
 @dataclass(frozen=True)
-class NpuStageConstantsPass(ModulePass):
-    """Stage constants; see the module's text."""
+class NpuPrefetchConstantsPass(ModulePass):
+    """Prefetch; see the module's text."""
 
-    name = "npu-stage-constants"
+    name = "npu-prefetch-constants"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for site in sites(op, self.name):
             if site.memory == "flash":
-                _stage(site)
+                _prefetch(site)
 
 
-def _stage(site: Site) -> None:
+def _prefetch(site: Site) -> None:
     program = Program(site.block)
-    arena = arena_bytes(site)
-    program.update(stage_constants(program.working, site.target, arena, site.sram_bytes - arena))
-    program.set_addresses()
+    arena = arena_bytes(site, program)
+    program.update(prefetch_constants(program.working, site.target, arena, site.sram_bytes - arena))
+    program.keep_alive()
     for op in [item for item in site.block.ops if isinstance(item, BufferOp)]:
         if not op.buffer.uses:
             Rewriter.erase_op(op)

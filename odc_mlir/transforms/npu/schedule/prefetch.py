@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from odc_mlir.errors import AllocationError
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, live_intervals, lowest_gap
+from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals, lowest_gap
 from odc_mlir.transforms.npu.schedule.hazards import dependences
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Space, command
 from odc_mlir.transforms.npu.schedule.timeline import Timeline
@@ -44,10 +44,14 @@ class Item(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Chunk:
-    """Constants that are copied together: at least one. ``earliest``: from there on in the program its SRAM is free."""
+    """Constants that are copied together: at least one.
+
+    ``earliest``, ``held_until``: in the program, from where until where its SRAM is free for it.
+    """
 
     items: list[Item]
     earliest: int = 0
+    held_until: int = 0
     source: Buffer | None = None
     target: Buffer | None = None
     size: int = field(init=False)
@@ -73,22 +77,35 @@ class Chunk:
         return [Chunk(self.items[:middle]), Chunk(self.items[middle:])]
 
 
-def stage_constants(commands: Sequence[Command], target: Target, sram_bytes: int, held_bytes: int = 0) -> list[Command]:
+def prefetch_constants(
+    commands: Sequence[Command], target: Target, sram_bytes: int, held_bytes: int = 0
+) -> list[Command]:
     """``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena they may use.
 
     ``held_bytes`` of inputs and outputs lie beside it.
 
-    Everything in the arena gets its address here, because free room at each time decides what can be copied when.
-    Constants for which SRAM has no room stay off-chip and are read from there; AllocationError where that is
-    impossible or the tensors alone exceed the arena.
+    Room in the arena is planned here, because free room at each time decides what can be copied when; addresses are
+    given later, to buffers that say how long they live. Constants for which SRAM has no room stay off-chip and are
+    read from there; AllocationError where that is impossible or the tensors alone exceed the arena.
     """
     intervals = live_intervals(commands, target.sram.burst_bytes)
     used = allocate(intervals)
     if used > sram_bytes:
         raise arena_too_small(intervals, used, sram_bytes, held_bytes)
     copied = _place(_chunks(commands), intervals, sram_bytes, held_bytes, target.sram.burst_bytes)
+    planned = [
+        Interval(chunk.target, chunk.earliest, chunk.held_until, target.sram.burst_bytes)
+        for chunk in copied
+        if chunk.target is not None
+    ]
+    used = max((end_of(interval) for interval in (*intervals, *planned)), default=0)
     result, live = _insert_copies(commands, copied, target)
-    _place_again([*intervals, *live])
+    for interval in (*intervals, *live):
+        interval.buffer.address = None
+    for interval in live if allocate([*intervals, *live]) <= used else planned:
+        interval.buffer.live = (interval.first, interval.last)
+    for interval in (*intervals, *live):
+        interval.buffer.address = None
     return result
 
 
@@ -174,8 +191,8 @@ def _place(
                 raise too_small(text, beyond + held_bytes, sram_bytes + held_bytes)
             continue
         start, address = found
-        chunk.earliest = start
-        chunk.target = Buffer("staged", Space.ARENA, chunk.size, address)
+        chunk.earliest, chunk.held_until = start, last
+        chunk.target = Buffer("prefetched", Space.ARENA, chunk.size, address)
         placed.append(chunk)
         insort(taken, (address, address + size, start, last))
     return placed
@@ -264,17 +281,6 @@ def _insert_copies(
     return result, live
 
 
-def _place_again(intervals: Sequence[Interval]) -> None:
-    """Pack everything tighter, now that the time of every copy is known; keep the old addresses where that fails."""
-    planned = [interval.buffer.address for interval in intervals]
-    used = max(((interval.buffer.address or 0) + interval.size for interval in intervals), default=0)
-    for interval in intervals:
-        interval.buffer.address = None
-    if allocate(intervals) > used:
-        for interval, address in zip(intervals, planned, strict=True):
-            interval.buffer.address = address
-
-
 def _copy(chunk: Chunk, layer: int) -> Command:
     data = b"".join(item.buffer.data or b"" for item in chunk.items)
     chunk.source = Buffer(chunk.items[0].buffer.name, Space.CONSTANTS, len(data), data=data)
@@ -283,7 +289,7 @@ def _copy(chunk: Chunk, layer: int) -> Command:
 
 
 def _redirected(item: Command, homes: dict[Buffer, tuple[Chunk, int]]) -> Command:
-    """``item`` reading staged constants."""
+    """``item`` reading prefetched constants."""
     for name, (buffer, offset) in item.places.items():
         if buffer in homes:
             chunk, base = homes[buffer]

@@ -1,0 +1,144 @@
+"""What a module may hold after each stage: one table of operations and laws, checked at the end of every stage.
+
+Verifiers say what an operation may be wherever it stands. Here stands what only the stage decides: that no buffer has
+an address before ``npu-alloc``, that nothing of an earlier level is left, and the like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp, LoopOp
+from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
+from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING
+from odc_mlir.errors import CompileError
+from odc_mlir.support.locations import op_name
+
+Breach = tuple[Operation, str]
+"""An operation, and what is wrong with it."""
+
+Law = Callable[[ProgramOp], Iterator[Breach]]
+
+OFFSETS = (INPUT_OFFSETS, OUTPUT_OFFSETS)
+
+
+def no_tilings(program: ProgramOp) -> Iterator[Breach]:
+    """Nothing is decided about tiles."""
+    for op in program.block.ops:
+        for name in (TILING, RESIDENT, SLOT_BYTES):
+            if name in op.attributes:
+                yield op, f"has {name} already"
+
+
+def no_addresses(program: ProgramOp) -> Iterator[Breach]:
+    """No buffer has an address, no input or output a place in its region."""
+    for op in program.block.ops:
+        if isinstance(op, BufferOp) and op.address is not None:
+            yield op, f"buffer {op.label.data!r} has an address already"
+    for name in OFFSETS:
+        if name in program.attributes:
+            yield program, f"has {name} already"
+
+
+def all_addresses(program: ProgramOp) -> Iterator[Breach]:
+    """Every buffer has an address, every input and output a place in its region."""
+    for op in program.block.ops:
+        if isinstance(op, BufferOp) and op.address is None:
+            yield op, f"buffer {op.label.data!r} has no address"
+    for name in OFFSETS:
+        if name not in program.attributes:
+            yield program, f"has no {name}"
+
+
+def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
+    """Nothing waits or posts."""
+    for op in program.block.ops:
+        if isinstance(op, InstructionOp) and ("waits" in op.properties or "posts" in op.properties):
+            yield op, "has semaphores already"
+
+
+def loops_of_one_operation(program: ProgramOp) -> Iterator[Breach]:
+    """A loop holds instructions of one tensor operation."""
+    for op in program.block.ops:
+        if isinstance(op, LoopOp) and len({inner.location for inner in op.instructions}) > 1:
+            yield op, "holds instructions of several tensor operations"
+
+
+class Level(NamedTuple):
+    """What a module may hold.
+
+    ``around``: beginnings of the names of operations outside of programs, ``inside``: those in programs, ``laws``: what
+    holds of every program.
+    """
+
+    around: tuple[str, ...]
+    inside: tuple[str, ...] = ()
+    laws: tuple[Law, ...] = ()
+
+
+_MODEL = ("builtin.", "func.", "circle.")
+_SEGMENTS = (*_MODEL, "odc.")
+_TENSORS = (
+    "npu.constant",
+    "npu.conv",
+    "npu.elementwise",
+    "npu.lut",
+    "npu.move",
+    "npu.pool",
+    "npu.reduce",
+    "npu.reshape",
+    "npu.scale",
+    "npu.softmax",
+    "odc.yield",
+)
+_INSTRUCTIONS = ("npu.buffer", "npu.isa.")
+_BUFFERS = (*_SEGMENTS, "arith.", "memref.")
+_LOOPS = (*_BUFFERS, "scf.", "vector.")
+
+LEVELS = {
+    "circle": Level(_MODEL),
+    "circle-opt": Level(_MODEL),
+    "quant": Level(_MODEL),
+    "partition": Level(_SEGMENTS),
+    "npu": Level(_SEGMENTS, _TENSORS, (no_tilings,)),
+    "npu-sched": Level(_SEGMENTS, _INSTRUCTIONS, (no_addresses, no_semaphores)),
+    "npu-alloc": Level(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses, loops_of_one_operation)),
+    "package": Level(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses, loops_of_one_operation)),
+    "native-partition": Level(_SEGMENTS),
+    "native": Level(_BUFFERS),
+    "native-alloc": Level(_BUFFERS),
+    "native-loops": Level(_LOOPS),
+    "native-llvm": Level((*_SEGMENTS, "llvm.")),
+}
+"""Stage -> what is legal at its end."""
+
+
+def check_stage(module: ModuleOp, stage: str) -> None:
+    """Raise CompileError, naming operation and stage, where ``module`` holds what ``stage`` does not leave."""
+    level = LEVELS[stage]
+    for op, problem in _breaches(module, level):
+        raise CompileError(
+            f"not legal at the end of stage {stage}: {op.name} {problem}", op=op.name, tensor=op_name(op) or None
+        )
+
+
+def _breaches(module: ModuleOp, level: Level) -> Iterator[Breach]:
+    known: dict[type[Operation], bool] = {}
+    for top in module.body.block.ops:
+        if not isinstance(top, ProgramOp):
+            yield from ((op, "is of another level") for op in top.walk() if not op.name.startswith(level.around))
+            continue
+        if not level.inside:
+            yield top, "is of another level"
+        for op in top.block.ops:
+            kind = type(op)
+            if kind not in known:
+                known[kind] = op.name.startswith(level.inside)
+            if not known[kind]:
+                yield op, "is of another level"
+        for law in level.laws:
+            yield from law(top)

@@ -1,0 +1,133 @@
+"""``npu-allocate-local``: addresses of everything in the local memories.
+
+Before::
+
+    %s = npu.buffer "input" : !npu.buffer<tile, 4096>
+    npu.isa.load source %x target %s …
+
+After::
+
+    %s = npu.buffer "input" at 8192 : !npu.buffer<tile, 4096>
+    npu.isa.load source %x target %s …
+
+Buffers that stand together in front of instructions are the slots of one layer, which lie side by side in each memory.
+A buffer of the tile buffer that later layers use too is a resident tensor: it keeps its bytes until its last use, and
+slots lie around it. Slots that no instruction names go. Refuses slots that do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, OpResult
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.npu_isa import BufferOp, BufferType
+from odc_mlir.errors import AllocationError
+from odc_mlir.support.locations import op_name
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.instruction_ir import Site, integer, sites
+from odc_mlir.transforms.npu.schedule.local_placement import LocalMemory
+from odc_mlir.transforms.npu.schedule.program import Space, local_sizes
+from odc_mlir.transforms.npu.schedule.residence import gaps, place_residents
+from odc_mlir.transforms.npu.schedule.window_tiling import aligned
+
+
+@dataclass(frozen=True)
+class NpuAllocateLocalPass(ModulePass):
+    """Allocate; see the module's text."""
+
+    name = "npu-allocate-local"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for site in sites(op, self.name):
+            _allocate(site)
+
+
+@dataclass(eq=False, slots=True)
+class _Local:
+    """A buffer of a local memory, and the layers that use it."""
+
+    op: BufferOp
+    space: Space
+    size: int
+    first: int
+    last: int
+    address: int | None = None
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether it is a tensor that later layers read."""
+        return self.space is Space.TILE and self.last > self.first
+
+
+@dataclass(slots=True)
+class _Layer:
+    """The buffers that stand together in front of a layer's instructions."""
+
+    buffers: list[_Local] = field(default_factory=list)
+
+
+def _allocate(site: Site) -> None:
+    layers = _read(site.block)
+    residents = [item for layer in layers for item in layer.buffers if item.is_resident]
+    place_residents(residents)
+    memories = {space: LocalMemory(size) for space, size in local_sizes(site.target).items()}
+    for index, layer in enumerate(layers):
+        memories[Space.TILE].gaps = gaps(residents, index, site.target.local.tile_bytes)
+        for space, memory in memories.items():
+            _place(
+                memory, [item for item in layer.buffers if item.space is space and not item.is_resident], site.target
+            )
+    for layer in layers:
+        for item in layer.buffers:
+            if item.op.buffer.uses:
+                item.op.properties["address"] = integer(item.address or 0)
+            else:
+                Rewriter.erase_op(item.op)
+
+
+def _place(memory: LocalMemory, slots: Sequence[_Local], target: Target) -> None:
+    """Give the slots of one layer addresses."""
+    addresses = memory.place([item.size for item in slots])
+    if addresses is None:
+        op, space = slots[0].op, slots[0].space
+        needed, largest = sum(item.size for item in slots), max((end - start for start, end in memory.gaps), default=0)
+        raise AllocationError(
+            f"slots need {needed} units of memory {space.value} at a time, {target.name} has {largest} left",
+            op=op.name,
+            tensor=op_name(op),
+        )
+    for item, address in zip(slots, addresses, strict=True):
+        item.address = address
+
+
+def _read(block: Block) -> list[_Layer]:
+    """The layers of a block with what they declare, and when it is last used."""
+    layers: list[_Layer] = []
+    known: dict[OpResult, _Local] = {}
+    declares = False
+    for op in block.ops:
+        if not isinstance(op, BufferOp):
+            declares = False
+            for operand in op.operands:
+                if isinstance(operand, OpResult) and operand in known:
+                    known[operand].last = len(layers) - 1
+            continue
+        kind = op.buffer.type
+        assert isinstance(kind, BufferType)
+        space = Space(kind.space)
+        if not space.is_local:
+            continue
+        if not declares:
+            layers.append(_Layer())
+            declares = True
+        index = len(layers) - 1
+        size = aligned(kind.size) if space is Space.TILE else kind.size
+        known[op.buffer] = _Local(op, space, size, index, index)
+        layers[-1].buffers.append(known[op.buffer])
+    return layers
