@@ -97,7 +97,7 @@ _TENSORS = (
 )
 _INSTRUCTIONS = ("npu.buffer", "npu.isa.")
 _BUFFERS = (*_SEGMENTS, "arith.", "memref.")
-_LOOPS = (*_BUFFERS, "scf.", "vector.")
+_LOOPS = (*_BUFFERS, "llvm.", "scf.", "vector.")
 
 LEVELS = {
     "circle": Level(_MODEL),
