@@ -489,7 +489,7 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     made.SPEC, made.ADDRESS_FIELDS, made.INT_FIELDS, made.WORD_FIELDS = spec, spec.places, ints, words
     made.CODE_FIELDS = frozenset(ints) & {field.name for field in spec.fields}
     made.HAS_OPTIONAL_ADDRESSES = bool(optional)
-    made.OPERAND_COUNTS = tuple(frozenset({0, 1} if field.name in optional else {1}) for field in spec.addresses)
+    made.OPERAND_COUNTS = tuple(frozenset({0, 1} if field.name in optional else {1}) for field in spec.places)
     forms = dict.fromkeys(ints, _INTEGER) | dict.fromkeys(words, _WORD) | dict.fromkeys(("waits", "posts"), _INTEGERS)
     made.PROPERTY_FORMS = forms | ({_SEGMENTS: _INTEGERS} if optional else {})
     if spec.mnemonic != "halt":  # whose trait looks at its place
