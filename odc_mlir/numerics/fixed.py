@@ -302,7 +302,10 @@ def requantize64(
 
 
 class WideRequantizer:
-    """Prepared :func:`requantize64`; ``q`` and ``e`` are scalars or have one entry per channel."""
+    """Prepared :func:`requantize64`; ``q`` and ``e`` are scalars or have one entry per channel.
+
+    ``fields`` are the multiplier of 15 bits, what is added to the product, and by how much that is shifted.
+    """
 
     def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
         multiplier = np.asarray(q, np.int64)
@@ -311,6 +314,8 @@ class WideRequantizer:
         self._reduced, self._half, self._shift = (
             row.reshape(()) if row.size == 1 else row for row in (reduced, np.int64(1) << (shift - 1), shift)
         )
+        self.fields = reduced, np.int64(1) << (shift - 1), shift
+        self.zero_point, self.low, self.high = int(zero_point), int(low), int(high)
         self._zero = int64(zero_point) if zero_point else None
         self._low, self._high, self.dtype = int64(low), int64(high), np.dtype(dtype)
 

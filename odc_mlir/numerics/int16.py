@@ -121,6 +121,11 @@ def softmax16_params(scale: float, beta: float) -> tuple[int, int]:
     return quantize_multiplier(product / (_EXP_RANGE / 65535.0))
 
 
+def softmax16_tables(multiplier: int, exponent: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """What :func:`softmax16_codes` looks up: exponentials by distance from the maximum, and reciprocals."""
+    return _exponentials_below(multiplier, exponent), _reciprocal_table()
+
+
 def softmax16_codes(x: NDArray[Any], multiplier: int, exponent: int) -> NDArray[np.int16]:
     """Softmax of int16 codes along the last axis, as int16 codes with scale 1/32768 and zero point 0.
 

@@ -10,6 +10,7 @@ import pytest
 
 import odc_mlir
 from helpers.data import GoldenModel, golden_models
+from helpers.native import skip_unless_it_runs
 from helpers.networks import RANGES, RandomNetwork
 from helpers.operator_cases import CASES, inputs_of, module_of
 from odc_mlir.errors import OptionError, UnsupportedError
@@ -26,7 +27,7 @@ NATIVE |= {"logistic", "relu6", "mean-[1, 2]", "max-pool-uint8", "pad-and-convol
 NATIVE |= {"mul", "add-channels", "mul-channels", "sub-from-scalar", "pad"}
 
 
-@pytest.mark.parametrize("model", golden_models("zoo", "digits", quantised=True))
+@pytest.mark.parametrize("model", golden_models("zoo", "zoo-int16", "digits", quantised=True))
 def test_golden_outputs(model: GoldenModel) -> None:
     package = odc_mlir.compile(model.circle, target="cpu")
     assert package.plan is not None
@@ -38,7 +39,7 @@ def test_golden_outputs(model: GoldenModel) -> None:
 
 @pytest.mark.parametrize(("seed", "target"), [*((seed, "cpu") for seed in range(8)), (8, "x86-64-avx2")])
 def test_random_networks(seed: int, target: str) -> None:
-    _skip_unless_it_runs(target)
+    skip_unless_it_runs(target)
     model = RandomNetwork(seed).build(operators=3 + seed % 8)
     package = odc_mlir.compile(model, target=target)
     (given,) = package.inputs
@@ -49,14 +50,6 @@ def test_random_networks(seed: int, target: str) -> None:
         (expected,) = odc_mlir.run(model, inputs, backend="host")
         (found,) = odc_mlir.run(package, inputs, strict=True)
         np.testing.assert_array_equal(found, expected)
-
-
-def _skip_unless_it_runs(target: str) -> None:
-    from odc_mlir.codegen.machine import resolve, why_not_here
-
-    machine = resolve(target)
-    if reason := why_not_here(machine.architecture, machine.features):
-        pytest.skip(reason)
 
 
 def test_operators_alone() -> None:

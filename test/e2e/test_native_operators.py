@@ -10,6 +10,8 @@ import pytest
 import odc_mlir
 from e2e.test_native_reals import assert_close
 from helpers.models import ModelBuilder, Shape, model_bytes
+from helpers.native import skip_unless_it_runs
+from helpers.random_operators import RandomOperators
 from odc_mlir.errors import InputError, UnsupportedError
 from odc_mlir.formats.circle.model import Quantization
 
@@ -184,6 +186,37 @@ def test_weights_of_half_precision() -> None:
     model = model_bytes(builder.finish([given], [result]))
     (found,) = odc_mlir.run(odc_mlir.compile(model, target="cpu", strict=True), [x], strict=True)
     assert_close(found, odc_mlir.run(model, [x], backend="host")[0])
+
+
+def compare_random(seeds: range, count: int, target: str) -> None:
+    """Random operators give the host's integers; nearly all of them are native."""
+    host = 0
+    for seed in seeds:
+        operators = RandomOperators(seed, count)
+        package = odc_mlir.compile(operators.model, target=target)
+        assert package.plan is not None
+        host += len(package.plan.host_reasons)
+        for inputs in (operators.inputs(seed), operators.inputs(seed + 1)):
+            found = odc_mlir.run(package, inputs, strict=True)
+            expected = odc_mlir.run(operators.model, inputs, backend="host")
+            for name, one, other in zip(operators.names, found, expected, strict=True):
+                np.testing.assert_array_equal(one, other, err_msg=f"seed {seed}: {name}")
+    assert host <= 0.1 * count * len(seeds)
+
+
+@pytest.mark.parametrize(("seed", "target"), [(0, "cpu"), (1, "x86-64-avx2")])
+def test_random_operators(seed: int, target: str) -> None:
+    skip_unless_it_runs(target)
+    compare_random(range(seed, seed + 1), 36, target)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_many_random_operators() -> None:
+    """5,000 on the best description of this machine, and on the portable arithmetic."""
+    compare_random(range(100, 170), 60, "cpu")
+    skip_unless_it_runs("x86-64-avx2")
+    compare_random(range(200, 214), 60, "x86-64-avx2")
 
 
 def test_what_has_no_kernel_names_itself() -> None:

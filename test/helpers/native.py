@@ -6,12 +6,13 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from odc_mlir.codegen.loading import LoadedObject
-from odc_mlir.codegen.machine import resolve
+from odc_mlir.codegen.machine import resolve, why_not_here
 from odc_mlir.codegen.objects import emit_object
 from odc_mlir.emitter.native_segment import llvm_text
 from odc_mlir.transforms.native.convert_native_to_llvm import convert_functions
@@ -33,3 +34,10 @@ def native_function(function: FuncOp, helpers: Sequence[FuncOp] = (), target: st
         call(*(value if isinstance(value, int) else value.ctypes.data for value in arguments))
 
     return run
+
+
+def skip_unless_it_runs(target: str) -> None:
+    """Skip a test where code for ``target`` cannot run on this machine."""
+    machine = resolve(target)
+    if reason := why_not_here(machine.architecture, machine.features):
+        pytest.skip(reason)

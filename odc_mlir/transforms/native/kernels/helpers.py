@@ -93,6 +93,29 @@ def tap(name: str) -> FuncOp:
     return w.finish(w.add(w["sums"], product))
 
 
+_DOT_PAIRS = {"sums": SUMS, "x": lanes(2, i16), "weights": lanes(2 * LANES, i16)}
+
+
+def dot_pairs_vnni(name: str) -> FuncOp:
+    """``sums[c] + x[0] * weights[c, 0] + x[1] * weights[c, 1]`` for codes of 16 bits, by AVX-512 VNNI."""
+    w = Loops(name, _DOT_PAIRS, [SUMS])
+    pair = w.bitcast(w["x"], lanes(1, i32))
+    spread = w.bitcast(w.broadcast(pair, LANES), lanes(2 * LANES, i16))
+    return w.finish(w.intrinsic("llvm.x86.avx512.vpdpwssd.512", [w["sums"], spread, w["weights"]], SUMS))
+
+
+def dot_pairs_portable(name: str) -> FuncOp:
+    """The same in arithmetic that every machine has."""
+    w = Loops(name, _DOT_PAIRS, [SUMS])
+    sums = w["sums"]
+    x = w.widen(w["x"], lanes(2, i32))
+    for k in range(2):
+        column = w.shuffle(w["weights"], w["weights"], range(k, 2 * LANES, 2))
+        sums = w.add(sums, w.mul(w.widen(column, SUMS), w.broadcast(w.shuffle(x, x, [k]), LANES)))
+    return w.finish(sums)
+
+
 HELPERS: dict[str, Callable[[str], FuncOp]] = {
-    function.__name__: function for function in (scale, requantize, dot_vnni, dot_portable, tap)
+    function.__name__: function
+    for function in (scale, requantize, dot_vnni, dot_portable, dot_pairs_vnni, dot_pairs_portable, tap)
 }

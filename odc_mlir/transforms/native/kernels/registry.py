@@ -24,6 +24,7 @@ Parameters = Mapping[str, Attribute]
 _MODULES = (
     "convolution", "pooling", "codes", "moves", "boxes", "softmax", "reals", "elements", "reductions", "images",
     "hybrid",
+    "wide",
 )  # fmt: skip
 
 
@@ -70,7 +71,7 @@ class Helpers:
         if name not in self.made:
             from odc_mlir.transforms.native.kernels.helpers import HELPERS
 
-            key = f"dot_{self._dot}" if name == "dot" else name
+            key = f"{name}_{self._dot}" if name in ("dot", "dot_pairs") else name
             if key not in HELPERS:
                 raise CompileError(f"there is no helper {key!r}")
             self.made[name] = HELPERS[key](name)

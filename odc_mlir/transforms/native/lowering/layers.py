@@ -13,6 +13,7 @@ from odc_mlir.transforms.native.lowering import (
     layers_products,
     layers_reals,
     layers_reductions,
+    layers_wide,
     layers_windows,
 )
 from odc_mlir.transforms.native.lowering.segment_writer import Plan, Write, refusal
@@ -35,6 +36,8 @@ def plan_of(node: Node, machine: CpuTarget) -> Write:
     real = bool(node.results) and node.results[0].dtype == "float32" and node.spec.name != "DEQUANTIZE"
     arithmetic = REALS if real else _of_types(node)
     plan = ANY.get(node.spec.name) or arithmetic.get(node.spec.name)
+    if node.operands and node.operands[0] is not None and node.operands[0].dtype == "int16":
+        plan = layers_wide.PLANS.get(node.spec.name, plan)
     if plan is None:
         raise refusal(node, "there is no native kernel for this operator")
     for info in (*node.operands, *node.results):

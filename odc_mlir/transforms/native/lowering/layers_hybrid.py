@@ -14,7 +14,7 @@ from odc_mlir.runtime.kernels.sums import Hybrid
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.lowering.layers_products import (
-    common_offset,
+    bytes_of,
     pack,
     padded_input,
     repeated_codes,
@@ -101,15 +101,13 @@ def product(
     """Sums over whole windows with ``matrix [O, K]``; every image of ``windows`` is quantised by its own range."""
     outputs, images = matrix.shape[0], windows.shape[0]
     matrix = matrix.astype(np.int32)
-    offset = common_offset(matrix)
     _check(node, np.abs(matrix).sum(axis=1))
-    if offset is None:
-        raise refusal(node, "weights less their zero point take more than 256 values")
     runs, run_bytes = windows.runs()
+    packable, runs, offset = bytes_of(matrix, runs)
 
     def write(segment: Segment, op: Operation) -> None:
         rows, vectors = tile_of(windows.pixels, outputs, machine)
-        packed, blocks = pack(matrix - offset, len(runs), run_bytes, LANES * vectors)
+        packed, blocks = pack(packable, len(runs), run_bytes, LANES * vectors)
         steps = -(-run_bytes // 4) * 4
         ones = np.zeros(steps, np.int8)
         ones[:run_bytes] = 1

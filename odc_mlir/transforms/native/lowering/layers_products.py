@@ -155,14 +155,12 @@ def _product(node: Node, windows: Windows, outputs: int, machine: CpuTarget, *, 
     in_zero = _held_zero(node, how, windows)
     bias = _bias(how, node, outputs) - in_zero * matrix.sum(axis=1)
     _check_sums(node, matrix, bias, finish)
-    offset = common_offset(matrix)
-    if offset is None:
-        raise refusal(node, "weights less their zero point take more than 256 values")
     runs, run_bytes = windows.runs()
+    matrix, runs, offset = bytes_of(matrix, runs)
 
     def write(segment: Segment, op: Operation) -> None:
         rows, vectors = tile_of(windows.pixels, outputs, machine)
-        packed, blocks = pack(matrix - offset, len(runs), run_bytes, LANES * vectors)
+        packed, blocks = pack(matrix, len(runs), run_bytes, LANES * vectors)
         steps = -(-run_bytes // 4) * 4
         ones = np.zeros(steps, np.int8)
         ones[:run_bytes] = 1
@@ -214,6 +212,25 @@ def pack(matrix: NDArray[Any], runs: int, run_bytes: int, width: int) -> tuple[N
     packed = np.zeros((blocks * width, runs, steps * 4), np.int8)
     packed[:outputs, :, :run_bytes] = matrix.reshape(outputs, runs, run_bytes)
     return packed.reshape(blocks, width, runs, steps, 4).transpose(0, 2, 3, 1, 4), blocks
+
+
+def bytes_of(matrix: NDArray[Any], runs: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[np.int32], int]:
+    """Weights ``[O, runs * run]`` as signed bytes: with the offset that they lack, or in parts over the same inputs."""
+    offset = common_offset(matrix)
+    if offset is not None:
+        return matrix - offset, runs, offset
+    parts = split_weights(matrix, -_BYTE, _BYTE - 1)
+    return np.concatenate(parts, axis=1), np.tile(runs, len(parts)), 0
+
+
+def split_weights(weights: NDArray[Any], low: int, high: int) -> list[NDArray[Any]]:
+    """Weights as a sum of some that are within limits; most are so at once."""
+    parts: list[NDArray[Any]] = []
+    rest = weights
+    while rest.any() or not parts:
+        parts.append(np.clip(rest, low, high))
+        rest = rest - parts[-1]
+    return parts
 
 
 def common_offset(matrix: NDArray[Any]) -> int | None:

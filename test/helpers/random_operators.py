@@ -1,0 +1,204 @@
+"""Random operators on codes, many side by side in one model, with inputs at every edge of their range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from helpers.models import ModelBuilder, Shape, model_bytes
+from odc_mlir.formats.circle.model import Quantization
+
+Array = np.ndarray
+Quant = tuple[float, int]
+
+ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
+UNARY = ("LOGISTIC", "TANH", "RELU", "RELU6", "LEAKY_RELU", "ABS", "NEG", "HARD_SWISH", "ELU")
+COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "GREATER_EQUAL")
+_RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
+
+
+class RandomOperators:
+    """A model of ``count`` operators; ``inputs`` gives arrays for it."""
+
+    def __init__(self, seed: int, count: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.builder = ModelBuilder()
+        self.given: list[int] = []
+        self.names: list[str] = []
+        results: list[int] = []
+        kinds = (self.convolution, self.depthwise, self.connected, self.arithmetic, self.pool, self.mean, self.unary,
+                 self.softmax, self.requantize, self.resize, self.compare, self.extreme)  # fmt: skip
+        for number in range(count):
+            self.dtype = str(self.random.choice(["int8", "int8", "uint8", "int16"]))
+            kind = kinds[(seed * count + number) % len(kinds)]
+            self.names.append(f"{kind.__name__} of {self.dtype}")
+            results.append(kind())
+        self.model = model_bytes(self.builder.finish(self.given, results))
+
+    def inputs(self, seed: int) -> list[Array]:
+        """Random codes, some of them at the ends."""
+        random = np.random.default_rng(seed)
+        arrays = []
+        for index in self.given:
+            tensor = self.builder.subgraph.tensors[index]
+            low, high = _RANGES[tensor.dtype]
+            codes = random.integers(low, high + 1, tensor.shape)
+            ends = random.random(codes.shape)
+            codes = np.where(ends < 0.1, low, np.where(ends > 0.9, high, codes))
+            arrays.append(codes.astype(tensor.dtype))
+        return arrays
+
+    def size(self, low: int, high: int) -> int:
+        return int(self.random.integers(low, high + 1))
+
+    def pick(self, choices: Sequence[Any]) -> Any:
+        return choices[self.size(0, len(choices) - 1)]
+
+    def scale(self) -> float:
+        return float(10 ** self.random.uniform(-3, -0.5)) / (256 if self.dtype == "int16" else 1)
+
+    def quant(self) -> Quant:
+        low, high = _RANGES[self.dtype]
+        zero = 0 if self.dtype == "int16" else self.pick([low, high, 0 if low else 128, self.size(low, high)])
+        return self.scale(), int(zero)
+
+    def input(self, shape: Shape, quant: Quant | None = None) -> tuple[int, Quant]:
+        quant = quant or self.quant()
+        self.given.append(self.builder.tensor(f"x{len(self.given)}", shape, self.dtype, quant=quant))
+        return self.given[-1], quant
+
+    def operator(
+        self, name: str, operands: list[int], shape: Shape, quant: Quant | None, dtype: str = "", **options: Any
+    ) -> int:
+        result = self.builder.tensor(f"y{len(self.builder.subgraph.tensors)}", shape, dtype or self.dtype, quant=quant)
+        self.builder.operator(name, operands, [result], options=options)
+        return result
+
+    def constant(self, array: Array, quant: Quantization | None = None) -> int:
+        index = self.builder.tensor(f"c{len(self.builder.subgraph.tensors)}", array.shape, str(array.dtype), data=array)
+        self.builder.subgraph.tensors[index].quantization = quant
+        return index
+
+    def weights(self, shape: Shape, axis: int, x: Quant) -> list[int]:
+        """Weights and bias, per channel or not."""
+        channels = shape[axis]
+        count = self.pick([1, channels])
+        scales = (self.random.uniform(0.2, 1, count) * 0.02).astype(np.float32)
+        low, high = (0, 255) if self.dtype == "uint8" else (-127, 127)
+        zero = self.size(low, high) if self.dtype == "uint8" else 0
+        values = self.random.integers(low, high + 1, shape).astype("uint8" if self.dtype == "uint8" else "int8")
+        if self.random.random() < 0.2:
+            values[:] = self.pick([low, high])
+        quant = Quantization(scales, np.full(count, zero, np.int64), axis if count > 1 else 0)
+        wide = self.dtype == "int16" and self.random.random() < 0.7
+        bias = self.random.integers(-(1 << 14), 1 << 14, channels).astype(np.int64 if wide else np.int32)
+        of_bias = Quantization(scales * np.float32(x[0]), np.zeros(count, np.int64), 0)
+        return [self.constant(values, quant), self.constant(bias, of_bias)]
+
+    def result_quant(self, depth: int) -> Quant:
+        """One of a result that is neither always saturated nor always the same code."""
+        _, zero = self.quant()
+        return self.scale() * 4 * depth**0.5, zero
+
+    def window(self) -> tuple[Shape, Shape, Shape, dict[str, Any]]:
+        """Sizes of image and kernel, those of the result, and the options."""
+        image, kernel = (self.size(1, 9), self.size(1, 9)), (self.size(1, 4), self.size(1, 4))
+        stride = self.size(1, 3), self.size(1, 3)
+        same = any(k > i for k, i in zip(kernel, image, strict=True)) or self.random.random() < 0.5
+        result = tuple(-(-i // s) if same else (i - k) // s + 1 for i, k, s in zip(image, kernel, stride, strict=True))
+        options = {"padding": "same" if same else "valid", "stride_h": stride[0], "stride_w": stride[1]}
+        return image, kernel, result, options
+
+    def convolution(self) -> int:
+        image, kernel, result, options = self.window()
+        batch, channels, outputs = self.size(1, 2), self.size(1, 37), self.size(1, 40)
+        x, quant = self.input((batch, *image, channels))
+        operands = [x, *self.weights((outputs, *kernel, channels), 0, quant)]
+        act, depth = self.pick(ACTIVATIONS), channels * kernel[0] * kernel[1]
+        return self.operator("CONV_2D", operands, (batch, *result, outputs), self.result_quant(depth),
+                             fused_activation_function=act, **options)  # fmt: skip
+
+    def depthwise(self) -> int:
+        image, kernel, result, options = self.window()
+        channels, times = self.size(1, 37), self.pick([1, 1, 2, 3])
+        x, quant = self.input((1, *image, channels))
+        operands = [x, *self.weights((1, *kernel, channels * times), 3, quant)]
+        return self.operator("DEPTHWISE_CONV_2D", operands, (1, *result, channels * times),
+                             self.result_quant(kernel[0] * kernel[1]), depth_multiplier=times,
+                             fused_activation_function=self.pick(ACTIVATIONS), **options)  # fmt: skip
+
+    def connected(self) -> int:
+        rows, depth, outputs = self.size(1, 9), self.pick([1, 7, 40, 600]), self.size(1, 40)
+        x, quant = self.input((rows, depth))
+        operands = [x, *self.weights((outputs, depth), 0, quant)]
+        return self.operator("FULLY_CONNECTED", operands, (rows, outputs), self.result_quant(depth))
+
+    def arithmetic(self) -> int:
+        shape = tuple(self.size(1, 5) for _ in range(self.size(1, 4)))
+        other = tuple(size if self.random.random() < 0.6 else 1 for size in shape)
+        operands = [self.input(part)[0] for part in (shape, other)]
+        self.random.shuffle(operands)
+        options: dict[str, Any] = {"fused_activation_function": self.pick(ACTIVATIONS)}
+        return self.operator(self.pick(["ADD", "SUB", "MUL"]), operands, shape, self.quant(), **options)
+
+    def extreme(self) -> int:
+        shape, quant = (self.size(1, 5), self.size(1, 20)), self.quant()
+        if self.dtype == "int16":
+            self.dtype = "int8"
+            quant = self.quant()
+        operands = [self.input(part, quant)[0] for part in (shape, shape[1:])]
+        return self.operator(self.pick(["MAXIMUM", "MINIMUM"]), operands, shape, quant)
+
+    def compare(self) -> int:
+        if self.dtype == "int16":
+            self.dtype = "uint8"
+        shape = (self.size(1, 5), self.size(1, 20))
+        operands = [self.input(part)[0] for part in (shape, shape[1:])]
+        return self.operator(self.pick(COMPARISONS), operands, shape, None, "bool")
+
+    def pool(self) -> int:
+        image, kernel, result, options = self.window()
+        channels = self.size(1, 37)
+        x, quant = self.input((1, *image, channels))
+        sizes = {"filter_height": kernel[0], "filter_width": kernel[1]}
+        return self.operator(self.pick(["MAX_POOL_2D", "AVERAGE_POOL_2D"]), [x], (1, *result, channels), quant,
+                             fused_activation_function=self.pick(ACTIVATIONS), **sizes, **options)  # fmt: skip
+
+    def mean(self) -> int:
+        shape = tuple(self.size(1, 6) for _ in range(4))
+        axes = np.flatnonzero(self.random.random(4) < 0.5).astype(np.int32)
+        if not len(axes):
+            axes = np.array([1], np.int32)
+        x, (scale, _) = self.input(shape)
+        result = tuple(1 if i in axes else size for i, size in enumerate(shape))
+        quant = scale * float(self.random.uniform(0.3, 2)), self.quant()[1]
+        return self.operator("MEAN", [x, self.constant(axes)], result, quant, keep_dims=True)
+
+    def unary(self) -> int:
+        name, shape = self.pick(UNARY), (self.size(1, 4), self.size(1, 40))
+        x, quant = self.input(shape)
+        fixed = {"LOGISTIC": {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)},
+                 "TANH": {"int8": (1 / 128, 0), "uint8": (1 / 128, 128), "int16": (1 / 32768, 0)}}  # fmt: skip
+        options = {"alpha": 0.3} if name == "LEAKY_RELU" else {}
+        return self.operator(name, [x], shape, fixed[name][self.dtype] if name in fixed else quant, **options)
+
+    def softmax(self) -> int:
+        shape = (self.size(1, 4), self.pick([1, 2, 10, 300]))
+        x, _ = self.input(shape)
+        quant = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}[self.dtype]
+        return self.operator("SOFTMAX", [x], shape, quant, beta=float(self.random.uniform(0.3, 2)))
+
+    def requantize(self) -> int:
+        shape = (self.size(1, 4), self.size(1, 40))
+        x, _ = self.input(shape)
+        self.dtype = self.pick([self.dtype, "int8"])
+        return self.operator("QUANTIZE", [x], shape, self.quant())
+
+    def resize(self) -> int:
+        channels, name = self.size(1, 20), self.pick(["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
+        x, quant = self.input((1, self.size(1, 6), self.size(1, 6), channels))
+        size = np.array([self.size(1, 9), self.size(1, 9)], np.int32)
+        mode = self.pick([{}, {"half_pixel_centers": True}, {"align_corners": True}])
+        return self.operator(name, [x, self.constant(size)], (1, *map(int, size), channels), quant, **mode)
