@@ -147,15 +147,6 @@ def loss(differences: Floats, covariance: Floats) -> Floats:
     return np.asarray(np.einsum("gok,gok->go", differences @ covariance, differences))
 
 
-def difference_variance(ideal: Floats, real: Floats, inputs: Floats, seen: Floats, cross: Floats) -> Floats:
-    """Variance ``[G, O]`` of ``ideal`` weights times ideal inputs less ``real`` weights times the seen ones.
-
-    ``inputs``, ``seen`` and ``cross`` are the covariances of ideal inputs, of seen ones, and of ideal with seen ones.
-    """
-    both = np.einsum("gok,gok->go", ideal @ cross, real)
-    return np.asarray(np.maximum(loss(ideal, inputs) + loss(real, seen) - 2 * both, 0.0))
-
-
 def _lift(covariance: Floats, damping: float) -> Floats:
     """What damping adds to each group: the part ``damping`` of the mean variance, 1 where nothing varies."""
     size = covariance.shape[1]

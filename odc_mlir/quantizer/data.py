@@ -16,6 +16,7 @@ from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures, read_calibration
 from odc_mlir.formats.samples import Samples, random_inputs
 from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.quantizer.labels import check_varied
 from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.graph import Graph
 
@@ -151,6 +152,7 @@ def _load(
     answers = np.asarray(labels)
     if len(answers) != len(samples):
         raise InputError(f"there are {len(answers)} labels for {len(samples)} samples")
+    check_varied(answers)
     return samples, answers
 
 

@@ -2,10 +2,11 @@
 
 1. The model is optimised and folded; its ranges are recorded on three quarters of the samples.
 2. With help: equalisation, ways to choose ranges, rounding of weights and correction of biases are tried one after the
-   other on the samples held back. Each is kept only if it makes the outputs better.
-3. The final ranges come from all samples. If the limits do not hold on those held back, layers are taken to more bits
-   or to float (:mod:`.mixed`).
-4. The verdict compares the result with the original float model on the samples held back.
+   other on the samples held back. Each is kept only if it makes the outputs better, sample by sample, than chance
+   would; ranges are those that the result will have.
+3. If the limits do not hold on those held back, layers are taken to more bits or to float (:mod:`.widening`), where the
+   target leaves a choice.
+4. The verdict compares the result with the original float model on the samples held back (:mod:`.judging`).
 
 Everything is deterministic: the same model, data and options give the same bytes, unless ``max_seconds`` cuts the
 search short.
@@ -14,35 +15,32 @@ search short.
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from odc_mlir.errors import OdcError
+from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
-from odc_mlir.quantizer.evaluation import Measurement, Reference
+from odc_mlir.quantizer.evaluation import Powers, Reference
 from odc_mlir.quantizer.layers import Examination
-from odc_mlir.quantizer.mixed import ladder_of, plan_moves, search
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.policy.precision import Choice
-from odc_mlir.quantizer.policy.verdict import Evidence, LayerError, Limit, choose_limits, make_verdict
-from odc_mlir.quantizer.stages import Builder, Candidate, FloatModel, Recipe, Statistics, equalized, float_reasons
+from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
+from odc_mlir.quantizer.stages import Builder, Candidate, FloatModel, Recipe, equalized, layer_names
+from odc_mlir.quantizer.target import Placement, TargetRules
+from odc_mlir.quantizer.widening import Measures, Widening
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
 
 LOG = logging.getLogger(__name__)
 
-# A choice must improve the outputs by this much to be kept; one that often does harm, by more than what chance does.
+# A choice must improve the outputs by this much to be kept, and by more than what chance does.
 LEAST_GAIN_DB = 0.1
-
-
-_Measure = Callable[[Mapping[str, str]], tuple[Candidate, dict[str, float | None]]]
 
 
 @dataclass
@@ -68,6 +66,9 @@ class Driver:
             self._record(self.base)
             self.findings += [str(finding) for finding in self.base.records.findings if finding.severity != "note"]
         self.model, self.statistics = self.base, self.base.fitted
+        self.target = None if self.options.target is None else TargetRules(self.options.target)
+        self.plain: Placement | None = None
+        self.widening: Widening | None = None
 
     def _limits(self) -> tuple[Limit, ...]:
         return choose_limits(
@@ -79,63 +80,82 @@ class Driver:
             samples=len(self.data.held),
         )
 
+    @property
+    def scheme_is_taken(self) -> bool:
+        """Whether there is a target that computes with values of the model's scheme."""
+        return self.target is not None and self.target.takes(self.options.scheme)
+
+    @property
+    def min_coverage(self) -> float:
+        """The least share of the products that must be quantised or, with a target, be run by it.
+
+        Who asks for a type that the target does not compute with knows that it will not.
+        """
+        if self.options.min_coverage is not None:
+            return self.options.min_coverage
+        return LEAST_TARGET_COVERAGE if self.scheme_is_taken else LEAST_COVERAGE
+
     # Choosing.
 
     def run(self) -> Candidate:
         """The best model that could be made within the limits, or the best at all; see :meth:`verdict`."""
         if self._builder.scheme.weights_only:
             return self._weights_only()
-        model, recipe = self._choose()
-        statistics = model.fitted if self.data.separate else model.complete
-        candidate = self._builder.build(model, recipe, statistics)
-        self.model, self.statistics = model, statistics
+        best = self._choose()
+        self.model, self.statistics = best.model, best.model.fitted
+        candidate = best.candidate
+        if self.target is not None:
+            # What it could run, whatever the user asks for; codes as they are decide nothing there.
+            recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)
+            free = self._builder.build(best.model, recipe, self.statistics) if self._fixed else candidate
+            self.plain = self.target.judge(free.module)
         if self.options.searches_precisions:
-            candidate = self._widened(model, candidate, statistics)
+            candidate = self._widened(best.model, candidate)
         return candidate
 
     def _weights_only(self) -> Candidate:
         """Weights as codes, rounded by what samples show unless that does harm."""
         recipe = self._recipe()
-        if self.data.fit:
-            nothing = _Choice(self.base, recipe, float("-inf"))
-            best = self._better(nothing, self.base, recipe, "rounding", recipe.rounding, gain_db=0.0)
-            recipe = self._without_harm(best).recipe
-        return self._builder.build(self.base, recipe, {})
+        if not self.data.fit:
+            return self._builder.build(self.base, recipe, {})
+        return self._without_harm(self._first(self.base, recipe, "rounding", recipe.rounding)).candidate
 
-    def _choose(self) -> tuple[FloatModel, Recipe]:
+    def _choose(self) -> _Choice:
         """Try what help there is, one kind after the other, each on top of the best so far.
 
         Rounding by samples and corrected biases help as a rule: they are part of everything that is compared, and at
         last it is tried without.
         """
         models = {"none": self.base}
-        best = _Choice(self.base, self._recipe(), float("-inf"))
+        best: _Choice | None = None
         for kind in self.options.equalizations:
             model = self._equalized(models, kind)
-            if model is not None:
-                recipe = replace(best.recipe, equalize=kind)
-                best = self._better(best, model, recipe, "equalize", kind, gain_db=LEAST_GAIN_DB)
-        best = self._without_harm(self._ranged(best))
-        return best.model, best.recipe
+            if model is None:
+                continue
+            if best is None:
+                best = self._first(model, replace(self._recipe(), equalize=kind), "equalize", kind)
+            else:
+                best = self._better(best, model, replace(best.recipe, equalize=kind), "equalize", kind)
+        if best is None:  # what was asked for changes nothing
+            best = self._first(self.base, self._recipe(), "equalize", "none")
+        return self._without_harm(self._ranged(best))
 
     def _ranged(self, best: _Choice) -> _Choice:
         """The choice with other ranges, if that is better. They are compared without refining codes, which is slow."""
-        options, chance_db = self.options, self._chance_db
+        options = self.options
         if len(options.range_modes) == len(options.headrooms) == 1 or not self._in_time():
             return best
         model, plain = best.model, replace(best.recipe, rounding=False, correction=False)
-        tried = self._better(_Choice(model, plain, float("-inf")), model, plain, "ranges", plain.ranges, gain_db=0.0)
+        tried = self._first(model, plain, "ranges", plain.ranges)
         for mode in options.range_modes[1:]:
-            tried = self._better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode, gain_db=chance_db)
+            tried = self._better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode)
         for part in options.headrooms[1:]:
-            tried = self._better(
-                tried, model, replace(tried.recipe, headroom=part), "headroom", part, gain_db=chance_db
-            )
+            tried = self._better(tried, model, replace(tried.recipe, headroom=part), "headroom", part)
         found = replace(best.recipe, ranges=tried.recipe.ranges, headroom=tried.recipe.headroom)
         if found == best.recipe:
             return best
         value = f"{found.ranges}, headroom {found.headroom:g}"
-        return self._better(best, model, found, "refined ranges", value, gain_db=LEAST_GAIN_DB)
+        return self._better(best, model, found, "refined ranges", value)
 
     def _without_harm(self, best: _Choice) -> _Choice:
         """The choice without refined codes where those make the outputs clearly worse."""
@@ -146,7 +166,7 @@ class Driver:
                     if switch == "rounding"
                     else replace(best.recipe, correction=False)
                 )
-                best = self._better(best, best.model, off, switch, False, gain_db=self._chance_db)
+                best = self._better(best, best.model, off, switch, False)
         return best
 
     def _recipe(self) -> Recipe:
@@ -180,151 +200,85 @@ class Driver:
         if not self.data.separate:
             model.held = record(executor, self.data.held)
 
-    def _better(
-        self, best: _Choice, model: FloatModel, recipe: Recipe, what: str, value: Any, *, gain_db: float
-    ) -> _Choice:
-        """The choice with this recipe if its outputs are better by ``gain_db`` than the best so far, else that."""
-        first = best.quality_db == float("-inf")
-        if not first and not self._in_time():
+    def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
+        """The choice that others are compared with."""
+        candidate = self._builder.build(model, recipe, model.fitted)
+        powers = self.reference.measure(candidate.graph).decisive
+        return self._noted(_Choice(model, recipe, candidate, powers), what, value, kept=True)
+
+    def _better(self, best: _Choice, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
+        """The choice with this recipe if its outputs are better than those of the best so far, else that."""
+        if not self._in_time():
             return best
         try:
             candidate = self._builder.build(model, recipe, model.fitted)
-            quality = self.reference.measure(candidate.graph).quality_db
+            powers = self.reference.measure(candidate.graph).decisive
         except OdcError:
-            if first:
-                raise
             LOG.info("%s=%s cannot be used", what, value, exc_info=True)
             return best
-        kept = first or quality > best.quality_db + gain_db
+        kept = powers.better_than(best.powers, LEAST_GAIN_DB)
+        found = self._noted(_Choice(model, recipe, candidate, powers), what, value, kept=kept)
+        return found if kept else best
+
+    def _noted(self, choice: _Choice, what: str, value: Any, *, kept: bool) -> _Choice:
+        quality = choice.powers.quality_db
         self.steps.append({"step": what, "value": value, "sqnr_db": quality, "kept": kept})
         self._say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}")
-        return _Choice(model, recipe, quality) if kept else best
-
-    @property
-    def _chance_db(self) -> float:
-        """One standard deviation of an SQNR that is estimated from as many values as decide the outputs here.
-
-        The power of n independent errors varies by sqrt(2 / n) of itself.
-        """
-        return max(LEAST_GAIN_DB, 10.0 / math.log(10.0) * math.sqrt(2.0 / self.reference.decisive_elements))
+        return choice
 
     # More bits where they are needed.
 
-    def _widened(self, model: FloatModel, candidate: Candidate, statistics: Statistics) -> Candidate:
+    def _widened(self, model: FloatModel, candidate: Candidate) -> Candidate:
         """``candidate``, or where limits do not hold one in which as few layers as possible have other precisions."""
-        ladder = ladder_of(self.options.scheme)
-        if not ladder or _all_hold(self.limits, self._metrics(candidate)):
-            return candidate
-        self._say("the limits do not hold; looking for layers that need more bits")
-        tried: dict[tuple[tuple[str, Choice], ...], tuple[Candidate, dict[str, float | None]]] = {}
+        names = layer_names(model.module)
+        plain = self.plain
 
-        def measure(precisions: Mapping[str, str]) -> tuple[Candidate, dict[str, float | None]]:
+        def build(precisions: Mapping[str, str]) -> Candidate:
             recipe = candidate.recipe.with_precisions(precisions, self._fixed)
-            if recipe.precisions not in tried:
-                wider = self._builder.build(model, recipe, statistics)
-                tried[recipe.precisions] = wider, self._metrics(wider)
-                self._say(f"{len(precisions)} layers in other precisions", len(tried))
-            return tried[recipe.precisions]
+            return self._builder.build(model, recipe, self.statistics)
 
-        moves = self._moves(model, candidate, statistics, ladder)
-        # A model that needs help gets some to spare, for few samples are checked on; or just enough.
-        for limits in (tuple(limit.with_margin() for limit in self.limits), self.limits):
-            good_enough = partial(_keeps, measure, limits)
-            found = search(moves, good_enough, in_time=self._in_time)
-            if found is not None:
-                chosen = dict(sorted(found.items()))
-                self.steps.append({"step": "mixed", "value": chosen, "tried": len(tried), "kept": True})
-                return measure(found)[0]
-        LOG.warning("%s: no choice of precisions keeps the limits", self.original.name or "the model")
-        return candidate
+        self.widening = Widening(
+            self.options,
+            self.limits,
+            self._fixed,
+            self.examination(model),
+            build,
+            self._metrics,
+            self.share,
+            self.min_coverage,
+            self._in_time,
+            self._say,
+            taken=None if plain is None else dict(zip(names, plain.taken(), strict=True)),
+            host_ns={} if plain is None else {n: p.host_ns for n, p in zip(names, plain.layers, strict=True)},
+            steps=self.steps,
+        )
+        return self.widening.run(candidate)
 
-    def _moves(self, model: FloatModel, candidate: Candidate, statistics: Statistics, ladder: Sequence[str]) -> Any:
-        examination = self._examination(model)
-        narrow = [layer for layer in examination.layers(candidate.graph, accumulated=False) if self._may_move(layer)]
-        wide: dict[str, list[LayerError]] = {}
-        for step in ladder[:-1]:
-            recipe = candidate.recipe.with_precisions({layer.name: step for layer in narrow}, self._fixed)
-            try:
-                all_wide = self._builder.build(model, recipe, statistics)
-            except OdcError as error:
-                LOG.info("layers cannot be taken to %s: %s", step, error)
-                continue
-            wide[step] = examination.layers(all_wide.graph, accumulated=False)
-        return plan_moves(narrow, wide, examination.work(), ladder)
+    def share(self, candidate: Candidate) -> float:
+        """The part of the model that coverage is about: what is not float, or what the target runs of what it could."""
+        if self.plain is not None and self.target is not None and self.scheme_is_taken:
+            found = self.target.judge(candidate.module).share(self.plain.taken())
+        else:
+            shapes = [np.shape(array) for array in self.data.held[0]]
+            found = coverage_of(candidate.graph, shapes, {}).share()
+        return 0.0 if found is None else found
 
-    def _may_move(self, layer: LayerError) -> bool:
-        return layer.precision != "float" and layer.name not in self._fixed
-
-    def _metrics(self, candidate: Candidate) -> dict[str, float | None]:
+    def _metrics(self, candidate: Candidate) -> Measures:
         """What limits are checked against."""
         return self.reference.metrics(self.reference.measure(candidate.graph))
 
-    # Judging.
-
-    def verdict(self, candidate: Candidate) -> dict[str, Any]:
-        """The verdict over ``candidate``, see :func:`odc_mlir.quantizer.policy.verdict.make_verdict`."""
-        measured = self.reference.measure(candidate.graph)
-        examination = self._examination(self.model)
-        layers = examination.layers(candidate.graph)
-        return make_verdict(
-            Evidence(
-                self.limits,
-                self.reference.metrics(measured),
-                measured.by_output(),
-                self._fake_quantized(candidate),
-                self._scores(measured),
-                layers,
-                {layer.name: self._scheme_of(layer) for layer in layers},
-                float_reasons(candidate.module),
-                {
-                    "chosen_by": len(self.data.fit) + (0 if self.data.separate else len(self.data.held)),
-                    "checked_on": len(self.data.held),
-                    "layers_examined_on": examination.samples,
-                },
-                saturated_biases(candidate.graph),
-                self.findings,
-                self.steps,
-                self._choices(candidate),
-            )
-        )
-
-    def _scheme_of(self, layer: LayerError) -> str:
-        """The scheme of a layer; without weights, int16 is the same in the schemes that have it."""
-        if layer.precision == "int16" and "int16x8" in (self.options.scheme, *ladder_of(self.options.scheme)):
-            layer.precision = "int16x8"
-        return layer.precision
-
-    def _examination(self, model: FloatModel) -> Examination:
+    def examination(self, model: FloatModel) -> Examination:
+        """What tells which layers of ``model`` lose accuracy."""
         if id(model) not in self._examinations:
             self._examinations[id(model)] = Examination(model.graph, self.data.held)
         return self._examinations[id(model)]
 
-    def _fake_quantized(self, candidate: Candidate) -> dict[str, float | None] | None:
+    def fake_quantized(self, candidate: Candidate) -> dict[str, float | None] | None:
         """Measures with float arithmetic between quantised values; None where there is no such thing."""
         if self._builder.scheme.weights_only:
             return None
         graph = self._builder.fake_quantized(self.model, candidate, self.statistics)
         return self.reference.metrics(self.reference.measure(graph))
-
-    def _scores(self, measured: Measurement) -> dict[str, Any] | None:
-        before = self.reference.score
-        if before is None or measured.score is None:
-            return None
-        return {"metric": before[0], "float": before[1], "quantized": measured.score[1]}
-
-    def _choices(self, candidate: Candidate) -> dict[str, Any]:
-        """What the model was made by, as it stands in the verdict."""
-        scheme, recipe = self._builder.scheme, candidate.recipe
-        result: dict[str, Any] = {"scheme": scheme.name, "granularity": scheme.granularity, "io": self.options.io}
-        result |= {"rounding": recipe.rounding, "correction": recipe.correction}
-        if not scheme.weights_only:
-            result |= {
-                "equalize": recipe.equalize,
-                "ranges": recipe.ranges,
-                "headroom": recipe.headroom,
-                "precisions": {name: choice.precision for name, choice in recipe.precisions},
-            }
-        return result
 
     def _in_time(self) -> bool:
         most = self.options.max_seconds
@@ -342,27 +296,8 @@ class _Choice:
 
     model: FloatModel
     recipe: Recipe
-    quality_db: float
-
-
-def _keeps(measure: _Measure, limits: Sequence[Limit], precisions: Mapping[str, str]) -> bool:
-    return _all_hold(limits, measure(precisions)[1])
-
-
-def _all_hold(limits: Sequence[Limit], metrics: Mapping[str, float | None]) -> bool:
-    return all(limit.holds(metrics) for limit in limits)
-
-
-def saturated_biases(graph: Graph) -> dict[str, list[int]]:
-    """The channels of biases whose codes are at the end of their type, by tensor name."""
-    result: dict[str, list[int]] = {}
-    for info in graph.tensors:
-        if info.is_const and info.quant is not None and info.dtype in ("int32", "int64"):
-            low, high = info.info.range
-            codes = info.array().reshape(-1)
-            if (channels := np.flatnonzero((codes == low) | (codes == high))).size:
-                result[info.name] = channels.tolist()
-    return result
+    candidate: Candidate
+    powers: Powers
 
 
 def _names(model: FloatModel) -> list[str]:

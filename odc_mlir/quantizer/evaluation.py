@@ -10,8 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.labels import check_classes
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
@@ -19,7 +23,7 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.execution.units import Watcher
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
-from odc_mlir.runtime.reporting.scoring import score
+from odc_mlir.runtime.reporting.scoring import LOWER_IS_BETTER, scores
 
 Samples = Sequence[Sequence[Array]]
 
@@ -28,6 +32,11 @@ EXACT_DB = 200.0
 _EXACT = Tolerance(0.0, 0.0)
 _SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
 _SQUASHING = _SOFTMAX | {"LOGISTIC"}
+# The range of results that have one by definition, whatever samples show of it.
+_SPANS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
+# What ends in logits: several of them for each row, of which each of a few is sometimes the largest.
+_LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
+_LEAST_WINNERS = 3
 _MOVES = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
 
 
@@ -40,15 +49,20 @@ class Measurement:
     """
 
     outputs: list[Errors]
-    decisive: list[Errors]
+    decisive: Powers
     names: list[str]
-    score: tuple[str, float] | None = None
+    scores: dict[str, float] | None = None
+    reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
 
     @property
     def quality_db(self) -> float:
         """One number to compare choices by: the mean SQNR of the decisive tensors, exactness counting as 200 dB."""
-        values = [_sqnr_db(errors) for errors in self.decisive]
-        return sum(values) / len(values) if values else EXACT_DB
+        return self.decisive.quality_db
+
+    @property
+    def score(self) -> tuple[str, float] | None:
+        """The measure of known answers that decides; None without them."""
+        return None if self.scores is None else next(iter(self.scores.items()))
 
     def worst(self) -> dict[str, float | None]:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
@@ -67,10 +81,61 @@ class Measurement:
         return [{"name": name, **dataclasses.asdict(e)} for name, e in zip(self.names, self.outputs, strict=True)]
 
 
-def _sqnr_db(errors: Errors) -> float:
-    if errors.sqnr_db is not None:
-        return min(errors.sqnr_db, EXACT_DB)
-    return EXACT_DB if not errors.mse else -EXACT_DB
+@dataclasses.dataclass(slots=True)
+class Powers:
+    """Sums of squares of the decisive tensors, ``signal``, and of their errors, ``noise``: both [tensors, samples]."""
+
+    signal: NDArray[np.float64]
+    noise: NDArray[np.float64]
+
+    @property
+    def quality_db(self) -> float:
+        """The mean SQNR of the tensors over all samples; 200 dB for an exact one."""
+        return (
+            float(np.mean(_sqnr_db(self.signal.sum(axis=1), self.noise.sum(axis=1)))) if len(self.noise) else EXACT_DB
+        )
+
+    def gain_db(self, other: Powers) -> tuple[float, float]:
+        """By how much better this is than ``other`` on the same samples, and the standard error of that.
+
+        The error is that of the paired difference: what changes both alike from sample to sample is no doubt.
+        """
+        gain = self.quality_db - other.quality_db
+        count = self.noise.shape[1]
+        if count < 2:
+            return gain, 0.0
+        parts = np.zeros(count)
+        for ours, theirs in zip(self.noise, other.noise, strict=True):
+            if ours.sum() and theirs.sum():
+                parts += theirs / theirs.mean() - ours / ours.mean()
+        parts *= 10.0 / math.log(10.0) / max(1, len(self.noise))
+        return gain, float(parts.std(ddof=1) / math.sqrt(count))
+
+    def better_than(self, other: Powers, least_db: float) -> bool:
+        """Whether this is better by ``least_db`` and by more than chance would make it of so few samples."""
+        gain, error = self.gain_db(other)
+        degrees = max(1, self.noise.shape[1] - 1)
+        return bool(gain > max(least_db, _DOUBTS * (1.0 + 1.5 / degrees) * error))
+
+
+_DOUBTS = 1.96  # standard errors; few samples need more, as Student's distribution has it
+
+
+def _sqnr_db(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = 10.0 * np.log10(signal / noise)
+    return np.where(noise == 0, EXACT_DB, np.clip(found, -EXACT_DB, EXACT_DB))
+
+
+def _powers(expected: Array, found: Array) -> tuple[float, float]:
+    """Signal and noise of one tensor; of answers that are no numbers, how many there are and how many differ."""
+    if expected.dtype.kind not in "biuf":
+        return float(expected.size), float(np.count_nonzero(expected != found))
+    a, b = expected.astype(np.float64), found.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not finite.all():
+        a, b = a[finite], b[finite]
+    return float(np.square(a).sum()), float(np.square(a - b).sum())
 
 
 class Reference:
@@ -94,28 +159,80 @@ class Reference:
             found: dict[int, Array] = {}
             self.outputs.append(_run(executor, sample, _keeping({i: i for i in self._decisive}, found)))
             self._expected.append(found)
-        self.score = None if labels is None else score([outputs[0] for outputs in self.outputs], labels)
+        firsts = [outputs[0] for outputs in self.outputs]
+        if labels is not None:
+            check_classes(firsts, labels)
+        self.scores = None if labels is None else scores(firsts, labels)
+        self.spans = [self._span(place) for place in range(len(graph.outputs))]
 
     @property
-    def decisive_elements(self) -> int:
-        """How many values decide the outputs of all samples."""
-        return max(1, sum(value.size for found in self._expected for value in found.values()))
+    def score(self) -> tuple[str, float] | None:
+        """What the float model scores, by which metric; None without known answers."""
+        return None if self.scores is None else next(iter(self.scores.items()))
 
     @property
     def metric(self) -> str | None:
         """What known answers are scored by; None without."""
-        return None if self.score is None else self.score[0]
+        return None if self.scores is None else next(iter(self.scores))
+
+    @property
+    def constant(self) -> bool:
+        """Whether all outputs are the same for every sample, which then say nothing of accuracy.
+
+        A single sample does say something by outputs of several elements.
+        """
+        first, *others = self.outputs
+        if not others:
+            return all(value.size <= 1 for value in first)
+        return all(
+            np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+            for found in others
+            for a, b in zip(first, found, strict=True)
+        )
 
     @property
     def classifies(self) -> bool:
-        """Whether the first output is a softmax over several classes, or labels are classes."""
-        if self.metric == "top1_percent":
-            return True
+        """Whether the first output is a softmax over several classes or logits of them, or labels are classes."""
+        if self.metric is not None:
+            return self.metric == "top1_percent"
         node = _last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
-        return node is not None and node.node.spec.name in _SOFTMAX and self.outputs[0][0].shape[-1:] != (1,)
+        if node is None or self.outputs[0][0].shape[-1:] in ((), (1,)):
+            return False
+        return node.node.spec.name in _SOFTMAX or (node.node.spec.name in _LOGITS and self._ends_in_logits())
 
-    def measure(self, graph: Graph, count: int | None = None) -> Measurement:
-        """Run ``graph`` on the first ``count`` samples (default: all) and compare.
+    def _ends_in_logits(self) -> bool:
+        """Whether the one output [1, classes] looks like logits: by its form, and by who wins.
+
+        Coordinates and the like have one that is nearly always the largest; an image's code has as many elements.
+        """
+        first = self.outputs[0][0]
+        inputs = {np.size(array) for array in self.samples[0]}
+        if len(self.outputs[0]) > 1 or first.ndim != 2 or first.shape[0] != 1 or first.size in inputs:
+            return False
+        winners = [int(np.argmax(outputs[0])) for outputs in self.outputs]
+        most = max(map(winners.count, winners))
+        return len(set(winners)) >= min(_LEAST_WINNERS, first.size) and most <= len(winners) / 2
+
+    def _span(self, place: int) -> float | None:
+        """What errors of output ``place`` are parts of: its operator's range, else that over all samples.
+
+        An output that never changes has its magnitude instead; None where that is zero too.
+        """
+        node = _last_operator(self.graph, self.graph.outputs[place])
+        if node is not None and node.node.spec.name in _SPANS:
+            return _SPANS[node.node.spec.name]
+        values = [outputs[place] for outputs in self.outputs]
+        if values[0].dtype.kind not in "iuf":
+            return None
+        finite = [value[np.isfinite(value)].astype(np.float64) for value in values]
+        finite = [value for value in finite if value.size]
+        if not finite:
+            return None
+        low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
+        return (high - low) or max(-low, high) or None
+
+    def measure(self, graph: Graph, *, keep: bool = False) -> Measurement:
+        """Run ``graph`` on all samples and compare; ``keep`` its outputs.
 
         Quantised inputs and outputs are converted. Raises ModelError when the models' outputs do not correspond.
         """
@@ -123,12 +240,12 @@ class Reference:
         if len(outputs) != len(self.graph.outputs):
             raise ModelError(f"the quantised model has {len(outputs)} outputs, the other {len(self.graph.outputs)}")
         executor = HostExecutor(graph)
-        meters = [ErrorMeter(_EXACT, top=True) for _ in outputs]
-        decisive = [ErrorMeter(_EXACT) for _ in outputs]
+        meters = [ErrorMeter(_EXACT, top=True, interval=span) for span in self.spans]
+        powers = np.zeros((2, len(outputs), len(self.samples)))
         names = float_names(graph, self._known)
         wanted = {index: self._known[name] for index, name in names.items()}
-        firsts: list[Array] = []
-        for number, (sample, expected) in enumerate(zip(self.samples[:count], self.outputs, strict=False)):
+        found_reals: list[list[Array]] = []
+        for number, (sample, expected) in enumerate(zip(self.samples, self.outputs, strict=True)):
             kept: dict[int, Array] = {}
             found = _run(executor, list(map(to_codes, inputs, sample)), _keeping(wanted, kept, graph))
             reals = [to_reals(info, value) for info, value in zip(outputs, found, strict=True)]
@@ -141,21 +258,30 @@ class Reference:
                 pair = (
                     (self._expected[number][index], kept[index]) if index in kept else (expected[place], reals[place])
                 )
-                decisive[place].add(*pair)
-            firsts.append(reals[0])
-        found_score = score(firsts, self.labels) if self.labels is not None and count is None else None
+                powers[:, place, number] = _powers(*pair)
+            found_reals.append(reals if keep else reals[:1])
         return Measurement(
             [meter.errors() for meter in meters],
-            [meter.errors() for meter in decisive],
+            Powers(*powers),
             [info.name for info in outputs],
-            found_score,
+            None if self.labels is None else scores([reals[0] for reals in found_reals], self.labels),
+            found_reals if keep else [],
         )
 
     def drop(self, measurement: Measurement) -> float | None:
-        """By how much the score falls, in percentage points or dB; negative where it rises."""
-        if self.score is None or measurement.score is None:
-            return None
-        fall = self.score[1] - measurement.score[1]
+        """By how much the score falls, in percentage points or dB; negative where it rises.
+
+        Of an RMSE it is the growth, in percent of the answers' range.
+        """
+        return None if measurement.scores is None else self._fall(measurement.scores)
+
+    def _fall(self, found: Mapping[str, float]) -> float:
+        assert self.scores is not None
+        assert self.labels is not None
+        metric, before = next(iter(self.scores.items()))
+        fall = before - found[metric]
+        if metric in LOWER_IS_BETTER:
+            fall *= -100.0 / (float(np.ptp(self.labels)) or 1.0)
         return 0.0 if math.isnan(fall) else fall
 
     def metrics(self, measurement: Measurement) -> dict[str, float | None]:

@@ -123,9 +123,9 @@ def _double(
     failing, count = 0, 1
     while failing < len(moves):
         count = min(count, len(moves))
-        # Out of time, the whole list is the best guess.
+        # Out of time nothing more is known, and what has not been measured is not taken.
         if not in_time():
-            count = len(moves)
+            return None, failing
         if good_enough(precisions_after(moves[:count])):
             return count, failing
         failing, count = count, 2 * count

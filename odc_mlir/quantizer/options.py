@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,10 +29,11 @@ Progress = Callable[[str, int, int | None], None]
 class Options:
     """Everything but the data; ``docs/quantisation.md`` explains each.
 
-    ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which
-    ranges are wider than what was seen, None to choose; ``equalize``, ``rounding`` and
-    ``correction``: ``auto`` lets measurements decide. With ``help`` off, ``auto`` means ``minmax``, ``none`` and
-    ``off``.
+    ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which ranges
+    are wider than what was seen, None to choose; ``equalize``, ``rounding`` and ``correction``: ``auto`` lets
+    measurements decide. ``target``: the machine whose rules limit types; ``min_coverage``: the least share of the
+    products that has to be quantised, with a target that it has to run. With ``help`` off, ``auto`` means ``minmax``,
+    ``none`` and ``off``.
     """
 
     scheme: str = "int8"
@@ -51,6 +53,8 @@ class Options:
     limit: float | None = None
     max_drop: float | None = None
     max_seconds: float | None = None
+    target: str | None = None
+    min_coverage: float | None = None
 
     @property
     def definition(self) -> Scheme:
@@ -163,8 +167,11 @@ def _check(options: Options) -> None:
         ("max_drop", options.max_drop),
         ("headroom", options.headroom),
         ("max_seconds", options.max_seconds),
+        ("min_coverage", options.min_coverage),
     ):
-        if number is not None and not number >= 0:
+        if number is not None and not 0 <= number < math.inf:
             raise OptionError(f"{name} is {number}, expected a number of at least 0")
+    if options.min_coverage is not None and options.min_coverage > 1:
+        raise OptionError(f"min_coverage is {options.min_coverage:g}, expected a share from 0 to 1")
     if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
         raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")

@@ -24,6 +24,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.data import Calibration, Labels, LoadOptions, make_data
 from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.judging import verdict_of
 from odc_mlir.quantizer.options import AUTO, Progress, make_options
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
@@ -65,7 +66,7 @@ def quantize(
     original, base = build_graph(stored), prepare(module, options.definition.weights)
     if not original.outputs:
         raise ModelError("the model has no output by which a quantised one could be judged", location=original.name)
-    known, inputs = _known(records, module, stored)
+    known, inputs = _known(records, module, stored, _digest(model))
     data = make_data(
         original, calibration, evaluation, labels, inputs, _input_ranges(known), LoadOptions(max_samples, pictures)
     )
@@ -81,7 +82,7 @@ def quantize(
     with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
         candidate = driver.run()
-        verdict = {"model": model_name(model), **driver.verdict(candidate)}
+        verdict = {"model": model_name(model), **verdict_of(driver, candidate)}
     found = joined((base.records, base.held))
     found.digest = _digest(model)
     return Quantized(candidate.module, verdict, found, driver.statistics, stored)
@@ -125,8 +126,35 @@ def _digest(model: Source) -> str:
     return "" if isinstance(model, ModuleOp) else content_digest(model)
 
 
-def _known(records: RecordSource | None, module: ModuleOp, stored: Model) -> tuple[Records | None, list[list[Array]]]:
-    """Records made before, in a file or in the types of ``module``, and the inputs that are kept with them."""
+def _known(
+    records: RecordSource | None, module: ModuleOp, stored: Model, digest: str
+) -> tuple[Records | None, list[list[Array]]]:
+    """Records made before, in a file or in the types of ``module``, and the inputs that are kept with them.
+
+    Raises RecordsError for those of another model.
+    """
+    found, inputs = _found(records, module, stored)
+    if found is not None and records is not None:
+        where = None if isinstance(records, Records) else os.fspath(records)
+        check_of_model(found, stored, digest, where)
+    return found, inputs
+
+
+def check_of_model(records: Records, model: Model, digest: str, where: str | None = None) -> None:
+    """Raises RecordsError where ``records`` are not of ``model``, a file with this digest (empty: not known)."""
+    hint = "record this model, or give the one that was recorded"
+    if records.digest and digest and records.digest != digest:
+        raise RecordsError(
+            f"the records are of the model {records.digest[:12]}, not of {digest[:12]}", location=where, hint=hint
+        )
+    if not records.runs or not any(item.runs for item in records.tensors.values()):
+        raise RecordsError("the records are of no run", location=where, hint="record the model first")
+    names = {(index, tensor.name) for index, part in enumerate(model.subgraphs) for tensor in part.tensors}
+    if other := next((key for key in records.tensors if key not in names), None):
+        raise RecordsError(f"the records have a tensor {other[1]!r}, the model has not", location=where, hint=hint)
+
+
+def _found(records: RecordSource | None, module: ModuleOp, stored: Model) -> tuple[Records | None, list[list[Array]]]:
     if isinstance(records, Records):
         return records, []
     if records is not None:

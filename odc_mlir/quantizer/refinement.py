@@ -1,15 +1,15 @@
 """Better codes for a model that is quantised: weights rounded by what inputs show, biases that keep the means.
 
-Both models run on the same samples, operator by operator. At each layer that has quantised weights, the inputs of the
-float model and those that the quantised model really computes, with all layers before already refined, give their
-moments; from these follow codes of the weights and corrections of the bias (:mod:`odc_mlir.numerics.weight_rounding`).
-Scales, zero points and element types stay as they are.
+Both models run on the same samples, operator by operator. At each layer that has quantised weights, the moments of the
+float model's inputs tell codes of the weights (:mod:`odc_mlir.numerics.weight_rounding`), and their means beside those
+of what the quantised model really computes, with all layers before already refined, tell what the bias lacks. Scales,
+zero points and element types stay as they are, so codes are found once for all quantised models with one grid.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,8 +22,6 @@ from odc_mlir.numerics.weight_rounding import (
     Floats,
     Grid,
     Moments,
-    difference_variance,
-    loss,
     round_weights,
     shrunk,
 )
@@ -61,6 +59,17 @@ class Refinement:
         quant_correct_biases.correct_biases(module, self.deltas)
 
 
+@dataclass
+class Known:
+    """What the float model and its samples have shown, for all quantised models that are made of it.
+
+    ``codes``: of weights, by layer and grid; ``means``: of each layer's inputs, ``[runs, G, K]``.
+    """
+
+    codes: dict[tuple[str, QuantParams, str], Array] = field(default_factory=dict)
+    means: dict[str, Floats] = field(default_factory=dict)
+
+
 def refine(
     reference: Graph,
     quantised: Graph,
@@ -69,99 +78,124 @@ def refine(
     rounding: bool = True,
     correction: bool = True,
     damping: float = DAMPING,
+    known: Known | None = None,
 ) -> Refinement:
     """What makes ``quantised`` compute more like ``reference``, the float model whose tensors have the same names.
 
     ``samples`` are inputs of the float model. ``rounding`` chooses codes of weights, ``correction`` biases that make up
-    for the difference between the inputs of the two models as well. Nothing is found for models that cannot be run
-    operator by operator: with state, control flow, or shapes that depend on values.
+    for the difference between the inputs of the two models as well. ``known`` is what was found out before, of the same
+    reference and samples, and takes in what is new. Nothing is found for models that cannot be run operator by
+    operator: with state, control flow, or shapes that depend on values.
     """
-    found = Refinement()
+    found, known = Refinement(), known or Known()
     if not samples or not (rounding or correction):
         return found
+    layers = _layers(reference, quantised)
     try:
-        ideal, real = Stepper(reference, samples), Stepper(quantised, samples)
+        _learn(reference, layers, samples, known, rounding=rounding, damping=damping)
+        real = Stepper(quantised, samples)
     except UnsupportedError as error:
         LOG.info("codes are not refined: %s", error)
         return found
-    for layer in _layers(reference, quantised):
-        if layer.reference.index < ideal.has_passed:
-            continue  # the models' orders differ: its inputs are gone
-        ideal.go_to(layer.reference)
-        real.go_to(layer.quantised)
-        layer.observe(ideal, real, len(samples), both=correction)
-        layer.refine_into(found, real, rounding=rounding, correction=correction, damping=damping)
+    for layer in layers:
+        if layer.name not in known.means:
+            continue
+        codes = known.codes.get(layer.key) if rounding and not layer.weights.is_shared else None
+        if codes is not None:
+            found.codes[layer.name] = codes
+            layer.weights.replace(real, codes)
+        if layer.bias is None or layer.bias.is_shared:
+            continue
+        means = seen = known.means[layer.name]
+        if correction:
+            real.go_to(layer.quantised)
+            seen = _means(layer.product, real.reals(layer.quantised.inputs[0]))
+        found.deltas[layer.name] = layer.correct(real, codes, means, seen)
     return found
+
+
+def _learn(
+    reference: Graph, layers: Sequence[_Layer], samples: Samples, known: Known, *, rounding: bool, damping: float
+) -> None:
+    """Run the float model once for all layers of which something is not known yet."""
+    ideal: Stepper | None = None
+    for layer in sorted(layers, key=lambda layer: layer.reference.index):
+        rounds = rounding and not layer.weights.is_shared and layer.key not in known.codes
+        if not rounds and layer.name in known.means:
+            continue
+        ideal = ideal or Stepper(reference, samples)
+        ideal.go_to(layer.reference)
+        values = list(ideal.reals(layer.reference.inputs[0]))
+        known.means[layer.name] = _means(layer.product, values)
+        if rounds:
+            known.codes[layer.key] = layer.rounded(values, damping)
+
+
+def _means(product: Product, values: Iterable[Array]) -> Floats:
+    """The mean of each input that meets the weights, in each run: ``[runs, G, K]``."""
+    return np.stack([product.rows(value).mean(axis=1, dtype=np.float64) for value in values])
 
 
 @dataclass
 class _Layer:
-    """A layer of both models with what its inputs were."""
+    """A layer of both models."""
 
     product: Product
     reference: GraphNode
     quantised: GraphNode
     weights: _Codes
     bias: _Codes | None
-    ideal: Moments
-    seen: Moments
-    cross: Floats  # sums of ideal times seen inputs
-    runs: int = 0
-    ideal_mean: Floats = field(default_factory=lambda: np.zeros(1))
-    seen_mean: Floats = field(default_factory=lambda: np.zeros(1))
 
     @property
     def name(self) -> str:
         """The name of the layer in the quantised model."""
         return self.quantised.node.results[0].name
 
-    def observe(self, ideal: Stepper, real: Stepper, runs: int, *, both: bool) -> None:
-        """Take in the inputs of the runs, of the quantised model too where ``both`` are asked for."""
-        product = self.product
-        truths, values = ideal.reals(self.reference.inputs[0]), real.reals(self.quantised.inputs[0])
-        for truth, value in zip(truths, values, strict=True):
-            rows = product.rows(truth)
-            every = max(1, rows.shape[1] * runs // max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs))
-            chosen = slice(self.runs % every, None, every)  # other places in every run
-            self.runs += 1
-            self.ideal_mean = self.ideal_mean + rows.mean(axis=1, dtype=np.float64) / runs
-            self.ideal.add(rows[:, chosen])
-            if both:
-                others = product.rows(value)
-                self.seen_mean = self.seen_mean + others.mean(axis=1, dtype=np.float64) / runs
-                self.seen.add(others[:, chosen])
-                self.cross += np.matmul(rows[:, chosen].transpose(0, 2, 1), others[:, chosen])
-
-    def refine_into(
-        self, found: Refinement, real: Stepper, *, rounding: bool, correction: bool, damping: float
-    ) -> None:
-        """Choose codes, and let the quantised model go on with them."""
-        product, info = self.product, self.weights.info
+    @property
+    def key(self) -> tuple[str, QuantParams, str]:
+        """What codes of its weights depend on beside the float model."""
+        info = self.weights.info
         assert info.quant is not None
-        weights = product.matrix(self.reference.node.operand(1).array()).astype(np.float64)
-        grid = _grid(product, info.quant, info.dtype)
-        codes = product.matrix(info.array()).astype(np.float64)
-        covariance = self._moments(self.ideal)
-        if rounding:
-            moments = shrunk(covariance, covariance, self._known())
-            codes = round_weights(weights, grid, moments, damping=damping).astype(np.float64)
-            array = product.weights(codes.astype(info.array().dtype))
-            found.codes[self.name] = array
-            self.weights.replace(real, array)
-        if self.bias is not None:
-            rounded = grid.real(codes)
-            shift = self._mean_of(weights - rounded, self.ideal_mean, loss(weights - rounded, covariance))
-            if correction:
-                noise = difference_variance(rounded, rounded, covariance, self.seen.covariance, self._cross())
-                shift += self._mean_of(rounded, self.ideal_mean - self.seen_mean, noise)
-            old = self.bias.info
-            shift += self._real_bias() - to_reals(old, old.array()).reshape(-1)
-            found.deltas[self.name] = self._shift_bias(real, shift)
+        return self.name, info.quant, info.dtype
 
-    def _mean_of(self, weights: Floats, mean: Floats, variances: Floats) -> Floats:
-        """What ``weights`` make of inputs with this mean, for each result, as far as it is no chance."""
-        found = np.einsum("gok,gk->go", weights, mean)
-        return believable(found.reshape(-1), variances.reshape(-1), self.runs)
+    @property
+    def _grid(self) -> Grid:
+        info = self.weights.info
+        assert info.quant is not None
+        return _grid(self.product, info.quant, info.dtype)
+
+    def _real_weights(self) -> Floats:
+        return self.product.matrix(self.reference.node.operand(1).array()).astype(np.float64)
+
+    def rounded(self, values: Sequence[Array], damping: float) -> Array:
+        """Codes of the weights that keep the results for these inputs of all runs."""
+        product, moments = self.product, Moments.empty(self.product.groups, self.product.inputs)
+        for number, value in enumerate(values):
+            rows = product.rows(value)
+            every = max(1, rows.shape[1] * len(values) // max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs))
+            moments.add(rows[:, slice(number % every, None, every)])  # other places in every run
+        # Rounding keeps small what counts: about the mean where a bias can take that, else about zero.
+        free = self.bias is not None and not self.bias.is_shared
+        covariance = moments.covariance if free else moments.second / max(1, moments.count)
+        independent = min(moments.count, len(values) * _ROWS_PER_RUN)
+        kept = shrunk(covariance, covariance, independent)
+        codes = round_weights(self._real_weights(), self._grid, kept, damping=damping)
+        return product.weights(codes.astype(self.weights.info.array().dtype))
+
+    def correct(self, real: Stepper, codes: Array | None, ideal: Floats, seen: Floats) -> Array:
+        """What the bias lacks, in its own numbers, which the quantised model goes on with.
+
+        ``ideal`` and ``seen``: means of the inputs in each run, of the float model and of the quantised one.
+        """
+        assert self.bias is not None
+        coded = self.weights.info.array() if codes is None else codes
+        rounded = self._grid.real(self.product.matrix(coded).astype(np.float64))
+        shifts = _results(self._real_weights(), ideal) - _results(rounded, seen)
+        count = len(shifts)
+        variances = shifts.var(axis=0, ddof=1) if count > 1 else np.zeros(shifts.shape[1])
+        old = self.bias.info
+        shift = believable(shifts.mean(axis=0), variances, count)
+        return self._shift_bias(real, shift + self._real_bias() - to_reals(old, old.array()).reshape(-1))
 
     def _shift_bias(self, real: Stepper, shift: Floats) -> Array:
         """What ``shift`` is in the bias's own numbers, which the quantised model goes on with."""
@@ -173,23 +207,15 @@ class _Layer:
         self.bias.replace(real, corrected(info.array(), deltas)[0])
         return deltas
 
-    def _known(self) -> int:
-        """How many rows count as independent."""
-        return min(self.ideal.count, self.runs * _ROWS_PER_RUN)
-
-    def _moments(self, of: Moments) -> Floats:
-        """What rounding keeps small: about the mean where a bias can take that, else about zero."""
-        return of.second / max(1, of.count) if self.bias is None else of.covariance
-
-    def _cross(self) -> Floats:
-        """Covariance of ideal with seen inputs."""
-        plain = self.cross / max(1, self.ideal.count)
-        return plain - self.ideal.mean[:, :, np.newaxis] * self.seen.mean[:, np.newaxis, :]
-
     def _real_bias(self) -> Floats:
         bias = self.reference.node.optional(2)
         size = self.product.groups * self.product.outputs
         return np.zeros(size) if bias is None else bias.array().astype(np.float64).reshape(-1)
+
+
+def _results(weights: Floats, means: Floats) -> Floats:
+    """What ``weights [G, O, K]`` make of ``means [runs, G, K]``: ``[runs, G * O]``."""
+    return np.asarray(np.einsum("gok,rgk->rgo", weights, means).reshape(len(means), -1))
 
 
 def _grid(product: Product, params: QuantParams, dtype: str) -> Grid:
@@ -216,19 +242,21 @@ def _layers(reference: Graph, quantised: Graph) -> list[_Layer]:
         if original.node.operand(1).quant is not None:
             continue  # codes already in the float model: nothing is rounded here
         bias = _codes(quantised, item, 2, makers) or _real(quantised, item, 2)
-        empty = [Moments.empty(product.groups, product.inputs) for _ in range(2)]
-        cross = np.zeros_like(empty[0].second)
-        found.append(_Layer(product, original, item, weights, bias, empty[0], empty[1], cross))
+        found.append(_Layer(product, original, item, weights, bias))
     return found
 
 
 @dataclass(frozen=True)
 class _Codes:
-    """Constant ``place`` of the quantised graph, whose real values tensor ``read`` has where that differs."""
+    """Constant ``place`` of the quantised graph, whose real values tensor ``read`` has where that differs.
+
+    One that ``is_shared`` by several operators stays as it is: a copy for each would cost more than codes can gain.
+    """
 
     info: TensorInfo
     place: int
     read: int
+    is_shared: bool
 
     def replace(self, model: Stepper, array: Array) -> None:
         """Let ``model`` go on with other codes."""
@@ -243,7 +271,16 @@ def _real(graph: Graph, item: GraphNode, index: int) -> _Codes | None:
         return None
     info = graph.tensors[item.inputs[index]]
     is_plain = info.is_const and info.dtype == "float32" and info.sparsity is None and info.blockwise is None
-    return _Codes(info, item.inputs[index], item.inputs[index]) if is_plain else None
+    place = item.inputs[index]
+    return _Codes(info, place, place, _is_shared(graph, place)) if is_plain else None
+
+
+def _is_shared(graph: Graph, tensor: int) -> bool:
+    """Whether several operands are ``tensor``, directly or made real again."""
+    readers = [item for item in graph.nodes for index in item.inputs if index == tensor]
+    if len(readers) == 1 and readers[0].node.spec.name == "DEQUANTIZE":
+        return _is_shared(graph, readers[0].outputs[0])
+    return len(readers) > 1
 
 
 def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode]) -> _Codes | None:
@@ -256,4 +293,4 @@ def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, Graph
     info = graph.tensors[place]
     if not info.is_const or not info.info.is_integer or info.quant is None:
         return None
-    return _Codes(info, place, read)
+    return _Codes(info, place, read, _is_shared(graph, place))

@@ -23,7 +23,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.arg_spec import ArgSpec
 
 from odc_mlir import pipelines, transforms
-from odc_mlir.calibration.recorded import Records, joined
+from odc_mlir.calibration.recorded import Records
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError
@@ -34,7 +34,7 @@ from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.options import Options
 from odc_mlir.quantizer.policy.precision import Choice
 from odc_mlir.quantizer.policy.schemes import Scheme
-from odc_mlir.quantizer.refinement import refine
+from odc_mlir.quantizer.refinement import Known, refine
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.support.diagnostics import typed_errors
@@ -81,12 +81,14 @@ class Recipe:
 class FloatModel:
     """A float model ready to be quantised.
 
-    ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of those held back.
+    ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of those held back; ``known``
+    is what rounding found out.
     """
 
     module: ModuleOp
     records: Records = field(default_factory=Records)
     held: Records = field(default_factory=Records)
+    known: Known = field(default_factory=Known)
 
     @cached_property
     def graph(self) -> Graph:
@@ -97,16 +99,6 @@ class FloatModel:
     def fitted(self) -> Statistics:
         """Statistics of the samples to choose by."""
         return self.records.statistics()
-
-    @cached_property
-    def all_records(self) -> Records:
-        """Records of all samples."""
-        return joined((self.records, self.held))
-
-    @property
-    def complete(self) -> Statistics:
-        """Statistics of all samples."""
-        return self.all_records.statistics()
 
 
 @dataclass
@@ -262,14 +254,19 @@ class Builder:
     def build(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
         """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError."""
         candidate = self._plain(model, recipe, statistics)
-        # One after the other: weights that make up for the errors of layers before fit few samples too well.
-        for rounding, correction in ((recipe.rounding, False), (False, recipe.correction)):
-            if (rounding or correction) and self._samples:
-                found = refine(model.graph, candidate.graph, self._samples, rounding=rounding, correction=correction)
-                found.apply(candidate.module)
-                run_passes(self._context, candidate.module, [dead_code_pass()])
-                candidate = Candidate(recipe, candidate.module)
-        return candidate
+        if not (recipe.rounding or recipe.correction) or not self._samples:
+            return candidate
+        found = refine(
+            model.graph,
+            candidate.graph,
+            self._samples,
+            rounding=recipe.rounding,
+            correction=recipe.correction,
+            known=model.known,
+        )
+        found.apply(candidate.module)
+        run_passes(self._context, candidate.module, [dead_code_pass()])
+        return Candidate(recipe, candidate.module)
 
     def _plain(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
         """The candidate with every constant rounded to the nearest code."""
@@ -344,6 +341,11 @@ def _computing(module: ModuleOp) -> list[CircleOp]:
     function = quant_ir.main_function(module)
     assert function is not None
     return [op for op in quant_ir.operators(function) if op.SPEC.name not in CASTS]
+
+
+def layer_names(module: ModuleOp) -> list[str]:
+    """The names of the operators of the main function that do not convert types, in order."""
+    return [op_name(op) for op in _computing(module)]
 
 
 def float_reasons(module: ModuleOp) -> dict[str, str]:

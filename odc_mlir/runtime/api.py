@@ -461,6 +461,7 @@ def quantize(
     max_samples: int | None = None,
     pictures: Any = None,
     target: str | None = None,
+    min_coverage: float | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Quantized:
     """Quantise a float model, and say how close the result is to it.
@@ -468,14 +469,17 @@ def quantize(
     ``scheme``: int8 (default), uint8, int16, int16x8, or for weights only int8_wo, int16_wo, int4_wo. ``calibration``:
     a file of samples, or an iterable of lists of arrays in graph input order; some are held back to check on, unless
     ``evaluation`` gives others. ``labels``: right answers for those that are checked on, True for array ``y`` of their
-    file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before, instead of samples.
-    ``help`` tries what can improve accuracy, and more bits for single layers until the limits hold. ``target``: the
-    machine that the model will be compiled for, which may prefer a form of weights. The other parameters are explained
-    in docs/quantisation.md. Raises OdcError; a model that misses its limits is no error: see ``Quantized.verdict``.
+    file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before, instead of samples. ``help``
+    tries what can improve accuracy, and more bits for single layers until the limits hold. ``target``: the machine that
+    the model will be compiled for: layers that it runs get no type that it refuses; ``min_coverage``: the share of the
+    products that it has to run, without a target that has to be quantised. The other parameters are explained in
+    docs/quantisation.md. Raises OdcError; a model that misses its limits is no error: see ``Quantized.verdict``.
     """
     from odc_mlir.quantizer import quantize as quantizer
 
-    if target is not None and weights is None and not is_cpu(target):
+    if target is not None and is_cpu(target):
+        target = None  # it runs all types
+    if target is not None and weights is None:
         weights = targets.load(target).weight_forms.get(scheme or "")
     made = quantizer.quantize(
         _model_of(model),
@@ -503,6 +507,8 @@ def quantize(
         max_seconds=max_seconds,
         max_samples=max_samples,
         pictures=pictures,
+        target=target,
+        min_coverage=min_coverage,
         progress=progress,
     )
     made.verdict["model"] = model_name(model.files.location if isinstance(model, Package) else model)

@@ -42,7 +42,9 @@ def build_parser() -> argparse.ArgumentParser:
     data = parser.add_argument_group("data and result")
     quantizing.add_common_flags(data)
     quantizing.add_data_flags(data)
-    quantizing.add_scheme_flags(parser.add_argument_group("element types"))
+    types = parser.add_argument_group("element types")
+    quantizing.add_scheme_flags(types)
+    quantizing.add_target_flag(types)
     quantizing.add_help_flags(parser.add_argument_group("accuracy"))
     quantizing.add_limit_flags(parser.add_argument_group("limit (default: mpeir 0.1, and top1 0.99 for classifiers)"))
     reports = parser.add_argument_group("reports")
@@ -129,7 +131,10 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
         value = "unknown" if check["value"] is None else quality_text(metric, check["value"])
         mark = "" if check["passed"] else "  <- not kept"
         limit = quality_text(metric, check["limit"])
-        yield f"  {quality_name(metric)} {value} (limit {limit}) on {checked['checked_on']} samples{mark}"
+        within = "" if check["interval"] is None else f", 95 % interval {_interval(metric, check['interval'])}"
+        yield f"  {quality_name(metric)} {value} (limit {limit}{within}) on {checked['checked_on']} samples{mark}"
+    yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
+    yield from _coverage(verdict["coverage"])
     if verdict["scores"]:
         scores = verdict["scores"]
         yield f"  {scores['metric']} {scores['float']:.3f} float, {scores['quantized']:.3f} quantised"
@@ -148,6 +153,35 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"
     for finding in verdict["findings"][:_FINDINGS_SHOWN]:
         yield f"  note: {shortened(finding)}"
+
+
+def _interval(metric: str, interval: Sequence[float]) -> str:
+    from odc_mlir.formats.quantities import quality_text
+
+    return " to ".join(quality_text(metric, end) for end in interval)
+
+
+def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
+    """What is in which precision, what the target runs, and what more accuracy would cost of that."""
+    units = ("layers", "weights", "macs")
+    totals = {unit: sum(counts[unit] for counts in coverage["precisions"].values()) for unit in units}
+    for name, counts in coverage["precisions"].items():
+        shares = (f"{100 * counts[u] / totals[u]:.1f} % of {_UNIT_NAMES[u]}" for u in units if totals[u])
+        yield f"  {name}: {', '.join(shares)}"
+    if (target := coverage.get("target")) is None:
+        return
+    if target["runs"] is not None:
+        yield (
+            f"  {target['name']} runs {100 * target['runs']:.1f} % of the products; modelled time "
+            f"{target['time_ns'] / 1e6:.3f} ms"
+        )
+    for point in target["front"]:
+        share = "" if point["runs"] is None else f", {100 * point['runs']:.1f} % of the products"
+        sqnr = "" if point["sqnr_db"] is None else f", SQNR {point['sqnr_db']:.1f} dB"
+        yield f"    {counted(point['layers'], 'other layer')}: {point['time_ns'] / 1e6:.3f} ms{share}{sqnr}"
+
+
+_UNIT_NAMES = {"layers": "layers", "weights": "weights", "macs": "products"}
 
 
 def _precisions(verdict: Mapping[str, Any]) -> Iterator[str]:

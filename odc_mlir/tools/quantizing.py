@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,12 @@ def add_common_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--labels", action="store_true", help="score right answers: array y beside the samples")
     group.add_argument("--max-drop", type=float, metavar="POINTS", help="largest loss of right answers (or dB of PSNR)")
     group.add_argument("--io", choices=("float", "quantized"), help="what the model takes and gives (float)")
+    group.add_argument(
+        "--min-coverage",
+        type=float,
+        metavar="SHARE",
+        help="least share of the products that is quantised (0.5), with a target that it runs (0.95)",
+    )
     group.add_argument("--allow-accuracy-loss", action="store_true", help="go on when the accuracy limit is missed")
 
 
@@ -90,6 +97,17 @@ def add_limit_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--limit", type=float, metavar="X", help="the worst value allowed")
 
 
+def add_target_flag(group: argparse._ArgumentGroup) -> None:
+    """The machine that has a say in types."""
+    group.add_argument(
+        "--target",
+        default=os.environ.get("ODC_TARGET"),
+        metavar="NAME",
+        help="machine whose rules limit types and forms: npu-128, npu-256, npu-512 or a .toml file "
+        "(default: $ODC_TARGET, else all types)",
+    )
+
+
 def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The keyword arguments that the flags of :func:`add_common_flags` say, without those left out."""
     options = {
@@ -97,6 +115,7 @@ def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "labels": True if arguments.labels else None,
         "max_drop": arguments.max_drop,
         "io": arguments.io,
+        "min_coverage": arguments.min_coverage,
     }
     return {name: value for name, value in options.items() if value is not None}
 
@@ -122,6 +141,7 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "max_seconds": arguments.max_seconds,
         "metric": arguments.metric,
         "limit": arguments.limit,
+        "target": arguments.target,
         "pictures": pictures(arguments),
     }
     return {name: value for name, value in options.items() if value is not None} | common_options(arguments)

@@ -1,16 +1,18 @@
 """Whether a quantised model is good enough: limits on how far it may be from the float model, and the verdict.
 
 A verdict is a plain dictionary, ready for JSON. Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`;
-``drop`` is by how much a score with known answers falls: percentage points of right answers, or dB of PSNR.
+``drop`` is by how much a score with known answers falls: percentage points of right answers, dB of PSNR, or the growth
+of an RMSE in percent of the answers' range.
 
 Default limits, where the user names none:
 
-* With known answers: a ``drop`` of at most one percentage point, or half a dB. That is what deployments commonly accept
-  in exchange for integers, and it measures what the user cares for.
+* With known answers: a ``drop`` of at most one percentage point or percent, or half a dB. That is what deployments
+  commonly accept in exchange for integers, and it measures what the user cares for.
 * Otherwise an ``mpeir`` of at most 0.1: the largest error of an output is a tenth of the output's range, averaged over
-  samples. Softer measures hide a single output that is far off, harder ones refuse noise that no decision depends on.
-* A model that ends in a softmax must in addition agree with the float model about the largest output in 99 % of the
-  samples. One sample of ten or more may always differ: small sets cannot tell 99 % from 100 %.
+  samples. The range is that over all samples, or the one that the output's operator has by definition. Softer measures
+  hide a single output that is far off, harder ones refuse noise that no decision depends on.
+* A classifier (by its softmax, or by logits) must in addition agree with the float model about the largest output in 99
+  % of the samples. One sample of ten or more may always differ: small sets cannot tell 99 % from 100 %.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "to
 _DEFAULT_BOUNDS = {"mpeir": 0.1, "top1_match": 0.99, "top5_match": 0.99, "sqnr_db": 20.0, "cosine": 0.99}
 DEFAULT_DROP_POINTS = 1.0
 DEFAULT_DROP_DB = 0.5
+DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may grow by
 _SLACK = 1e-9
 # The share that one sample of a small set makes up is forgiven up to this.
 _LARGEST_FORGIVEN = 0.1
@@ -69,6 +72,10 @@ class Limit:
         if value is None or not math.isfinite(value):
             return False
         # The slack is for shares such as 1 - 1/n, which two ways of computing round differently.
+        return self.allows(value)
+
+    def allows(self, value: float) -> bool:
+        """Whether a finite ``value`` is within the bound."""
         return value >= self.bound - _SLACK if HIGHER_IS_BETTER[self.metric] else value <= self.bound + _SLACK
 
     def with_margin(self) -> Limit:
@@ -90,6 +97,28 @@ def metric_name(text: str) -> str:
     return name
 
 
+# Where bounds of a measure can lie; outside nothing could miss them, or nothing keep them.
+_BOUNDS = {
+    "mpeir": (0.0, 1.0),
+    "cosine": (-1.0, 1.0),
+    "top1_match": (0.0, 1.0),
+    "top5_match": (0.0, 1.0),
+    "sqnr_db": (-math.inf, math.inf),
+}
+
+
+def _checked(limit: Limit) -> Limit:
+    """``limit``; raises OptionError for a bound that is no number, or out of the measure's range."""
+    low, high = _BOUNDS.get(limit.metric, (0.0, math.inf))
+    if not math.isfinite(limit.bound) or not low <= limit.bound <= high:
+        least = "a number" if low == -math.inf else f"a number of at least {low:g}"
+        raise OptionError(
+            f"the limit of {limit.metric} is {limit.bound:g}, expected {least}"
+            + ("" if high == math.inf else f" and at most {high:g}")
+        )
+    return limit
+
+
 def choose_limits(
     *,
     metric: str | None = None,
@@ -102,8 +131,14 @@ def choose_limits(
     """What the user asks for, else the defaults (see the module's text).
 
     ``score`` is what known answers are scored by (``top1_percent`` or ``psnr_db``), None without any. Raises
-    OptionError for a contradiction and for a metric that has no default limit.
+    OptionError for a contradiction, for a metric that has no default limit, and for a limit out of range.
     """
+    return tuple(map(_checked, _chosen_limits(metric, limit, max_drop, score, classifier, samples)))
+
+
+def _chosen_limits(
+    metric: str | None, limit: float | None, max_drop: float | None, score: str | None, classifier: bool, samples: int
+) -> tuple[Limit, ...]:
     if max_drop is not None and score is None:
         raise OptionError("max_drop needs known answers", hint="give labels")
     if metric is not None:
@@ -132,6 +167,8 @@ def _default_drop(score: str | None, samples: int) -> float:
     """One point, or what one sample of a small set is worth."""
     if score == "psnr_db":
         return DEFAULT_DROP_DB
+    if score == "rmse":
+        return DEFAULT_DROP_OF_SPAN
     return max(DEFAULT_DROP_POINTS, 100.0 * min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
 
 
@@ -182,6 +219,7 @@ class Evidence:
 
     ``metrics`` are the integer model's, worst over the outputs (plus ``drop`` and scores where answers are known);
     ``fake_quantized`` those of the same model with float arithmetic between quantised values, None where not measured.
+    ``problems``: what else stands in the way of passing; ``coverage``: what is quantised, and what the target runs.
     """
 
     limits: tuple[Limit, ...]
@@ -197,6 +235,9 @@ class Evidence:
     findings: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     choices: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    coverage: dict[str, Any] = field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def make_verdict(evidence: Evidence) -> dict[str, Any]:
@@ -209,11 +250,12 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
             "metric": limit.metric,
             "limit": limit.bound,
             "value": evidence.metrics.get(limit.metric),
+            "interval": list(evidence.intervals[limit.metric]) if limit.metric in evidence.intervals else None,
             "passed": limit.holds(evidence.metrics),
         }
         for limit in evidence.limits
     ]
-    passed = all(check["passed"] for check in checks)
+    passed = all(check["passed"] for check in checks) and not evidence.problems
     main = next((check for check in checks if not check["passed"]), checks[0])
     worst = worst_layers(evidence.layers)
     return {
@@ -223,6 +265,8 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "limit": main["limit"],
         "value": main["value"],
         "limits": checks,
+        "problems": evidence.problems,
+        "coverage": evidence.coverage,
         "metrics": evidence.metrics,
         "fake_quantized": evidence.fake_quantized,
         "outputs": evidence.outputs,
@@ -243,9 +287,12 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
     """A verdict in one line: the failed limits (or the main one), and the worst layers of a failure."""
     checks = [check for check in verdict["limits"] if check["passed"] is verdict["passed"]]
     shown = checks if not verdict["passed"] else checks[:2]
-    text = ", ".join(check_text(check["metric"], check["limit"], check["value"]) for check in shown)
+    texts = [check_text(check["metric"], check["limit"], check["value"]) for check in shown]
     if verdict["passed"]:
-        return f"passed: {text}"
+        return f"passed: {', '.join(texts)}"
+    text = "; ".join([*verdict["problems"], *([", ".join(texts)] if texts else [])])
+    if not texts:
+        return f"failed: {text}"
     names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:layers]]
     return f"failed: {text}" + (f"; worst layers: {', '.join(names)}" if names else "")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from odc_mlir.calibration.recorded import Shapes, shapes_of
+from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import OdcError, SessionError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
@@ -84,7 +84,8 @@ def quantize(
             fitted,
             scheme=scheme,
             calibration=None if use_records else list(samples) or None,
-            records=records if use_records else None,
+            evaluation=list(samples) if use_records and samples else None,
+            records=_records_of(records) if use_records else None,
             io=io,
             metric=metric,
             limit=limit,
@@ -94,6 +95,14 @@ def quantize(
         )
     quantized = bytes(made.to_circle())
     return QuantizedModel(quantized if declared is None else with_shapes(quantized, declared), dict(made.verdict))
+
+
+def _records_of(path: Path | None) -> Records:
+    """The records of the store, of whatever shapes the model was run in."""
+    assert path is not None
+    found = RecordStore(path, create=False).records()
+    found.digest = ""  # the store was looked up by it; a model with other shapes has another one
+    return found
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """How far values are from a reference: measures over all elements of all records.
 
-With reference ``a`` and other values ``b``: MAE is mean ``|a-b|``, MAPE mean ``|a-b|/|a|`` over elements with
-``a != 0``, MPEIR the mean over records of ``max|a-b| / (max a - min a)`` (an interval of zero counts as 1), MSE mean
-``(a-b)^2``, SQNR ``10 log10(sum a^2 / sum (a-b)^2)``. A top-k match is the mean share of the k largest elements of a
-record that both agree on, ties going to the lower index. Elements that are not finite count as differing unless they
-are the same, and take no part in the other measures.
+With reference ``a`` and other values ``b``: MAE is mean ``|a-b|``, MAPE mean ``|a-b|/|a|`` over elements with ``a !=
+0``, MPEIR the mean over records of ``max|a-b| / (max a - min a)`` (an interval of zero counts as 1; or the interval is
+given for all records, for one of few elements has none worth the name), MSE mean ``(a-b)^2``, SQNR ``10 log10(sum a^2 /
+sum (a-b)^2)``. A top-k match is the mean share of the k largest elements of a record that both agree on, ties going to
+the lower index. Elements that are not finite count as differing unless they are the same, and take no part in the other
+measures.
 """
 
 from __future__ import annotations
@@ -47,11 +48,15 @@ class Errors:
 
 
 class ErrorMeter:
-    """Adds up the differences of records to a reference; ``top`` also that of each record's largest elements."""
+    """Adds up the differences of records to a reference; ``top`` also that of each record's largest elements.
 
-    def __init__(self, tolerance: Tolerance, *, top: bool = False) -> None:
+    ``interval``: what errors are parts of in MPEIR, where it is not each record's own.
+    """
+
+    def __init__(self, tolerance: Tolerance, *, top: bool = False, interval: float | None = None) -> None:
         self._tolerance = tolerance
         self._top = top
+        self._interval = interval
         self._elements = self._differing = self._finite = self._nonzero = 0
         self._max_abs = self._absolute = self._relative = self._squares = 0.0
         self._reference_squares = self._other_squares = self._products = 0.0
@@ -72,9 +77,7 @@ class ErrorMeter:
             largest = max(largest, self._add_piece(a[piece], b[piece], 0.0 if exact else self._tolerance.rtol))
         self._max_abs = max(self._max_abs, largest)
         if a.dtype.kind != "c":
-            finite = a[np.isfinite(a)]
-            interval = float(finite.max()) - float(finite.min()) if finite.size else 0.0
-            self._intervals.append(largest / (interval or 1.0))
+            self._intervals.append(largest / (self._interval or _interval(a) or 1.0))
         if self._top and a.dtype.kind != "c":
             for k in TOP:
                 if a.size >= k:
@@ -130,6 +133,12 @@ class ErrorMeter:
         """None where either side is zero everywhere and so has no direction."""
         lengths = math.sqrt(self._reference_squares) * math.sqrt(self._other_squares)
         return max(-1.0, min(1.0, self._products / lengths)) if lengths else None
+
+
+def _interval(values: Array) -> float:
+    """The distance of the largest finite element from the least."""
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) - float(finite.min()) if finite.size else 0.0
 
 
 def _largest(values: Array, k: int) -> Array:

@@ -9,21 +9,49 @@ import numpy as np
 from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
 
+LOWER_IS_BETTER = frozenset({"rmse", "mae"})
+
 
 def score(outputs: Sequence[Array], expected: Array) -> tuple[str, float]:
-    """A metric's name and value for one output per sample.
+    """A metric's name and value for one output per sample: the first of :func:`scores`."""
+    return next(iter(scores(outputs, expected).items()))
 
-    Integer labels, one per sample: ``top1_percent``, ties going to the lower class. Otherwise arrays of the outputs'
-    size: ``psnr_db`` over all elements, for values between 0 and 1. Raises InputError when neither fits.
+
+def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
+    """The measures that answers of this kind have, the one that decides first.
+
+    Integer labels, one per sample or one for each row of an output's last axis: ``top1_percent``, ties going to the
+    lower class. Several numbers between 0 and 1 for each sample, as pictures have them: ``psnr_db``. Other numbers, as
+    many as the output has: ``rmse``, ``mae`` and ``r2``, the share of the answers' variance that is explained. Raises
+    InputError when nothing of that fits.
     """
     if len(outputs) != len(expected):
         raise InputError(f"there are {len(expected)} labels for {len(outputs)} samples")
-    if expected.ndim == 1 and expected.dtype.kind in "iu":
-        found = np.array([int(np.argmax(output)) for output in outputs])
-        return "top1_percent", 100.0 * float(np.mean(found == expected))
-    if expected.dtype.kind != "f" or any(o.size != e.size for o, e in zip(outputs, expected, strict=True)):
+    if expected.dtype.kind in "iu" and all(
+        _classes(o) * e.size == o.size for o, e in zip(outputs, expected, strict=True)
+    ):
+        right = [_hits(o, e) for o, e in zip(outputs, expected, strict=True)]
+        return {"top1_percent": 100.0 * float(np.mean(right))}
+    if expected.dtype.kind in "iu" and expected.ndim == 1 and all(o.size > 1 for o in outputs):
+        found = [int(np.argmax(o)) == e for o, e in zip(outputs, expected, strict=True)]
+        return {"top1_percent": 100.0 * float(np.mean(found))}
+    if expected.dtype.kind not in "fiu" or any(o.size != e.size for o, e in zip(outputs, expected, strict=True)):
         raise InputError("the labels are neither classes nor arrays like the first output")
-    pairs = zip(outputs, expected, strict=True)
-    squares = np.concatenate([(o.ravel().astype(np.float64) - e.ravel().astype(np.float64)) ** 2 for o, e in pairs])
-    with np.errstate(divide="ignore"):
-        return "psnr_db", float(10.0 * np.log10(1.0 / squares.mean()))
+    given = np.stack([o.ravel().astype(np.float64) for o in outputs])
+    wanted = expected.reshape(len(expected), -1).astype(np.float64)
+    squares = float(np.square(given - wanted).mean())
+    if expected.dtype.kind == "f" and wanted.shape[1] > 1 and wanted.min() >= 0.0 and wanted.max() <= 1.0:
+        with np.errstate(divide="ignore"):
+            return {"psnr_db": float(-10.0 * np.log10(squares))}
+    spread = float(np.square(wanted - wanted.mean(axis=0)).mean())
+    r2 = 1.0 - squares / spread if spread else float("nan")
+    return {"rmse": float(np.sqrt(squares)), "mae": float(np.abs(given - wanted).mean()), "r2": r2}
+
+
+def _hits(output: Array, expected: Array) -> Array:
+    """Which rows of the last axis of ``output`` have their largest element at the class in ``expected``."""
+    return np.asarray(output.reshape(-1, output.shape[-1]).argmax(axis=1) == np.ravel(expected))
+
+
+def _classes(output: Array) -> int:
+    return output.shape[-1] if output.ndim and output.shape[-1] > 1 else 0

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from odc_mlir.numerics.weight_rounding import (
     Grid,
     Moments,
-    difference_variance,
     inverse_factors,
     loss,
     round_weights,
@@ -122,18 +121,6 @@ def test_few_rows_say_little_of_products() -> None:
     np.testing.assert_allclose(shrunk(covariance, covariance, 0), [[[2.0, 0.0], [0.0, 3.0]]])
     np.testing.assert_allclose(shrunk(covariance, covariance, 2), [[[2.0, 0.5], [0.5, 3.0]]])
     np.testing.assert_allclose(shrunk(covariance, covariance, 10**9), covariance, rtol=1e-6)
-
-
-def test_variance_of_the_difference() -> None:
-    random = np.random.default_rng(0)
-    x = random.standard_normal((500, 3))
-    y = 0.5 * x + 0.1 * random.standard_normal((500, 3))
-    ideal, real = random.standard_normal((1, 2, 3)), random.standard_normal((1, 2, 3))
-    centred = [part - part.mean(axis=0) for part in (x, y)]
-    inputs, seen = ((part.T @ part / 500)[None] for part in centred)
-    cross = (centred[0].T @ centred[1] / 500)[None]
-    expected = (x @ ideal[0].T - y @ real[0].T).var(axis=0)
-    np.testing.assert_allclose(difference_variance(ideal, real, inputs, seen, cross)[0], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 64, 65, 130])

@@ -39,7 +39,6 @@ def test_labels_score_and_the_drop_is_in_points() -> None:
     found = reference.measure(graph)
     assert found.score == ("top1_percent", 90.0)
     assert reference.metrics(found)["drop"] == 0
-    assert reference.measure(graph, 3).score is None
 
 
 def test_quantised_inputs_and_outputs_are_compared_as_reals() -> None:
@@ -57,8 +56,8 @@ def test_noise_shows_before_the_softmax() -> None:
     module, samples = squeeze_excite()
     reference = Reference(build_graph(export_model(module)), samples[:8])
     found = reference.measure(build_graph(export_model(quantize(module, calibration=samples, help=False).model)))
-    assert found.quality_db == found.decisive[0].sqnr_db
-    assert found.decisive[0].sqnr_db != found.outputs[0].sqnr_db
+    assert found.outputs[0].sqnr_db is not None
+    assert abs(found.quality_db - found.outputs[0].sqnr_db) > 0.1
 
 
 def test_refusals() -> None:

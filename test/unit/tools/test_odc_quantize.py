@@ -23,7 +23,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     (folder / "se.circle").write_bytes(write_model(export_model(module)))
     (folder / "hard.circle").write_bytes(write_model(export_model(hard)))
     data = np.concatenate([sample[0] for sample in samples])
-    np.savez(folder / "data.npz", in_0=data, y=np.zeros(len(data), np.int32))
+    np.savez(folder / "data.npz", in_0=data, y=np.arange(len(data)) % 6)
     np.savez(folder / "hard.npz", in_0=np.concatenate([sample[0] for sample in hard_samples]))
     return folder / "se.circle", folder / "hard.circle", folder / "data.npz"
 
@@ -39,7 +39,7 @@ def test_model_reports_and_records(
     out, report, page, store = (tmp_path / name for name in ("q.circle", "v.json", "v.html", "r.sqlite"))
     common = (model, "--no-help", "--scheme", "int8")
     reports = ("--report-json", report, "--report-html", page, "--save-records", store)
-    assert _run(*common, "--calibration", data, "--labels", "-o", out, *reports) == 0
+    assert _run(*common, "--calibration", data, "--labels", "--evaluation", data, "-o", out, *reports) == 0
     text = capsys.readouterr().out
     assert "int8, passed" in text
     assert "top1_percent" in text

@@ -1,0 +1,185 @@
+"""The verdict over a quantised model: everything that a user has to know before trusting it, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.quantizer.attention import leaked
+from odc_mlir.quantizer.coverage import Coverage, coverage_of
+from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.evaluation import Measurement
+from odc_mlir.quantizer.intervals import intervals_of, sample_advice
+from odc_mlir.quantizer.mixed import ladder_of
+from odc_mlir.quantizer.policy.verdict import Evidence, make_verdict
+from odc_mlir.quantizer.stages import Candidate, float_reasons
+from odc_mlir.runtime.execution.graph import Graph
+
+# The part of a SOFTMAX's shares that may lie where the float model has none.
+_MOST_LEAKED = 0.005
+_PRICED = 6  # points of the front, each of which takes a plan of the partitioner
+
+
+def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
+    """The verdict, see :func:`odc_mlir.quantizer.policy.verdict.make_verdict`."""
+    data, reference, options = driver.data, driver.reference, driver.options
+    measured = reference.measure(candidate.graph, keep=True)
+    examination = driver.examination(driver.model)
+    layers = examination.layers(candidate.graph)
+    for layer in layers:
+        layer.precision = _scheme_name(options.scheme, layer.precision)
+    metrics = reference.metrics(measured)
+    found = _coverage(driver, candidate)
+    coverage = _coverage_entry(driver, candidate, found)
+    shares = leaked(reference.graph, candidate.graph, data.held)
+    intervals = intervals_of(reference, measured)
+    return make_verdict(
+        Evidence(
+            driver.limits,
+            metrics,
+            measured.by_output(),
+            driver.fake_quantized(candidate),
+            _scores(driver, measured),
+            layers,
+            {layer.name: layer.precision for layer in layers},
+            float_reasons(candidate.module),
+            {
+                "chosen_by": len(data.fit),
+                "checked_on": len(data.held),
+                "layers_examined_on": examination.samples,
+            },
+            saturated_biases(candidate.graph),
+            driver.findings + sample_advice(driver.limits, intervals, len(data.held)),
+            driver.steps,
+            _choices(driver, candidate),
+            _problems(driver, found, coverage, shares),
+            coverage | {"leaked_attention": shares},
+            intervals,
+        )
+    )
+
+
+def _scheme_name(scheme: str, precision: str) -> str:
+    """What a layer's precision is called; without weights, int16 is the same in the schemes that have it."""
+    return "int16x8" if precision == "int16" and "int16x8" in (scheme, *ladder_of(scheme)) else precision
+
+
+def _coverage(driver: Driver, candidate: Candidate) -> Coverage:
+    names = {"int16": _scheme_name(driver.options.scheme, "int16")}
+    return coverage_of(candidate.graph, [np.shape(array) for array in driver.data.held[0]], names)
+
+
+def _coverage_entry(driver: Driver, candidate: Candidate, found: Coverage) -> dict[str, Any]:
+    """What is quantised and, with a target, what it runs: shares of all products, and of those that it could run."""
+    entry: dict[str, Any] = found.to_dict() | {"least": driver.min_coverage}
+    if driver.target is None:
+        return entry
+    plan = driver.target.judge(candidate.module, plan=True)
+    placed = driver.target.judge(candidate.module)
+    return entry | {
+        "target": {
+            "name": driver.target.name,
+            "runs": placed.share(),
+            "runs_of_possible": None if driver.plain is None else placed.share(driver.plain.taken()),
+            "planned": plan.share(),
+            "time_ns": plan.time_ns,
+            "front": _front(driver),
+        }
+    }
+
+
+def _front(driver: Driver) -> list[dict[str, Any]]:
+    """What was tried with other precisions: the accuracy that is bought by time, where there was anything to buy."""
+    if driver.widening is None or driver.target is None:
+        return []
+    points = []
+    for precisions, candidate, measures in _spread(driver.widening.front()):
+        plan = driver.target.judge(candidate.module, plan=True)
+        points.append(
+            {
+                "layers": len(precisions),
+                "precisions": precisions,
+                "time_ns": plan.time_ns,
+                "runs": plan.share(),
+                **{limit.metric: measures.get(limit.metric) for limit in driver.limits},
+                "sqnr_db": measures.get("sqnr_db"),
+            }
+        )
+    return points
+
+
+def _spread(tried: list[Any]) -> list[Any]:
+    """A few of what was tried, from the fewest layers to the most."""
+    ordered = sorted(tried, key=lambda item: len(item[0]))
+    if len(ordered) <= _PRICED:
+        return ordered
+    places = {round(i * (len(ordered) - 1) / (_PRICED - 1)) for i in range(_PRICED)}
+    return [ordered[place] for place in sorted(places)]
+
+
+def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shares: Mapping[str, float]) -> list[str]:
+    """What stands in the way of passing whatever the limits say."""
+    problems = []
+    scheme, target = driver.options.scheme, driver.target
+    if driver.reference.constant:
+        count = len(driver.data.held)
+        what = "one sample says" if count == 1 else f"the outputs are the same for all {count} samples, which so say"
+        problems.append(f"{what} nothing of accuracy")
+    if not found.has(scheme):
+        problems.append(f"nothing is quantised to {scheme}")
+    elif target is not None and driver.scheme_is_taken:
+        share = coverage["target"]["runs_of_possible"]
+        if share is None:
+            problems.append(f"{target.name} can run nothing of the model")
+        elif share < driver.min_coverage:
+            problems.append(
+                f"{target.name} runs {100 * share:.1f} % of the products that it could, at least "
+                f"{100 * driver.min_coverage:g} % wanted"
+            )
+    elif (share := found.share()) is None or share < driver.min_coverage:
+        text = "nothing" if share is None else f"{100 * share:.1f} %"
+        problems.append(f"{text} of the {found.unit} is quantised, at least {100 * driver.min_coverage:g} % wanted")
+    for name, share in shares.items():
+        if share > _MOST_LEAKED:
+            problems.append(f"{100 * share:.1f} % of the shares of SOFTMAX {name!r} lie where the float model has none")
+            break
+    return problems
+
+
+def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
+    before = driver.reference.scores
+    if before is None or measured.scores is None:
+        return None
+    metric = next(iter(before))
+    result = {"metric": metric, "float": before[metric], "quantized": measured.scores[metric]}
+    others = {name: [before[name], measured.scores[name]] for name in before if name != metric}
+    return result | ({"others": others} if others else {})
+
+
+def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
+    """What the model was made by, as it stands in the verdict."""
+    scheme, recipe = driver.options.definition, candidate.recipe
+    result: dict[str, Any] = {"scheme": scheme.name, "granularity": scheme.granularity, "io": driver.options.io}
+    result |= {"rounding": recipe.rounding, "correction": recipe.correction}
+    if not scheme.weights_only:
+        result |= {
+            "equalize": recipe.equalize,
+            "ranges": recipe.ranges,
+            "headroom": recipe.headroom,
+            "precisions": {name: choice.precision for name, choice in recipe.precisions},
+        }
+    return result
+
+
+def saturated_biases(graph: Graph) -> dict[str, list[int]]:
+    """The channels of biases whose codes are at the end of their type, by tensor name."""
+    result: dict[str, list[int]] = {}
+    for info in graph.tensors:
+        if info.is_const and info.quant is not None and info.dtype in ("int32", "int64"):
+            low, high = info.info.range
+            codes = info.array().reshape(-1)
+            if (channels := np.flatnonzero((codes == low) | (codes == high))).size:
+                result[info.name] = channels.tolist()
+    return result

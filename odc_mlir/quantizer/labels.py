@@ -1,0 +1,58 @@
+"""Labels that cannot be right: what is scored by them would be a number without meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from odc_mlir.errors import InputError
+from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.reporting.scoring import score
+
+# A model that gets this many times as many right by labels moved by one was labelled from another number on.
+_MUCH_BETTER = 2.0
+_LEAST_RIGHT_PERCENT = 50.0
+_LEAST_LABELS = 10
+
+
+def check_varied(labels: Array) -> None:
+    """Raises InputError for labels that are all the same, or not finite: no model's answers can be told apart by them.
+
+    ``labels`` are those of all samples.
+    """
+    if labels.dtype.kind not in "iuf" or not labels.size:
+        return
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InputError("labels are not finite", hint="leave samples without an answer out")
+    if len(labels) > 1 and (labels == labels[0]).all():
+        first = labels[0].item() if labels[0].ndim == 0 else "the same array"
+        raise InputError(
+            f"all {len(labels)} labels are {first}, by which answers cannot be told apart",
+            hint="give samples of several kinds, or no labels",
+        )
+
+
+def check_classes(outputs: Sequence[Array], labels: Array) -> None:
+    """Raises InputError for classes that the first output does not have, or that are counted from another number."""
+    classes = outputs[0].shape[-1] if outputs[0].ndim else 0
+    if labels.dtype.kind not in "iu" or classes < 2:
+        return
+    if score(outputs, labels)[0] != "top1_percent":
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise InputError(
+            f"labels are {low} to {high}, the model's {classes} classes 0 to {classes - 1}",
+            hint="count classes from 0, as outputs do",
+        )
+    if labels.size < _LEAST_LABELS:
+        return
+    right = {shift: score(outputs, labels.astype(np.int64) + shift)[1] for shift in (0, -1, 1)}
+    for shift in (-1, 1):
+        if right[shift] >= max(_LEAST_RIGHT_PERCENT, _MUCH_BETTER * right[0]):
+            raise InputError(
+                f"the float model gets {right[0]:.0f} % of the labels right, and {right[shift]:.0f} % of them with "
+                f"{shift:+d}: they seem to be off by one class",
+                hint="count classes from 0, as outputs do",
+            )

@@ -1,0 +1,192 @@
+"""Damaged and misleading inputs: whatever is said, none of them passes, and what is said is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.float_models import squeeze_excite
+from helpers.models import ModelBuilder
+from odc_mlir.calibration.recorded import Records
+from odc_mlir.errors import OdcError
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.policy.verdict import describe
+
+Samples = list[list[np.ndarray]]
+COUNT = 24
+
+
+@cache
+def classifier() -> tuple[bytes, Samples]:
+    """A model of six classes, and samples."""
+    module, samples = squeeze_excite()
+    return _file(export_model(module)), samples[:COUNT]
+
+
+@cache
+def regressor(outputs: int = 1, scale: float = 1.0) -> tuple[bytes, Samples]:
+    """Two layers, and samples."""
+    rng = np.random.default_rng(3)
+    builder = ModelBuilder()
+    x, hidden, y = builder.tensor("x", (1, 8)), builder.tensor("hidden", (1, 16)), builder.tensor("y", (1, outputs))
+    for name, source, result, shape in (("a", x, hidden, (16, 8)), ("b", hidden, y, (outputs, 16))):
+        weights = (rng.normal(size=shape) * (scale if result is y else 1.0)).astype(np.float32)
+        builder.operator("FULLY_CONNECTED", [source, builder.tensor(f"{name}/w", shape, data=weights), -1], [result])
+    return _file(builder.finish([x], [y])), [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
+
+
+@cache
+def integers() -> tuple[bytes, Samples]:
+    """A model without a real value."""
+    builder = ModelBuilder()
+    a, b = builder.tensor("a", (1, 4), "int32"), builder.tensor("b", (1, 4), "int32")
+    builder.operator("ABS", [a], [b])
+    return _file(builder.finish([a], [b])), [[np.arange(4, dtype=np.int32)[None] - i] for i in range(COUNT)]
+
+
+def _file(model: Any) -> bytes:
+    for tensor in model.subgraphs[0].tensors:
+        tensor.quantization = None
+    return bytes(write_model(model))
+
+
+def _filled(value: float, *, every: bool = True) -> Callable[[], dict[str, Any]]:
+    """Samples of nothing but ``value``, or with one such element each."""
+
+    def make() -> dict[str, Any]:
+        _, samples = regressor()
+        made = [[sample[0].copy()] for sample in samples]
+        for (array,) in made:
+            array[0, : None if every else 1] = value
+        return {"calibration": made}
+
+    return make
+
+
+def _with(**options: Any) -> Callable[[], dict[str, Any]]:
+    return lambda: {"calibration": regressor()[1], **options}
+
+
+def _labelled(labels: Callable[[np.ndarray], Any], **options: Any) -> Callable[[], dict[str, Any]]:
+    """The classifier with labels made of its own answers."""
+
+    def make() -> dict[str, Any]:
+        file, samples = classifier()
+        answers = np.array([int(np.argmax(odc_mlir.run(file, list(sample))[0])) for sample in samples])
+        return {"model": file, "calibration": samples, "labels": labels(answers), **options}
+
+    return make
+
+
+def _records(change: Callable[[Records], None]) -> Callable[[], dict[str, Any]]:
+    def make() -> dict[str, Any]:
+        file, samples = regressor()
+        records = odc_mlir.quantize(file, calibration=samples, help=False).records
+        change(records)
+        return {"records": records, "evaluation": samples}
+
+    return make
+
+
+def _of_another(records: Records) -> None:
+    records.digest = "0" * 64
+
+
+def _renamed(records: Records) -> None:
+    records.digest = ""
+    records.tensors = {(0, f"other/{name}"): item for (_, name), item in records.tensors.items()}
+
+
+def _emptied(records: Records) -> None:
+    records.tensors, records.runs = {}, 0
+
+
+CASES: dict[str, Callable[[], dict[str, Any]]] = {
+    "samples of NaN": _filled(np.nan),
+    "samples of infinity": _filled(np.inf),
+    "samples of minus infinity": _filled(-np.inf),
+    "samples of zeros": _filled(0.0),
+    "samples of ones": _filled(1.0),
+    "samples of subnormals": _filled(1e-40),
+    "samples of the largest number": _filled(3.4e38),
+    "one sample": lambda: {"calibration": regressor()[1][:1]},
+    "one sample many times": lambda: {"calibration": regressor()[1][:1] * COUNT},
+    "limit nan": _with(limit=np.nan),
+    "limit infinite": _with(limit=np.inf),
+    "limit negative": _with(limit=-1.0),
+    "limit of a share above 1": _with(metric="top1", limit=1.5),
+    "limit of mpeir above 1": _with(limit=2.0),
+    "limit of cosine above 1": _with(metric="cosine", limit=2.0),
+    "limit of mse negative": _with(metric="mse", limit=-1e-9),
+    "sqnr infinite": _with(metric="sqnr", limit=np.inf),
+    "max-drop nan": _labelled(lambda answers: answers, max_drop=np.nan),
+    "max-drop negative": _labelled(lambda answers: answers, max_drop=-1.0),
+    "max-drop infinite": _labelled(lambda answers: answers, max_drop=np.inf),
+    "min-coverage nan": _with(min_coverage=np.nan),
+    "min-coverage above 1": _with(min_coverage=1.5),
+    "min-coverage negative": _with(min_coverage=-0.1),
+    "max-seconds nan": _with(max_seconds=np.nan),
+    "headroom infinite": _with(headroom=np.inf),
+    "all layers float": _with(overrides={"hidden": "float", "y": "float"}),
+    "all layers of another type": _with(overrides={"hidden": "int16x8", "y": "int16x8"}),
+    "most layers float": _with(overrides={"hidden": "float"}),
+    "no layer for the target": _with(target="npu-256", overrides={"hidden": "int16x8", "y": "int16x8"}),
+    "a layer that the target refuses": _with(target="npu-256", overrides={"hidden": "int16x8"}),
+    "no real values": lambda: {"model": integers()[0], "calibration": integers()[1]},
+    "labels that are constant": _labelled(np.zeros_like),
+    "labels out of range": _labelled(lambda answers: answers + 100),
+    "labels that are negative": _labelled(lambda answers: -1 - answers),
+    "labels from 1 on": _labelled(lambda answers: np.minimum(answers + 1, 5)),
+    "labels of too few samples": _labelled(lambda answers: answers[:-1]),
+    "labels that are text": _labelled(lambda answers: answers.astype(str)),
+    "labels that are NaN": lambda: {"calibration": regressor()[1], "labels": np.full(COUNT, np.nan)},
+    "labels that are all one number": lambda: {"calibration": regressor()[1], "labels": np.full(COUNT, 0.5)},
+    "records of another model": _records(_of_another),
+    "records of other tensors": _records(_renamed),
+    "records of no run": _records(_emptied),
+    "a sample of another shape": lambda: {"calibration": [*regressor()[1], [np.ones((1, 9), np.float32)]]},
+    "a limit that nothing keeps": _with(metric="mae", limit=0.0),
+    "time that is over": _with(metric="mae", limit=1e-6, max_seconds=0.0),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_nothing_misleading_passes(case: str) -> None:
+    options = CASES[case]()
+    model = options.pop("model", regressor()[0])
+    options.setdefault("help", case.startswith("samples") or "time" in case)  # where help has something to trip over
+    with pytest.raises(OdcError) as raised:
+        _require_passed(model, options)
+    assert "\n" not in str(raised.value)
+
+
+def _require_passed(model: bytes, options: dict[str, Any]) -> None:
+    made = odc_mlir.quantize(model, **options)
+    assert describe(made.verdict).startswith("passed" if made.passed else "failed: ")
+    made.require_passed()
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_the_unit_of_an_output_decides_nothing(scale: float) -> None:
+    file, samples = regressor(scale=scale)
+    verdict = odc_mlir.quantize(file, calibration=samples, help=False).verdict
+    assert verdict["passed"], verdict["problems"]
+    assert 0.001 < verdict["value"] < 0.1
+
+
+def test_what_is_quantised_is_said() -> None:
+    file, samples = regressor(4)
+    coverage = odc_mlir.quantize(file, calibration=samples, help=False, overrides={"hidden": "int16x8"}).verdict[
+        "coverage"
+    ]
+    assert coverage["precisions"] == {
+        "int16x8": {"layers": 1, "weights": 128, "macs": 128},
+        "int8": {"layers": 1, "weights": 64, "macs": 64},
+    }
+    assert (coverage["unit"], coverage["share"]) == ("macs", 1.0)
