@@ -1,9 +1,9 @@
 """The search: from a float model and data to a quantised model with a verdict.
 
-1. The model is optimised and folded; its ranges are recorded on three quarters of the samples.
+1. The model is optimised and folded; its ranges are recorded on all samples.
 2. With help: equalisation, ways to choose ranges, rounding of weights and correction of biases are tried one after the
    other on the samples held back. Each is kept only if it makes the outputs better, sample by sample, than chance
-   would; ranges are those that the result will have.
+   would; ranges are those that the result will have, codes are rounded by the other samples.
 3. If the limits do not hold on those held back, layers are taken to more bits or to float (:mod:`.widening`), where the
    target leaves a choice.
 4. The verdict compares the result with the original float model on the samples held back (:mod:`.judging`).
@@ -30,7 +30,7 @@ from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.policy.precision import Choice
 from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
-from odc_mlir.quantizer.stages import Builder, Candidate, FloatModel, Recipe, equalized, layer_names
+from odc_mlir.quantizer.stages import Builder, Candidate, FloatModel, Recipe, Statistics, equalized, layer_names
 from odc_mlir.quantizer.target import Placement, TargetRules
 from odc_mlir.quantizer.widening import Measures, Widening
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -65,7 +65,7 @@ class Driver:
         if self.data.fit and not self._builder.scheme.weights_only:
             self._record(self.base)
             self.findings += [str(finding) for finding in self.base.records.findings if finding.severity != "note"]
-        self.model, self.statistics = self.base, self.base.fitted
+        self.model, self.statistics = self.base, self._statistics(self.base)
         self.target = None if self.options.target is None else TargetRules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None
@@ -102,7 +102,7 @@ class Driver:
         if self._builder.scheme.weights_only:
             return self._weights_only()
         best = self._choose()
-        self.model, self.statistics = best.model, best.model.fitted
+        self.model, self.statistics = best.model, self._statistics(best.model)
         candidate = best.candidate
         if self.target is not None:
             # What it could run, whatever the user asks for; codes as they are decide nothing there.
@@ -143,19 +143,14 @@ class Driver:
     def _ranged(self, best: _Choice) -> _Choice:
         """The choice with other ranges, if that is better. They are compared without refining codes, which is slow."""
         options = self.options
-        if len(options.range_modes) == len(options.headrooms) == 1 or not self._in_time():
+        if len(options.range_modes) == 1 or not self._in_time():
             return best
         model, plain = best.model, replace(best.recipe, rounding=False, correction=False)
         tried = self._first(model, plain, "ranges", plain.ranges)
         for mode in options.range_modes[1:]:
             tried = self._better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode)
-        for part in options.headrooms[1:]:
-            tried = self._better(tried, model, replace(tried.recipe, headroom=part), "headroom", part)
-        found = replace(best.recipe, ranges=tried.recipe.ranges, headroom=tried.recipe.headroom)
-        if found == best.recipe:
-            return best
-        value = f"{found.ranges}, headroom {found.headroom:g}"
-        return self._better(best, model, found, "refined ranges", value)
+        found = replace(best.recipe, ranges=tried.recipe.ranges)
+        return best if found == best.recipe else self._better(best, model, found, "refined ranges", found.ranges)
 
     def _without_harm(self, best: _Choice) -> _Choice:
         """The choice without refined codes where those make the outputs clearly worse."""
@@ -175,7 +170,7 @@ class Driver:
         return Recipe(
             ranges=options.range_modes[0],
             range_options=tuple(sorted(options.range_options.items())),
-            headroom=options.headrooms[0],
+            headroom=options.chosen_headroom,
             rounding=bool(self.data.fit) and options.switched(options.rounding)[-1],
             correction=bool(self.data.fit) and options.switched(options.correction)[-1],
             precisions=tuple(sorted(self._fixed.items())),
@@ -200,9 +195,13 @@ class Driver:
         if not self.data.separate:
             model.held = record(executor, self.data.held)
 
+    def _statistics(self, model: FloatModel) -> Statistics:
+        """What ranges of ``model`` are chosen by: all samples. What is judged has the ranges of the result."""
+        return model.fitted if self.data.separate else model.complete
+
     def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
         """The choice that others are compared with."""
-        candidate = self._builder.build(model, recipe, model.fitted)
+        candidate = self._builder.build(model, recipe, self._statistics(model))
         powers = self.reference.measure(candidate.graph).decisive
         return self._noted(_Choice(model, recipe, candidate, powers), what, value, kept=True)
 
@@ -211,7 +210,7 @@ class Driver:
         if not self._in_time():
             return best
         try:
-            candidate = self._builder.build(model, recipe, model.fitted)
+            candidate = self._builder.build(model, recipe, self._statistics(model))
             powers = self.reference.measure(candidate.graph).decisive
         except OdcError:
             LOG.info("%s=%s cannot be used", what, value, exc_info=True)

@@ -18,8 +18,7 @@ EQUALIZE = ("none", "weights", "activations")
 AUTO, ON, OFF = "auto", "on", "off"
 SWITCH = (AUTO, ON, OFF)
 
-HEADROOMS = (0.0, 0.1, 0.25)
-WIDE_HEADROOM = 1.0
+NO_HEADROOM, WIDE_HEADROOM = 0.0, 1.0
 
 Progress = Callable[[str, int, int | None], None]
 """Is told what is being done, how far it is, and out of how much where that is known."""
@@ -75,17 +74,15 @@ class Options:
         return self._tried(self.ranges, tuple(MODES)[:1] if self._has_codes_to_spare else tuple(MODES))
 
     @property
-    def headrooms(self) -> tuple[float, ...]:
-        """By which parts ranges are to be wider than what was seen; several are to be tried, the first one first.
+    def chosen_headroom(self) -> float:
+        """By which part ranges are to be wider than what was seen.
 
         Values beyond the range are clipped, which is far worse than rounding to a wider step: with 16 bits there is
-        always room, with 8 it depends on how much samples differ.
+        always room. With 8, samples that gave the ranges cannot tell how much would be of use.
         """
         if self.headroom is not None:
-            return (self.headroom,)
-        if self._has_codes_to_spare:
-            return (WIDE_HEADROOM,)
-        return HEADROOMS if self.help and self.ranges == AUTO else HEADROOMS[:1]
+            return self.headroom
+        return WIDE_HEADROOM if self._has_codes_to_spare else NO_HEADROOM
 
     @property
     def _has_codes_to_spare(self) -> bool:

@@ -23,7 +23,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.arg_spec import ArgSpec
 
 from odc_mlir import pipelines, transforms
-from odc_mlir.calibration.recorded import Records
+from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError
@@ -99,6 +99,11 @@ class FloatModel:
     def fitted(self) -> Statistics:
         """Statistics of the samples to choose by."""
         return self.records.statistics()
+
+    @cached_property
+    def complete(self) -> Statistics:
+        """Statistics of all samples."""
+        return joined((self.records, self.held)).statistics()
 
 
 @dataclass

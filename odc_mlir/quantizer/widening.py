@@ -1,8 +1,8 @@
 """Other precisions for some layers, where the limits do not hold: which are allowed, what they cost, what they bring.
 
 Without a target every type is. With one, layers that it runs keep the model's scheme: a type that it refuses would send
-them to the host. Only with ``mixed="on"`` they may go there, priced by the modelled time of the host's kernel, and at
-most as many as ``min_coverage`` leaves.
+them to the host. What that would bring, and cost in modelled time, is measured for a few numbers of layers and shown;
+only with ``mixed="on"`` it is done, for as few layers as possible, at most as many as ``min_coverage`` leaves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.layers import Examination
-from odc_mlir.quantizer.mixed import Move, ladder_of, plan_moves, search
+from odc_mlir.quantizer.mixed import Move, ladder_of, plan_moves, precisions_after, search
 from odc_mlir.quantizer.options import ON, Options
 from odc_mlir.quantizer.policy.precision import Choice
 from odc_mlir.quantizer.policy.schemes import FLOAT
@@ -25,6 +25,11 @@ from odc_mlir.quantizer.stages import Candidate
 LOG = logging.getLogger(__name__)
 
 Measures = Mapping[str, float | None]
+
+# For how many layers it is measured what the host could do better, and with how little left of the target's share that
+# is of interest.
+_EXPLORED = (1, 2, 4, 8, 16)
+_LEAST_EXPLORED = 0.5
 
 
 @dataclass
@@ -58,7 +63,9 @@ class Widening:
             return candidate
         self.say("the limits do not hold; looking for layers that need more bits", 0)
         self._tried[()] = candidate, self.measure(candidate)
-        moves = self._moves(candidate, ladder)
+        moves, to_host = self._moves(candidate, ladder)
+        if self.options.mixed == ON:
+            moves = sorted(moves + to_host, key=lambda move: -move.merit)
         # A model that needs help gets some to spare, for few samples are checked on; or just enough.
         for limits in (tuple(limit.with_margin() for limit in self.limits), self.limits):
             found = search(moves, partial(self._good_enough, limits), in_time=self.in_time)
@@ -67,13 +74,24 @@ class Widening:
                 self.steps.append({"step": "mixed", "value": chosen, "tried": len(self._tried), "kept": True})
                 return self._made(found)[0]
         LOG.warning("no choice of precisions keeps the limits")
+        self._explore(to_host)
         return candidate
+
+    def _explore(self, moves: list[Move]) -> None:
+        """Measure what the best of ``moves`` would bring, until limits hold or most would be gone."""
+        for count in _EXPLORED:
+            if count > len(moves) or not self.in_time():
+                return
+            candidate, measures = self._made(precisions_after(moves[:count]))
+            if self._holds(self.limits, measures) or self.share(candidate) < _LEAST_EXPLORED:
+                return
 
     def front(self) -> list[tuple[dict[str, str], Candidate, Measures]]:
         """Everything that was tried: precisions, the candidate, and its measures."""
         return [(dict(key), *found) for key, found in self._tried.items()]
 
-    def _moves(self, candidate: Candidate, ladder: tuple[str, ...]) -> list[Move]:
+    def _moves(self, candidate: Candidate, ladder: tuple[str, ...]) -> tuple[list[Move], list[Move]]:
+        """Moves of layers that the target does not run, and those that would take others from it."""
         narrow = [
             layer
             for layer in self.examination.layers(candidate.graph, accumulated=False)
@@ -91,14 +109,10 @@ class Widening:
                 LOG.info("layers cannot be taken to %s: %s", step, error)
                 continue
             wide[step] = self.examination.layers(all_wide.graph, accumulated=False)
-        found = plan_moves([layer for layer in narrow if layer.name not in kept], wide, self._work(), ladder)
-        if self.options.mixed == ON:
-            to_host = [layer for layer in narrow if layer.name in kept]
-            found += plan_moves(to_host, {}, self._work(), (FLOAT,))
-        return sorted(found, key=lambda move: -move.merit)
-
-    def _work(self) -> Mapping[str, float]:
-        return self.host_ns or self.examination.work()
+        work = self.host_ns or self.examination.work()
+        free = [layer for layer in narrow if layer.name not in kept]
+        to_host = [layer for layer in narrow if layer.name in kept]
+        return plan_moves(free, wide, work, ladder), plan_moves(to_host, {}, work, (FLOAT,))
 
     def _made(self, precisions: Mapping[str, str]) -> tuple[Candidate, Measures]:
         key = tuple(sorted(precisions.items()))

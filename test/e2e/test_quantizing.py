@@ -195,7 +195,9 @@ def test_zoo_models_are_as_good_as_those_of_others(name: str, test_data: Path) -
 def test_models_of_other_kinds(name: str, scheme: str) -> None:
     module, samples = MODELS[name]()
     made = odc_mlir.quantize(module, scheme=scheme, calibration=samples)
-    assert made.passed, made
+    assert all(limit["passed"] for limit in made.verdict["limits"]), made
+    # No kernel computes an LSTM in these types: what stays float is most of the model, which so does not pass.
+    assert made.passed == (name != "recurrent" or scheme == "int8"), made
     unseen = Reference(build_graph(read_model(_exported(module))), samples[::5])
     found = unseen.measure(build_graph(read_model(made.to_circle()))).quality_db
     assert found > (20 if scheme in ("int8", "uint8") else 40)

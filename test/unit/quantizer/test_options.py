@@ -21,7 +21,7 @@ def test_help_tries_what_is_left_open() -> None:
 
 def test_without_help_nothing_is_tried() -> None:
     options = make_options(help=False)
-    assert (options.range_modes, options.equalizations, options.headrooms) == (("minmax",), ("none",), (0.0,))
+    assert (options.range_modes, options.equalizations, options.chosen_headroom) == (("minmax",), ("none",), 0.0)
     assert options.switched(options.correction) == (False,)
     assert not options.searches_precisions
 
@@ -34,13 +34,13 @@ def test_what_is_asked_for_is_done_with_and_without_help() -> None:
         assert (options.range_modes, options.equalizations) == (("mse",), ("weights",))
         assert (options.switched(options.rounding), options.switched(options.correction)) == ((True,), (False,))
         assert options.searches_precisions
-        assert options.headrooms == (0.5,)
+        assert options.chosen_headroom == 0.5
 
 
 def test_sixteen_bits_are_never_clipped() -> None:
     options = make_options(scheme="int16")
     assert options.range_modes == ("minmax",)
-    assert options.headrooms == (1.0,)
+    assert options.chosen_headroom == 1.0
 
 
 def test_overrides_as_text_and_as_a_mapping() -> None:

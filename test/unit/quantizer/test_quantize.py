@@ -72,13 +72,13 @@ def test_ranges_of_the_model_itself_stand_in_for_samples() -> None:
     file, samples = _plain(squeeze_excite)
     module, records = embed_ranges(file, samples, ranges="minmax")
     assert records.runs == len(samples)
-    direct = quantize(file, calibration=samples, evaluation=samples, help=False)
+    direct = quantize(file, calibration=samples, help=False)
     assert quantize(module, help=False).to_circle() == direct.to_circle()
 
 
 def test_records_are_written_and_read(tmp_path: Path) -> None:
     file, samples = _plain(squeeze_excite)
-    direct = quantize(file, calibration=samples, evaluation=samples, help=False)
+    direct = quantize(file, calibration=samples, help=False)
     for name in ("r.sqlite", "minmax.bin"):
         (tmp_path / name).write_bytes(b"notes")
         with pytest.raises(OptionError, match="not a file of records"):

@@ -39,7 +39,7 @@ def test_model_reports_and_records(
     out, report, page, store = (tmp_path / name for name in ("q.circle", "v.json", "v.html", "r.sqlite"))
     common = (model, "--no-help", "--scheme", "int8")
     reports = ("--report-json", report, "--report-html", page, "--save-records", store)
-    assert _run(*common, "--calibration", data, "--labels", "--evaluation", data, "-o", out, *reports) == 0
+    assert _run(*common, "--calibration", data, "--labels", "-o", out, *reports) == 0
     text = capsys.readouterr().out
     assert "int8, passed" in text
     assert "top1_percent" in text
