@@ -98,7 +98,7 @@ class Driver:
     # Choosing.
 
     def run(self) -> Candidate:
-        """The best model that could be made within the limits, or the best at all; see :meth:`verdict`."""
+        """The best model that could be made within the limits, or the best at all."""
         if self._builder.scheme.weights_only:
             return self._weights_only()
         best = self._choose()

@@ -23,7 +23,7 @@ _PRICED = 6  # points of the front, each of which takes a plan of the partitione
 
 
 def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
-    """The verdict, see :func:`odc_mlir.quantizer.policy.verdict.make_verdict`."""
+    """The verdict, see :func:`make_verdict`."""
     data, reference, options = driver.data, driver.reference, driver.options
     measured = reference.measure(candidate.graph, keep=True)
     examination = driver.examination(driver.model)
