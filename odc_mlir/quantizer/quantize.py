@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from xdsl.dialects.builtin import ModuleOp
 
-from odc_mlir import compiler
+from odc_mlir import compiler, targets
 from odc_mlir.calibration.minmax_file import is_minmax, read_minmax
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.records import RecordStore
@@ -31,6 +31,7 @@ from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ra
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
+from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 
@@ -60,7 +61,7 @@ def quantize(
     calibration samples; ranges in the model's own types will do as well. ``chosen``: see
     :class:`odc_mlir.quantizer.options.Options`. Raises OdcError.
     """
-    options = make_options(**chosen)
+    options = make_options(**_as_target_likes(chosen))
     module = model if isinstance(model, ModuleOp) else compiler.load(model)
     stored = export_model(module)
     original, base = build_graph(stored), prepare(module, options.definition.weights)
@@ -86,6 +87,15 @@ def quantize(
     found = joined((base.records, base.held))
     found.digest = _digest(model)
     return Quantized(candidate.module, verdict, found, driver.statistics, stored)
+
+
+def _as_target_likes(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the form of weights that the target runs best; a processor runs all types, and has no say."""
+    target = chosen.get("target")
+    if target is None or is_cpu(target):
+        return {**chosen, "target": None}
+    form = targets.load(target).weight_forms.get(chosen.get("scheme") or "")
+    return {**chosen, "weights": chosen.get("weights") or form}
 
 
 def embed_ranges(

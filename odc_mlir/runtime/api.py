@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from odc_mlir import targets
 from odc_mlir.codegen.machine import resolve, why_not_here
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
@@ -477,10 +476,6 @@ def quantize(
     """
     from odc_mlir.quantizer import quantize as quantizer
 
-    if target is not None and is_cpu(target):
-        target = None  # it runs all types
-    if target is not None and weights is None:
-        weights = targets.load(target).weight_forms.get(scheme or "")
     made = quantizer.quantize(
         _model_of(model),
         scheme=scheme,
