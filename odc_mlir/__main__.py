@@ -1,0 +1,100 @@
+"""``python -m odc_mlir``: the commands without their scripts, completion for shells, and the sample files.
+
+``python -m odc_mlir compile MODEL`` is ``odc-compile MODEL``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.formats.kinds import FOLDER
+from odc_mlir.tools.common import EXIT_USAGE, base_parser, run_tool
+from odc_mlir.tools.files import add_output, add_overwrite
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+PROGRAM = "python -m odc_mlir"
+SHELLS = ("bash", "zsh", "fish")
+
+
+def commands() -> dict[str, str]:
+    """``compile`` -> the module of ``odc-compile``, and so on."""
+    tools = Path(__file__).parent / "tools"
+    return {path.stem.removeprefix("odc_"): f"odc_mlir.tools.{path.stem}" for path in sorted(tools.glob("odc_*.py"))}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if name in (own := {"completion": _completion, "samples": _samples}):
+        return own[name](rest)
+    if (module := commands().get(name.removeprefix("odc-"))) is not None:
+        code: int = importlib.import_module(module).main(rest)
+        return code
+    if name in ("", "-h", "--help"):
+        print(f"usage: {PROGRAM} COMMAND …; with --help a command says what it does\n")
+        for command, where in commands().items():
+            print(f"  {command:<12} {_summary(where)}")
+        print("  completion   print what makes a shell complete options: bash, zsh or fish")
+        print("  samples      copy sample models and pictures to a folder")
+        return 0
+    print(f"{PROGRAM}: error: there is no command {name!r}; one of {', '.join([*commands(), *own])}", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def _summary(module: str) -> str:
+    """The first line of a command's module, without its name."""
+    import ast
+
+    source = (Path(__file__).parent / "tools" / f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8")
+    first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+    return first.partition(": ")[2]
+
+
+def _completion(arguments: Sequence[str]) -> int:
+    parser = base_parser(f"{PROGRAM} completion", "Print what makes a shell complete the options of a command.")
+    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("command", choices=sorted(commands()))
+    return run_tool(parser, _print_completion, arguments)
+
+
+def _print_completion(arguments: argparse.Namespace) -> None:
+    try:
+        import shtab
+    except ImportError:
+        raise UnsupportedError("completion needs shtab", hint="pip install 'odc-mlir[completion]'") from None
+    module: ModuleType = importlib.import_module(commands()[arguments.command])
+    built: argparse.ArgumentParser = module.build_parser()
+    print(shtab.complete(built, shell=arguments.shell))
+
+
+def _samples(arguments: Sequence[str]) -> int:
+    parser = base_parser(f"{PROGRAM} samples", "Copy sample models and pictures of handwritten digits to a folder.")
+    add_output(parser, "folder", metavar="FOLDER", kind=FOLDER, help="new or empty folder")
+    add_overwrite(parser)
+    return run_tool(parser, _copy_samples, arguments)
+
+
+def _copy_samples(arguments: argparse.Namespace) -> None:
+    from odc_mlir import samples
+    from odc_mlir.formats.kinds import UNKNOWN
+    from odc_mlir.formats.outputs import write_output
+
+    folder = Path(arguments.folder)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise OptionError(f"{folder} is not empty", hint="name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in samples.FILES:
+        write_output(folder / name, samples.path(name).read_bytes(), UNKNOWN, overwrite=arguments.overwrite)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,37 @@
+"""Small models and pictures that come with the package, to try things on: handwritten digits.
+
+::
+
+    from odc_mlir import samples
+
+    package = odc_mlir.compile(samples.path("digits_cnn_int8.circle"))
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from odc_mlir.errors import OptionError
+
+FILES = {
+    "digits_cnn_int8.circle": "examples/digits",
+    "samples.npz": "examples/digits",
+    "calibration.npz": "examples/digits",
+    "evaluation.npz": "examples/digits",
+    "digits_cnn.circle": "examples/on_device",
+    "digits_mobile_hard.circle": "examples/on_device",
+}
+"""Names of the samples, and where they lie in a clone: an int8 model with inputs for it, float models, their data."""
+
+
+def path(name: str) -> Path:
+    """The file of the sample called ``name``, one of :data:`FILES`; raises OptionError for another name.
+
+    ``digits_cnn_int8.circle`` takes ``samples.npz``; ``digits_mobile_hard.circle`` is quantised with
+    ``calibration.npz`` and scored on ``evaluation.npz``.
+    """
+    if name not in FILES:
+        raise OptionError(f"there is no sample {name!r}", hint=f"there are {', '.join(FILES)}")
+    installed = Path(str(resources.files(__name__))) / "data" / name
+    return installed if installed.is_file() else Path(__file__).parents[2] / FILES[name] / name

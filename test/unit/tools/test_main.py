@@ -1,0 +1,66 @@
+"""``python -m odc_mlir``: commands, completion, samples."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import odc_mlir
+from helpers.data import REPOSITORY
+from odc_mlir import samples
+from odc_mlir.__main__ import SHELLS, commands, main
+from odc_mlir.errors import OptionError
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+
+
+def test_every_script_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    scripts = {name: where.removesuffix(":main") for name, where in PROJECT["project"]["scripts"].items()}
+    assert scripts == {f"odc-{name}": module for name, module in commands().items()}
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in commands())
+    assert "compile a quantised model" in text
+
+
+def test_it_runs_commands_and_gives_their_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "--version"]) == main(["odc-compile", "--version"]) == 0
+    assert capsys.readouterr().out.count("odc-compile") == 2
+    assert main(["compile", "nothing.circle", "-o", "x"]) == 1
+    assert main(["bananas"]) == 2
+    assert "there is no command 'bananas'" in capsys.readouterr().err
+    done = subprocess.run([sys.executable, "-m", "odc_mlir", "sim", "--version"], capture_output=True, check=True)
+    assert done.stdout.startswith(b"odc-sim ")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell, "compile"]) == 0
+    text = capsys.readouterr().out
+    assert "sram-limit" in text
+    assert "odc" in text
+
+
+def test_completion_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash", "compile"]) == 1
+    assert "pip install 'odc-mlir[completion]'" in capsys.readouterr().err
+
+
+def test_samples(tmp_path: Path) -> None:
+    assert main(["samples", str(tmp_path / "s")]) == 0
+    assert {path.name for path in (tmp_path / "s").iterdir()} == set(samples.FILES)
+    assert odc_mlir.load(tmp_path / "s" / "digits_cnn_int8.circle") is not None
+    assert main(["samples", str(tmp_path / "s")]) == 1
+    with pytest.raises(OptionError, match="there is no sample 'bananas'"):
+        samples.path("bananas")
+
+
+def test_the_wheel_has_the_samples() -> None:
+    included = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included == {f"{folder}/{name}": f"odc_mlir/samples/data/{name}" for name, folder in samples.FILES.items()}
+    assert all((REPOSITORY / source).is_file() for source in included)
