@@ -16,16 +16,23 @@ if TYPE_CHECKING:
     from odc_mlir.ops.registry import register_custom_op
     from odc_mlir.runtime.api import compile, import_model, load, load_package, lower, optimize, quantize, run
     from odc_mlir.runtime.package import Package
+    from odc_mlir.runtime.validity import check
 
 _HOME = dict.fromkeys(
     ("compile", "import_model", "load", "load_package", "lower", "optimize", "quantize", "run"), "runtime.api"
 )
-_HOME |= {"Package": "runtime.package", "OdcError": "errors", "register_custom_op": "ops.registry"}
+_HOME |= {
+    "Package": "runtime.package",
+    "check": "runtime.validity",
+    "OdcError": "errors",
+    "register_custom_op": "ops.registry",
+}
 
 __all__ = [
     "OdcError",
     "Package",
     "__version__",
+    "check",
     "compile",
     "import_model",
     "load",

@@ -71,6 +71,17 @@ class NativeSegment:
         return b"".join((MAGIC, len(text).to_bytes(8, "little"), hashlib.sha256(body).digest(), body))
 
 
+def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
+    """Target, triple and features of a file, of which nothing else is looked at; raises PackageError."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise PackageError("it is no .cpu file of this version", hint="compile the model again")
+    length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
+    with parsing("the .cpu file is malformed", PackageError, hint="compile the model again"):
+        header = json.loads(bytes(memoryview(data)[_HEADER : _HEADER + length]))
+        target, triple = (_as(str, header[key]) for key in ("target", "triple"))
+        return target, triple, tuple(_as(str, name) for name in header["features"])
+
+
 def parse_native_segment(data: bytes) -> NativeSegment:
     """The segment in the bytes of a ``.cpu`` file; raises PackageError where it is damaged."""
     if data[: len(MAGIC)] != MAGIC:

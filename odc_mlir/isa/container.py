@@ -170,6 +170,24 @@ def read(data: bytes | memoryview, location: str | None = None) -> Container:
         raise PackageError(error.message, location=location, hint=error.hint) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """What a file's header says of what it was made by and for."""
+
+    major: int
+    isa_version: int
+    hardware_id: int
+
+
+def read_stamps(data: bytes | memoryview) -> Stamps:
+    """The stamps of a file of any version, of which nothing else is looked at; raises PackageError."""
+    view = memoryview(data).cast("B")
+    if len(view) < _HEADER.size or bytes(view[: len(MAGIC)]) != MAGIC:
+        raise PackageError(f"not an NPU program: the file starts with {bytes(view[:4])!r}, expected {MAGIC!r}")
+    _, major, _, _, hardware, _, _, isa, *_ = _HEADER.unpack_from(view)
+    return Stamps(major, isa, hardware)
+
+
 def _read(view: memoryview) -> Container:
     if len(view) < _HEADER.size:
         raise PackageError(f"an NPU program has a header of {_HEADER.size} bytes, the file has {len(view)}")

@@ -50,6 +50,14 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(verify, "package", metavar="PACKAGE")
     verify.set_defaults(body=_verify)
 
+    check = commands.add_parser(
+        "check", help="say whether a package runs here as it is: runs, rebuild or cannot", allow_abbrev=False
+    )
+    add_input(check, "package", metavar="PACKAGE", stdin=False)
+    check.add_argument("--target", metavar="NAME", help="what it is to run on (what it was compiled for)")
+    check.add_argument("--json", action="store_true", help="print one JSON document")
+    check.set_defaults(body=_check)
+
     rollback = commands.add_parser(
         "rollback", help="undo what was installed: the package runs its own model again", allow_abbrev=False
     )
@@ -154,6 +162,19 @@ def _verify(arguments: argparse.Namespace) -> int | None:
             print(f"{check.what}: {check.problem or 'good'}")
     print(f"{counted(len(checks), 'check')}, {counted(len(problems), 'problem')}")
     return EXIT_USER if problems else None
+
+
+def _check(arguments: argparse.Namespace) -> int | None:
+    from odc_mlir.runtime.validity import State, check
+
+    found = check(arguments.package, arguments.target)
+    if arguments.json:
+        import json
+
+        print(json.dumps({"state": found.state, "reason": found.reason, "target": found.target}, ensure_ascii=False))
+    else:
+        print(f"{found.state}: {found.reason}")
+    return None if found.state is State.RUNS else EXIT_USER
 
 
 def _rollback(arguments: argparse.Namespace) -> None:

@@ -98,6 +98,14 @@ class Decoder:
         """The record of the root table; raises MalformedError that names the first malformed field."""
         return self._table(self.schema.tables[self.schema.root], self._reference(0))
 
+    def root_field(self, name: str) -> Any:
+        """One field of the root table, None where it is absent; nothing else is looked at. Raises MalformedError."""
+        table, position = self.schema.tables[self.schema.root], self._reference(0)
+        for field, offset, _ in self._layout(table, position - self._read(_I32, position)):
+            if field.name == name:
+                return self._field(field, position + offset)
+        return None
+
     def _charge(self, nbytes: int) -> None:
         self._budget -= nbytes
         if self._budget < 0:

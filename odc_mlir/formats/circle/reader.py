@@ -97,13 +97,26 @@ def _read_bytes(data: memoryview) -> Model:
         raise error.public() from None
 
 
+def read_operator_codes(data: bytes | memoryview) -> list[tuple[str, int]]:
+    """Name and version of each kind of operator of a model file; nothing else of it is read. Raises ModelError."""
+    view = memoryview(data)
+    schema = schema_of(bytes(view[4:8]))
+    if schema is None:
+        raise ModelError("this is no Circle or TFLite model", hint="the identifier CIR0 or TFL3 is expected")
+    try:
+        reader = _Reader(view, schema)
+        return [reader.operator_code(record)[:2] for record in reader.decoder.root_field("operator_codes") or ()]
+    except MalformedError as error:
+        raise error.public() from None
+
+
 class _Reader:
     """Turns decoded tables into records; ``_budget`` bounds the number of records by the size of the file."""
 
     def __init__(self, data: memoryview, schema: Schema) -> None:
         self._data = data
         self._schema = schema
-        self._decoder = Decoder(data, schema)
+        self.decoder = Decoder(data, schema)
         # A record costs its file an offset of four bytes, unless a vector of them is shared by many owners.
         self._budget = min(len(data) // 4 + 64, MAX_TABLES)
         self._tuples: dict[int, tuple[Any, ...]] = {}
@@ -113,9 +126,9 @@ class _Reader:
 
     def read(self) -> Model:
         """The checked model; raises MalformedError."""
-        root = self._decoder.root()
+        root = self.decoder.root()
         self._buffers = self._each(root["buffers"], "buffers", self._buffer) or [EMPTY]
-        self._codes = self._each(root["operator_codes"], "operator_codes", self._operator_code)
+        self._codes = self._each(root["operator_codes"], "operator_codes", self.operator_code)
         model = Model(self._schema.name, root["version"], root["description"], buffers=self._buffers)
         model.subgraphs = self._each(root["subgraphs"], "subgraphs", self._subgraph)
         model.metadata = self._each(root["metadata"], "metadata", _metadata)
@@ -123,7 +136,7 @@ class _Reader:
         model.signatures = self._each(root["signature_defs"], "signature_defs", self._signature)
         check_model(model)
         self._note(root, "external_buffers", "Model")
-        model.unknown = [f"{part.what} of {part.table}" for part in self._decoder.unknown] + list(self._unknown)
+        model.unknown = [f"{part.what} of {part.table}" for part in self.decoder.unknown] + list(self._unknown)
         return model
 
     def _each(self, records: Sequence[Record] | None, name: str, convert: Callable[[Record], Any]) -> list[Any]:
@@ -173,7 +186,7 @@ class _Reader:
             raise MalformedError(f"bytes {offset} to {offset + size} lie outside the file of {len(self._data)} bytes")
         return self._data[offset : offset + size]
 
-    def _operator_code(self, record: Record) -> tuple[str, int, str]:
+    def operator_code(self, record: Record) -> tuple[str, int, str]:
         """Name, version and custom code. Circle ignores the wide field unless the narrow one is 127; TFLite takes
         the larger of both."""
         narrow, wide = record["deprecated_builtin_code"], record["builtin_code"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.units import Step
 from odc_mlir.targets import Target
@@ -59,6 +60,15 @@ class DirectProgram(DeviceProgram, Protocol):
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
         """What runs it on the values of a run: ``reads`` and ``writes`` are tensors of the graph, in order of ports."""
+
+
+@runtime_checkable
+class ExaminingDevice(Protocol):
+    """A device that can tell whether a binary is for it without loading it."""
+
+    def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
+        """Why ``data``, of a package with ``plan``, is not for what is here (``machine``: which one is meant, None: any
+        that runs it); None where it is. Raises PackageError where it is of another version."""
 
 
 @runtime_checkable

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from odc_mlir.codegen.features import has_code_generator
+from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, why_not_known_here
 from odc_mlir.codegen.loading import LoadedObject
 from odc_mlir.codegen.machine import why_not_here
 from odc_mlir.errors import InputError, PackageError
-from odc_mlir.formats.native_segment import NativePort, NativeSegment, parse_native_segment
+from odc_mlir.formats.native_segment import NativePort, NativeSegment, parse_native_segment, read_stamps
+from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.runtime.devices.base import DeviceResult, Port
 from odc_mlir.runtime.execution.units import Step, Values
@@ -86,6 +87,17 @@ class NativeDevice:
     def attached(self) -> Sequence[str]:
         """The processor that runs this, where code for it can be made."""
         return (cpu.HERE,) if has_code_generator() else ()
+
+    def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
+        """By architecture and features of the processor, as the system tells them."""
+        target, triple, features = read_stamps(data)
+        if (reason := why_not_known_here(triple.partition("-")[0], features)) is not None:
+            return f"it was compiled for {target}: {reason}"
+        if machine not in (None, cpu.HERE, target):
+            return f"it was compiled for {target}, not for {machine}"
+        if not has_code_generator():
+            return f"what loads it, the package {EXTRA}, is not installed; {HINT}"
+        return None
 
     def load(self, data: bytes) -> NativeProgram:
         """Check and load a segment; raises PackageError where it is damaged or made for another machine."""

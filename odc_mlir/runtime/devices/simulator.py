@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from odc_mlir import simulator
+from odc_mlir import simulator, targets
+from odc_mlir.formats.plan import Plan
+from odc_mlir.isa.container import ISA_VERSION, MAJOR, hardware_id, read_stamps
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.runtime.devices.base import DeviceResult, MemoryModel, Port
 
@@ -42,6 +44,22 @@ class SimulatorDevice:
     def attached(self) -> Sequence[str]:
         """Nothing: it is no hardware, and used where it is asked for by name."""
         return ()
+
+    def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
+        """By container, instruction set and the digest of the machine's description."""
+        stamps = read_stamps(data)
+        if (stamps.major, stamps.isa_version) != (MAJOR, ISA_VERSION):
+            versions = f"container {stamps.major}, instruction set {stamps.isa_version}"
+            return f"it is of {versions}, known here are {MAJOR} and {ISA_VERSION}"
+        name = machine or plan.target or ""
+        if machine is None and name not in targets.names():
+            return None  # its description is inside
+        if name != plan.target:
+            return f"it was compiled for {plan.target}, not for {name}"
+        digest = targets.load(name).digest("sram" if plan.memory == "sram" else "flash")
+        if hardware_id(digest) != stamps.hardware_id:
+            return f"{name} was described otherwise when it was compiled"
+        return None
 
     def load(self, data: bytes) -> SimulatorProgram:
         """Check and load a binary; raises PackageError or TargetError."""

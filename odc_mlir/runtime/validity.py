@@ -1,0 +1,129 @@
+"""Does a package run here as it is? Told by stamps alone: nothing is loaded, and nothing compiled.
+
+Versions of formats, compiler and target, features of the processor, and the kernels that operators left to the host
+need. Whether a package is damaged is another question: see verification.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from odc_mlir import ops
+from odc_mlir._version import __version__
+from odc_mlir.errors import OdcError
+from odc_mlir.formats.circle.reader import read_operator_codes
+from odc_mlir.formats.package import PackageFiles, read_package
+from odc_mlir.formats.plan import Plan
+from odc_mlir.plugins import registry
+from odc_mlir.plugins.target import Chosen, choose
+from odc_mlir.runtime.devices import MissingDevice, open_device
+from odc_mlir.runtime.devices.base import ExaminingDevice
+from odc_mlir.runtime.package import Package
+
+
+class State(StrEnum):
+    """What can be done with a package, best first."""
+
+    RUNS = "runs"  # as it is
+    REBUILD = (
+        "rebuild"  # compile the model again, here; until then host kernels stand in, or it is not what was asked for
+    )
+    CANNOT = "cannot"  # neither
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """``reason`` says why it does not run, or what runs it; ``target`` is what it was compiled for, None: nothing."""
+
+    state: State
+    reason: str
+    target: str | None = None
+
+
+_Finding = tuple[State, str]
+
+
+def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str | None = None) -> Validity:
+    """Whether ``package`` runs here, on ``target`` (None: on what it was compiled for); raises nothing but OptionError.
+
+    OptionError: ``target`` is none.
+    """
+    chosen = None if target is None else choose(target)
+    try:
+        files = package.files if isinstance(package, Package) else package
+        files = files if isinstance(files, PackageFiles) else read_package(files)
+        if (reason := _unknown_kernels(files.model)) is not None:
+            return Validity(State.CANNOT, reason)
+    except OdcError as error:
+        return Validity(State.CANNOT, str(error))
+    plan = files.plan
+    if plan is None:
+        return _uncompiled(chosen)
+    found = sorted(_findings(files, plan, chosen), key=lambda item: list(State).index(item[0]), reverse=True)
+    state, reason = found[0] if found else (State.RUNS, f"all of it fits what is here for {plan.target}")
+    return Validity(state, reason, plan.target)
+
+
+def _uncompiled(chosen: Chosen | None) -> Validity:
+    if chosen is None:
+        return Validity(State.RUNS, "nothing in it is compiled: host kernels run it")
+    missing = _no_compiler(chosen.codegen)
+    return Validity(*(missing or (State.REBUILD, "nothing in it is compiled")))
+
+
+def _findings(files: PackageFiles, plan: Plan, chosen: Chosen | None) -> Iterator[_Finding]:
+    """Everything that is against running it."""
+    codegen = f"{plan.extension}{registry.SUFFIX}" if chosen is None else chosen.codegen
+    missing = _no_compiler(codegen)
+    rebuild = State.REBUILD if missing is None else State.CANNOT
+    but = "" if missing is None else f", and {missing[1]}"
+    if plan.compiler_version != __version__:
+        yield rebuild, f"it was compiled by version {plan.compiler_version or 'unknown'}, this is {__version__}{but}"
+    if plan.segments and plan.extension != codegen.removesuffix(registry.SUFFIX):
+        yield rebuild, f"it was compiled for {plan.target}, of which {codegen} knows nothing{but}"
+        return
+    device = open_device(plan.extension)
+    if isinstance(device, MissingDevice) and plan.segments:
+        yield State.CANNOT, str(device.reason)
+        return
+    if not isinstance(device, ExaminingDevice):
+        return
+    machine = None if chosen is None else chosen.machine
+    for step in plan.segments:
+        try:
+            reason = device.examine(files.segment(step.file), plan, machine)
+        except OdcError as error:
+            reason = str(error)
+        if reason is not None:
+            yield rebuild, f"{step.file}: {reason}{but}"
+            return
+
+
+def _no_compiler(codegen: str) -> _Finding | None:
+    """What is missing to compile for it here, None where nothing is."""
+    try:
+        source = registry.find(codegen)
+    except OdcError as error:
+        return State.CANNOT, error.message
+    from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator
+
+    if source.is_ours and codegen == f"cpu{registry.SUFFIX}" and not has_code_generator():
+        return State.CANNOT, f"native code needs the package {EXTRA}; {HINT}"
+    return None
+
+
+def _unknown_kernels(model: bytes) -> str | None:
+    """An operator that no host kernel here knows in its version; those in segments count, as host kernels stand in."""
+    specs = ops.all_specs()
+    for name, version in read_operator_codes(model):
+        if name == "CUSTOM":
+            continue
+        spec = specs.get(name)
+        if spec is None:
+            return f"there is no kernel for {name}"
+        if version > spec.max_version:
+            return f"{name} is of version {version}, the newest kernel here is of {spec.max_version}"
+    return None

@@ -1,0 +1,143 @@
+"""What can be done with a package, told by its stamps: each of them changed, each state."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import odc_mlir
+from helpers.models import model_bytes
+from helpers.sessions import quantised
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.native_segment import parse_native_segment
+from odc_mlir.formats.package import PackageFiles, parse_package
+from odc_mlir.runtime.validity import check
+from odc_mlir.tools import odc_package
+
+
+@pytest.fixture(scope="module")
+def packages() -> dict[str, PackageFiles]:
+    module = odc_mlir.load(model_bytes(quantised()))
+    return {
+        "npu": odc_mlir.compile(module, target="npu-256", placement={"strategy": "supported"}).files,
+        "cpu": odc_mlir.compile(module, target="cpu").files,
+    }
+
+
+def changed(files: PackageFiles, name: str, change: Callable[[bytes], bytes]) -> PackageFiles:
+    """The package with one member changed: ``plan.json``, ``model.circle``, or the segment."""
+    path = next(path for path in files.members if path.endswith(name))
+    return parse_package({**files.members, path: change(files.members[path])}, "test")
+
+
+def plan_with(**values: object) -> Callable[[bytes], bytes]:
+    return lambda data: json.dumps({**json.loads(data), **values}).encode()
+
+
+def byte_at(place: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:place] + bytes([data[place] ^ 0x5A]) + data[place + 1 :]
+
+
+def native_with(**values: object) -> Callable[[bytes], bytes]:
+    return lambda data: replace(parse_native_segment(data), **values).to_bytes()  # type: ignore[arg-type]
+
+
+def newer_operator(data: bytes) -> bytes:
+    model = read_model(data)
+    model.subgraphs[0].operators[0].version = 99
+    return bytes(write_model(model))
+
+
+@pytest.mark.parametrize("kind", ["npu", "cpu"])
+def test_what_was_compiled_here_runs(kind: str, packages: dict[str, PackageFiles], tmp_path: Path) -> None:
+    found = check(packages[kind])
+    assert (found.state, found.target) == ("runs", packages[kind].plan.target)  # type: ignore[union-attr]
+    odc_mlir.Package(packages[kind]).save(tmp_path / "p")
+    assert odc_mlir.check(tmp_path / "p") == found  # type: ignore[attr-defined]
+
+
+STAMPS = [
+    ("npu", "plan.json", plan_with(schema_version=99), "cannot", "plan schema version 99 is newer"),
+    ("npu", "plan.json", plan_with(compiler_version="0.0.1"), "rebuild", "compiled by version 0.0.1, this is"),
+    ("npu", ".npu", byte_at(4), "rebuild", "container 91, instruction set 1, known here are 1 and 1"),
+    ("npu", ".npu", byte_at(0), "rebuild", "not an NPU program"),
+    ("npu", ".npu", byte_at(8), "rebuild", "npu-256 was described otherwise"),
+    ("npu", "model.circle", newer_operator, "cannot", "MAX_POOL_2D is of version 99, the newest kernel here is of"),
+    ("npu", "model.circle", lambda data: b"nothing", "cannot", "no Circle or TFLite model"),
+    ("cpu", ".cpu", byte_at(7), "rebuild", "no .cpu file of this version"),
+    ("cpu", ".cpu", native_with(features=("wings",)), "rebuild", "this machine lacks wings"),
+    ("cpu", ".cpu", native_with(triple="vax-dec-vms"), "rebuild", "it is for vax, this machine is"),
+    ("cpu", "plan.json", plan_with(compiler_version=""), "rebuild", "compiled by version unknown"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "change", "state", "reason"), STAMPS)
+def test_each_stamp(
+    kind: str,
+    name: str,
+    change: Callable[[bytes], bytes],
+    state: str,
+    reason: str,
+    packages: dict[str, PackageFiles],
+    tmp_path: Path,
+) -> None:
+    try:
+        source: PackageFiles | Path = changed(packages[kind], name, change)
+    except odc_mlir.OdcError:  # which cannot be opened at all: it lies on the disk like that
+        odc_mlir.Package(packages[kind]).save(tmp_path / "p")
+        source = tmp_path / "p"
+        file = next(source.rglob(f"*{name}"))
+        file.write_bytes(change(file.read_bytes()))
+    found = check(source)
+    assert found.state == state
+    assert reason in found.reason
+
+
+def test_other_targets(packages: dict[str, PackageFiles], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check(packages["npu"], "npu-512").reason.endswith("compiled for npu-256, not for npu-512")
+    assert check(packages["npu"], "npu-512").state == "rebuild"
+    assert check(packages["npu"], "npu-256").state == "runs"
+    assert check(packages["cpu"], "npu-256").state == "rebuild"
+    assert check(packages["npu"], "tvn-gen").state == "cannot"  # there is no such compiler
+    with pytest.raises(odc_mlir.OdcError, match="unknown target 'npu-7'"):
+        check(packages["npu"], "npu-7")
+    uncompiled = parse_package(
+        {
+            "metadata/MANIFEST": b'{"models": ["model.circle"], "model-types": ["circle"]}',
+            "model.circle": packages["npu"].model,
+        },
+        "test",
+    )
+    assert check(uncompiled).state == "runs"
+    assert check(uncompiled, "cpu").state == "rebuild"
+    monkeypatch.setitem(sys.modules, "llvmlite", None)  # as if it were not installed
+    for source, target in ((uncompiled, "cpu"), (packages["npu"], "cpu"), (packages["cpu"], None)):
+        found = check(source, target)
+        assert found.state == "cannot"
+        assert "pip install 'odc-mlir[native]'" in found.reason
+    assert check(packages["npu"]).state == "runs"
+
+
+def test_a_device_that_is_not_here(packages: dict[str, PackageFiles]) -> None:
+    files = packages["npu"]
+    path = next(path for path in files.members if path.endswith(".npu"))
+    members = {name.replace(".npu", ".mya"): data for name, data in files.members.items()}
+    plan = next(name for name in members if name.endswith("plan.json"))
+    members[plan] = members[plan].replace(b".npu", b".mya")
+    assert path not in members
+    found = check(parse_package(members, "test"))
+    assert found.state == "cannot"
+
+
+def test_the_command(packages: dict[str, PackageFiles], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odc_mlir.Package(packages["npu"]).save(tmp_path / "p")
+    assert odc_package.main(["check", str(tmp_path / "p")]) == 0
+    assert capsys.readouterr().out.startswith("runs: ")
+    assert odc_package.main(["check", str(tmp_path / "p"), "--target", "cpu", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["state"] == "rebuild"
