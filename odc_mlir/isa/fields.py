@@ -53,9 +53,12 @@ GRANULE_BYTES = 16
 REGION_ALIGNMENT_BYTES = 128  # regions are bound at, and sections of a file start at, multiples of this
 ACCUMULATOR_BITS = 40
 LUT_ENTRIES = 256  # of a look-up table, one byte each
-BIAS_BYTES = 4
-COMMON_RECORD_BYTES = 5  # parameters of all channels: multiplier i32, exponent i8
-FULL_RECORD_BYTES = BIAS_BYTES + COMMON_RECORD_BYTES  # parameters of one channel
+# Parameters of a channel: name, numpy's name of the type, bytes. The scale may stand once for all channels.
+BIAS = (("bias", "<i4", 4),)
+SCALE = (("multiplier", "<i4", 4), ("exponent", "i1", 1))
+BIAS_BYTES = sum(size for _, _, size in BIAS)
+COMMON_RECORD_BYTES = sum(size for _, _, size in SCALE)
+FULL_RECORD_BYTES = BIAS_BYTES + COMMON_RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)

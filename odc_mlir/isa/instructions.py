@@ -9,6 +9,7 @@ from __future__ import annotations
 from odc_mlir.isa.fields import Field, Instruction, Kind, Queue
 
 TYPES = ("u8", "i8", "i16", "i32")
+TYPE_BYTES = (1, 1, 2, 4)
 
 
 def _type(name: str, doc: str) -> Field:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from odc_mlir.errors import SimulationError, UnsupportedError
+from odc_mlir.isa.effects import param_bytes
+from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, SCALE
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.simulator.boxes import Box, box
 from odc_mlir.simulator.engines.machine import DTYPES, LARGEST_SHIFT, Machine, Values, Work, require
 from odc_mlir.simulator.memories import Space
 
 _CODINGS = next(f.values for f in BY_MNEMONIC["wload"].fields if f.name == "coding")
-_FULL_RECORD = np.dtype([("bias", "<i4"), ("multiplier", "<i4"), ("exponent", "i1")])
-_COMMON_RECORD = np.dtype([("multiplier", "<i4"), ("exponent", "i1")])
-_BIAS_BYTES = 4
+_FULL_RECORD = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
+_COMMON_RECORD = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
 
 def copy(m: Machine, v: Values) -> Work:
@@ -89,8 +90,7 @@ def param(m: Machine, v: Values) -> Work:
     """Bias, multiplier and exponent of ``count`` channels into the parameter buffer."""
     source, start = m.memories.at(v["source"])
     count, full = v["count"], v["form"] == 0
-    head = 0 if full else _COMMON_RECORD.itemsize
-    size = count * _FULL_RECORD.itemsize if full else head + count * _BIAS_BYTES
+    size = param_bytes(count, v["form"])
     require(count > 0, "loads no entry: count is 0")
     data = m.access.read(source, Box(start, size))
     out = m.access.write(m.memories.params, Box(v["target"], count))
@@ -100,8 +100,8 @@ def param(m: Machine, v: Values) -> Work:
             records = np.frombuffer(raw, _FULL_RECORD)
             biases = records["bias"]
         else:
-            records = np.frombuffer(raw[:head], _COMMON_RECORD)
-            biases = np.frombuffer(raw[head:], "<i4")
+            records = np.frombuffer(raw[:COMMON_RECORD_BYTES], _COMMON_RECORD)
+            biases = np.frombuffer(raw[COMMON_RECORD_BYTES:], _FULL_RECORD["bias"])
         out[:, 0], out[:, 1], out[:, 2] = biases, records["multiplier"], records["exponent"]
         wrong = np.abs(out[:, 2]) > LARGEST_SHIFT
         if wrong.any():

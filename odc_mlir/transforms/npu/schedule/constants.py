@@ -6,6 +6,7 @@ import hashlib
 
 import numpy as np
 
+from odc_mlir.isa.fields import BIAS, SCALE
 from odc_mlir.transforms.npu.schedule.layers import ConvLayer
 from odc_mlir.transforms.npu.schedule.program import Buffer, Space
 from odc_mlir.transforms.npu.schedule.window_tiling import Step
@@ -40,8 +41,8 @@ def packed_weights(layer: ConvLayer, step: Step, columns: int) -> bytes:
     return b"".join(np.ascontiguousarray(group).tobytes() for group in groups)
 
 
-_FULL = np.dtype([("bias", "<i4"), ("multiplier", "<i4"), ("exponent", "i1")])
-_COMMON = np.dtype([("multiplier", "<i4"), ("exponent", "i1")])
+_FULL = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
+_COMMON = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
 
 def is_uniform(layer: ConvLayer) -> bool:
@@ -55,7 +56,7 @@ def packed_params(layer: ConvLayer, first: int, count: int) -> tuple[bytes, str]
     if is_uniform(layer) and count > 1:
         common = np.zeros(1, _COMMON)
         common["multiplier"], common["exponent"] = layer.multiplier[0], layer.exponent[0]
-        return common.tobytes() + layer.bias[part].astype("<i4").tobytes(), "bias"
+        return common.tobytes() + layer.bias[part].astype(_FULL["bias"]).tobytes(), "bias"
     records = np.zeros(count, _FULL)
     records["bias"], records["multiplier"] = layer.bias[part], layer.multiplier[part]
     records["exponent"] = layer.exponent[part]

@@ -1,0 +1,48 @@
+"""Adding an instruction: the table is the one declaration, and this test names what a new row still lacks."""
+
+from __future__ import annotations
+
+import re
+
+from helpers.data import REPOSITORY
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, UNROLLED
+from odc_mlir.isa.effects import EFFECTS
+from odc_mlir.isa.fields import Instruction, Queue
+from odc_mlir.isa.instructions import INSTRUCTIONS
+from odc_mlir.simulator.engines import executors
+
+
+def _text(*folders: str) -> str:
+    files = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.*")]
+    return "\n".join(path.read_text() for path in files if path.suffix in (".py", ".mlir") and path.is_file())
+
+
+def _lacks(spec: Instruction, lowering: str, tests: str, docs: str) -> list[str]:
+    name, lacks = spec.mnemonic, []
+    if not re.search(rf"^### .*\b{name}\b", docs, re.MULTILINE):
+        lacks.append("a section of docs/npu.md that says what it does")
+    if not spec.implemented:
+        return lacks
+    if name not in EFFECTS:
+        lacks.append("effects in odc_mlir/isa/effects.py")
+    if spec.queue not in (None, Queue.FETCH) and name not in executors():
+        lacks.append("an executor in odc_mlir/simulator/engines/")
+    if name not in BY_MNEMONIC and name not in UNROLLED:
+        lacks.append("an operation of the dialect")
+    if spec.queue is not Queue.FETCH and f'"{name}"' not in lowering:
+        lacks.append("a lowering that makes it")
+    if not re.search(rf"npu\.isa\.{name}\b|[\"']{name}[\"' ]", tests):
+        lacks.append("a test that names it")
+    return lacks
+
+
+def test_every_instruction_is_complete() -> None:
+    lowering, tests = _text("odc_mlir/transforms/npu"), _text("test/unit/simulator", "test/filecheck")
+    docs = (REPOSITORY / "docs" / "npu.md").read_text()
+    lacking = {s.mnemonic: lacks for s in INSTRUCTIONS if (lacks := _lacks(s, lowering, tests, docs))}
+    assert not lacking, "\n".join(f"{name} lacks {', '.join(lacks)}" for name, lacks in lacking.items())
+
+
+def test_an_incomplete_instruction_is_named() -> None:
+    lacks = _lacks(Instruction("nothing", 0x7F, Queue.VECTOR, (), "does nothing"), "", "", "")
+    assert [what.split()[0] for what in lacks] == ["a", "effects", "an", "an", "a", "a"]
