@@ -23,6 +23,7 @@ from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.reporting.clocks import Modelled
+from odc_mlir.runtime.reporting.report_object import Report, small_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,10 @@ def tensor_spec(info: TensorInfo) -> TensorSpec:
         None if quant is None else quant.scale,
         None if quant is None else quant.zero_point,
     )
+
+
+def _extent(dimension: int | None) -> str:
+    return "?" if dimension is None else str(dimension)
 
 
 class Package:
@@ -82,6 +87,19 @@ class Package:
         """
         write_package(self.files, path, overwrite=overwrite)
 
+    def __repr__(self) -> str:
+        compiled = "nothing compiled" if self.plan is None else f"for {self.plan.target}"
+        return f"<Package {self.name or 'without a name'}, {compiled}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what the package is, and what goes in and out."""
+        rows = [
+            (kind, spec.name, spec.dtype, "scalar" if spec.shape == () else " x ".join(map(_extent, spec.shape or ())))
+            for kind, specs in (("input", self.inputs), ("output", self.outputs))
+            for spec in specs
+        ]
+        return small_table(repr(self)[1:-1], ("", "tensor", "type", "shape"), rows)
+
     @property
     def plan(self) -> Plan | None:
         """The plan; None in a package that holds nothing compiled."""
@@ -115,7 +133,7 @@ class Package:
         return tuple(map(tensor_spec, self.graph.output_infos()))
 
     @cached_property
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Report:
         """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
 
         Made when first asked for, by timing every segment on the simulator.

@@ -18,6 +18,7 @@ from odc_mlir.runtime.execution.work import Measured, graph_work
 from odc_mlir.runtime.reporting.bounds import ideal_cycles, model_floor_cycles
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
 from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION
+from odc_mlir.runtime.reporting.report_object import Report
 from odc_mlir.runtime.reporting.report_partition import partition_report
 from odc_mlir.targets.cpu import is_cpu
 
@@ -35,8 +36,8 @@ _SUMS = (
 )
 
 
-def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
-    """The report of ``package`` as JSON data; raises PackageError when nothing in it is compiled.
+def build_report(package: Package, *, quick: bool = False) -> Report:
+    """The report of ``package``; raises PackageError when nothing in it is compiled.
 
     ``quick`` leaves out ``cycles_total_strict``, as None, which takes another simulation.
     """
@@ -50,7 +51,7 @@ def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
     on_npu = [layer for layer in layers if layer["placed"] == "npu"]
     cycles = sum(segment.parity["cycles"] for segment in segments)
     peak = segments[0].macs_per_cycle if segments else 0
-    return {
+    report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": package.name,
         "target": plan.target,
@@ -83,6 +84,7 @@ def build_report(package: Package, *, quick: bool = False) -> dict[str, Any]:
         "engines": _engines(segments),
         "measured": dict(package.measured),
     }
+    return Report(report)
 
 
 def modelled_inference(executor: PlanExecutor) -> Modelled:

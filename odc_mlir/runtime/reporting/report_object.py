@@ -1,0 +1,145 @@
+"""The compile report as Python code and notebooks hold it: JSON data with ways to show it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+_ROWS = 12  # of operators, in a notebook
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator of the model. Cycles are 0 on the host, ``host_ns`` is what the host would take, by the model.
+
+    ``name``: of its result; ``op``: kind; ``placed``: npu or host; ``reason``: why it is on the host; ``bound_by``: the
+    engine that was busy longest for it, host, or a dash where nothing is known.
+    """
+
+    index: int
+    name: str
+    op: str
+    placed: str
+    segment: str | None
+    reason: str | None
+    macs: int
+    cycles: int
+    host_ns: int
+    bound_by: str
+
+
+class Report(dict[str, Any]):
+    """What compiling gave: a plain dictionary, described in :mod:`~odc_mlir.runtime.reporting.report`, that shows itself.
+
+    ``json.dumps(report)`` and ``report["cycles_total"]`` work as ever.
+    """
+
+    @property
+    def latency_ms(self) -> float:
+        """Of one inference, by the modelled clock."""
+        return float(self["latency_ms"])
+
+    @property
+    def cycles(self) -> int:
+        """NPU cycles of one inference."""
+        return int(self["cycles_total"])
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """The model's operators, in its order."""
+        from odc_mlir.runtime.reporting.report_table import bound_by
+
+        return tuple(
+            Operator(
+                layer["operator"],
+                layer["name"],
+                layer["op"],
+                layer["placed"],
+                layer["segment"],
+                layer["reason"],
+                layer["macs"],
+                layer["cycles"],
+                layer["host_modelled_ns"],
+                bound_by(layer),
+            )
+            for layer in self["layers"]
+        )
+
+    def to_json(self) -> str:
+        """The report as JSON text, as ``--report-json`` writes it."""
+        return json.dumps(self, indent=1) + "\n"
+
+    def to_html(self) -> str:
+        """The report as a page that stands alone."""
+        from odc_mlir.runtime.reporting.report_html import render
+
+        return render(self)
+
+    def to_csv(self) -> str:
+        """One line per operator; see docs/reports.md."""
+        from odc_mlir.runtime.reporting.report_csv import layer_csv
+
+        return layer_csv([self])
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with a row per operator, the columns of :class:`Operator`; raises UnsupportedError without pandas."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            from odc_mlir.errors import UnsupportedError
+
+            raise UnsupportedError("a frame needs pandas", hint="pip install pandas") from None
+        names = [field.name for field in fields(Operator)]
+        return pandas.DataFrame(
+            [[getattr(operator, name) for name in names] for operator in self.operators], columns=names
+        ).set_index("index")
+
+    def compare(self, *others: Report) -> str:
+        """What differs from this report in ``others``, as text."""
+        from odc_mlir.runtime.reporting.compare_html import text_lines
+
+        return "\n".join(text_lines([self, *others], top=_ROWS))
+
+    def __str__(self) -> str:
+        from odc_mlir.runtime.reporting.report_table import headline, layer_lines, terminal_width
+
+        return "\n".join((headline(self), *layer_lines(self, width=terminal_width(), top=_ROWS)))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the summary and the operators that take longest."""
+        from odc_mlir.formats.quantities import count_text
+        from odc_mlir.runtime.reporting.report_table import headline
+
+        longest = sorted(self.operators, key=lambda item: (-item.cycles, -item.host_ns))[:_ROWS]
+        rows = [
+            (
+                item.op,
+                item.name,
+                item.placed,
+                count_text(item.macs),
+                count_text(item.cycles),
+                _host(item),
+                item.bound_by,
+            )
+            for item in longest
+        ]
+        titles = ("operator", "result", "placed", "MACs", "cycles", "host, modelled", "bound by")
+        return small_table(headline(self), titles, rows)
+
+
+def _host(operator: Operator) -> str:
+    from odc_mlir.formats.quantities import NOTHING, time_text
+
+    return time_text(operator.host_ns) if operator.placed != "npu" else NOTHING
+
+
+def small_table(lead: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A sentence and a table as markup without style, for notebooks."""
+    from odc_mlir.pages.markup import joined, short_name, tag
+
+    head = tag("tr", *(tag("th", title) for title in titles))
+    body = [tag("tr", *(tag("td", short_name(cell)) for cell in row)) for row in rows]
+    return joined((tag("p", lead), tag("table", tag("thead", head), tag("tbody", *body))))
