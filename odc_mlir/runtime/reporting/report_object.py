@@ -32,7 +32,7 @@ class Operator:
 
 
 class Report(dict[str, Any]):
-    """What compiling gave: a plain dictionary, described in :mod:`~odc_mlir.runtime.reporting.report`, that shows itself.
+    """What compiling gave: a plain dictionary that can show itself; :mod:`.report` describes its keys.
 
     ``json.dumps(report)`` and ``report["cycles_total"]`` work as ever.
     """
@@ -85,7 +85,7 @@ class Report(dict[str, Any]):
         return layer_csv([self])
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame with a row per operator, the columns of :class:`Operator`; raises UnsupportedError without pandas."""
+        """A pandas DataFrame with the columns of :class:`Operator`; raises UnsupportedError without pandas."""
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:
