@@ -11,13 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from odc_mlir.simulator.counters import Counters
+    from odc_mlir.simulator.explaining import explain
     from odc_mlir.simulator.program import Program, load
     from odc_mlir.simulator.run import MEMORY_MODELS, MODES, MemoryModel, Mode, Result, simulate
 
-__all__ = ["MEMORY_MODELS", "MODES", "Counters", "MemoryModel", "Mode", "Program", "Result", "load", "simulate"]
+__all__ = [
+    "MEMORY_MODELS",
+    "MODES",
+    "Counters",
+    "MemoryModel",
+    "Mode",
+    "Program",
+    "Result",
+    "explain",
+    "load",
+    "simulate",
+]
 
 _HOME = dict.fromkeys(("MEMORY_MODELS", "MODES", "MemoryModel", "Mode", "Result", "simulate"), "run")
-_HOME |= {"Counters": "counters", "Program": "program", "load": "program"}
+_HOME |= {"explain": "explaining", "Counters": "counters", "Program": "program", "load": "program"}
 
 
 def __getattr__(name: str) -> Any:

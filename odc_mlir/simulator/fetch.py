@@ -19,6 +19,7 @@ from odc_mlir.simulator.program import Program, Step
 from odc_mlir.simulator.queues import Engines, Entry, with_own
 from odc_mlir.simulator.resources import Phase, Resource
 from odc_mlir.simulator.timeline import BUSY, Meter, Timeline
+from odc_mlir.simulator.trace import Issue
 
 
 class Fetch:
@@ -64,6 +65,8 @@ class Fetch:
         self.status = 0
         self.bytes_fetched = 0
         self.changed = True  # something happened that may let it go on
+        self.issues: list[Issue] | None = None  # what a trace wants to know
+        self._begun = self._ready = 0.0
         self._request()
 
     @property
@@ -91,6 +94,7 @@ class Fetch:
         self._consumed += self._step.fetched_bytes
         self._request()
         self._stage = "issuing"
+        self._begun = self._timeline.now
         self._timeline.after(self._issue_cycles, self._issued, None)
         return True
 
@@ -101,6 +105,7 @@ class Fetch:
 
     def _issued(self, _: None) -> None:
         self._stage = "issued"
+        self._ready = self._timeline.now
         self.changed = True
 
     def _push(self) -> bool:
@@ -109,6 +114,7 @@ class Fetch:
             return False
         values = field_values(self._instr, self._step.iteration)
         self._engines.push(Entry(self._step.index, self._instr, values, self.clock))
+        self._note()
         self._next()
         return True
 
@@ -119,12 +125,18 @@ class Fetch:
             return False
         self.clock = with_own(self._semaphores.take(instr.waits, Queue.FETCH, self.clock), Queue.FETCH, self.position)
         self.position += 1
+        self._note()
         self._engines.post(instr.posts, Queue.FETCH, with_own(self.clock, Queue.FETCH, self.position))
         if instr.mnemonic == "halt":
             self.halted, self.status = True, instr["status"]
         else:
             self._next()
         return True
+
+    def _note(self) -> None:
+        """The instruction leaves the fetch engine."""
+        if self.issues is not None:
+            self.issues.append(Issue(self._step.index, self._begun, self._ready, self._timeline.now))
 
     def _next(self) -> None:
         self._step = next(self._steps)

@@ -25,12 +25,13 @@ DMA_ENGINES = ((Queue.XFER,), (Queue.LOAD, Queue.STORE, Queue.WEIGHT))
 
 @dataclass(slots=True)
 class Entry:
-    """An issued instruction. ``known``: clock of the fetch engine when it issued it."""
+    """An issued instruction, at time ``issued``. ``known``: clock of the fetch engine when it issued it."""
 
     index: int
     instr: Instr
     values: Mapping[str, int]
     known: Clock
+    issued: float = 0.0
 
 
 @dataclass(slots=True)
@@ -45,7 +46,9 @@ class Job:
     phase: Phase = field(init=False)
     data_ready: bool = False
     data_begun: bool = False
+    turn: float = 0.0  # when its data could begin: latency over, and nothing before it in its queue
     phase_began: float = 0.0
+    phase_ended: float = 0.0
     contended: float = 0.0
 
 
@@ -191,6 +194,7 @@ class Engines:
     def push(self, entry: Entry) -> None:
         """Append an issued instruction to its queue."""
         unit = self.units[entry.instr.queue]
+        entry.issued = self.timeline.now
         unit.pending.append(entry)
         unit.dirty = self.changed = True
 
@@ -210,6 +214,7 @@ class Engines:
         if unit.running and unit.running[0].data_ready and not unit.running[0].data_begun:
             job = unit.running[0]
             job.data_begun = True
+            job.turn = self.timeline.now
             self.timeline.after(job.work.start, self._run, job)
 
     def _run(self, job: Job) -> None:
@@ -217,6 +222,7 @@ class Engines:
         self.timeline.run(job.phase, self._drain)
 
     def _drain(self, job: Job) -> None:
+        job.phase_ended = self.timeline.now
         job.contended = max(0.0, self.timeline.now - job.phase_began - job.phase.solo)
         job.unit.contended += job.contended
         self.timeline.after(job.work.drain, self._complete, job)

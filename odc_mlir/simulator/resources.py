@@ -47,16 +47,24 @@ def widths(target: Target) -> tuple[float, ...]:
 
 
 class Phase:
-    """A running piece of work. ``remaining`` counts cycles at full speed; ``speed`` is at most 1."""
+    """A running piece of work. ``remaining`` counts cycles at full speed; ``speed`` is at most 1.
 
-    __slots__ = ("owner", "rates", "remaining", "solo", "speed")
+    ``bound``: the resource that it takes longest on, None where that is its shortest duration. ``limiter``: the crowded
+    resource that keeps it below full speed now; ``lost``: cycles that it lost to each, where that is counted.
+    """
+
+    __slots__ = ("bound", "limiter", "lost", "owner", "rates", "remaining", "solo", "speed")
 
     def __init__(self, owner: object, shortest: float, demands: Sequence[float], width: Sequence[float]) -> None:
         self.owner = owner
         used = [(resource, amount) for resource, amount in enumerate(demands) if amount]
         self.solo = shortest
+        self.bound: int | None = None
+        self.limiter = 0
+        self.lost: dict[int, float] = {}
         for resource, amount in used:
-            self.solo = max(self.solo, amount / width[resource])
+            if amount / width[resource] > self.solo:
+                self.solo, self.bound = amount / width[resource], resource
         self.rates = [(resource, amount / self.solo) for resource, amount in used]
         self.remaining = self.solo
         self.speed = 1.0
@@ -68,6 +76,7 @@ class Shares:
     def __init__(self, width: Sequence[float]) -> None:
         self.width = width
         self.running: list[Phase] = []
+        self.blaming = False  # whether phases note what they lose to whom
         self._stale = False
 
     def add(self, phase: Phase) -> None:
@@ -90,6 +99,10 @@ class Shares:
     def advance(self, cycles: float) -> list[Phase]:
         """Let ``cycles`` pass, at most :meth:`next_finish`; returns the phases that ended, in order of their start."""
         done = []
+        if self.blaming:
+            for phase in self.running:
+                if phase.speed < 1.0:
+                    phase.lost[phase.limiter] = phase.lost.get(phase.limiter, 0.0) + cycles * (1.0 - phase.speed)
         for phase in self.running:
             phase.remaining -= cycles * phase.speed
             if phase.remaining <= FINISHED:
@@ -128,7 +141,7 @@ class Shares:
         level = fair_level([rate * phase.speed for phase, rate in users], self.width[resource])
         for phase, rate in users:
             if rate * phase.speed > level:
-                phase.speed = level / rate
+                phase.speed, phase.limiter = level / rate, resource
 
     def _settle(self, crowded: list[int]) -> None:
         """With several crowded resources, let what one of them slows down leave room on the others.
@@ -151,7 +164,7 @@ class Shares:
         for phase in self.running:
             for resource, rate in phase.rates:
                 if resource in levels and rate * phase.speed > levels[resource]:
-                    phase.speed = levels[resource] / rate
+                    phase.speed, phase.limiter = levels[resource] / rate, resource
 
     @staticmethod
     def _wish(phase: Phase, resource: int, crowded: Container[int]) -> tuple[float, list[tuple[int, float]]]:

@@ -105,6 +105,8 @@ class _Run:
         self.trace = Trace(program) if trace else None
         if self.trace is not None:
             self.timeline.segments = self.trace.segments
+            self.timeline.shares.blaming = True
+            self.fetch.issues = self.trace.issues
         self._executors = executors()
         self._owners = program.owners
         self._operators = [OperatorTime(entry.name, entry.kind, entry.macs) for entry in program.operators]
@@ -166,7 +168,7 @@ class _Run:
         self._array_macs += job.work.array_macs
         since = max(job.started, unit.last_end)
         if self.trace is not None:
-            self.trace.add(unit.queue, job.entry.index, job.started, since, now, job.contended)
+            self.trace.add(job, since, now)
         owner = self._owners[job.entry.index]
         if owner >= 0:
             self._operators[owner].add(unit.queue, job.started, since, now, job.work.macs)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.program import Program
+from odc_mlir.simulator.queues import Job
 from odc_mlir.simulator.resources import Resource
 
 Segment = tuple[float, float, tuple[float, ...]]
@@ -15,7 +17,11 @@ Segment = tuple[float, float, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One executed instruction, in cycles. ``started``: left its queue; ``alone``: no earlier one runs any more."""
+    """One executed instruction, in cycles. ``started``: left its queue; ``alone``: no earlier one runs any more.
+
+    ``issued``: entered its queue; ``turn``: its latency was over and its data next; ``began``, ``done``: its phase;
+    ``bound``: what the phase takes longest on alone (None: its shortest duration); ``lost``: to whom it lost how much.
+    """
 
     queue: Queue
     index: int
@@ -23,19 +29,44 @@ class Event:
     alone: float
     ended: float
     contended: float
+    issued: float = 0.0
+    turn: float = 0.0
+    began: float = 0.0
+    done: float = 0.0
+    bound: Resource | None = None
+    lost: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One instruction in the fetch engine, in cycles: ``begins`` to be issued, then ``ready``, then ``handed`` over."""
+
+    index: int
+    begins: float
+    ready: float
+    handed: float
 
 
 @dataclass
 class Trace:
-    """``events`` in order of their end; ``segments``: (from, to, units per cycle of each resource)."""
+    """``events`` in order of their end; ``issues`` in program order; ``segments``: (from, to, units per cycle of each
+    resource).
+    """
 
     program: Program
     events: list[Event] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
 
-    def add(self, queue: Queue, index: int, started: float, alone: float, ended: float, contended: float) -> None:
+    def add(self, job: Job, alone: float, ended: float) -> None:
         """Note a finished instruction."""
-        self.events.append(Event(queue, index, started, alone, ended, contended))
+        phase, entry = job.phase, job.entry
+        bound = None if phase.bound is None else Resource(phase.bound)
+        times = (entry.issued, job.turn, job.phase_began, job.phase_ended)
+        queue = job.unit.queue
+        self.events.append(
+            Event(queue, entry.index, job.started, alone, ended, job.contended, *times, bound, phase.lost)
+        )
 
     def to_chrome(self) -> dict[str, Any]:
         """The Chrome trace format (chrome://tracing, Perfetto): one thread per queue, one counter per resource.

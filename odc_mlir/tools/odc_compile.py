@@ -239,13 +239,16 @@ def _compile(arguments: argparse.Namespace) -> None:
         from odc_mlir.runtime.reporting.report import build_report
 
         asked = arguments.report_json or arguments.report_html
-        report = package.report if asked else build_report(package, quick=True)
+        report = package.report if asked else build_report(package, quick=not arguments.verbose)
         for line in _summary(report):
             print(line, file=arguments.files.messages)
         if arguments.verbose:
+            from odc_mlir.runtime.reporting.explanation import explanation_lines
             from odc_mlir.runtime.reporting.report_table import layer_lines, terminal_width
 
-            for line in layer_lines(report, width=terminal_width(), top=_OPERATORS_SHOWN):
+            lines = [*layer_lines(report, width=terminal_width(), top=_OPERATORS_SHOWN)]
+            lines += explanation_lines(report["causes"], report["what_if"], report["cycles_total"])
+            for line in lines:
                 print(line, file=arguments.files.messages)
 
 

@@ -90,7 +90,10 @@ def _body(arguments: argparse.Namespace) -> None:
     ]
     _write(arguments, samples, results)
     if not arguments.quiet:
-        for line in summary(program, results[0].counters):
+        lines = [*summary(program, results[0].counters)]
+        if arguments.verbose:
+            lines += explanation(program)
+        for line in lines:
             print(line, file=arguments.files.messages)
 
 
@@ -159,6 +162,31 @@ def summary(program: Program, counters: Counters) -> Iterator[str]:
         stalls = ", ".join(f"{cause} {share_text(c / counters.cycles)}" for cause, c in queue.stall_cycles.items())
         busy = share_text(queue.busy_cycles / counters.cycles)
         yield f"queue {name:<7} busy {busy:>7}" + (f", waits for {stalls}" if stalls else "")
+
+
+def explanation(program: Program) -> Iterator[str]:
+    """Why a run takes its cycles (memory model parity), as lines of text: by operator, and what would help."""
+    from odc_mlir import simulator
+    from odc_mlir.formats.quantities import NOTHING, count_text, share_text
+    from odc_mlir.runtime.reporting.explanation import explanation_lines, help_text
+    from odc_mlir.runtime.reporting.report_table import aligned, terminal_width
+
+    found = simulator.explain(program)
+    cycles = found["cycles"]
+    rows = [
+        (
+            operator["name"],
+            count_text(operator["cycles"]),
+            share_text(operator["cycles"] / cycles),
+            operator["binds"] or NOTHING,
+            help_text(operator),
+        )
+        for operator in found["operators"]
+    ]
+    titles = ("result", "cycles", "share", "bound by", "would help")
+    if rows:
+        yield from aligned(titles, rows, frozenset({"cycles", "share"}), terminal_width())
+    yield from explanation_lines(found["causes"], found["what_if"], cycles)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,14 @@ class ModelledProgram(DeviceProgram, Protocol):
 
 
 @runtime_checkable
+class ExplainedProgram(ModelledProgram, Protocol):
+    """A modelled program whose cycles can be divided by what they were waited for."""
+
+    def explain(self) -> Mapping[str, Any]:
+        """Causes of the cycles of a run and of every operator, and what would make them fewer."""
+
+
+@runtime_checkable
 class DirectProgram(DeviceProgram, Protocol):
     """A program that cannot fail once its inputs fit, and runs in this process."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,10 @@ class SimulatorProgram:
         zeros = [np.zeros(port.shape, numpy_dtype(port.dtype)) for port in self.inputs]
         result = simulator.simulate(self.program, zeros, memory_model=memory_model, execute=False)
         return DeviceResult((), result.counters.to_dict())
+
+    def explain(self) -> Mapping[str, Any]:
+        """Causes of the cycles of one execution, by operator, and what would make them fewer."""
+        return simulator.explain(self.program)
 
 
 class SimulatorDevice:

@@ -39,6 +39,22 @@ def model_floor_cycles(
     return max(math.ceil(macs / target.array.macs_per_cycle), math.ceil(results / target.vector.requant_lanes), *cycles)
 
 
+def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
+    """Least cycles of one operator by what it cannot do without: the array, lanes, and the port of its weights.
+
+    What goes in and comes out is left out: it may stay inside the machine.
+    """
+    port = target.offchip if memory == "flash" else target.sram
+    results = size(node.results[0]) if node.macs else 0
+    return {
+        "array": math.ceil(node.macs / target.array.macs_per_cycle),
+        "lanes": math.ceil(results / target.vector.requant_lanes),
+        "offchip" if memory == "flash" else "sram": math.ceil(
+            sum(map(coded_bytes, _weights([node]))) / port.bytes_per_cycle
+        ),
+    }
+
+
 def ideal_cycles(
     step: SegmentStep, tensors: Sequence[TensorInfo], target: Target, counters: Mapping[str, Any], floor_cycles: int
 ) -> int:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OdcError, UnsupportedError
 from odc_mlir.formats.plan import Plan, SegmentStep
-from odc_mlir.runtime.devices.base import MemoryModel, ModelledProgram
+from odc_mlir.ops.spec import Node
+from odc_mlir.runtime.devices.base import ExplainedProgram, MemoryModel, ModelledProgram
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.work import Measured, graph_work
-from odc_mlir.runtime.reporting.bounds import ideal_cycles, model_floor_cycles
+from odc_mlir.runtime.reporting.bounds import ideal_cycles, layer_floor, model_floor_cycles
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
+from odc_mlir.runtime.reporting.explanation import EXPLAINED, causes_of_segments, what_ifs
 from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION
 from odc_mlir.runtime.reporting.report_object import Report
 from odc_mlir.runtime.reporting.report_partition import partition_report
+from odc_mlir.simulator.explaining import windows
 from odc_mlir.targets.cpu import is_cpu
 
 if TYPE_CHECKING:
@@ -39,12 +42,12 @@ _SUMS = (
 def build_report(package: Package, *, quick: bool = False) -> Report:
     """The report of ``package``; raises PackageError when nothing in it is compiled.
 
-    ``quick`` leaves out ``cycles_total_strict``, as None, which takes another simulation.
+    ``quick`` leaves out what takes more simulations: ``cycles_total_strict``, which is None, and why cycles are spent.
     """
     executor, plan = _planned(package)
     work = graph_work(executor.graph, host_of(plan))
     models: tuple[MemoryModel, ...] = ("parity",) if quick else ("parity", "strict")
-    found = {step.file: _Segment(step, executor, models) for step in plan.segments}
+    found = {step.file: _Segment(step, executor, models, explained=not quick) for step in plan.segments}
     segments = [segment for segment in found.values() if segment.parity]
     clock = _modelled(plan, work, segments)
     layers = _layers(plan, work, found)
@@ -82,6 +85,8 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "partition": partition_report(plan, work, clock),
         "layers": layers,
         "engines": _engines(segments),
+        "causes": causes_of_segments([segment.explanation for segment in segments]),
+        "what_if": what_ifs([(segment.explanation, segment.parity["cycles"]) for segment in segments]),
         "measured": dict(package.measured),
     }
     return Report(report)
@@ -118,9 +123,12 @@ def _clock_hz(segments: Sequence[_Segment]) -> int | None:
 class _Segment:
     """A segment's counters under each of ``models``; there are none when the device cannot run it."""
 
-    def __init__(self, step: SegmentStep, executor: PlanExecutor, models: Sequence[MemoryModel]) -> None:
+    def __init__(
+        self, step: SegmentStep, executor: PlanExecutor, models: Sequence[MemoryModel], *, explained: bool
+    ) -> None:
         self.step = step
         self.counters: dict[str, Mapping[str, Any]] = {}
+        self.explanation: Mapping[str, Any] = {}
         unit = next(unit for unit in executor.segments if unit.step is step)
         self.failure = unit.failure
         program = unit.program if unit.failure is None else None
@@ -128,6 +136,8 @@ class _Segment:
         if self.program is not None:
             try:
                 self.counters = {model: self.program.measure(model).counters for model in models}
+                if explained and isinstance(self.program, ExplainedProgram):
+                    self.explanation = self.program.explain()
             except OdcError as error:
                 self.failure = f"cannot measure the segment: {error}"
 
@@ -157,20 +167,19 @@ class _Segment:
         memory: str = self.parity["memory"]
         return model_floor_cycles(self.step, work.nodes, work.tensors, self.program.target, memory)
 
-    def operator_times(self) -> dict[str, list[Mapping[str, Any]]]:
-        """Counters of the segment's operators by name, each with the cycles that it adds to the run.
+    def layer_floor(self, node: Node) -> dict[str, int]:
+        """The least cycles of an operator by what it cannot do without."""
+        return {} if self.program is None else layer_floor(node, self.program.target, self.parity["memory"])
 
-        Operators overlap. An operator is charged what passes between the end of the one that ends before it and its
-        own end, and the last one what follows, so that the charges of a segment are its cycles. Ends are rounded, not
-        charges: those would not add up.
-        """
+    def operator_times(self) -> dict[str, list[Mapping[str, Any]]]:
+        """Counters of the segment's operators by name, each with the cycles that it adds to the run, and why."""
         result: dict[str, list[Mapping[str, Any]]] = {}
         ordered = sorted(self.parity.get("operators", ()), key=lambda o: (o["last_cycle"], o["first_cycle"]))
-        end = 0
-        for operator in ordered:
-            last = self.parity["cycles"] if operator is ordered[-1] else max(end, round(operator["last_cycle"]))
-            charged, end = last - end, last
-            result.setdefault(operator["name"], []).append({**operator, "cycles": charged})
+        charged = windows([operator["last_cycle"] for operator in ordered], self.parity.get("cycles", 0))
+        why = self.explanation.get("operators", [{}] * len(ordered))
+        for operator, (begin, end), reasons in zip(ordered, charged, why, strict=True):
+            known = {key: reasons[key] for key in EXPLAINED if key in reasons}
+            result.setdefault(operator["name"], []).append({**operator, "cycles": end - begin, **known})
         return result
 
 
@@ -207,7 +216,8 @@ def _layers(plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[d
                 spent = timed.pop(0) if timed else {}
                 layer |= {"placed": "npu", "reason": None, "segment": segment.step.name}
                 layer |= {"cycles": spent.get("cycles", 0), "busy_cycles": spent.get("busy_cycles", {})}
-                layer |= {key: spent[key] for key in ("first_cycle", "last_cycle") if key in spent}
+                layer |= {key: spent[key] for key in ("first_cycle", "last_cycle", *EXPLAINED) if key in spent}
+                layer |= {"floor": segment.layer_floor(node)}
             elif segment is not None:
                 layer |= {"reason": segment.failure, "segment": segment.step.name}
             layers[index] = layer

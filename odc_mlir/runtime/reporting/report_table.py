@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, count_text, middle_cut, share_text, time_text
+from odc_mlir.runtime.reporting.explanation import help_text
 
-_TITLES = ("#", "operator", "result", "placed", "MACs", "cycles", "share", "bound by")
+_TITLES = ("#", "operator", "result", "placed", "MACs", "cycles", "share", "bound by", "would help")
 _NUMBERS = frozenset({"#", "MACs", "cycles", "share"})
 _LEAST_NAME = 12
 _WIDTH = 120  # of lines that go to a file or pipe
@@ -30,9 +31,14 @@ def headline(report: Mapping[str, Any]) -> str:
 
 
 def bound_by(layer: Mapping[str, Any]) -> str:
-    """The engine that was busy longest for an operator; ``host`` where it runs there, a dash where nothing is known."""
+    """What most of an operator's cycles went to, or the engine that was busy longest where that was not found out.
+
+    ``host`` where it runs there, a dash where nothing is known.
+    """
     if layer["placed"] != "npu":
         return "host"
+    if layer.get("binds"):
+        return str(layer["binds"])
     busy: Mapping[str, float] = layer.get("busy_cycles", {})
     return max(busy, key=lambda name: busy[name]) if busy else NOTHING
 
@@ -56,6 +62,7 @@ def layer_lines(report: Mapping[str, Any], *, width: int, top: int) -> Iterator[
             count_text(layer["cycles"]) if layer["placed"] == "npu" else time_text(layer["host_modelled_ns"]),
             share_text(layer["cycles"] / total) if layer["placed"] == "npu" else NOTHING,
             bound_by(layer),
+            help_text(layer),
         )
         for layer in layers[:top]
     ]

@@ -176,8 +176,23 @@ def test_what_is_measured_is_named_so(package: Package, report: dict[str, Any]) 
 def test_quick_reports_leave_out_what_costs_time(package: Package, report: dict[str, Any]) -> None:
     quick = build_report(package, quick=True)
     different = {key for key in report if quick[key] != report[key]}
-    assert different == {"cycles_total_strict"}
+    assert different == {"cycles_total_strict", "causes", "what_if", "layers"}
+    for brief, full in zip(quick["layers"], report["layers"], strict=True):
+        assert {key: full[key] for key in brief} == brief
+        assert set(full) - set(brief) <= {"causes", "binds", "helps"}
     assert quick["cycles_total_strict"] is None
+
+
+def test_layers_say_where_their_cycles_went(report: dict[str, Any]) -> None:
+    on_npu = [layer for layer in report["layers"] if layer["placed"] == "npu"]
+    assert on_npu
+    for layer in on_npu:
+        assert sum(layer["causes"].values()) == pytest.approx(layer["cycles"], abs=0.02)
+        assert set(layer["floor"]) == {"array", "lanes", "offchip"}
+        assert layer["binds"] is None or layer["binds"] in layer["causes"]
+    assert sum(report["causes"].values()) == pytest.approx(report["cycles_total"], abs=0.1)
+    assert all(what["text"] and what["cycles"] > 0 for what in report["what_if"].values())
+    assert max(sum(layer["floor"][key] for layer in on_npu) for key in ("array", "lanes")) <= report["cycles_total"]
 
 
 @pytest.mark.parametrize("partition", [{"chosen": 1, "plans": "x"}, {"plans": [1, {"name": "search"}], "chosen": {}}])

@@ -79,6 +79,14 @@ def test_mistakes(segment: Path, flags: list[str], message: str, capsys: pytest.
     assert message in error
 
 
+def test_verbose_says_why(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(segment), "-v"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("conv ") and "offchip 1.4x" in line for line in lines)
+    assert any(line.startswith("cycles went to ") for line in lines)
+    assert any(line.startswith("with an array of twice the pixels") for line in lines)
+
+
 def test_unusable_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.npu").write_bytes(b"ONPU")
     assert main([str(tmp_path / "x.npu")]) == 1

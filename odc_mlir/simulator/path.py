@@ -1,0 +1,196 @@
+"""The critical path of a run: what every cycle from the first to the last was waited for.
+
+From the end backwards: an instruction ends after its phase, which began after a delay, after its turn, after it
+started, which it did when the last of its tokens, its engine and its issue was there; that one is followed. So each
+cycle has one instruction and its causes, and the causes add up to the run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from odc_mlir.isa.fields import Queue
+from odc_mlir.simulator.queues import DMA_ENGINES
+from odc_mlir.simulator.resources import Resource
+from odc_mlir.simulator.tokens import edges
+from odc_mlir.simulator.trace import Event, Issue, Trace
+
+CAUSES: dict[str, str] = {
+    "array": "steps and start of the multiply-accumulate array",
+    "lanes": "requantisation lanes, drain of the last tile included",
+    "vector": "start and reductions of the vector engine",
+    "tile_ports": "reads and writes of the tile buffer",
+    "accumulators": "the accumulator buffer's port",
+    "sram": "the SRAM port",
+    "offchip": "the off-chip port",
+    "decoder": "the weight decoder",
+    "latency": "memory latency before a transfer's data",
+    "token": "tokens that are not visible yet",
+    "fetch": "instructions that have not arrived or are being issued",
+}
+_OF_RESOURCE = {
+    Resource.OFFCHIP: "offchip",
+    Resource.SRAM: "sram",
+    Resource.TILE_READ: "tile_ports",
+    Resource.TILE_WRITE: "tile_ports",
+    Resource.REQUANT: "lanes",
+    Resource.DECODER: "decoder",
+    Resource.ACCUMULATOR_READ: "accumulators",
+    Resource.ACCUMULATOR_WRITE: "accumulators",
+}
+_OF_QUEUE = {Queue.MAC: "array", Queue.VECTOR: "vector", Queue.WEIGHT: "decoder"}
+_SAME = 1e-6  # cycles: closer instants are one
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Cycles ``begin`` to ``end`` of the path: by cause, adding up to their length."""
+
+    begin: float
+    end: float
+    causes: dict[str, float]
+
+
+def critical_path(trace: Trace) -> list[Span]:
+    """The spans of a run that was traced, from its first cycle to its last, without gaps."""
+    return _Walk(trace).spans()
+
+
+Step = tuple[Callable[[Any], Any], Any]  # how to go on, and from what
+
+
+class _Walk:
+    """Each step notes the cycles that it covers and returns the one before it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.issues = trace.issues
+        self.instructions = trace.program.instructions
+        self.events = trace.events
+        self.engine_of: dict[Queue, object] = {queue: queues for queues in DMA_ENGINES for queue in queues}
+        self.in_queue: dict[Queue, list[Event]] = defaultdict(list)
+        self.before: dict[int, Event] = {}  # the one before an event in its queue
+        self.ends: dict[tuple[object, int], list[Event]] = defaultdict(list)  # by engine and instant
+        self.starts: dict[tuple[Queue, int], Event] = {}
+        for event in self.events:
+            if queue := self.in_queue[event.queue]:
+                self.before[id(event)] = queue[-1]
+            queue.append(event)
+            self.ends[self.engine_of.get(event.queue, event.queue), _instant(event.ended)].append(event)
+            self.starts.setdefault((event.queue, _instant(event.started)), event)
+        self.posters: dict[int, list[Event | Issue]] = defaultdict(list)
+        for edge in edges(trace):
+            self.posters[id(edge.taker)].append(edge.poster)
+        self.numbers = self._numbers()
+        self.found: list[Span] = []
+        self.seen: set[int] = set()
+
+    def _numbers(self) -> dict[int, int]:
+        """By issue and by event the number of its issue: a queue starts its instructions in the order of issue."""
+        numbers: dict[int, int] = {}
+        counts: dict[Queue, int] = defaultdict(int)
+        for number, issue in enumerate(self.issues):
+            queue = self.instructions[issue.index].queue
+            numbers[id(issue)] = number
+            if queue != Queue.FETCH:
+                numbers[id(self.in_queue[queue][counts[queue]])] = number
+                counts[queue] += 1
+        return numbers
+
+    def spans(self) -> list[Span]:
+        """The whole path, first cycle first."""
+        step: Step | None = (self._issue, self.issues[-1])
+        while step is not None:
+            step = step[0](step[1])
+        return self.found[::-1]
+
+    def _cover(self, begin: float, end: float, causes: str | dict[str, float]) -> None:
+        if end > begin:
+            self.found.append(Span(begin, end, {causes: end - begin} if isinstance(causes, str) else causes))
+
+    def _issue(self, issue: Issue) -> Step | None:
+        """An instruction leaves the fetch engine: when it was issued, or when what it waited for there was over."""
+        if issue.handed > issue.ready + _SAME and (step := self._held(issue)) is not None:
+            return step
+        number = self.numbers[id(issue)]
+        earlier = self.issues[number - 1] if number else None
+        self._cover(issue.ready, issue.handed, "token")
+        self._cover(earlier.handed if earlier else 0.0, issue.ready, "fetch")
+        return None if earlier is None else (self._issue, earlier)
+
+    def _held(self, issue: Issue) -> Step | None:
+        instr = self.instructions[issue.index]
+        if instr.queue != Queue.FETCH:  # its queue was full until another one started
+            started = self.starts.get((instr.queue, _instant(issue.handed)))
+            return None if started is None else (self._start, started)
+        awaited = list(self.posters[id(issue)])
+        if instr.mnemonic == "halt":
+            awaited += [max(self.events, key=_end_of)] if self.events else []
+        return self._after(max(awaited, key=_end_of), issue.handed) if awaited else None
+
+    def _after(self, poster: Event | Issue, until: float) -> Step:
+        """Until then a token of ``poster`` was under way."""
+        self._cover(_end_of(poster), until, "token")
+        return (self._issue if isinstance(poster, Issue) else self._end, poster)
+
+    def _end(self, event: Event) -> Step:
+        own = _OF_QUEUE.get(event.queue, "latency")
+        self._cover(event.done, event.ended, "lanes")
+        self._cover(event.began, event.done, _phase(event, own))
+        self._cover(event.turn, event.began, own)
+        earlier = self.before.get(id(event))
+        if earlier is not None and event.turn > event.started + _SAME and abs(earlier.ended - event.turn) < _SAME:
+            return self._end, earlier
+        self._cover(event.started, event.turn, "latency")
+        return self._start, event
+
+    def _start(self, event: Event) -> Step:
+        """What came last of its tokens, its issue, its engine and its turn to start."""
+        when = event.started
+        self.seen.add(id(event))
+        awaited = self.posters[id(event)]
+        if awaited and event.issued < when - _SAME:
+            poster = max(awaited, key=_end_of)
+            if self._engine_until(event, _end_of(poster)) is None:
+                return self._after(poster, when)
+        if event.issued < when - _SAME:
+            if (busy := self._engine_until(event, when - _SAME)) is not None:
+                return self._end, busy
+            earlier = self.before.get(id(event))
+            if earlier is not None and abs(earlier.started - when) < _SAME and id(earlier) not in self.seen:
+                return self._start, earlier
+        issue = self.issues[self.numbers[id(event)]]
+        self._cover(issue.handed, when, "token")
+        return self._issue, issue
+
+    def _engine_until(self, event: Event, least: float) -> Event | None:
+        """An instruction of the same engine that ended when ``event`` started, and after ``least``."""
+        if event.started <= least:
+            return None
+        engine = self.engine_of.get(event.queue, event.queue)
+        for other in self.ends.get((engine, _instant(event.started)), ()):
+            if id(other) not in self.seen:
+                return other
+        return None
+
+
+def _phase(event: Event, own: str) -> dict[str, float]:
+    """By cause: what the phase lost to crowded resources, the rest to what it takes longest on."""
+    causes: dict[str, float] = defaultdict(float)
+    for resource, cycles in event.lost.items():
+        causes[_OF_RESOURCE[Resource(resource)]] += cycles
+    alone = "latency" if event.queue in (Queue.LOAD, Queue.STORE, Queue.XFER) else own
+    causes[alone if event.bound is None else _OF_RESOURCE[event.bound]] += max(
+        0.0, event.done - event.began - sum(event.lost.values())
+    )
+    return dict(causes)
+
+
+def _end_of(executed: Event | Issue) -> float:
+    return executed.handed if isinstance(executed, Issue) else executed.ended
+
+
+def _instant(cycle: float) -> int:
+    return round(cycle / _SAME)

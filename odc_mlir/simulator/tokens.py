@@ -1,0 +1,39 @@
+"""Which instruction posted the token that another one took: the same in every run of a program."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odc_mlir.isa.fields import Queue
+from odc_mlir.simulator.trace import Event, Issue, Trace
+
+
+class Edge(NamedTuple):
+    """A token of ``semaphore``, posted by one executed instruction and taken by another."""
+
+    semaphore: int
+    poster: Event | Issue
+    taker: Event | Issue
+
+
+def edges(trace: Trace) -> list[Edge]:
+    """Every token that was taken. A semaphore connects two queues, so that its tokens are taken in order."""
+    posted: dict[int, list[Event | Issue]] = defaultdict(list)
+    taken: dict[int, list[Event | Issue]] = defaultdict(list)
+    for executed in _executed(trace):
+        instr = trace.program.instructions[executed.index]
+        for semaphore in instr.posts:
+            posted[semaphore].append(executed)
+        for semaphore in instr.waits:
+            taken[semaphore].append(executed)
+    return [Edge(s, *pair) for s in sorted(taken) for pair in zip(posted[s], taken[s], strict=False)]
+
+
+def _executed(trace: Trace) -> Iterator[Event | Issue]:
+    """All instructions, those of each queue in its order."""
+    yield from trace.events
+    for issue in trace.issues:
+        if trace.program.instructions[issue.index].queue == Queue.FETCH:
+            yield issue
