@@ -61,6 +61,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "npu-elide-reshapes",
         "npu-choose-tiles",
         "npu-lower-to-tiles",
+        "npu-encode-weights",
         "npu-allocate-local",
         "npu-hoist-transfers",
         "npu-prefetch-constants",

@@ -14,6 +14,7 @@ from helpers.compiled import Compiled
 from helpers.data import Array, GoldenModel, golden_models, golden_samples
 from helpers.graph import graph_macs, operator_names
 from odc_mlir import targets
+from odc_mlir.errors import SimulationError
 from odc_mlir.isa import container
 from odc_mlir.simulator import load, simulate
 
@@ -150,6 +151,9 @@ def test_the_program_computes_with_its_own_constants(test_data: Path, compiled: 
     for position in positions:
         constants = bytearray(original.constants)
         constants[position] ^= 0x40
-        seen += outputs(container.write(dataclasses.replace(original, constants=bytes(constants)))) != unchanged
+        try:
+            seen += outputs(container.write(dataclasses.replace(original, constants=bytes(constants)))) != unchanged
+        except SimulationError:  # no coded weights or scales any more
+            seen += 1
     # Padding, unused low bits of a parameter and channels that never win may hide a flip, most are seen.
     assert seen > len(positions) // 2

@@ -6,7 +6,8 @@ result in its place and every weight fetched, takes less. It is the largest of
 * multiply-accumulates by those of a cycle;
 * results of operators with multiply-accumulates, each of which goes through a requantisation lane, by lanes;
 * bytes that have to pass each port: weights at the least that a coder of single bytes can make of them (their entropy),
-  through the off-chip port, in memory mode ``sram`` through the SRAM port; and there what goes in and comes out.
+  or all that our program stores where codes of runs make that less, through the off-chip port, in memory mode ``sram``
+  through the SRAM port; and there what goes in and comes out.
 
 ``ideal_cycles`` knows our program: its own instructions and constants as stored have to pass the ports as well. It is
 never below the floor, which holds of every program. What is between it and the cycles is lost in our schedule, what is
@@ -28,13 +29,19 @@ from odc_mlir.targets import Target
 
 
 def model_floor_cycles(
-    step: SegmentStep, nodes: Sequence[Node], tensors: Sequence[TensorInfo], target: Target, memory: str
+    step: SegmentStep,
+    nodes: Sequence[Node],
+    tensors: Sequence[TensorInfo],
+    target: Target,
+    memory: str,
+    stored_bytes: int,
 ) -> int:
-    """The bound of the operators of ``step``; see the module's text."""
+    """The bound of the operators of ``step``; ``stored_bytes``: our program's constants. See the module's text."""
     inside = [nodes[index] for index in step.operators]
     results = sum(size(node.results[0]) for node in inside if node.macs)
     moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
-    cycles = _port_cycles(target, memory, moved, sum(map(coded_bytes, _weights(inside))))
+    weights = min(float(stored_bytes), sum(map(coded_bytes, _weights(inside))))
+    cycles = _port_cycles(target, memory, moved, weights)
     macs = sum(node.macs for node in inside)
     return max(math.ceil(macs / target.array.macs_per_cycle), math.ceil(results / target.vector.requant_lanes), *cycles)
 

@@ -164,8 +164,8 @@ class _Segment:
         """The bound of the model's operators, whatever the program."""
         if self.program is None:
             return 0
-        memory: str = self.parity["memory"]
-        return model_floor_cycles(self.step, work.nodes, work.tensors, self.program.target, memory)
+        memory, stored = str(self.parity["memory"]), int(self.parity["constant_bytes"])
+        return model_floor_cycles(self.step, work.nodes, work.tensors, self.program.target, memory, stored)
 
     def layer_floor(self, node: Node) -> dict[str, int]:
         """The least cycles of an operator by what it cannot do without."""

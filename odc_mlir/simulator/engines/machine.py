@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.instructions import TYPES
+from odc_mlir.isa.weight_coding import decode
 from odc_mlir.simulator.memories import Access, Memories, Space
 from odc_mlir.targets import MemoryMode, Target
 
@@ -18,6 +19,7 @@ DTYPES = tuple(np.dtype(name) for name in ("u1", "i1", "<i2", "<i4"))  # in the 
 ELEMENT_BYTES = tuple(dtype.itemsize for dtype in DTYPES)
 LARGEST_SHIFT = 31  # of a scale's exponent, either way
 _PREPARED_ENTRIES = 64
+_DECODED_STREAMS = 1024
 
 Values = Mapping[str, int]
 T = TypeVar("T")
@@ -52,6 +54,7 @@ class Machine:
     access: Access
     execute: bool
     prepared: dict[tuple[object, ...], tuple[int, Any]]
+    weights: dict[tuple[str, bytes, int], NDArray[np.uint8]] = field(default_factory=dict)
 
     def prepare(self, space: Space, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """``make()``, kept until ``space`` is written again: operands in the form that numpy computes with."""
@@ -64,6 +67,15 @@ class Machine:
         value = make()
         self.prepared[key] = (space.version, value)
         return value
+
+    def decoded(self, coding: str, data: bytes, count: int) -> NDArray[np.uint8]:
+        """The weights coded in ``data``, kept for when the same are read again; raises SimulationError."""
+        key = (coding, data, count)
+        if key not in self.weights:
+            if len(self.weights) >= _DECODED_STREAMS:
+                self.weights.clear()
+            self.weights[key] = decode(coding, data, count)
+        return self.weights[key]
 
 
 Executor = Callable[[Machine, Values], Work]

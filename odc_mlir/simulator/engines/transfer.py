@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from odc_mlir.errors import SimulationError, UnsupportedError
+from odc_mlir.errors import SimulationError
 from odc_mlir.isa.effects import param_bytes
 from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, SCALE
-from odc_mlir.isa.instructions import BY_MNEMONIC
+from odc_mlir.isa.weight_coding import CODINGS
 from odc_mlir.simulator.boxes import Box, box
 from odc_mlir.simulator.engines.machine import DTYPES, LARGEST_SHIFT, Machine, Values, Work, require
 from odc_mlir.simulator.memories import Space
 
-_CODINGS = next(f.values for f in BY_MNEMONIC["wload"].fields if f.name == "coding")
 _FULL_RECORD = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
 _COMMON_RECORD = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
@@ -74,15 +73,14 @@ def store(m: Machine, v: Values) -> Work:
 
 def wload(m: Machine, v: Values) -> Work:
     """Coded bytes through the decoder into the weight buffer."""
-    coding = _CODINGS[v["coding"]]
-    if coding != "raw":
-        raise UnsupportedError(f"weight coding {coding!r} is not implemented, only raw is")
-    require(v["coded_bytes"] == v["bytes"], f"{v['coded_bytes']} raw bytes cannot give {v['bytes']} weights")
+    coding = CODINGS[v["coding"]]
+    if coding == "raw":
+        require(v["coded_bytes"] == v["bytes"], f"{v['coded_bytes']} raw bytes cannot give {v['bytes']} weights")
     source, start = m.memories.at(v["source"])
     data = m.access.read(source, Box(start, v["coded_bytes"]))
     out = m.access.write(m.memories.weights, Box(v["target"], v["bytes"]))
-    if out is not None:
-        out[...] = data
+    if out is not None and data is not None:
+        out[...] = m.decoded(coding, data.tobytes(), v["bytes"])
     return Work(latency=_read_latency(source), start=m.target.decoder.start_cycles, symbols=v["bytes"])
 
 

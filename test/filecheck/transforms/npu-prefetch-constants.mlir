@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p npu-sched,npu-allocate-local,npu-hoist-transfers,npu-prefetch-constants | filecheck %s
+// RUN: odc-opt %s --split-input-file -p npu-choose-tiles,npu-lower-to-tiles,npu-allocate-local,npu-hoist-transfers,npu-prefetch-constants | filecheck %s
 
 // Off-chip constants are copied to SRAM as one chunk and read from there.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} {

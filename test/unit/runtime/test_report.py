@@ -163,6 +163,19 @@ def test_no_program_is_below_the_floor_of_its_model(target: str, memory: Any) ->
     assert found["npu_op_count"] == 2
 
 
+def test_no_program_is_below_the_floor_where_runs_beat_entropy() -> None:
+    """Half of the weights are 0 and half are 1, in two blocks: a bit each by entropy, next to nothing as runs."""
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 512), "int8", quant=(0.5, 0))
+    weights = np.repeat(np.array([0, 1], np.int8), 64 * 512).reshape(128, 512)
+    w = builder.tensor("w", (128, 512), "int8", quant=(0.25, 0), data=weights)
+    y = builder.tensor("y", (1, 128), "int8", quant=(2.0, 0))
+    builder.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    package = odc_mlir.compile(model_bytes(builder.finish([x], [y])), target="npu-256", memory="flash")
+    check_report(found := build_report(package, quick=True))
+    assert 0 < found["model_floor_cycles"] <= found["ideal_cycles"] <= found["cycles_total"] < weights.size // 8
+
+
 def test_what_is_measured_is_named_so(package: Package, report: dict[str, Any]) -> None:
     assert set(report["measured"]) == {"compile_seconds", "compile_peak_rss_bytes"}
     assert report["measured"]["compile_seconds"] > 0

@@ -10,8 +10,9 @@ import pytest
 
 from helpers.npu import codes, records, run
 from odc_mlir import targets
-from odc_mlir.errors import SimulationError, UnsupportedError
+from odc_mlir.errors import SimulationError
 from odc_mlir.isa.fields import Queue
+from odc_mlir.isa.weight_coding import encode
 from odc_mlir.simulator import Result
 
 NPU = targets.load("npu-256")
@@ -189,10 +190,34 @@ def test_what_goes_wrong_is_named(text: str, message: str) -> None:
     assert str(raised.value).startswith(f"instruction 0 ({text.split()[0]})")
 
 
-@pytest.mark.parametrize("coding", ["rice", "huffman"])
-def test_codings_that_are_not_implemented_are_refused(coding: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"weight coding '{coding}' is not implemented"):
-        run(f"wload source=constants:0 coding={coding} coded_bytes=8 bytes=8\nhalt", constants=bytes(8))
+@pytest.mark.parametrize("coding", ["raw", "rice", "huffman"])
+def test_coded_weights_give_the_same_values_and_take_the_time_of_their_bytes(coding: str) -> None:
+    """320 weights of one input channel, each times 1: the port carries coded bytes, the decoder all weights."""
+    weights = bytes_of(320).view("i1") >> 5
+    coded = encode(weights.tobytes(), [coding])
+    assert coded.coding == coding
+    text = f"""
+        wload source=inputs:0 coding={coding} coded_bytes={len(coded.data)} bytes=320 post=0
+        param source=constants:0 count=16 form=full post=1
+        fill bytes=20 value=1 type=i8 post=2
+        sync@mac wait=0,1
+        conv emit=1 in_type=i8 weight_type=i8 out_type=i8 shape=1 multiplier=1 in_channels=20 out_width=1 \
+out_height=1 channels=16 kernel_height=1 kernel_width=1 stride_y=1 stride_x=1 dilation_y=1 dilation_x=1 output=64 \
+act_min=-128 act_max=127 wait=2 post=3
+        store target=outputs:0 source=64 size0=16 size1=1 size2=1 wait=3
+        halt"""
+    constants = records([0] * 16, [1 << 30] * 16, [1] * 16)
+    data = np.frombuffer(coded.data, np.uint8)
+    result = run(text, [data], inputs=[("uint8", (len(data),))], constants=constants, outputs=[(16,)])
+    assert result.outputs[0].tolist() == weights.reshape(20, 16).sum(0, dtype=int).tolist()
+    bursts = -(-len(data) // SRAM.burst_bytes) * SRAM.burst_bytes
+    moving = max(bursts / SRAM.bytes_per_cycle, 320 / NPU.decoder.symbols_per_cycle)
+    assert cycles(result, 0) == SRAM.read_latency_cycles + NPU.decoder.start_cycles + moving
+
+
+def test_a_damaged_stream_names_the_instruction() -> None:
+    with pytest.raises(SimulationError, match=r"instruction 0 \(wload\) 8 coded bytes give 0 weights, not 9"):
+        run("wload source=constants:0 coding=rice coded_bytes=8 bytes=9\nhalt", constants=b"\0" + b"\xff" * 7)
 
 
 def test_the_last_byte_can_be_used() -> None:

@@ -6,7 +6,8 @@ import hashlib
 
 import numpy as np
 
-from odc_mlir.isa.fields import BIAS, SCALE
+from odc_mlir.isa.fields import BIAS, FULL_RECORD_BYTES, SCALE
+from odc_mlir.isa.weight_coding import coded_bytes
 from odc_mlir.transforms.npu.schedule.layers import ConvLayer
 from odc_mlir.transforms.npu.schedule.program import Buffer, Space
 from odc_mlir.transforms.npu.schedule.window_tiling import Step
@@ -39,6 +40,11 @@ def packed_weights(layer: ConvLayer, step: Step, columns: int) -> bytes:
     block = layer.weights[step.first : last, :, :, step.k_first : step.k_first + step.k_count]
     groups = [block[start : start + columns].transpose(1, 2, 3, 0) for start in range(0, step.channels, columns)]
     return b"".join(np.ascontiguousarray(group).tobytes() for group in groups)
+
+
+def stored_bytes(weights: bytes, channels: int) -> int:
+    """Estimate of what a convolution's constants take: weights as if they were coded in one piece, and records."""
+    return coded_bytes(weights) + FULL_RECORD_BYTES * channels
 
 
 _FULL = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])

@@ -169,7 +169,8 @@ def integer(value: int) -> IntegerAttr:
 
 
 @lru_cache(maxsize=1024)
-def _word(value: str) -> StringAttr:
+def word(value: str) -> StringAttr:
+    """A shared string attribute."""
     return StringAttr(value)
 
 
@@ -194,11 +195,11 @@ def make_instruction(command: Command, values: dict[Buffer, SSAValue], location:
     for name, code in command.values.items():
         words = cls.WORD_FIELDS.get(name)
         if words is not None:
-            properties[name] = _word(words[code])
+            properties[name] = word(words[code])
         elif code:
             properties[name] = integer(code)
     if command.spec.queue is None:
-        properties["queue"] = _word(command.queue.name.lower())
+        properties["queue"] = word(command.queue.name.lower())
     operands, present = [], []
     for field in cls.ADDRESS_FIELDS:
         place = command.places.get(field.name)

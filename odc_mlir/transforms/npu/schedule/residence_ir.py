@@ -12,9 +12,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import Residency, ResidentAttr
 from odc_mlir.errors import CompileError
-from odc_mlir.isa.fields import FULL_RECORD_BYTES
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
 from odc_mlir.transforms.npu.schedule.moves import Piece
 from odc_mlir.transforms.npu.schedule.residence import Border, Layout, Resident
@@ -61,7 +61,7 @@ def read_graph(block: Block, target: Target) -> Graph:
         sources = tuple(home.get(value) for value in op.operands)
         graph.nodes.append(Node(partial(layer_choices, op, target), sources, home.get(op.results[0])))
         if isinstance(op, npu.ConvOp):
-            graph.constant_bytes += op.weights.data.size + FULL_RECORD_BYTES * len(op.bias)
+            graph.constant_bytes += stored_bytes(bytes(op.weights.data.data), len(op.bias))
     return graph
 
 

@@ -17,7 +17,6 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError
-from odc_mlir.isa.fields import FULL_RECORD_BYTES
 from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, Target
@@ -26,6 +25,7 @@ from odc_mlir.transforms.common.placement import NPU, main_function, operators, 
 from odc_mlir.transforms.npu.convert_circle_to_npu import lower
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.schedule.balance import EXPOSED
+from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports
 from odc_mlir.transforms.npu.schedule.residence_ir import layer_choices
 from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
@@ -101,7 +101,7 @@ def _layer_work(layer: npu.NpuTensorOp, target: Target, width: int) -> Work:
     best = min(choices, key=lambda choice: choice.cycles + choice.program_bytes / width)
     constants = 0.0
     if isinstance(layer, npu.ConvOp):
-        constants += layer.weights.data.size + FULL_RECORD_BYTES * len(layer.bias)
+        constants += stored_bytes(bytes(layer.weights.data.data), len(layer.bias))
     for operand in layer.operands:
         if isinstance(operand.owner, npu.ConstantOp):
             constants += math.prod(npu.shape_of(operand))

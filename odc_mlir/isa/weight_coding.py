@@ -1,0 +1,392 @@
+"""Coded weights: what ``wload`` decodes. The format is described in ``docs/npu.md``, section "Weight coding".
+
+A stream is a header and one codeword after the other, most significant bit first. Bytes are coded as ranks of their
+distance from a centre, so that a code is told by how many codewords of each length it has: no table of symbols is
+stored or kept by the decoder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import SimulationError
+from odc_mlir.isa.instructions import BY_MNEMONIC
+
+CODINGS = next(f.values for f in BY_MNEMONIC["wload"].fields if f.name == "coding")
+LONGEST_BITS = 12  # of a codeword
+RANKS = 256
+RUNS = tuple(2 << i for i in range(6))  # repetitions of the centre that one codeword can stand for
+ESCAPE_QUOTIENT = 4  # rice: quotients from here on are written as four ones and the whole rank
+WORTH_RUNS = 0.3  # share of the centre from which on runs are tried
+_WINDOWS = 1 << LONGEST_BITS
+_RICE_PARAMETERS = 8
+_RICE_HEADER_BITS = 11
+
+Bytes = NDArray[np.uint8]
+_REPEATS = np.array([1] * RANKS + list(RUNS))  # weights that each symbol stands for: ranks, then runs
+
+
+class Coded(NamedTuple):
+    """``data`` in the coding called ``coding``."""
+
+    coding: str
+    data: bytes
+
+
+class _Code(NamedTuple):
+    """``header``: its value and bits; ``bits`` and ``words``: of each symbol, 0 bits: the symbol has no codeword."""
+
+    header: tuple[int, int]
+    bits: NDArray[np.int64]
+    words: NDArray[np.int64]
+
+
+def encode(weights: bytes, codings: Collection[str] = CODINGS) -> Coded:
+    """The shortest form of ``weights`` among raw and those of ``codings``; never longer than ``weights``."""
+    best = _shortest(weights, codings)
+    return Coded("raw", weights) if best is None else Coded(best.coding, _pack(best.code, best.symbols))
+
+
+def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
+    """Bytes of what :func:`encode` makes, without making it."""
+    best = _shortest(weights, codings)
+    return len(weights) if best is None else best.size
+
+
+class _Form(NamedTuple):
+    """A way to write weights: ``symbols`` with the words of ``code``, ``size`` bytes together."""
+
+    coding: str
+    code: _Code
+    symbols: NDArray[np.int64]
+    size: int
+
+
+def _shortest(weights: bytes, codings: Collection[str]) -> _Form | None:
+    """The shortest form, None where it is the raw bytes; lengths are found by counting, without writing anything."""
+    values = np.frombuffer(weights, np.uint8)
+    counts = np.bincount(values, minlength=256)
+    forms: list[_Form] = []
+    mode = int(counts.argmax())
+    mean = _mean(counts)
+    if "huffman" in codings and counts[mode] > WORTH_RUNS * len(values):
+        symbols = _RANKS[mode][values]
+        joined = _join_runs(symbols)
+        forms.append(_huffman(mode, np.bincount(joined, minlength=len(_REPEATS)), joined))
+        forms.append(_huffman(mode, np.bincount(symbols, minlength=len(_REPEATS)), symbols))
+    symbols = _RANKS[mean][values]
+    by_rank = counts[_BYTES[mean]]
+    if "rice" in codings:
+        bits = _rice_bits() @ by_rank + _RICE_HEADER_BITS
+        k = int(bits.argmin())
+        forms.append(_Form("rice", _rice(mean, k), symbols, -(-int(bits[k]) // 8)))
+    if "huffman" in codings:
+        forms.append(_huffman(mean, np.append(by_rank, [0] * len(RUNS)), symbols))
+    best = min(forms, key=lambda form: form.size, default=None)
+    return best if best is not None and best.size < len(weights) else None
+
+
+def _mean(counts: NDArray[np.int64]) -> int:
+    """The middle of bytes on a circle, where 255 and 0 are neighbours: right for signed and for unsigned codes."""
+    x, y = _CIRCLE @ counts
+    return round(math.atan2(int(y), int(x)) * 128 / math.pi) & 0xFF
+
+
+def _rank_of() -> NDArray[np.int64]:
+    distance = np.arange(256)
+    distance[128:] -= 256
+    return np.where(distance >= 0, 2 * distance, -2 * distance - 1)
+
+
+_DISTANCES = np.argsort(_rank_of())  # of each rank, as a byte: 0, -1, 1, -2, ...
+_BYTES = (np.arange(256)[:, None] + _DISTANCES) & 0xFF  # [centre, rank] -> byte
+_RANKS = np.argsort(_BYTES, axis=1)  # [centre, byte] -> rank
+_ANGLES = np.arange(256) * (math.pi / 128)
+_CIRCLE = np.rint(np.stack((np.cos(_ANGLES), np.sin(_ANGLES))) * (1 << 20)).astype(np.int64)
+
+
+@cache
+def _rice_bits() -> NDArray[np.int64]:
+    """Codeword lengths: [parameter, rank]."""
+    rank = np.arange(RANKS)
+    rows = [(rank >> k) + 1 + k for k in range(_RICE_PARAMETERS)]
+    return np.array([np.where(rank >> k < ESCAPE_QUOTIENT, row, LONGEST_BITS) for k, row in enumerate(rows)])
+
+
+def _rice(centre: int, k: int) -> _Code:
+    rank = np.arange(RANKS)
+    quotient = rank >> k
+    ones = (2 << quotient.clip(max=ESCAPE_QUOTIENT)) - 2  # as many ones as the quotient, then a zero
+    words = np.where(quotient < ESCAPE_QUOTIENT, ones << k | rank & ((1 << k) - 1), 0xF00 | rank)
+    bits = _rice_bits()[k]
+    none = np.zeros(len(RUNS), np.int64)
+    return _Code((centre << 3 | k, _RICE_HEADER_BITS), np.append(bits, none), np.append(words, none))
+
+
+def _huffman(centre: int, counts: NDArray[np.int64], symbols: NDArray[np.int64]) -> _Form:
+    """The form with a code made for ``symbols``, of which there are so many of each."""
+    bits = _lengths(counts)
+    code = _canonical(centre, bits)
+    return _Form("huffman", code, symbols, -(-(code.header[1] + int(bits @ counts)) // 8))
+
+
+def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Codeword lengths that rise with the rank, by Huffman's algorithm on counts that are made to fall with it."""
+    used = max(int(np.flatnonzero(counts[:RANKS])[-1]) + 1 if counts[:RANKS].any() else 1, 2)
+    weights = _falling(counts[:used].tolist())
+    runs = [index for index in range(RANKS, len(counts)) if counts[index]]
+    order = sorted([*range(used), *runs], key=lambda i: -(weights[i] if i < used else float(counts[i])))
+    depths = _depths([weights[i] if i < used else float(counts[i]) for i in order])
+    bits = np.zeros(len(_REPEATS), np.int64)
+    bits[order] = depths
+    return bits
+
+
+def _falling(counts: list[int]) -> list[float]:
+    """The best approximation of ``counts`` by numbers that never rise: rising neighbours are averaged; none is 0."""
+    totals: list[float] = []
+    sizes: list[int] = []
+    for count in counts:
+        total, size = max(count, 0.01), 1
+        while totals and totals[-1] * size <= total * sizes[-1]:
+            total += totals.pop()
+            size += sizes.pop()
+        totals.append(total)
+        sizes.append(size)
+    return [total / size for total, size in zip(totals, sizes, strict=True) for _ in range(size)]
+
+
+def _depths(weights: list[float]) -> list[int]:
+    """Huffman code lengths, at most :data:`LONGEST_BITS`, of at least two weights in falling order; they rise."""
+    count = len(weights)
+    parents = [0] * (2 * count - 1)
+    leaves, trees = deque(enumerate(reversed(weights))), deque[tuple[int, float]]()
+    for made in range(count, 2 * count - 1):
+        total = 0.0
+        for _ in range(2):
+            source = leaves if leaves and (not trees or leaves[0][1] <= trees[0][1]) else trees
+            child, weight = source.popleft()
+            parents[child] = made
+            total += weight
+        trees.append((made, total))
+    depth = [0] * (2 * count - 1)
+    for node in range(2 * count - 3, -1, -1):
+        depth[node] = depth[parents[node]] + 1
+    return _limited(np.bincount(depth[:count]).tolist())
+
+
+def _limited(found: list[int]) -> list[int]:
+    """Lengths in rising order, from ``found`` many of each; what is too long is shortened at the expense of others."""
+    many = (found + [0] * (LONGEST_BITS + 1))[: LONGEST_BITS + 1]
+    many[LONGEST_BITS] += sum(found[LONGEST_BITS + 1 :])
+    excess = sum(n << (LONGEST_BITS - bits) for bits, n in enumerate(many)) - _WINDOWS
+    while excess > 0:
+        bits = max(b for b in range(1, LONGEST_BITS) if many[b])
+        many[bits] -= 1
+        many[bits + 1] += 1
+        excess -= 1 << (LONGEST_BITS - bits - 1)
+    while excess < 0:  # room is left: shorten what fits
+        bits = next(b for b in range(2, LONGEST_BITS + 1) if many[b] and 1 << (LONGEST_BITS - b) <= -excess)
+        many[bits] -= 1
+        many[bits - 1] += 1
+        excess += 1 << (LONGEST_BITS - bits)
+    return [bits for bits, n in enumerate(many) for _ in range(n)]
+
+
+def _canonical(centre: int, bits: NDArray[np.int64]) -> _Code:
+    """The code with these lengths; its header."""
+    order = _code_order(bits)
+    sizes = bits[order]
+    ends = np.cumsum(1 << (LONGEST_BITS - sizes))
+    words = np.zeros(len(bits), np.int64)
+    words[order] = (ends - (1 << (LONGEST_BITS - sizes))) >> (LONGEST_BITS - sizes)
+    shortest, longest = int(sizes[0]), int(sizes[-1])
+    value, length = centre, 8
+
+    def put(number: int, width: int) -> None:
+        nonlocal value, length
+        value, length = value << width | number, length + width
+
+    runs = bool(bits[RANKS:].any())
+    put(runs, 1)
+    put(shortest, 4)
+    put(longest, 4)
+    for run in bits[RANKS:].tolist() if runs else ():
+        put(run, 4)
+    many = np.bincount(bits[:RANKS], minlength=LONGEST_BITS + 1)
+    for size in range(shortest, longest):
+        put(int(many[size]), _count_bits(size))
+    return _Code((value, length), bits, words)
+
+
+def _code_order(bits: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The symbols that have codewords in the order of these: by length, runs first, then ranks."""
+    symbols = np.arange(len(bits))
+    order = np.lexsort((symbols, symbols < RANKS, bits))
+    return order[bits[order] > 0]
+
+
+def _count_bits(size: int) -> int:
+    """Bits of the field that says how many ranks have codewords of ``size`` bits."""
+    return min(size, 8) + 1
+
+
+def _join_runs(symbols: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``symbols`` with repetitions of rank 0 as runs: the longest as often as it fits, then one of each needed."""
+    zero = symbols == 0
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], zero, [False])).astype(np.int8)))
+    starts, sizes = edges[::2], edges[1::2] - edges[::2]
+    longest = len(RUNS)
+    whole, rest = sizes >> longest, sizes & ((1 << longest) - 1)
+    needed = np.ones(len(symbols), np.int64)
+    needed[zero] = 0
+    needed[starts] = whole + sum((rest >> bit & 1) for bit in range(longest))
+    ends = np.cumsum(needed)
+    made = np.zeros(int(ends[-1]), np.int64)
+    made[ends[~zero] - 1] = symbols[~zero]
+    place = ends[starts] - needed[starts]
+    first = np.repeat(place - (np.cumsum(whole) - whole), whole)
+    made[first + np.arange(len(first))] = RANKS + longest - 1
+    place = place + whole
+    for bit in range(longest - 1, -1, -1):
+        chosen = (rest >> bit & 1) > 0
+        made[place[chosen]] = RANKS + bit - 1 if bit else 0
+        place = place + chosen
+    return made
+
+
+def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
+    """Header and codewords as bytes, zero bits at the end."""
+    value, length = code.header
+    pad = -length % 8
+    head = (value << pad).to_bytes((length + pad) // 8, "big")
+    bits = code.bits[symbols]
+    ends = np.cumsum(bits) + length
+    starts = ends - bits
+    total = int(ends[-1])
+    placed = (code.words[symbols] << (64 - (starts & 31) - bits)).view(np.uint64)
+    index, count = starts >> 5, total // 32 + 2
+    words = np.bincount(index, (placed >> np.uint64(32)).astype(np.float64), count)  # sums of bits that never meet:
+    words += np.bincount(index + 1, (placed & np.uint64(0xFFFFFFFF)).astype(np.float64), count)  # exact as floats
+    body = bytearray(words.astype(np.uint64).astype(">u4").tobytes()[: -(-total // 8)])
+    for position, byte in enumerate(head):
+        body[position] |= byte
+    return bytes(body)
+
+
+def decode(coding: str, data: bytes, count: int) -> Bytes:
+    """The ``count`` weights coded in ``data``; raises SimulationError for what is no such stream.
+
+    Bits behind the last codeword are zero.
+    """
+    if coding == "raw":
+        if len(data) != count:
+            raise SimulationError(f"{len(data)} raw bytes cannot give {count} weights")
+        return np.frombuffer(data, np.uint8)
+    reader = _Bits(data)
+    centre = reader.take(8)
+    symbols, lengths = _rice_windows(reader) if coding == "rice" else _huffman_windows(reader)
+    places, found = _walk(data, reader.position, symbols, lengths)
+    repeats = _REPEATS[found]
+    total = np.cumsum(repeats)
+    last = int(np.searchsorted(total, count))
+    if last >= len(total) or total[last] != count:
+        given = int(total[-1]) if len(total) else 0
+        if given > count:
+            raise SimulationError(f"a run of coded weights ends behind the last of {count}")
+        raise SimulationError(f"{len(data)} coded bytes give {given} weights, not {count}")
+    end = int(places[last] + 1)
+    if int.from_bytes(data[end // 8 :], "big") & ((1 << (8 * (len(data) - end // 8) - end % 8)) - 1):
+        raise SimulationError(f"bits behind the last of {count} coded weights are set")
+    found = found[: last + 1]
+    values = np.where(found < RANKS, _DISTANCES[found % RANKS], 0).astype(np.uint8)
+    return np.repeat(values + np.uint8(centre), repeats[: last + 1])
+
+
+class _Bits:
+    """Fields of a header."""
+
+    def __init__(self, data: bytes) -> None:
+        self._head = int.from_bytes(data[:32].ljust(32, b"\0"), "big")
+        self._limit = 8 * len(data)
+        self.position = 0
+
+    def take(self, width: int) -> int:
+        """The next ``width`` bits."""
+        self.position += width
+        if self.position > self._limit:
+            raise SimulationError("the header of coded weights is cut off")
+        return self._head >> (256 - self.position) & ((1 << width) - 1)
+
+
+Windows = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""For each value of the next LONGEST_BITS bits: symbol and length of the codeword that they begin with (0: none)."""
+
+
+def _rice_windows(reader: _Bits) -> Windows:
+    code = _rice(0, reader.take(3))
+    symbols, lengths = np.zeros(_WINDOWS, np.int64), np.zeros(_WINDOWS, np.int64)
+    bits = code.bits[:RANKS]
+    starts = code.words[:RANKS] << (LONGEST_BITS - bits)
+    widths = 1 << (LONGEST_BITS - bits)
+    index = np.repeat(starts - (np.cumsum(widths) - widths), widths) + np.arange(int(widths.sum()))
+    symbols[index], lengths[index] = np.repeat(np.arange(RANKS), widths), np.repeat(bits, widths)
+    return symbols, lengths
+
+
+def _huffman_windows(reader: _Bits) -> Windows:
+    runs, shortest, longest = reader.take(1), reader.take(4), reader.take(4)
+    if not 1 <= shortest <= longest <= LONGEST_BITS:
+        raise SimulationError(f"codewords of coded weights have {shortest} to {longest} bits, allowed: 1 to 12")
+    of_runs = [reader.take(4) if runs else 0 for _ in RUNS]
+    if any(size and not shortest <= size <= longest for size in of_runs):
+        raise SimulationError(f"a run of coded weights has a codeword outside {shortest} to {longest} bits")
+    many = [reader.take(_count_bits(size)) for size in range(shortest, longest)]
+    left = _WINDOWS - sum(n << (LONGEST_BITS - size) for size, n in enumerate(many, shortest))
+    left -= sum(1 << (LONGEST_BITS - size) for size in of_runs if size)
+    many.append(left >> (LONGEST_BITS - longest))
+    if left < 0 or sum(many) > RANKS:
+        raise SimulationError(f"the code of coded weights has {sum(many)} codewords or more than its lengths allow")
+    ranks = np.repeat(np.arange(shortest, longest + 1), many)
+    bits = np.concatenate((ranks, np.zeros(RANKS - len(ranks), np.int64), np.array(of_runs, np.int64)))
+    order = _code_order(bits)
+    sizes = bits[order]
+    widths = 1 << (LONGEST_BITS - sizes)
+    return np.repeat(order, widths), np.repeat(sizes, widths)
+
+
+def _walk(data: bytes, start: int, symbols: NDArray[np.int64], lengths: NDArray[np.int64]) -> Windows:
+    """(last bit, symbol) of every codeword from bit ``start`` on, up to the end or to bits that begin none.
+
+    The codeword that would start at each bit is looked up at once; eight steps from one to the next are joined, so that
+    little is left to do one by one.
+    """
+    padded = np.frombuffer(data + b"\0\0", np.uint8).astype(np.int32)
+    words = padded[:-2] << 16 | padded[1:-1] << 8 | padded[2:]
+    windows = (words[:, None] >> np.arange(12, 4, -1, dtype=np.int32) & (_WINDOWS - 1)).reshape(-1)
+    size = len(windows)
+    step = lengths.astype(np.int32)[windows]
+    follow = np.arange(size, dtype=np.int32) + step
+    follow[(step == 0) | (follow > size)] = size + 1
+    follow = np.append(follow, np.array([size + 1, size + 1], np.int32))
+    twice = follow[follow]
+    four = twice[twice]
+    jumps = memoryview(four[four])
+    heads = []
+    place = start
+    while place < size:
+        heads.append(place)
+        place = jumps[place]
+    columns = [np.array(heads, np.int32)]
+    for _ in range(7):
+        columns.append(follow[columns[-1]])
+    places = np.stack(columns, 1).reshape(-1)
+    places = places[follow[places] <= size]
+    return follow[places] - 1, symbols[windows[places]]

@@ -1,0 +1,75 @@
+"""``npu-encode-weights``: weights become shorter streams that the decoder of ``wload`` reads.
+
+Before::
+
+    %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096>
+    npu.isa.wload source %w coded_bytes 4096 target %slot bytes 4096
+
+After, where one of ``codings`` is shorter than the bytes themselves::
+
+    %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 2710>
+    npu.isa.wload source %w coded_bytes 2710 coding "huffman" target %slot bytes 4096
+
+Every buffer is coded once, in its own shortest form; it may be read by several instructions. What anything but whole
+raw ``wload`` reads stays as it is, and so does what is coded already. ``codings`` are those to choose from beside raw
+bytes, for ablations: ``npu-encode-weights{codings=raw}`` changes nothing. Refuses unknown ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Use
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
+from odc_mlir.errors import OptionError
+from odc_mlir.isa.weight_coding import CODINGS, Coded, encode
+from odc_mlir.support.deadline import in_time
+from odc_mlir.transforms.npu.schedule.instruction_ir import integer, sites, word
+from odc_mlir.transforms.npu.schedule.program import Space
+
+
+@dataclass(frozen=True)
+class NpuEncodeWeightsPass(ModulePass):
+    """Encode; see the module's text."""
+
+    name = "npu-encode-weights"
+
+    codings: tuple[str, ...] = CODINGS
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if unknown := sorted(set(self.codings) - set(CODINGS)):
+            raise OptionError(f"there is no weight coding {unknown[0]!r}", hint=f"use some of {', '.join(CODINGS)}")
+        for site in sites(op, self.name):
+            buffers = [item for item in site.block.ops if isinstance(item, BufferOp) and item.data is not None]
+            for buffer in in_time(ctx, buffers):
+                if buffer.buffer.uses and all(_is_whole(buffer, use) for use in buffer.buffer.uses):
+                    _encode(buffer, self.codings)
+
+
+def _is_whole(buffer: BufferOp, use: Use) -> bool:
+    """Whether ``use`` is a raw ``wload`` of all of ``buffer``."""
+    op = use.operation
+    if not isinstance(op, InstructionOp) or op.SPEC.mnemonic != "wload":
+        return False
+    (_, _, offset), *_ = op.places()
+    fields = op.field_codes()
+    return not fields.get("coding") and not offset and fields.get("coded_bytes") == fields.get("bytes") == buffer.size
+
+
+def _encode(buffer: BufferOp, codings: tuple[str, ...]) -> None:
+    """Put the shortest form of ``buffer`` in its place."""
+    assert buffer.data is not None, "constants have data"
+    coded: Coded = encode(bytes(buffer.data.data.data), codings)
+    if coded.coding == "raw":
+        return
+    made = BufferOp(buffer.label.data, Space.CONSTANTS, len(coded.data), data=coded.data)
+    made.location = buffer.location
+    for use in list(buffer.buffer.uses):
+        use.operation.properties["coded_bytes"] = integer(len(coded.data))
+        use.operation.properties["coding"] = word(coded.coding)
+    Rewriter.replace_op(buffer, made)
