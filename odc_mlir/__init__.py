@@ -14,12 +14,12 @@ from odc_mlir._version import __version__
 if TYPE_CHECKING:
     from odc_mlir.errors import OdcError
     from odc_mlir.ops.registry import register_custom_op
-    from odc_mlir.runtime.api import compile, import_model, load, load_package, lower, optimize, quantize, run
+    from odc_mlir.runtime.api import compile, import_model, lint, load, load_package, lower, optimize, quantize, run
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.validity import check
 
 _HOME = dict.fromkeys(
-    ("compile", "import_model", "load", "load_package", "lower", "optimize", "quantize", "run"), "runtime.api"
+    ("compile", "import_model", "lint", "load", "load_package", "lower", "optimize", "quantize", "run"), "runtime.api"
 )
 _HOME |= {
     "Package": "runtime.package",
@@ -35,6 +35,7 @@ __all__ = [
     "check",
     "compile",
     "import_model",
+    "lint",
     "load",
     "load_package",
     "lower",

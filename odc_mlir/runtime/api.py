@@ -32,6 +32,7 @@ from odc_mlir.runtime.package import Package
 from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
+    from odc_mlir.linter import Finding
     from odc_mlir.optimizer import Optimized
     from odc_mlir.quantizer.result import Quantized
 
@@ -430,6 +431,16 @@ def optimize(
         max_rewrites=max_rewrites,
         verify=verify,
     )
+
+
+def lint(model: ModelSource | Module, *, target: str | None = None) -> list[Finding]:
+    """What will hurt in a model, each finding with its remedy; empty where nothing was found.
+
+    ``target``: the NPU whose limits operators are held against; all that are shipped unless given.
+    """
+    from odc_mlir import linter
+
+    return linter.lint(_model_of(model), target=target)
 
 
 def quantize(

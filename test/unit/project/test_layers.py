@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"frontend", "transforms", "pipelines", "compiler", "universe", "calibration", "runtime", "pages"},
     "samples": frozenset({"errors"}),
     "explore": frozenset({"errors", "formats", "targets", "pages", "runtime"}),
+    "linter": IR | {"frontend", "transforms", "compiler", "universe"},
     "optimizer": IR | {"frontend", "transforms", "compiler", "universe", "runtime"},
 }
 # Rooms within rooms, that have a rule of their own.
@@ -61,10 +62,11 @@ ENTRANCES = COMMANDS | {"", "_version"}
 
 # The one module of the runtime that compiles on the device, by an import inside a function.
 RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
+_ASKED_FOR = frozenset({"compiler", "native_compiler", "linter", "optimizer", "quantizer"})
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
-    | {"legality", "optimizer", "quantizer", "retries", "native_compiler"}
+    | {"legality", "linter", "native_compiler", "optimizer", "quantizer", "retries"}
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
 
@@ -88,7 +90,7 @@ def _allowed(found: Import) -> bool:
         or target == "_version"
     ):
         return True
-    if found.importer == RUNTIME_TO_COMPILER and target in ("compiler", "native_compiler", "optimizer", "quantizer"):
+    if found.importer == RUNTIME_TO_COMPILER and target in _ASKED_FOR:
         return found.lazy
     return any(
         found.target == f"odc_mlir.{allowed}" or found.target.startswith(f"odc_mlir.{allowed}.")

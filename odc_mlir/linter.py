@@ -1,0 +1,336 @@
+"""What will hurt in a model, each finding with its remedy: ``odc_mlir.lint`` and ``odc-lint``.
+
+Nothing is changed, run or measured; a finding tells what a reader of the model would see and often overlooks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, SSAValue
+
+from odc_mlir import compiler, ops, targets
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
+from odc_mlir.ops.spec import Trait
+from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.circle.circle_clip_masks import HIDDEN, mask_of
+from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
+from odc_mlir.transforms.common.rewriting import Layer, constant, is_real, shape_of
+from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.table import rules_of, verdict
+from odc_mlir.universe import make_context
+
+_FOLDED = ("fuse_mul_with", "fuse_add_with", "fuse_batchnorm_with")
+_NOT_COMPUTING = frozenset({"QUANTIZE", "DEQUANTIZE"})
+_STAGE = "lint"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``kind`` is a name that stays, ``text`` what was seen, ``remedy`` what to do, ``tensors`` where, in order."""
+
+    kind: str
+    text: str
+    remedy: str
+    tensors: tuple[str, ...] = ()
+
+
+@dataclass
+class Model:
+    """A module, and what several checks ask of it."""
+
+    module: ModuleOp
+    target_names: tuple[str, ...]
+    operators: list[CircleOp] = field(init=False)
+    main: FuncOp | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.operators = [op for op in self.module.walk() if isinstance(op, CircleOp)]
+        self.main = next((op for op in self.module.body.block.ops if isinstance(op, FuncOp)), None)
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether any operator computes with codes."""
+        return any(
+            tensor_facts(result.type).quant is not None and op.SPEC.name not in _NOT_COMPUTING
+            for op in self.operators
+            for result in op.results
+        )
+
+    def arguments(self) -> tuple[BlockArgument, ...]:
+        """The model's inputs."""
+        return () if self.main is None else tuple(self.main.body.block.args)
+
+    def returned(self) -> tuple[SSAValue, ...]:
+        """The model's outputs."""
+        last = None if self.main is None else self.main.body.block.last_op
+        return tuple(last.operands) if isinstance(last, ReturnOp) else ()
+
+
+def lint(model: compiler.ModelSource | ModuleOp, *, target: str | None = None) -> list[Finding]:
+    """What will hurt in ``model``, by kind; empty where nothing was found.
+
+    ``target``: the NPU whose limits operators are held against; all that are shipped unless given. Raises OdcErrors
+    for models that cannot be read and for unknown targets.
+    """
+    names = (target,) if target is not None else tuple(targets.names())
+    for name in names:
+        targets.load(name)
+    with typed_errors(_STAGE):
+        module = model if isinstance(model, ModuleOp) else compiler.load(model)
+        subject = Model(module, names)
+        return [finding for check in _CHECKS for finding in check(subject)]
+
+
+def _names(ops_or_values: list[CircleOp] | list[SSAValue]) -> tuple[str, ...]:
+    return tuple(value_name(item.results[0] if isinstance(item, CircleOp) else item) for item in ops_or_values)
+
+
+def _kinds(found: list[CircleOp]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(Counter(op.SPEC.name for op in found).items()))
+
+
+def _open_shapes(model: Model) -> Iterator[Finding]:
+    found: list[SSAValue] = [v for v in model.arguments() if None in (shape_of(v) or (None,))]
+    if found:
+        yield Finding(
+            "open-shape",
+            f"inputs with dimensions that only a run tells: {len(found)}",
+            "odc-circle resize MODEL --shapes …, or odc-optimize --dynamic-batch-to-single-batch: an NPU needs them",
+            _names(found),
+        )
+
+
+def _rewritable(model: Model) -> Iterator[Finding]:
+    """What the optimiser would do to a copy."""
+    copy = model.module.clone()
+    before = _count(copy, "TRANSPOSE")
+    counts = CircleOptimizePass().optimize(make_context(), copy)
+    after = _count(copy, "TRANSPOSE")
+    folded = sum(count for name, count in counts.items() if name.startswith(_FOLDED))
+    if folded:
+        yield Finding(
+            "batch-norm",
+            f"products and sums with constants behind layers that could hold them: {folded}",
+            "odc-optimize --O1 folds them; odc-quantize does so itself",
+        )
+    if before:
+        moved = [op for op in model.operators if op.SPEC.name == "TRANSPOSE"]
+        remedy = (
+            f"odc-optimize --O1 leaves {after}"
+            if after < before
+            else "odc-optimize --io-layout nhwc stores images channels last"
+        )
+        yield Finding("transposes", f"TRANSPOSEs, which move data about: {before}", remedy, _names(moved))
+    if counts["fold_dequantize"]:
+        yield Finding(
+            "packed-weights",
+            f"constants stored as half-precision numbers or codes behind DEQUANTIZE: {counts['fold_dequantize']}",
+            "odc-optimize --fold-dequantize makes them constants of the type that layers read",
+        )
+
+
+def _count(module: ModuleOp, name: str) -> int:
+    return sum(isinstance(op, CircleOp) and op.SPEC.name == name for op in module.walk())
+
+
+def _masks(model: Model) -> Iterator[Finding]:
+    found = [op for op in model.operators if op.SPEC.name == "SOFTMAX" and op.unverified is None]
+    hidden = [op for op in found if (mask := mask_of(op)) is not None and np.any(mask.numbers < mask.limit)]
+    if hidden:
+        yield Finding(
+            "mask",
+            f"SOFTMAXes of scores that a constant below {HIDDEN:g} hides, whose range leaves few codes for the rest: "
+            f"{len(hidden)}",
+            "odc-quantize and the pass circle-clip-masks make it as small as SOFTMAX cannot tell",
+            _names(hidden),
+        )
+
+
+def _real_tail(model: Model) -> Iterator[Finding]:
+    if not model.is_quantised:
+        return
+    found = [
+        op
+        for op in model.operators
+        if op.results and is_real(op.results[0]) and op.SPEC.name not in _NOT_COMPUTING and _reads_values(op)
+    ]
+    if found:
+        yield Finding(
+            "unquantised",
+            f"operators of a quantised model that compute with real numbers: {_kinds(found)}",
+            "quantise the float model as a whole with odc-quantize: no NPU takes them",
+            _names(found),
+        )
+
+
+def _reads_values(op: CircleOp) -> bool:
+    return any(not isinstance(value.owner, ConstOp) for value in op.operands)
+
+
+def _real_interface(model: Model) -> Iterator[Finding]:
+    if not model.is_quantised:
+        return
+    found: list[SSAValue] = [v for v in (*model.arguments(), *model.returned()) if is_real(v)]
+    if found:
+        yield Finding(
+            "float-interface",
+            f"real inputs and outputs of a quantised model, which the host converts in every run: {len(found)}",
+            "odc-quantize --io quantized, where the application has codes",
+            _names(found),
+        )
+
+
+def _depthwise(model: Model) -> Iterator[Finding]:
+    found = []
+    for op in model.operators:
+        if op.SPEC.name != "DEPTHWISE_CONV_2D" or op.unverified is not None:
+            continue
+        facts = tensor_facts(op.operands[1].type)
+        channels = (facts.shape or (None,))[-1]
+        if facts.quant is not None and facts.quant.per_tensor and channels not in (None, 1):
+            found.append(op)
+    if found:
+        yield Finding(
+            "per-tensor-depthwise",
+            f"depthwise convolutions with one scale for all channels, whose weights differ most: {len(found)}",
+            "quantise the float model with a scale for each channel (odc-quantize --granularity channel)",
+            _names(found),
+        )
+
+
+def _layers(model: Model) -> Iterator[tuple[Layer, NDArray[Any]]]:
+    """Layers with constant weights, and the weights as distances from zero, output channels first."""
+    for op in model.operators:
+        layer = Layer.of(op)
+        array = None if layer is None else constant(op.operands[layer.weights])
+        if layer is None or array is None or array.dtype.kind not in "fiu" or not array.size:
+            continue
+        facts = tensor_facts(op.operands[layer.weights].type)
+        moved = np.moveaxis(array, layer.axis, 0).reshape(array.shape[layer.axis], -1)
+        if facts.quant is not None:
+            zeros = np.array(facts.quant.zero_points)
+            moved = moved.astype(np.int64) - (zeros[:, None] if zeros.size == len(moved) else zeros[0])
+        yield layer, moved
+
+
+def _dead_channels(model: Model) -> Iterator[Finding]:
+    dead: dict[str, int] = {}
+    for layer, weights in _layers(model):
+        count = int(np.sum(~weights.any(axis=1)))
+        if count:
+            dead[layer.name] = count
+    if dead:
+        yield Finding(
+            "dead-channels",
+            f"channels without a weight but zero, whose results are constant: {sum(dead.values())}",
+            "prune them before conversion; they cost as much as the others",
+            tuple(dead),
+        )
+
+
+def _not_finite(model: Model) -> Iterator[Finding]:
+    found = [layer.name for layer, weights in _layers(model) if not np.isfinite(weights).all()]
+    if found:
+        yield Finding(
+            "not-finite",
+            f"layers with weights that are infinite or no numbers: {len(found)}",
+            "convert the model again: no range can be made of them",
+            tuple(found),
+        )
+
+
+def _saturated(model: Model) -> Iterator[Finding]:
+    found = []
+    for op in model.operators:
+        layer = Layer.of(op)
+        bias = None if layer is None else constant(layer.bias_value)
+        if bias is None or bias.dtype.kind != "i":
+            continue
+        limits = np.iinfo(bias.dtype)
+        if np.any((bias == limits.max) | (bias == limits.min)):
+            found.append(op)
+    if found:
+        yield Finding(
+            "saturated-bias",
+            f"layers with a bias at the end of its integers' range, which was larger: {len(found)}",
+            "quantise again: a wider range of the layer's input, or equalised channels, makes room for it",
+            _names(found),
+        )
+
+
+def _without_target(model: Model) -> Iterator[Finding]:
+    limits = [Limits(target, target.sram.capacity_bytes) for target in map(targets.load, model.target_names)]
+    reasons: dict[str, list[CircleOp]] = {}
+    for op in model.operators:
+        if op.SPEC.name in _NOT_COMPUTING or not _reads_values(op):
+            continue
+        if (reason := _reason(op, limits)) is not None:
+            reasons.setdefault(reason, []).append(op)
+    for reason, found in reasons.items():
+        whom = "no NPU takes" if len(limits) > 1 else f"{limits[0].target.name} does not take"
+        yield Finding(
+            "no-target",
+            f"{whom} {_kinds(found)}: {reason}",
+            "they run on the host; odc-opt --list-rules tells what the NPU asks of an operator",
+            _names(found),
+        )
+
+
+def _reason(op: CircleOp, limits: list[Limits]) -> str | None:
+    """Why no target takes ``op``; None where one does, and for reals whose kind it takes as codes."""
+    if op.unverified is not None:
+        return str(op.unverified)
+    if rules_of(ops.get(op.SPEC.name)) is None if op.SPEC.name != "CUSTOM" else True:
+        return f"{op.SPEC.name} has no NPU form"
+    quantised = any(_is_coded(value) for value in (*op.operands, *op.results))
+    if not quantised:
+        return None
+    verdicts = [verdict(node_of(op), item) for item in limits]
+    return None if any(item.supported for item in verdicts) else verdicts[0].reason
+
+
+def _is_coded(value: SSAValue) -> bool:
+    return not isinstance(value.owner, NoneOp) and tensor_facts(value.type).quant is not None
+
+
+def _state(model: Model) -> Iterator[Finding]:
+    found = [op for op in model.operators if Trait.STATEFUL in op.SPEC.traits]
+    if found:
+        yield Finding(
+            "state",
+            f"operators that keep state between runs: {_kinds(found)}",
+            "reset it between sequences that do not belong together",
+            _names(found),
+        )
+
+
+_CHECKS: tuple[Callable[[Model], Iterator[Finding]], ...] = (
+    _open_shapes,
+    _not_finite,
+    _rewritable,
+    _masks,
+    _real_tail,
+    _real_interface,
+    _depthwise,
+    _dead_channels,
+    _saturated,
+    _without_target,
+    _state,
+)
+
+
+def as_document(findings: list[Finding]) -> list[Mapping[str, Any]]:
+    """The findings as JSON data."""
+    return [
+        {"kind": item.kind, "text": item.text, "remedy": item.remedy, "tensors": list(item.tensors)}
+        for item in findings
+    ]

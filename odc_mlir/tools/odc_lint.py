@@ -1,0 +1,53 @@
+"""``odc-lint``: say what will hurt in a model, each finding with its remedy."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from odc_mlir.formats.kinds import json_kind
+from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
+
+FINDINGS = json_kind("findings about a model", "findings")
+_TENSORS_SHOWN = 4
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-lint``."""
+    parser = base_parser(
+        "odc-lint",
+        "Say what will hurt in a model (.circle, .tflite, .mlir, nnpackage): what is left to fold, what no NPU takes, "
+        "what loses accuracy as codes. Each finding comes with its remedy; the model is neither changed nor run.",
+    )
+    add_input(parser, "model", metavar="MODEL")
+    parser.add_argument("--target", metavar="NAME|FILE", help="hold operators against this NPU's limits, not any's")
+    parser.add_argument("--fail", action="store_true", help="exit code 1 when there are findings")
+    parser.add_argument("--ignore", metavar="KIND", action="append", default=[], help="leave out a kind; repeatable")
+    add_output(parser, "--report-json", metavar="FILE", kind=FINDINGS, help="write the findings as JSON, - to stdout")
+    add_overwrite(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> int | None:
+    from odc_mlir.linter import as_document
+    from odc_mlir.runtime import api
+
+    found = [item for item in api.lint(arguments.model, target=arguments.target) if item.kind not in arguments.ignore]
+    if arguments.report_json:
+        arguments.files.write_json(arguments.report_json, {"findings": as_document(found)}, "report_json")
+    if not arguments.quiet:
+        for item in found:
+            names = ", ".join(item.tensors[:_TENSORS_SHOWN])
+            more = f", and {len(item.tensors) - _TENSORS_SHOWN} more" if len(item.tensors) > _TENSORS_SHOWN else ""
+            print(f"{item.kind}: {item.text}", file=arguments.files.messages)
+            if names:
+                print(f"    at {names}{more}", file=arguments.files.messages)
+            print(f"    remedy: {item.remedy}", file=arguments.files.messages)
+        print(counted(len(found), "finding"), file=arguments.files.messages)
+    return EXIT_USER if found and arguments.fail else None

@@ -1,0 +1,120 @@
+"""What ``odc-lint`` finds, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from xdsl.ir import SSAValue
+
+import odc_mlir
+from helpers import rewrite_parts as parts
+from helpers.float_nets import FloatNet, assign, run_pass
+from odc_mlir.errors import OdcError
+from odc_mlir.support.text import parse_module
+from odc_mlir.tools.odc_lint import main
+from odc_mlir.universe import make_context
+
+Make = Callable[[FloatNet], SSAValue]
+
+
+def _kinds(make: Make) -> set[str]:
+    net = FloatNet(1)
+    return {item.kind for item in odc_mlir.lint(net.module(make(net)))}
+
+
+def _masked(number: float) -> Make:
+    def make(n: FloatNet) -> SSAValue:
+        mask = n.const([[0.0, number], [0.0, 0.0]])
+        made: SSAValue = n.add("SOFTMAX", n.add("ADD", n.real(2, 2), mask), beta=1.0)
+        return made
+
+    return make
+
+
+def _dead(channel: float) -> Make:
+    def make(n: FloatNet) -> SSAValue:
+        weights = n.const([[1.0, 2.0], [0.0, channel]])
+        made: SSAValue = n.add("FULLY_CONNECTED", n.real(1, 2), weights, n.weights(2))
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda n: parts.conv(n, parts.image(n)), set()),
+        (lambda n: n.add("MUL", parts.conv(n, parts.image(n)), n.weights(2)), {"batch-norm"}),
+        (lambda n: n.add("MUL", parts.conv(n, parts.image(n), activation="relu"), n.weights(2)), set()),
+        (lambda n: n.add("TANH", parts.transpose(n, n.real(2, 3), 1, 0)), {"transposes"}),
+        (_masked(-3.0e38), {"mask"}),
+        (_masked(-3.0), set()),
+        (_dead(0.0), {"dead-channels"}),
+        (_dead(0.1), set()),
+        (_dead(float("inf")), {"not-finite"}),
+        (lambda n: n.add("CUMSUM", n.real(2, 3), n.const(1, "int32")), {"no-target"}),
+    ],
+)
+def test_float_models(make: Make, expected: set[str]) -> None:
+    assert _kinds(make) == expected
+
+
+def _quantised(tail: bool, granularity: str = "channel") -> set[str]:
+    net = FloatNet(1)
+    x = parts.relu(net, parts.depthwise(net, parts.image(net)))
+    module = net.module(x if not tail else net.add("CUMSUM", x, net.const(1, "int32")))
+    assign(module, "int8", granularity=granularity)
+    run_pass(module, "convert-circle-to-quant")
+    run_pass(module, "quant-insert-requantize")
+    return {item.kind for item in odc_mlir.lint(module)}
+
+
+def test_quantised_models() -> None:
+    assert _quantised(False) == {"float-interface"}
+    assert "unquantised" in _quantised(True)
+    assert "per-tensor-depthwise" in _quantised(False, "tensor")
+
+
+@pytest.mark.parametrize(("bias", "expected"), [(2**31 - 1, {"saturated-bias"}), (2**31 - 2, set())])
+def test_a_bias_at_its_limit(bias: int, expected: set[str]) -> None:
+    image, weights = "tensor<1x2x!quant.uniform<i8:f32, 0.5>>", "tensor<1x2x!quant.uniform<i8:f32, 0.5>>"
+    result = "tensor<1x1x!quant.uniform<i8:f32, 0.5>>"
+    text = f"""func.func @main(%x: {image}) -> {result} {{
+  %w = circle.const [1, 2] : {weights}
+  %b = circle.const [{bias}] : tensor<1x!quant.uniform<i32:f32, 0.25>>
+  %0 = circle.fully_connected(%x, %w, %b) : ({image}, {weights}, tensor<1x!quant.uniform<i32:f32, 0.25>>) -> {result}
+  func.return %0 : {result}
+}}"""
+    assert {item.kind for item in odc_mlir.lint(parse_module(make_context(), text))} == expected
+
+
+def test_open_dimensions() -> None:
+    tensor = "tensor<?x8xf32>"
+    body = f"%0 = circle.relu(%x) : ({tensor}) -> {tensor} func.return %0 : {tensor}"
+    module = parse_module(make_context(), f"func.func @main(%x: {tensor}) -> {tensor} {{ {body} }}")
+    assert [item.kind for item in odc_mlir.lint(module)] == ["open-shape"]
+
+
+def test_an_unknown_target_is_refused() -> None:
+    net = FloatNet()
+    with pytest.raises(OdcError, match="npu-7"):
+        odc_mlir.lint(net.module(net.add("RELU", net.real(2))), target="npu-7")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = FloatNet(1)
+    odc_mlir.optimize(net.module(_dead(0.0)(net)), level=None).save(tmp_path / "m.circle")
+    model, report = str(tmp_path / "m.circle"), tmp_path / "report.json"
+    assert main([model, "--report-json", str(report)]) == 0
+    told = capsys.readouterr().out
+    assert "dead-channels" in told
+    assert "remedy:" in told
+    assert told.endswith("1 finding\n")
+    (finding,) = json.loads(report.read_text())["findings"]
+    assert finding["kind"] == "dead-channels"
+    assert main([model, "--fail", "-q"]) == 1
+    assert main([model, "--fail", "-q", "--ignore", "dead-channels"]) == 0
+    assert finding["tensors"]
