@@ -31,6 +31,12 @@ class ModelFile:
 
         A model that this project wrote is replaced, any other file with ``overwrite`` only (else OptionError).
         """
-        check_output(path, MODEL_BY_NAME, overwrite=overwrite)
-        data = self.to_tflite() if Path(path).suffix.lower() == ".tflite" else self.to_circle()
-        write_output(path, data, MODEL_BY_NAME, overwrite=overwrite)
+        save_module(self.model, path, overwrite=overwrite)
+
+
+def save_module(module: ModuleOp, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a module as a .circle or .tflite file, as :meth:`ModelFile.save` does."""
+    check_output(path, MODEL_BY_NAME, overwrite=overwrite)
+    model = export_model(module)
+    data = write_tflite(model) if Path(path).suffix.lower() == ".tflite" else write_model(model)
+    write_output(path, bytes(data), MODEL_BY_NAME, overwrite=overwrite)

@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"frontend", "transforms", "pipelines", "compiler", "universe", "calibration", "runtime", "pages"},
     "samples": frozenset({"errors"}),
     "explore": frozenset({"errors", "formats", "targets", "pages", "runtime"}),
+    "editing": IR | {"frontend", "transforms", "universe", "quantizer.policy"},
     "linter": IR | {"frontend", "transforms", "compiler", "universe"},
     "optimizer": IR | {"frontend", "transforms", "compiler", "universe", "runtime"},
 }
@@ -66,7 +67,7 @@ _ASKED_FOR = frozenset({"compiler", "native_compiler", "linter", "optimizer", "q
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
-    | {"legality", "linter", "native_compiler", "optimizer", "quantizer", "retries"}
+    | {"editing", "legality", "linter", "native_compiler", "optimizer", "quantizer", "retries"}
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
 

@@ -1,0 +1,215 @@
+"""Shapes of inputs, quantisation parameters, and what a model's constants are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import OpResult, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, op_class, tensor_facts, tensor_type
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.editing.cutting import find_values, main_function
+from odc_mlir.errors import ModelError, OptionError, UnsupportedError, parsing
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.parameters import dequantize_constant
+from odc_mlir.support.locations import name_loc, value_name
+from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
+from odc_mlir.transforms.common.rewriting import constant
+from odc_mlir.transforms.quant.common.conversion import retype, set_function_type
+from odc_mlir.universe import make_context
+
+Shapes = Sequence[tuple[int, ...]]
+
+
+def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
+    """A copy whose inputs have ``shapes``, one for each in order, and everything behind them what follows.
+
+    Raises OptionError for another number or rank of shapes, ModelError where operators cannot work on them.
+    """
+    made = module.clone()
+    function = main_function(made)
+    arguments = tuple(function.body.block.args)
+    if len(shapes) != len(arguments):
+        raise OptionError(f"{len(shapes)} shapes are given, the model has {len(arguments)} inputs")
+    for argument, shape in zip(arguments, shapes, strict=True):
+        old = tensor_facts(argument.type).shape
+        if old is not None and len(old) != len(shape):
+            name = value_name(argument)
+            raise OptionError(f"input {name!r} has rank {len(old)}, the shape {list(shape)} has {len(shape)}")
+        retype(argument, with_shape(argument.type, shape))
+    for op in function.body.block.ops:
+        for result in op.results if isinstance(op, CircleOp) else ():
+            rank = len(tensor_facts(result.type).shape or ())
+            if rank:
+                retype(result, with_shape(result.type, (None,) * rank))
+    set_function_type(function)
+    CircleInferShapesPass().apply(make_context(), made)
+    made.verify()
+    return made
+
+
+def constants(module: ModuleOp) -> dict[str, NDArray[Any]]:
+    """Constants by name as they are stored, and ``NAME/scale`` and ``NAME/zero_point`` of those that are codes."""
+    found: dict[str, NDArray[Any]] = {}
+    for op in module.walk():
+        array = constant(op.result) if isinstance(op, ConstOp) else None
+        if not isinstance(op, ConstOp) or array is None:
+            continue
+        name, quant = value_name(op.result), tensor_facts(op.result.type).quant
+        found[name] = array
+        if quant is not None:
+            found[f"{name}/scale"] = np.array(quant.scales, np.float32)
+            found[f"{name}/zero_point"] = np.array(quant.zero_points, np.int64)
+    return found
+
+
+def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> ModuleOp:
+    """A copy whose tensors have the types and parameters of ``document``, as ONE's ``q-implant`` reads them.
+
+    ``{tensor: {dtype, scale, zerop, quantized_dimension, value}}``: ``scale``, ``zerop`` and ``value`` name .npy files
+    in ``folder``; ``value``, the codes, is for constants, and needed there. Raises OptionError for what does not fit.
+    """
+    made = module.clone()
+    entries = {name: entry for name, entry in document.items() if isinstance(entry, dict)}
+    if len(entries) != len(document):
+        raise OptionError("parameters are one object for each tensor", hint="{tensor: {dtype, scale, zerop, …}}")
+    for (name, entry), value in zip(entries.items(), find_values(made, entries), strict=True):
+        _implant(value, name, entry, folder)
+    set_function_type(main_function(made))
+    made.verify()
+    return made
+
+
+def _implant(value: SSAValue, name: str, entry: Mapping[str, Any], folder: Path) -> None:
+    dtype = entry.get("dtype")
+    if dtype not in DTYPES or DTYPES[dtype].kind == "float":
+        raise OptionError(f"the element type of {name!r} is {dtype!r}, not one of codes")
+    scale = _array(entry, "scale", name, folder)
+    zeros = _array(entry, "zerop", name, folder)
+    if scale is None:
+        raise OptionError(f"{name!r} has no scale")
+    if zeros is not None and zeros.size != scale.size:
+        raise OptionError(f"{name!r} has {scale.size} scales and {zeros.size} zero points")
+    shape = tensor_facts(value.type).shape
+    axis = int(entry.get("quantized_dimension", 0)) if scale.size > 1 else 0
+    if scale.size > 1 and (shape is None or not 0 <= axis < len(shape) or shape[axis] != scale.size):
+        raise OptionError(f"{name!r} has {scale.size} scales along dimension {axis}, its shape is {shape}")
+    points = tuple(zeros.reshape(-1).tolist()) if zeros is not None else (0,) * scale.size
+    scales = tuple(np.asarray(scale, np.float32).reshape(-1).tolist())
+    type = tensor_type(dtype, shape, QuantParams(scales, points, axis))
+    codes = _array(entry, "value", name, folder)
+    if isinstance(value, OpResult) and isinstance(value.op, ConstOp):
+        if codes is None or codes.shape != shape:
+            seen = "is missing" if codes is None else f"has the shape {codes.shape}, not {shape}"
+            raise OptionError(f"the value of the constant {name!r} {seen}")
+        stored = np.ascontiguousarray(codes.astype(DTYPES[dtype].numpy))
+        value.op.properties["value"] = BlobAttr.of(stored.tobytes())
+    elif codes is not None:
+        raise OptionError(f"{name!r} has a value, but is no constant")
+    retype(value, type)
+
+
+def _array(entry: Mapping[str, Any], key: str, name: str, folder: Path) -> NDArray[Any] | None:
+    file = entry.get(key)
+    if file is None:
+        return None
+    if not isinstance(file, str) or Path(file).name != file:
+        raise OptionError(f"{key} of {name!r} is {file!r}, not the name of a file beside the parameters")
+    with parsing("not an array file", OptionError, location=str(folder / file)):
+        try:
+            return np.asarray(np.load(folder / file, allow_pickle=False))
+        except OSError as error:
+            raise OptionError(f"cannot read {key} of {name!r}: {error.strerror}", location=str(folder / file)) from None
+
+
+def read_parameters(path: str) -> Mapping[str, Any]:
+    """The JSON object in a file of parameters; raises OptionError."""
+    with parsing("not a file of parameters", OptionError, location=path):
+        document = json.loads(Path(path).read_bytes())
+    if not isinstance(document, dict):
+        raise OptionError("parameters are a JSON object of tensors", location=path)
+    return document
+
+
+def fake_quantize(module: ModuleOp) -> ModuleOp:
+    """A copy of a quantised model that works on real numbers and rounds where the codes do.
+
+    Constants are the numbers that their codes stand for; behind each result, and each input, that was codes stand
+    QUANTIZE and DEQUANTIZE. Inputs and outputs are real. Raises UnsupportedError for operators that look at codes
+    themselves, and ModelError where nothing is quantised.
+    """
+    made = module.clone()
+    function = main_function(made)
+    block = function.body.block
+    seen = 0
+    for argument in block.args:
+        seen += _rounded(argument, InsertPoint.at_start(block))
+    for op in list(block.ops):
+        if isinstance(op, ConstOp):
+            seen += _real_constant(op)
+        elif isinstance(op, CircleOp) and op.SPEC.name in ("QUANTIZE", "DEQUANTIZE"):
+            seen += _converted(op)
+        elif isinstance(op, CircleOp):
+            for result in op.results:
+                seen += _rounded(result, InsertPoint.after(op))
+    if not seen:
+        raise ModelError("no tensor of the model is quantised", hint="odc-quantize makes a quantised model of it")
+    set_function_type(function)
+    try:
+        made.verify()
+    except Exception as error:
+        raise UnsupportedError(f"an operator of the model does not work on real numbers: {error}") from error
+    return made
+
+
+def _is_codes(value: SSAValue) -> bool:
+    return not isinstance(value.owner, NoneOp) and tensor_facts(value.type).quant is not None
+
+
+def _rounded(value: SSAValue, where: InsertPoint) -> int:
+    """Make ``value`` real, and let its readers see it rounded; how many values that were, one or none."""
+    if not _is_codes(value):
+        return 0
+    facts, name = tensor_facts(value.type), value_name(value)
+    real = tensor_type("float32", facts.shape)
+    new = retype(value, real)
+    down = op_class("QUANTIZE").make([new], [tensor_type(facts.dtype, facts.shape, facts.quant)], {})
+    up = op_class("DEQUANTIZE").make([down.results[0]], [real], {})
+    down.location, up.location = name_loc(f"{name}_FQ_Quantize"), name_loc(f"{name}_FQ_Dequantize")
+    new.replace_all_uses_with(up.results[0])
+    down.operands[0] = new
+    Rewriter.insert_op([down, up], where)
+    return 1
+
+
+def _real_constant(op: ConstOp) -> int:
+    facts, codes = tensor_facts(op.result.type), constant(op.result)
+    if facts.quant is None or codes is None:
+        return 0
+    numbers = dequantize_constant(codes.astype(np.float64), facts.quant)
+    op.properties["value"] = BlobAttr.of(np.ascontiguousarray(numbers).tobytes())
+    retype(op.result, tensor_type("float32", facts.shape))
+    return 1
+
+
+def _converted(op: CircleOp) -> int:
+    """QUANTIZE rounds what is real by now; DEQUANTIZE does nothing any more."""
+    if op.SPEC.name == "DEQUANTIZE":
+        op.results[0].replace_all_uses_with(op.operands[0])
+        Rewriter.erase_op(op)
+        return 1
+    facts = tensor_facts(op.results[0].type)
+    up = op_class("DEQUANTIZE").make([op.results[0]], [tensor_type("float32", facts.shape)], {})
+    up.location = name_loc(f"{value_name(op.results[0])}_FQ_Dequantize")
+    op.results[0].replace_all_uses_with(up.results[0])
+    up.operands[0] = op.results[0]
+    Rewriter.insert_op(up, InsertPoint.after(op))
+    return 1

@@ -1,0 +1,251 @@
+"""``odc-circle``: look into models and change them: operators, tensors, parts, shapes, quantisation parameters."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL_BY_NAME
+from odc_mlir.tools.common import base_parser, counted, run_tool
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
+
+if TYPE_CHECKING:
+    from odc_mlir.dialects.circle import CircleOp
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-circle``."""
+    parser = base_parser("odc-circle", "Look into models (.circle, .tflite, .mlir, nnpackage) and change them.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    listing = _command(commands, "operators", "list operators: number, code, name, types", _operators)
+    listing.add_argument("--code", metavar="CODE", action="append", default=[], help="only these; repeatable")
+    listing.add_argument("--name", metavar="PATTERN", help="only those with such a result, * and ? as in a shell")
+    listing.add_argument("--json", action="store_true", help="print one JSON document")
+
+    dump = _command(commands, "tensors", "write constants with their parameters as .npz or .h5", _tensors)
+    add_output(dump, "-o", "--output", metavar="OUT", kind=ARRAYS, required=True, help=".npz, .h5 or .hdf5")
+    dump.add_argument("--name", metavar="PATTERN", help="only those, * and ? as in a shell")
+    add_overwrite(dump)
+
+    resized = _command(commands, "resize", "give inputs other shapes", _resize, output=True)
+    resized.add_argument("--shapes", metavar="[N,…],…", required=True, help="one for each input, as [1,3],[4]")
+
+    cut = _command(commands, "extract", "cut a part out, by tensors or by operators", _extract, output=True)
+    cut.add_argument("--inputs", metavar="NAME", nargs="+", default=[], help="tensors that become inputs")
+    cut.add_argument("--outputs", metavar="NAME", nargs="+", default=[], help="tensors that become outputs")
+    cut.add_argument("--operators", metavar="N,N-N", help="numbers of operators instead")
+
+    parts = _command(commands, "partition", "write a model's parts and how they are joined", _partition)
+    add_input(parts, "--part-file", metavar="FILE", required=True, help="which backend runs what, as ONE writes it")
+    add_output(parts, "-o", "--output", metavar="FOLDER", kind=FOLDER, required=True, help="new folder for the parts")
+    add_overwrite(parts)
+
+    planted = _command(commands, "implant", "give tensors quantisation parameters", _implant, output=True)
+    add_input(planted, "--parameters", metavar="FILE.json", required=True, stdin=False, help="as q-implant reads them")
+
+    turned = _command(commands, "requantize", "codes of int8 as uint8 or the other way round", _requantize, output=True)
+    turned.add_argument("--to", choices=("int8", "uint8"), required=True, help="the type of codes afterwards")
+
+    _command(commands, "fake-quantize", "work on real numbers, rounded where codes were", _fake, output=True)
+    return parser
+
+
+def _command(commands: Any, name: str, help: str, body: Any, *, output: bool = False) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
+    add_input(parser, "model", metavar="MODEL")
+    if output:
+        add_output(
+            parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, required=True, help="model: .circle or .tflite"
+        )
+        add_overwrite(parser)
+    parser.set_defaults(body=body)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), lambda arguments: arguments.body(arguments), argv)
+
+
+def _save(arguments: argparse.Namespace, module: Any) -> None:
+    from odc_mlir.frontend.model_file import save_module
+
+    save_module(module, arguments.output, overwrite=arguments.overwrite)
+
+
+def _operators(arguments: argparse.Namespace) -> None:
+    import json
+    from fnmatch import fnmatchcase
+
+    from odc_mlir.dialects.circle import CircleOp
+    from odc_mlir.dialects.circle_types import tensor_facts
+    from odc_mlir.runtime import api
+    from odc_mlir.support.locations import value_name
+
+    codes = {code.upper() for code in arguments.code}
+    rows = []
+    for function in api.load(arguments.model).body.block.ops:
+        found = [op for op in function.walk() if isinstance(op, CircleOp)]
+        for number, op in enumerate(found):
+            names = [value_name(result) for result in op.results]
+            if codes and not codes & {op.SPEC.name, _custom_code(op).upper()}:
+                continue
+            if arguments.name and not any(fnmatchcase(name, arguments.name) for name in names):
+                continue
+            facts = [tensor_facts(result.type) for result in op.results]
+            rows.append(
+                {
+                    "subgraph": function.sym_name.data,
+                    "number": number,
+                    "code": op.SPEC.name,
+                    **({"custom_code": _custom_code(op)} if op.SPEC.name == "CUSTOM" else {}),
+                    "results": [
+                        {"name": name, "dtype": item.dtype, "shape": None if item.shape is None else list(item.shape)}
+                        for name, item in zip(names, facts, strict=True)
+                    ],
+                }
+            )
+    if arguments.json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    for row in rows:
+        print(_line(row))
+
+
+def _custom_code(op: CircleOp) -> str:
+    return str(op.option("custom_code")) if op.SPEC.name == "CUSTOM" else ""
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    shapes = ", ".join(f"{item['name']} {item['dtype']}{_shape(item['shape'])}" for item in row["results"])
+    custom = f" ({row['custom_code']})" if "custom_code" in row else ""
+    return f"{row['number']:5d} {row['code']}{custom}  {shapes}"
+
+
+def _shape(shape: list[int | None] | None) -> str:
+    return "" if shape is None else "[" + ",".join("?" if extent is None else str(extent) for extent in shape) + "]"
+
+
+def _tensors(arguments: argparse.Namespace) -> None:
+    from fnmatch import fnmatchcase
+
+    from odc_mlir.editing.parameters import constants
+    from odc_mlir.formats.samples import write_outputs
+    from odc_mlir.runtime import api
+
+    found = constants(api.load(arguments.model))
+    if arguments.name:
+        suffixes = ("", "/scale", "/zero_point")
+        found = {n: a for n, a in found.items() if any(fnmatchcase(n, arguments.name + s) for s in suffixes)}
+    write_outputs(arguments.output, [[]], "single", [found], overwrite=arguments.overwrite)
+    if not arguments.quiet:
+        print(counted(len(found), "array"))
+
+
+def _resize(arguments: argparse.Namespace) -> None:
+    from odc_mlir.editing.parameters import resize
+    from odc_mlir.runtime import api
+
+    _save(arguments, resize(api.load(arguments.model), _shapes(arguments.shapes)))
+
+
+def _shapes(text: str) -> list[tuple[int, ...]]:
+    """``[1,3],[4]`` as shapes; raises OptionError."""
+    import json
+
+    try:
+        found = json.loads(f"[{text}]")
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(
+        isinstance(shape, list) and all(type(extent) is int and extent > 0 for extent in shape) for shape in found
+    ):
+        raise OptionError(f"--shapes is {text!r}", hint="write one list of positive numbers for each input: [1,3],[4]")
+    return [tuple(shape) for shape in found]
+
+
+def _extract(arguments: argparse.Namespace) -> None:
+    from odc_mlir.editing.cutting import extract, keep_operators, main_operators
+    from odc_mlir.runtime import api
+
+    module = api.load(arguments.model)
+    if bool(arguments.operators) == bool(arguments.inputs or arguments.outputs):
+        raise OptionError(
+            "a part is told by tensors or by operators", hint="give --inputs and --outputs, or --operators"
+        )
+    if arguments.operators:
+        kept = _numbers(arguments.operators, len(main_operators(module)))
+        _save(arguments, keep_operators(module, kept))
+    else:
+        _save(arguments, extract(module, arguments.inputs, arguments.outputs))
+
+
+def _numbers(text: str, count: int) -> set[int]:
+    """``1,3-5`` as numbers below ``count``; raises OptionError."""
+    found: set[int] = set()
+    for item in text.split(","):
+        first, dash, last = item.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise OptionError(f"--operators is {text!r}", hint="write numbers and ranges: 1,3-5")
+        run = range(int(first), int(last if dash else first) + 1)
+        if not run or run[-1] >= count:
+            raise OptionError(f"there is no operator {item.strip()}", hint=f"numbers go from 0 to {count - 1}")
+        found |= set(run)
+    return found
+
+
+def _partition(arguments: argparse.Namespace) -> None:
+    import json
+    from pathlib import Path
+
+    from odc_mlir.editing.parts import divide, recipe
+    from odc_mlir.formats.atomic import write_file
+    from odc_mlir.formats.circle.writer import write_model
+    from odc_mlir.formats.partition_ini import parse_partition
+    from odc_mlir.frontend.export_circle import export_model
+    from odc_mlir.runtime import api
+
+    module = api.load(arguments.model)
+    rules = parse_partition(Path(arguments.part_file).read_text(encoding="utf-8"), arguments.part_file)
+    found = divide(module, rules)
+    stem = Path(arguments.model).stem
+    files = [f"{stem}.{number:05d}_{part.backend}.circle" for number, part in enumerate(found)]
+    folder = Path(arguments.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, part in zip(files, found, strict=True):
+        write_file(folder / file, bytes(write_model(export_model(part.model))))
+    document = recipe(module, found, Path(arguments.model).name, files)
+    write_file(folder / f"{stem}.conn.json", (json.dumps(document, indent=1) + "\n").encode())
+    if not arguments.quiet:
+        for file, part in zip(files, found, strict=True):
+            print(f"{file}: {counted(len(part.operators), 'operator')}")
+
+
+def _implant(arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from odc_mlir.editing.parameters import implant, read_parameters
+    from odc_mlir.runtime import api
+
+    document = read_parameters(arguments.parameters)
+    _save(arguments, implant(api.load(arguments.model), document, Path(arguments.parameters).parent))
+
+
+def _requantize(arguments: argparse.Namespace) -> None:
+    from odc_mlir.runtime import api
+    from odc_mlir.transforms.quant.quant_flip_sign import QuantFlipSignPass
+    from odc_mlir.universe import make_context
+
+    module = api.load(arguments.model)
+    QuantFlipSignPass(arguments.to).apply(make_context(), module)
+    _save(arguments, module)
+
+
+def _fake(arguments: argparse.Namespace) -> None:
+    from odc_mlir.editing.parameters import fake_quantize
+    from odc_mlir.runtime import api
+
+    _save(arguments, fake_quantize(api.load(arguments.model)))

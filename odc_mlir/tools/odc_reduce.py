@@ -1,0 +1,129 @@
+"""``odc-reduce``: shrink a model while a command still fails on it."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odc_mlir.errors import OptionError
+from odc_mlir.formats.kinds import MODEL_BY_NAME
+from odc_mlir.tools.common import base_parser, counted, run_tool
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+_PLACE = "{}"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-reduce``."""
+    parser = base_parser(
+        "odc-reduce",
+        "Shrink a model while a command still fails on it: operators go as long as the command ends with the exit "
+        "code that it has for the whole model, then weights become zeros.",
+        epilog="The command runs in a shell; {} stands for the model's file, which is added at the end where {} is "
+        "missing. Of a command that succeeds nothing can be learnt: to search for other things, let it fail on them.",
+    )
+    add_input(parser, "model", metavar="MODEL")
+    parser.add_argument("--check", metavar="COMMAND", required=True, help="what fails")
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        metavar="OUT",
+        kind=MODEL_BY_NAME,
+        required=True,
+        help="smaller model: .circle, .tflite",
+    )
+    parser.add_argument("--match", metavar="TEXT", help="the command also has to print this, to either stream")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="of one check (%(default)s s)")
+    parser.add_argument("--max-checks", type=int, default=1000, metavar="N", help="stop after so many (%(default)s)")
+    parser.add_argument("--keep-weights", action="store_true", help="put no zeros in the place of weights")
+    add_overwrite(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> None:
+    import tempfile
+
+    from odc_mlir.editing.reduction import reduce
+    from odc_mlir.frontend.model_file import save_module
+    from odc_mlir.runtime import api
+
+    if arguments.max_checks < 1:
+        raise OptionError(f"--max-checks is {arguments.max_checks}", hint="give 1 or more")
+    module = api.load(arguments.model)
+    suffix = Path(arguments.output).suffix.lower()
+    with tempfile.TemporaryDirectory(prefix="odc-reduce-") as folder:
+        path = Path(folder, f"model{suffix}")
+
+        def run(candidate: ModuleOp) -> tuple[int, str]:
+            save_module(candidate, path, overwrite=True)
+            return _run(arguments.check, path, arguments.timeout)
+
+        code, text = run(module)
+        if code == 0:
+            raise OptionError("the command succeeds on the whole model", hint="it has to fail; see --help")
+        if arguments.match and arguments.match not in text:
+            raise OptionError(f"the command fails on the whole model, but does not print {arguments.match!r}")
+        found = reduce(
+            module,
+            _check(run, code, arguments.match),
+            most_checks=arguments.max_checks,
+            zeros=not arguments.keep_weights,
+        )
+    save_module(found.model, arguments.output, overwrite=arguments.overwrite)
+    if not arguments.quiet:
+        print(f"{counted(found.before, 'operator')} before, {found.after} after {counted(found.checks, 'check')}")
+
+
+def _check(run: Callable[[ModuleOp], tuple[int, str]], code: int, match: str | None) -> Callable[[ModuleOp], bool]:
+    """Whether the command still fails in the same way."""
+
+    def check(candidate: ModuleOp) -> bool:
+        from odc_mlir.errors import OdcError
+
+        try:
+            found, text = run(candidate)
+        except OdcError:  # what cannot be written is no model
+            return False
+        return found == code and (match is None or match in text)
+
+    return check
+
+
+def _run(command: str, path: Path, timeout: float) -> tuple[int, str]:
+    """Exit code and output of ``command`` on the file; a command that takes too long has failed by itself."""
+    import os
+    import shlex
+    import signal
+
+    place = shlex.quote(str(path))
+    text = command.replace(_PLACE, place) if _PLACE in command else f"{command} {place}"
+    with subprocess.Popen(
+        text,
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return -signal.SIGALRM, ""
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output.decode(errors="replace")
