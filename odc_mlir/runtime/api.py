@@ -29,6 +29,7 @@ from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.linking import linked_files
 from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.peak_memory import peak_rss_bytes
 from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def _native_package(
         source, target=target, strict=strict, time_limit=time_limit, progress=progress, verify_each=verify_each
     )
     files = files.with_members(_linked_files(model))
-    measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": _peak_rss_bytes()}
+    measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
     return Package(files, name=name, measured=measured, verdict=verdict)
 
@@ -397,7 +398,7 @@ def compile(
     )
     files = files.with_members(_linked_files(model))
     seconds = time.perf_counter() - start
-    measured = {"compile_seconds": seconds, "compile_peak_rss_bytes": _peak_rss_bytes()}
+    measured = {"compile_seconds": seconds, "compile_peak_rss_bytes": peak_rss_bytes()}
     package = Package(files, name=model_name(model), measured=measured, verdict=verdict)
     package.graph.input_infos()  # a model that can never run is refused here, not when somebody runs it
     return package
@@ -434,10 +435,7 @@ def optimize(
 
 
 def lint(model: ModelSource | Module, *, target: str | None = None) -> list[Finding]:
-    """What will hurt in a model, each finding with its remedy; empty where nothing was found.
-
-    ``target``: the NPU whose limits operators are held against; all that are shipped unless given.
-    """
+    """What will hurt in a model, with remedies; ``target``: the NPU that operators are held against, else all."""
     from odc_mlir import linter
 
     return linter.lint(_model_of(model), target=target)
@@ -545,15 +543,3 @@ def _holds_model(path: Path) -> bool:
         return True
     with path.open("rb") as file:
         return identify(file.read(8)) is not None
-
-
-def _peak_rss_bytes() -> int | None:
-    """Largest resident size of this process so far; None where the system does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    import sys
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

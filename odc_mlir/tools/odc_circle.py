@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL_BY_NAME
+from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL_BY_NAME, json_kind
 from odc_mlir.tools.common import base_parser, counted, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.dialects.circle import CircleOp
+
+RECIPE = json_kind("a recipe of parts", "source", "parts")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -21,22 +23,22 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     listing = _command(commands, "operators", "list operators: number, code, name, types", _operators)
-    listing.add_argument("--code", metavar="CODE", action="append", default=[], help="only these; repeatable")
-    listing.add_argument("--name", metavar="PATTERN", help="only those with such a result, * and ? as in a shell")
+    listing.add_argument("--code", metavar="NAME", action="append", default=[], help="only these; repeatable")
+    listing.add_argument("--name", metavar="NAME", help="only those with such a result, * and ? as in a shell")
     listing.add_argument("--json", action="store_true", help="print one JSON document")
 
     dump = _command(commands, "tensors", "write constants with their parameters as .npz or .h5", _tensors)
     add_output(dump, "-o", "--output", metavar="OUT", kind=ARRAYS, required=True, help=".npz, .h5 or .hdf5")
-    dump.add_argument("--name", metavar="PATTERN", help="only those, * and ? as in a shell")
+    dump.add_argument("--name", metavar="NAME", help="only those, * and ? as in a shell")
     add_overwrite(dump)
 
     resized = _command(commands, "resize", "give inputs other shapes", _resize, output=True)
-    resized.add_argument("--shapes", metavar="[N,…],…", required=True, help="one for each input, as [1,3],[4]")
+    resized.add_argument("--shapes", metavar="SHAPES", required=True, help="one for each input, as [1,3],[4]")
 
     cut = _command(commands, "extract", "cut a part out, by tensors or by operators", _extract, output=True)
     cut.add_argument("--inputs", metavar="NAME", nargs="+", default=[], help="tensors that become inputs")
     cut.add_argument("--outputs", metavar="NAME", nargs="+", default=[], help="tensors that become outputs")
-    cut.add_argument("--operators", metavar="N,N-N", help="numbers of operators instead")
+    cut.add_argument("--operators", metavar="NUMBERS", help="numbers of operators instead")
 
     parts = _command(commands, "partition", "write a model's parts and how they are joined", _partition)
     add_input(parts, "--part-file", metavar="FILE", required=True, help="which backend runs what, as ONE writes it")
@@ -202,8 +204,8 @@ def _partition(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
     from odc_mlir.editing.parts import divide, recipe
-    from odc_mlir.formats.atomic import write_file
     from odc_mlir.formats.circle.writer import write_model
+    from odc_mlir.formats.outputs import write_output
     from odc_mlir.formats.partition_ini import parse_partition
     from odc_mlir.frontend.export_circle import export_model
     from odc_mlir.runtime import api
@@ -214,11 +216,13 @@ def _partition(arguments: argparse.Namespace) -> None:
     stem = Path(arguments.model).stem
     files = [f"{stem}.{number:05d}_{part.backend}.circle" for number, part in enumerate(found)]
     folder = Path(arguments.output)
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, part in zip(files, found, strict=True):
-        write_file(folder / file, bytes(write_model(export_model(part.model))))
     document = recipe(module, found, Path(arguments.model).name, files)
-    write_file(folder / f"{stem}.conn.json", (json.dumps(document, indent=1) + "\n").encode())
+    contents = {file: bytes(write_model(export_model(part.model))) for file, part in zip(files, found, strict=True)}
+    contents[f"{stem}.conn.json"] = (json.dumps(document, indent=1) + "\n").encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in contents.items():
+        kind = RECIPE if name.endswith(".json") else MODEL_BY_NAME
+        write_output(folder / name, data, kind, overwrite=arguments.overwrite)
     if not arguments.quiet:
         for file, part in zip(files, found, strict=True):
             print(f"{file}: {counted(len(part.operators), 'operator')}")

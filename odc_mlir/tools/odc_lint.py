@@ -21,7 +21,9 @@ def build_parser() -> argparse.ArgumentParser:
         "what loses accuracy as codes. Each finding comes with its remedy; the model is neither changed nor run.",
     )
     add_input(parser, "model", metavar="MODEL")
-    parser.add_argument("--target", metavar="NAME|FILE", help="hold operators against this NPU's limits, not any's")
+    add_input(
+        parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="hold operators against this NPU's limits"
+    )
     parser.add_argument("--fail", action="store_true", help="exit code 1 when there are findings")
     parser.add_argument("--ignore", metavar="KIND", action="append", default=[], help="leave out a kind; repeatable")
     add_output(parser, "--report-json", metavar="FILE", kind=FINDINGS, help="write the findings as JSON, - to stdout")

@@ -17,6 +17,7 @@ from odc_mlir.tools.files import Input, Output, add_output, role_of
 NO_FILES = {"NAME", "NAME,…", "NAME[,NAME]", "NAME:TYPE,…", "NAME=NUMBER", "STAGE", "PIPELINE", "SHAPES", "SIZES"}
 NO_FILES |= {
     "KEY=VALUES",
+    "NUMBERS",
     "MEASURE,…",
     "MEASURE<=LIMIT",
     "ADDRESS",
@@ -28,7 +29,12 @@ NO_FILES |= {
     "M:S:I=M:S:I,…",
     "R[,G,B]",
 }
-NO_FILES_BY_FLAG = {("odc-opt", "--run-pass"), ("odc-quantize", "--metric")}
+NO_FILES_BY_FLAG = {
+    ("odc-opt", "--run-pass"),
+    ("odc-quantize", "--metric"),
+    ("odc-reduce", "--check"),
+    ("odc-reduce", "--match"),
+}
 
 
 def _undeclared(command: str, parser: argparse.ArgumentParser) -> list[str]:
@@ -93,7 +99,9 @@ def _line(command: str, words: list[str], action: argparse.Action, path: Path) -
     if action.option_strings:
         line += [action.option_strings[0], *([] if action.nargs == 0 else [str(path)])]
     for needed in (other for other in parser._actions if other.required and other.dest != action.dest):
-        line += [needed.option_strings[0], str(path)] if needed.option_strings else []
+        if needed.option_strings:
+            value = "no such file" if isinstance(role_of(needed), Input) else str(path)
+            line += [needed.option_strings[0], next(iter(needed.choices or [value]))]
     return line
 
 
