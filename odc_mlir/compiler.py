@@ -139,6 +139,7 @@ def compile(
     time_limit: float | None = None,
     progress: Progress | None = None,
     verify_each: bool = False,
+    remember: bool = False,
 ) -> PackageFiles:
     """Compile a quantised model; the same model and options give the same bytes.
 
@@ -148,9 +149,10 @@ def compile(
     for everything that the NPU can run), ``min_operators``, ``min_macs`` and ``max_segments``. Raises OdcError, and
     TimeLimitError when it takes more than ``time_limit`` seconds: a result that depends on the clock would not be the
     same twice. ``progress`` is told what is being done, how far it is, and out of how much where that is known.
-    ``verify_each``: the IR is verified after every pass, which takes longer, not only after every stage.
+    ``verify_each``: the IR is verified after every pass, which takes longer, not only after every stage. ``remember``:
+    tilings are looked up in the user's cache and kept there, which changes nothing but the time.
     """
-    context = make_context(time_limit=time_limit, progress=progress, verify_each=verify_each)
+    context = make_context(time_limit=time_limit, progress=progress, verify_each=verify_each, remember=remember)
     options = OdcSetTargetPass(target, memory, prefer, sram_limit)
     options.choice()
     placing = placement_passes(placement or {})
@@ -159,7 +161,10 @@ def compile(
     pipelines.run(context, module, PARTITIONED, options=[options, *placing])
     if strict:
         refuse_host_operators(module)
-    return package_of(context, module, options, strict=strict, placing=placing)
+    made = package_of(context, module, options, strict=strict, placing=placing)
+    if context.tilings is not None:
+        context.tilings.save()
+    return made
 
 
 def placement_passes(placement: Mapping[str, Any]) -> list[ModulePass]:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from xdsl.context import Context
 from xdsl.ir import Dialect, Operation
@@ -18,6 +19,9 @@ from xdsl.utils.target import Target
 
 from odc_mlir import transforms
 from odc_mlir.support.deadline import Deadline, Progress
+
+if TYPE_CHECKING:
+    from odc_mlir.transforms.npu.schedule.tilings import Tilings
 
 VERIFY_VARIABLE = "ODC_VERIFY_EACH"
 
@@ -54,12 +58,15 @@ class OdcContext(Context):
     """A context that makes the classes of the ``circle`` dialect's operators one by one, when text names them.
 
     ``deadline``: until when passes may work, None: as long as they need. ``progress``: is told how far they are.
-    ``verify_each``: modules are verified after every pass, not only after every stage.
+    ``verify_each``: modules are verified after every pass, not only after every stage. ``tilings``: those that passes
+    found so far, which are kept in the cache where ``remember`` says so.
     """
 
     deadline: Deadline | None = None
     progress: Progress | None = None
     verify_each: bool = False
+    remember: bool = False
+    tilings: Tilings | None = None
 
     def clone(self) -> OdcContext:
         copy = OdcContext(
@@ -71,6 +78,7 @@ class OdcContext(Context):
             self._registered_dialects.copy(),
         )
         copy.deadline, copy.progress, copy.verify_each = self.deadline, self.progress, self.verify_each
+        copy.remember, copy.tilings = self.remember, self.tilings
         return copy
 
     def load_registered_dialect(self, name: str) -> None:
@@ -98,17 +106,19 @@ def make_context(
     time_limit: float | None = None,
     progress: Progress | None = None,
     verify_each: bool = False,
+    remember: bool = False,
 ) -> OdcContext:
     """A context with our dialects and those of xDSL's that our text uses, none of them loaded yet.
 
     ``time_limit``: seconds from now after which passes raise TimeLimitError. ``progress``: is told what passes do, how
     far they are, and out of how much where that is known. ``verify_each``: verify after every pass, as is done where
-    the variable ODC_VERIFY_EACH is 1.
+    the variable ODC_VERIFY_EACH is 1. ``remember``: look up in the user's cache what takes long to find.
     """
     context = OdcContext(allow_unregistered=allow_unregistered)
     context.deadline = None if time_limit is None else Deadline(time_limit)
     context.progress = progress
     context.verify_each = verify_each or os.environ.get(VERIFY_VARIABLE) == "1"
+    context.remember = remember
     for name, load in {**_xdsl_dialects(), **ALL_DIALECTS}.items():
         context.register_dialect(name, load)
     return context

@@ -343,6 +343,7 @@ def compile(
     time_limit: float | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
     verify_each: bool = False,
+    remember: bool = False,
     **quantizing: Any,
 ) -> Package:
     """Compile a model for an NPU, which computes with integers: a quantised one, or one that is quantised first.
@@ -359,7 +360,8 @@ def compile(
     ``time_limit``: seconds for all of it, after which a TimeLimitError is raised and there is no package; quantising
     stops trying after half of them, or after its own ``max_seconds``. ``progress`` is told what is being done, how far
     it is, and out of how much where that is known. ``verify_each``: the IR is verified after every pass, not only after
-    every stage. Raises OdcError.
+    every stage. ``remember``: tilings are looked up in the user's cache and kept there, which changes nothing but the
+    time. Raises OdcError.
     """
     from odc_mlir import compiler
 
@@ -395,6 +397,7 @@ def compile(
         time_limit=time_limit,
         progress=progress,
         verify_each=verify_each,
+        remember=remember,
     )
     files = files.with_members(_linked_files(model))
     seconds = time.perf_counter() - start

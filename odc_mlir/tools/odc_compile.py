@@ -62,6 +62,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--verify-each", action="store_true", help="verify the IR after every pass, not only after every stage"
     )
+    parser.add_argument(
+        "--no-cache", action="store_true", help="search every tiling again instead of looking it up in the cache"
+    )
     parser.add_argument("--strict", action="store_true", help="fail where a segment would fall back to the host")
     parser.add_argument(
         "--emit", metavar="STAGE", help="print the IR after this stage and stop; object: write object code for firmware"
@@ -214,7 +217,12 @@ def _compile(arguments: argparse.Namespace) -> None:
     options = {**_options(arguments), **_quantising(arguments)}
     try:
         package = api.compile(
-            arguments.model, strict=arguments.strict, progress=show, verify_each=arguments.verify_each, **options
+            arguments.model,
+            strict=arguments.strict,
+            progress=show,
+            verify_each=arguments.verify_each,
+            remember=not arguments.no_cache,
+            **options,
         )
     finally:
         quantizing.end_progress(arguments.quiet)

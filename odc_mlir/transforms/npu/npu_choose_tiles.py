@@ -26,6 +26,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import sites
 from odc_mlir.transforms.npu.schedule.residence import largest_gap
 from odc_mlir.transforms.npu.schedule.residence_ir import read_graph, resident_attribute
 from odc_mlir.transforms.npu.schedule.residence_plan import Planner
+from odc_mlir.transforms.npu.schedule.tilings import tilings_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class NpuChooseTilesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for site in in_time(ctx, sites(op, self.name)):
-            graph = read_graph(site.block, site.target)
+            graph = read_graph(site.block, tilings_of(ctx, site.target))
             residents = [candidate.resident for candidate in graph.candidates]
             planner = Planner(graph.nodes, residents, graph.constant_bytes, site.target, site.memory)
             plan = planner.plan(lambda: checkpoint(ctx))

@@ -20,8 +20,9 @@ from odc_mlir.transforms.npu.schedule.moves import Piece
 from odc_mlir.transforms.npu.schedule.residence import Border, Layout, Resident
 from odc_mlir.transforms.npu.schedule.residence_plan import Node
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, window_of
+from odc_mlir.transforms.npu.schedule.tilings import Tilings
 from odc_mlir.transforms.npu.schedule.vector_cost import vector_choice
-from odc_mlir.transforms.npu.schedule.window_search import Choice, Room, window_choices
+from odc_mlir.transforms.npu.schedule.window_search import Choice, Room
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
 LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
@@ -46,9 +47,9 @@ class Graph:
     constant_bytes: int = 0
 
 
-def read_graph(block: Block, target: Target) -> Graph:
+def read_graph(block: Block, tilings: Tilings) -> Graph:
     """The layers of a program and the tensors between them."""
-    graph = Graph(layer_ops(block))
+    graph, target = Graph(layer_ops(block)), tilings.target
     index = {op: number for number, op in enumerate(graph.ops)}
     home: dict[SSAValue, int] = {}
     for op in graph.ops:
@@ -59,7 +60,7 @@ def read_graph(block: Block, target: Target) -> Graph:
             graph.candidates.append(candidate)
     for op in graph.ops:
         sources = tuple(home.get(value) for value in op.operands)
-        graph.nodes.append(Node(partial(layer_choices, op, target), sources, home.get(op.results[0])))
+        graph.nodes.append(Node(partial(layer_choices, op, tilings), sources, home.get(op.results[0])))
         if isinstance(op, npu.ConvOp):
             graph.constant_bytes += stored_bytes(bytes(op.weights.data.data), len(op.bias))
     return graph
@@ -110,14 +111,15 @@ def _may_touch(op: Operation) -> bool:
 
 
 def layer_choices(
-    op: Operation, target: Target, room: int, sources: tuple[bool, ...], result: bool
+    op: Operation, tilings: Tilings, room: int, sources: tuple[bool, ...], result: bool
 ) -> tuple[Choice, ...]:
     """Tilings of ``op`` with ``room`` bytes of the tile buffer for slots; CompileError, naming it, where none fits."""
+    target = tilings.target
     try:
         if isinstance(op, npu.ConvOp | npu.PoolOp):
             window = window_of(op, source_resident=sources[0], result_resident=result)
             place = Room(room, sources[0], result)
-            return window_choices(window, target, place, weighted=isinstance(op, npu.ConvOp))
+            return tilings.choices(window, place, weighted=isinstance(op, npu.ConvOp))
         if isinstance(op, npu.MoveOp):
             filled = math.prod(npu.shape_of(op.output)) if op.fill is not None else 0
             return (Choice(None, *move_cycles([Piece(*nest) for nest in op.nests()], filled, room, target)),)

@@ -8,9 +8,10 @@ Layers repeat within a model, so results are memoised on the geometry.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from odc_mlir.dialects.npu_tiling import Outer
@@ -22,7 +23,7 @@ from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, Runs, tr
 from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, Window, clip, even_splits
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS
 from odc_mlir.transforms.npu.schedule.window_plans import conv_plans, depthwise_plans, pool_plans, sliced_plans
-from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling, footprint, step_kinds
+from odc_mlir.transforms.npu.schedule.window_tiling import StepKind, WindowTiling, footprint, step_kinds
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
 COMPUTE_BYTES = BY_MNEMONIC["conv"].size_bytes
@@ -62,15 +63,22 @@ def window_choices(window: Window, target: Target, room: Room, *, weighted: bool
         if not found and not room.source_resident:
             found = search.choices(sliced_plans(window, target))
     if not found:
-        raise _too_large(window, target)
+        raise too_large(window, target)
     return found
 
 
-def _too_large(window: Window, target: Target) -> CompileError:
+def too_large(window: Window, target: Target) -> CompileError:
+    """Why there is no tiling."""
     return CompileError(
         f"no tile of a {window.kernel_height}x{window.kernel_width} window with dilation {window.dilation_y}x"
         f"{window.dilation_x} fits in the local memories of {target.name}, or too many tiles would be needed"
     )
+
+
+Estimate = tuple[float, float, int, WindowTiling]
+"""Cycles of the layer, bytes of its program, shape of the array, tiling."""
+
+_cost = itemgetter(0, 1)
 
 
 class _Piece(NamedTuple):
@@ -100,18 +108,15 @@ class _Search:
         shapes = range(len(target.array.shapes))
         self.shapes = shapes if weighted and not window.depthwise else range(1)
         self._pieces: dict[tuple[int, bool, bool], list[_Piece]] = {}
+        self._steps: dict[tuple[int, int, int], list[tuple[StepKind, int]]] = {}
+        self._traffics: dict[tuple[Hashable, int, float], _Traffic] = {}
+        self._computes: dict[tuple[int, ...], float] = {}
+        self._instructions: dict[tuple[StepKind, Hashable, int], float] = {}
 
     def choices(self, plans: Iterable[WindowTiling]) -> tuple[Choice, ...]:
         """The tilings of all sizes of ``plans`` that no other beats in cycles and program bytes, fastest first."""
-        found: list[tuple[float, float, int, WindowTiling]] = []
-        for plan in plans:
-            for tiling in self._sized(plan):
-                traffic = self._traffic(tiling)
-                if traffic.tiles * sum(times for _, times in step_kinds(self.window, tiling)) > MOST_LAYER_COMMANDS:
-                    continue
-                for shape in self.shapes:
-                    found.append((*self._estimate(tiling, traffic, shape), shape, tiling))
-        found.sort(key=lambda item: item[:2])
+        found = [estimate for plan in plans for tiling in self._sized(plan) for estimate in self._estimates(tiling)]
+        found.sort(key=_cost)
         front: list[Choice] = []
         for cycles, program, shape, tiling in found:
             if not front or program < front[-1].program_bytes:
@@ -159,9 +164,8 @@ class _Search:
         low, high = 0, self.window.out_height
         while low < high:
             middle = (low + high + 1) // 2
-            if footprint(self.window, replace(plan, rows=middle), weighted=self.weighted).fits(
-                self.target, self.room.tile_bytes
-            ):
+            size = footprint(self.window, plan, rows=middle, weighted=self.weighted)
+            if size.fits(self.target, self.room.tile_bytes):
                 low = middle
             else:
                 high = middle - 1
@@ -176,7 +180,7 @@ class _Search:
 
     def _traffic(self, tiling: WindowTiling) -> _Traffic:
         """Totals over all tiles and result channels."""
-        window, burst = self.window, self.target.sram.burst_bytes
+        window = self.window
         channels = tiling.tile_channels(window)
         passes = 1.0  # how often the input is read
         if tiling.sliced:
@@ -184,6 +188,14 @@ class _Search:
         elif tiling.outer is Outer.GROUPS:
             groups = -(-window.out_channels // tiling.group)
             passes = window.in_channels / channels if window.depthwise else groups
+        cut = (tiling.rows, tiling.cols, tiling.group, tiling.ring, tiling.in_slots > 0, tiling.out_slots > 0)
+        if (cut, channels, passes) not in self._traffics:
+            self._traffics[cut, channels, passes] = self._count_traffic(tiling, channels, passes)
+        return self._traffics[cut, channels, passes]
+
+    def _count_traffic(self, tiling: WindowTiling, channels: int, passes: float) -> _Traffic:
+        """What tiles of ``channels`` input channels move that read the input ``passes`` times."""
+        window, burst = self.window, self.target.sram.burst_bytes
         groups_stored = window.out_channels / tiling.group
         total = _Traffic(0, 0.0, 0.0, 0.0, {})
         for row in self._axis(tiling.rows, vertical=True, ring=tiling.ring):
@@ -204,43 +216,64 @@ class _Search:
                     total.store_bytes += count * store * groups_stored
         return total
 
-    def _estimate(self, tiling: WindowTiling, traffic: _Traffic, shape: int) -> tuple[float, float]:
-        """(cycles, program bytes) of the layer."""
-        window, target = self.window, self.target
-        latency, width = target.sram.read_latency_cycles, target.sram.bytes_per_cycle
-        kinds = step_kinds(window, tiling)
+    def _estimates(self, tiling: WindowTiling) -> Iterator[Estimate]:
+        """What the layer costs with each shape of the array; nothing where there were too many instructions."""
+        window, target, traffic = self.window, self.target, self._traffic(tiling)
+        kinds = self._kinds(tiling)
         steps = sum(times for _, times in kinds)
+        if traffic.tiles * steps > MOST_LAYER_COMMANDS:
+            return
+        latency, width = target.sram.read_latency_cycles, target.sram.bytes_per_cycle
         groups = -(-window.out_channels // tiling.group)
         by_groups = tiling.outer is Outer.GROUPS
         jobs = traffic.tiles * (groups if by_groups else 1)
         loads = jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) if tiling.in_slots else 0
         stores = traffic.tiles * groups if tiling.out_slots else 0
-        compute = sum(
-            count * times * self._cycles(kind, rows, cols, shape)
-            for (rows, cols), count in traffic.sizes.items()
-            for kind, times in kinds
-        )
         weights, weight_loads = self._weights(tiling, traffic.tiles, steps)
         load, store, moved_weights = traffic.load_bytes / width, traffic.store_bytes / width, weights / width
         moved = load + store + moved_weights
-        transfers = loads + stores + weight_loads
-        dma = (moved + transfers * latency) / target.dma.descriptors_in_flight
+        dma = (moved + (loads + stores + weight_loads) * latency) / target.dma.descriptors_in_flight
         edge = traffic.first_load_bytes / width + store / max(1, stores)
-        tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
-        cycles = max(moved + tail, dma + tail, compute + edge)
-        serial = compute
-        if jobs > 1 and tiling.in_slots == 1 and not tiling.ring:
-            serial += load + jobs * 2 * latency
-        if stores > 1 and tiling.out_slots == 1:
-            serial += store + stores * 2 * latency
-        if self.weighted and by_groups and tiling.weight_slots == 1 and groups > 1:
-            serial += moved_weights + groups * 2 * latency
-        cycles = max(cycles, serial) + latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
+        waits_in_line = jobs > 1 and tiling.in_slots == 1 and not tiling.ring
+        waits_to_store = stores > 1 and tiling.out_slots == 1
+        waits_for_weights = self.weighted and by_groups and tiling.weight_slots == 1 and groups > 1
         moves = (min(loads, 1) + min(stores, 1)) * TRANSFER_BYTES
         program = (COMPUTE_BYTES + moves) * min(jobs, ROLLED_TILES)
         more = max(0, steps - (groups if by_groups else 1))
         program += (COMPUTE_BYTES + WEIGHT_BYTES) * more * min(traffic.tiles, ROLLED_TILES)
-        return cycles, program
+        for shape in self.shapes:
+            compute = self._compute(tiling, traffic, kinds, shape)
+            tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
+            cycles = max(moved + tail, dma + tail, compute + edge)
+            serial = compute
+            if waits_in_line:
+                serial += load + jobs * 2 * latency
+            if waits_to_store:
+                serial += store + stores * 2 * latency
+            if waits_for_weights:
+                serial += moved_weights + groups * 2 * latency
+            cycles = max(cycles, serial) + latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
+            yield cycles, program, shape, tiling
+
+    def _kinds(self, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
+        """:func:`step_kinds`, the same list for tilings that cut the channels alike."""
+        key = (tiling.group, tiling.block, tiling.k_slice)
+        if key not in self._steps:
+            self._steps[key] = step_kinds(self.window, tiling)
+        return self._steps[key]
+
+    def _compute(
+        self, tiling: WindowTiling, traffic: _Traffic, kinds: Sequence[tuple[StepKind, int]], shape: int
+    ) -> float:
+        """Cycles of all compute instructions, which slots and the order of transfers do not change."""
+        key = (tiling.rows, tiling.cols, tiling.group, tiling.block, tiling.k_slice, shape)
+        if key not in self._computes:
+            self._computes[key] = sum(
+                count * times * self._cycles(kind, rows, cols, shape)
+                for (rows, cols), count in traffic.sizes.items()
+                for kind, times in kinds
+            )
+        return self._computes[key]
 
     def _weights(self, tiling: WindowTiling, tiles: int, steps: int) -> tuple[float, int]:
         """(bytes, transfers) of weights and parameters."""
@@ -253,19 +286,24 @@ class _Search:
         loads = uses * (1 if tiling.resident else steps) + param_uses * (1 if tiling.params_resident else steps)
         return float(moved), loads
 
-    def _cycles(self, kind: tuple[int, int, bool, bool], rows: int, cols: int, shape: int) -> float:
+    def _cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
         """Cycles of one compute instruction."""
+        is_array = self.weighted and not self.window.depthwise
+        key = (kind, rows * cols if is_array else (rows, cols), shape)
+        if key not in self._instructions:
+            self._instructions[key] = self._count_cycles(kind, rows, cols, shape)
+        return self._instructions[key]
+
+    def _count_cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
         window, target = self.window, self.target
-        channels, k_count, is_first, is_last = kind
         if not self.weighted:
-            results = rows * cols * channels
+            results = rows * cols * kind.channels
             return cost.vector_cycles(target, results, results * window.taps, elements=results * window.taps)
         if window.depthwise:
-            return _plane_cycles(window, target, rows, cols, channels)
+            return _plane_cycles(window, target, rows, cols, kind.channels)
         return _array_cycles(window, target, shape, rows * cols, kind)
 
 
-@lru_cache(maxsize=65536)
 def _plane_cycles(window: Window, target: Target, rows: int, cols: int, channels: int) -> float:
     plane = PlaneWork(
         rows,
@@ -281,7 +319,7 @@ def _plane_cycles(window: Window, target: Target, rows: int, cols: int, channels
     return cost.depthwise_cycles(target, plane)
 
 
-def _array_cycles(window: Window, target: Target, shape: int, pixels: int, kind: tuple[int, int, bool, bool]) -> float:
+def _array_cycles(window: Window, target: Target, shape: int, pixels: int, kind: StepKind) -> float:
     channels, k_count, is_first, is_last = kind
     joined = k_count == window.in_channels and window.dilation_x == 1
     run = (window.kernel_width if joined else 1) * k_count

@@ -29,6 +29,7 @@ from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports
 from odc_mlir.transforms.npu.schedule.residence_ir import layer_choices
 from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
+from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.partition.plans.plans import Work
 
 START_BURSTS = 2  # of program, before the first instruction can be issued
@@ -63,6 +64,7 @@ def npu_works(ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
             found[index] = _guarded(*labels[index], partial(_lower, op, index))
     NpuFusePaddingPass().apply(ctx, scratch)
     width = ports(target, memory).constants.bytes_per_cycle
+    tilings = tilings_of(ctx, target)
     for layer in in_time(ctx, main_function(scratch).body.block.ops):
         if not isinstance(layer, npu.NpuTensorOp) or isinstance(layer, NOTHING_COMPUTED):
             continue
@@ -70,7 +72,7 @@ def npu_works(ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
         work = found[index]
         if isinstance(work, Work):
             kind, name = labels[index]
-            found[index] = _guarded(kind, name, partial(_with_layer, work, layer, target, width))
+            found[index] = _guarded(kind, name, partial(_with_layer, work, layer, tilings, width))
     return found
 
 
@@ -91,13 +93,13 @@ def _lower(op: CircleOp, index: int) -> Work:
     return Work()
 
 
-def _with_layer(work: Work, layer: npu.NpuTensorOp, target: Target, width: int) -> Work:
-    return _added(work, _layer_work(layer, target, width))
+def _with_layer(work: Work, layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Work:
+    return _added(work, _layer_work(layer, tilings, width))
 
 
-def _layer_work(layer: npu.NpuTensorOp, target: Target, width: int) -> Work:
+def _layer_work(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Work:
     resident = tuple(False for _ in layer.operands)
-    choices = layer_choices(layer, target, target.local.tile_bytes, resident, False)
+    choices = layer_choices(layer, tilings, tilings.target.local.tile_bytes, resident, False)
     best = min(choices, key=lambda choice: choice.cycles + choice.program_bytes / width)
     constants = 0.0
     if isinstance(layer, npu.ConvOp):

@@ -1,0 +1,93 @@
+"""Tilings are searched once: for the partition, for the plan of a segment, and for every run that asks for the same.
+
+What a search finds follows from the geometry, from what a layer may use of the tile buffer, and from the target. A run
+keeps it by these; where the context says so they are also kept in the cache for later runs, by the text of the
+target, the version of the compiler and the sources that searches consist of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import astuple
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from xdsl.context import Context
+
+from odc_mlir._version import __version__
+from odc_mlir.errors import CompileError
+from odc_mlir.formats.memo import Memo
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.geometry import Window
+from odc_mlir.transforms.npu.schedule.window_search import Choice, Room, too_large, window_choices
+from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
+
+KIND = "tilings"
+_SOURCES = ("odc_mlir.transforms.npu.schedule", "odc_mlir.isa")
+
+
+class Tilings:
+    """The searches of one target."""
+
+    def __init__(self, target: Target, memo: Memo | None = None) -> None:
+        self.target = target
+        self._memo = Memo() if memo is None else memo
+        self._found: dict[tuple[Window, Room, bool], tuple[Choice, ...]] = {}
+
+    def choices(self, window: Window, room: Room, *, weighted: bool) -> tuple[Choice, ...]:
+        """As :func:`window_choices`."""
+        key = (window, room, weighted)
+        if key not in self._found:
+            self._found[key] = self._looked_up(*key)
+        if not self._found[key]:
+            raise too_large(window, self.target)
+        return self._found[key]
+
+    def _looked_up(self, window: Window, room: Room, weighted: bool) -> tuple[Choice, ...]:
+        """Tilings of an earlier run, else of a search now; none where none fits."""
+        key = ",".join(str(int(value)) for value in (*astuple(window), *room, weighted))
+        if (known := _decoded(self._memo.get(key))) is not None:
+            return known
+        try:
+            found = window_choices(window, self.target, room, weighted=weighted)
+        except CompileError:
+            found = ()
+        self._memo.put(key, [[c.cycles, c.program_bytes, c.tiling and astuple(c.tiling)] for c in found])
+        return found
+
+    def save(self) -> None:
+        """Keep what was found for later runs."""
+        self._memo.save()
+
+
+def _decoded(kept: Any) -> tuple[Choice, ...] | None:
+    """What was kept, None for what was not."""
+    try:
+        return tuple(Choice(fields and WindowTiling(*fields), cycles, program) for cycles, program, fields in kept)
+    except (TypeError, ValueError):
+        return None
+
+
+def tilings_of(context: Context, target: Target) -> Tilings:
+    """The tilings that ``context`` holds for ``target``; those of a context of ours serve all its passes."""
+    held: Tilings | None = getattr(context, "tilings", None)
+    if held is not None and held.target == target:
+        return held
+    kept = getattr(context, "remember", False)
+    memo = Memo.open(KIND, f"{target.canonical}\0{__version__}\0{sources_digest()}") if kept else None
+    made = Tilings(target, memo)
+    if hasattr(context, "tilings"):
+        context.tilings = made
+    return made
+
+
+@cache
+def sources_digest() -> str:
+    """A digest of everything that decides about tilings: versions are not always counted up."""
+    digest = hashlib.sha256()
+    for package in _SOURCES:
+        for file in sorted(resources.files(package).iterdir(), key=lambda item: item.name):
+            if file.name.endswith(".py"):
+                digest.update(f"{package}/{file.name}\0".encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,106 @@
+"""A tiling is searched once in a run and remembered by the next; what is remembered is what would be found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odc_mlir import compiler, targets
+from odc_mlir.errors import CompileError
+from odc_mlir.formats.memo import Memo
+from odc_mlir.transforms.npu.schedule import tilings, window_search
+from odc_mlir.transforms.npu.schedule.geometry import Window, make_window
+from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
+from odc_mlir.transforms.npu.schedule.window_search import Room, window_choices
+from odc_mlir.universe import make_context
+
+TARGET = targets.load("npu-256")
+ROOM = Room(TARGET.local.tile_bytes)
+WINDOW = make_window((1, 20, 20, 16), (1, 20, 20, 24), kernel=(3, 3), pads=(1, 1))
+HUGE = replace(WINDOW, kernel_height=4000, kernel_width=4000)
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Window, Room]]:
+    """The searches that are made, with an empty cache."""
+    made: list[tuple[Window, Room]] = []
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
+
+    def counted(window: Window, target: Any, room: Room, *, weighted: bool) -> Any:
+        made.append((window, room))
+        return window_choices(window, target, room, weighted=weighted)
+
+    monkeypatch.setattr(tilings, "window_choices", counted)
+    return made
+
+
+def kept() -> Tilings:
+    return tilings_of(make_context(remember=True), TARGET)
+
+
+def test_what_is_remembered_is_what_would_be_found(searched: list[Any]) -> None:
+    first = kept()
+    found = first.choices(WINDOW, ROOM, weighted=True)
+    first.save()
+    assert kept().choices(WINDOW, ROOM, weighted=True) == found == window_choices(WINDOW, TARGET, ROOM, weighted=True)
+    assert repr(kept().choices(WINDOW, ROOM, weighted=True)) == repr(found)
+    assert len(searched) == 1
+
+
+def test_that_nothing_fits_is_remembered_too(searched: list[Any]) -> None:
+    first = kept()
+    for _ in range(2):
+        with pytest.raises(CompileError, match="no tile of a 4000x4000 window"):
+            first.choices(HUGE, ROOM, weighted=True)
+    first.save()
+    with pytest.raises(CompileError, match="no tile of a 4000x4000 window"):
+        kept().choices(HUGE, ROOM, weighted=True)
+    assert len(searched) == 1
+
+
+@pytest.mark.parametrize("other", ["geometry", "room", "weights", "target", "version", "sources"])
+def test_another_question_is_another_search(other: str, searched: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = kept()
+    first.choices(WINDOW, ROOM, weighted=True)
+    first.save()
+    window = replace(WINDOW, pixel_bytes=32) if other == "geometry" else WINDOW
+    room = Room(ROOM.tile_bytes - 256) if other == "room" else ROOM
+    if other == "version":
+        monkeypatch.setattr(tilings, "__version__", "0.0.9")
+    if other == "sources":
+        monkeypatch.setattr(tilings, "sources_digest", lambda: "others")
+    target = targets.load("npu-512") if other == "target" else TARGET
+    again = tilings_of(make_context(remember=True), target)
+    again.choices(window, room, weighted=other != "weights")
+    assert len(searched) == 2
+
+
+def test_nothing_is_kept_unless_it_is_asked_for(searched: list[Any], tmp_path: Path) -> None:
+    made = tilings_of(make_context(), TARGET)
+    made.choices(WINDOW, ROOM, weighted=True)
+    made.save()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_searches_each_tiling_once(searched: list[Any], test_data: Path) -> None:
+    """The partition asks first, then the plan of the segment; layers of the same geometry share."""
+    model = test_data / "models/zoo/pretrainedResnet_quant.tflite"
+    package = compiler.compile(model, remember=True)
+    assert len(searched) == len(set(searched)) > 5
+    searched.clear()
+    assert compiler.compile(model, remember=True).members == package.members
+    assert searched == []
+    window_search.window_choices.cache_clear()
+    assert compiler.compile(model).members == package.members
+
+
+def test_a_tiling_of_an_unknown_form_is_searched_again(searched: list[Any]) -> None:
+    memo = Memo()
+    made = Tilings(TARGET, memo)
+    found = made.choices(WINDOW, ROOM, weighted=True)
+    (key,) = memo._results
+    memo.put(key, [[1.0, 2.0, {"rows": 1}]])
+    assert Tilings(TARGET, memo).choices(WINDOW, ROOM, weighted=True) == found
