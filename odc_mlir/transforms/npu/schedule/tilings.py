@@ -8,7 +8,7 @@ target, the version of the compiler and the sources that searches consist of.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from xdsl.context import Context
 
 from odc_mlir._version import __version__
+from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.memo import Memo
 from odc_mlir.targets import Target
@@ -24,7 +25,7 @@ from odc_mlir.transforms.npu.schedule.window_search import Choice, Room, too_lar
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
 KIND = "tilings"
-_SOURCES = ("odc_mlir.transforms.npu.schedule", "odc_mlir.isa")
+_SOURCES = ("odc_mlir.transforms.npu.schedule", "odc_mlir.dialects", "odc_mlir.isa")
 
 
 class Tilings:
@@ -53,7 +54,7 @@ class Tilings:
             found = window_choices(window, self.target, room, weighted=weighted)
         except CompileError:
             found = ()
-        self._memo.put(key, [[c.cycles, c.program_bytes, c.tiling and astuple(c.tiling)] for c in found])
+        self._memo.put(key, [[c.cycles, c.program_bytes, c.tiling and asdict(c.tiling)] for c in found])
         return found
 
     def save(self) -> None:
@@ -64,9 +65,13 @@ class Tilings:
 def _decoded(kept: Any) -> tuple[Choice, ...] | None:
     """What was kept, None for what was not."""
     try:
-        return tuple(Choice(fields and WindowTiling(*fields), cycles, program) for cycles, program, fields in kept)
-    except (TypeError, ValueError):
+        return tuple(Choice(fields and _tiling(fields), cycles, program) for cycles, program, fields in kept)
+    except (KeyError, TypeError, ValueError):
         return None
+
+
+def _tiling(fields: dict[str, Any]) -> WindowTiling:
+    return WindowTiling(**{**fields, "outer": Outer(fields["outer"])})
 
 
 def tilings_of(context: Context, target: Target) -> Tilings:
