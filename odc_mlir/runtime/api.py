@@ -383,9 +383,8 @@ def compile(
         if placement or sram_limit is not None:
             given = "placement" if placement else "sram_limit"
             raise OptionError(f"{given} is for NPUs, the target is {target!r}", hint="leave it out")
-        options: dict[str, Any] = {"strict": strict, "time_limit": time_limit, "progress": progress}
-        options["verify_each"] = verify_each
-        return _native_package(model, source, target=target, verdict=verdict, **options)
+        options: dict[str, Any] = {"strict": strict, "time_limit": time_limit, "verify_each": verify_each}
+        return _native_package(model, source, target=target, verdict=verdict, progress=progress, **options)
     files = compiler.compile(
         source,
         target=target,
