@@ -159,6 +159,17 @@ def _way_to(name: str) -> tuple[Stage, ...]:
     return (*STAGES[: last + 1], *NATIVE_STAGES)
 
 
+def ordered_passes() -> tuple[str, ...]:
+    """Our passes in the order in which stages run them; one that no stage runs stands after those of its room."""
+    order = [name for stage in (*STAGES, *NATIVE_STAGES) for name in stage.passes]
+    rooms = transforms.ROOMS
+
+    def place(name: str) -> tuple[int, int, str]:
+        return rooms.index(transforms.room_of(name)), order.index(name) if name in order else len(order), name
+
+    return tuple(sorted(transforms.NAMES, key=place))
+
+
 def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
     """All stages up to and including ``name``, without those up to and including ``after``; raises OptionError."""
     names = stage_names()

@@ -51,9 +51,10 @@ def stages() -> str:
 
 def passes() -> str:
     """Every pass of ours: what its module says, and its options."""
-    from odc_mlir.transforms import NAMES, load
+    from odc_mlir.pipelines import ordered_passes
+    from odc_mlir.transforms import load
 
-    return "\n\n".join(_pass(name, load(name)) for name in NAMES)
+    return "\n\n".join(_pass(name, load(name)) for name in ordered_passes())
 
 
 def _pass(name: str, cls: type[ModulePass]) -> str:

@@ -15,19 +15,19 @@ def pass_names() -> tuple[str, ...]:
     """The names of all passes, ours first."""
     from xdsl.transforms import get_all_passes
 
-    from odc_mlir import transforms
+    from odc_mlir import pipelines
 
-    return (*transforms.NAMES, *sorted(get_all_passes()))
+    return (*pipelines.ordered_passes(), *sorted(get_all_passes()))
 
 
 def pass_list() -> Iterator[str]:
     """A line for each pass and each of its options: ours in the order of the compiler, then xDSL's by name."""
     from xdsl.transforms import get_all_passes
 
-    from odc_mlir import transforms
+    from odc_mlir import pipelines, transforms
 
     yield "passes of odc-mlir:"
-    for name in transforms.NAMES:
+    for name in pipelines.ordered_passes():
         yield from _entry(name, transforms.load(name))
     yield ""
     yield "passes of xDSL:"

@@ -8,83 +8,29 @@ run.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from xdsl.passes import ModulePass
 
-# Room (folder) -> its passes, in the order of the pipelines where they have one.
-ROOMS: Mapping[str, tuple[str, ...]] = {
-    "circle": (
-        "circle-infer-shapes",
-        "circle-resolve-customs",
-        "circle-fold-constants",
-        "circle-optimize",
-        "circle-simplify",
-        "circle-assign-layouts",
-        "circle-fuse-patterns",
-        "circle-clip-masks",
-        "circle-fuse-activation",
-        "circle-fuse-batch-norm",
-        "circle-equalize-channels",
-    ),
-    "quant": (
-        "quant-attach-ranges",
-        "quant-assign-params",
-        "quant-propagate-params",
-        "convert-circle-to-quant",
-        "quant-insert-requantize",
-        "quant-weights-only",
-        "quant-fake-quantize",
-        "quant-flip-sign",
-        "quant-fold-requantize",
-        "quant-verify-params",
-        "quant-round-weights",
-        "quant-correct-biases",
-    ),
-    "partition": (
-        "odc-set-target",
-        "odc-fix-batch",
-        "odc-apply-annotations",
-        "npu-mark-supported",
-        "npu-form-groups",
-        "npu-choose-segments",
-        "npu-form-segments",
-        "npu-outline-segments",
-        "odc-verify-boundaries",
-    ),
-    "npu": (
-        "convert-circle-to-npu",
-        "npu-fuse-padding",
-        "npu-elide-reshapes",
-        "npu-choose-tiles",
-        "npu-lower-to-tiles",
-        "npu-encode-weights",
-        "npu-allocate-local",
-        "npu-hoist-transfers",
-        "npu-prefetch-constants",
-        "npu-allocate-memory",
-        "npu-insert-sync",
-        "npu-verify-memory",
-        "npu-roll-loops",
-    ),
-    "native": (
-        "native-set-target",
-        "native-decode-constants",
-        "native-mark-supported",
-        "native-form-segments",
-        "convert-circle-to-kernels",
-        "native-allocate-memory",
-        "native-write-kernels",
-        "convert-native-to-llvm",
-    ),
-}
+ROOMS = ("circle", "quant", "partition", "npu", "native")
+"""Folders of passes, from models to machines."""
 
-_ROOM_OF = {name: room for room, names in ROOMS.items() for name in names}
+
+def _names_in(room: str) -> Iterator[str]:
+    for module in pkgutil.iter_modules([str(Path(__file__).parent / room)]):
+        if not module.ispkg:
+            yield module.name.replace("_", "-")
+
+
+_ROOM_OF = {name: room for room in ROOMS for name in _names_in(room)}
 
 NAMES = tuple(_ROOM_OF)
+"""Every pass: a file in a room is one, nothing else makes it known."""
 
 
 def room_of(name: str) -> str:
