@@ -2,8 +2,8 @@
 
 ::
 
-    %input = npu.buffer "x" at 0 : !npu.buffer<inputs, 3072>
-    %slot = npu.buffer "slot" at 64 : !npu.buffer<tile, 4096>
+    %input = npu.buffer "x" at 0 : !npu.buffer<inputs, 1x32x32x3xi8>
+    %slot = npu.buffer "slot" at 64 : !npu.buffer<tile, 8x32x16xi8>
     npu.loop 3 {
       npu.isa.load source %input + 1024 step 512 target %slot size0 16 size1 8 size2 8 waits [3]
     }
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i32, i64
-from xdsl.ir import Attribute, Data, Operation, Region, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.irdl import (
     AnyAttr,
     AttrSizedOperandSegments,
@@ -29,7 +29,6 @@ from xdsl.irdl import (
     IRDLOperation,
     ParamAttrConstraint,
     VerificationContext,
-    irdl_attr_definition,
     irdl_op_definition,
     operand_def,
     opt_operand_def,
@@ -49,17 +48,17 @@ from xdsl.irdl.declarative_assembly_format import (
     TypeDirective,
     irdl_custom_directive,
 )
-from xdsl.parser import AttrParser, Parser
+from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.npu_memory import BufferType, RecordType, SpaceAttr
 from odc_mlir.dialects.npu_tiling import ResidentAttr, TilingAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
-from odc_mlir.isa.fields import OFFSET_BITS, SEMAPHORES, Field, Instruction, Kind, Queue
-from odc_mlir.isa.fields import Region as MemoryRegion
+from odc_mlir.isa.fields import OFFSET_BITS, SEMAPHORES, Field, Instruction, Kind, Queue, Space
 from odc_mlir.isa.instructions import INSTRUCTIONS, field_range
 from odc_mlir.support.locations import op_name
 
@@ -67,10 +66,9 @@ PREFIX = "npu.isa."
 OFFSET_SUFFIX, STEP_SUFFIX = "_offset", "_step"
 _SEGMENTS = "operandSegmentSizes"
 UNROLLED = ("loop", "end")  # instructions that are no operations: npu.loop stands for both
-LOCAL_SPACES = tuple(kind.value for kind in Kind if kind.is_address and kind is not Kind.MEMORY)
-REGION_SPACES = tuple(region.name.lower() for region in MemoryRegion)
-BOUND_SPACES = tuple(region.name.lower() for region in (MemoryRegion.INPUTS, MemoryRegion.OUTPUTS))
-SPACES = (*REGION_SPACES, *LOCAL_SPACES)
+LOCAL_SPACES = tuple(space for space in Space if space.is_local)
+REGION_SPACES = tuple(space for space in Space if not space.is_local)
+BOUND_SPACES = (Space.INPUTS, Space.OUTPUTS)
 WORDS_OF_QUEUES = tuple(queue.name.lower() for queue in Queue)
 
 
@@ -84,41 +82,6 @@ class _Int64(ParamAttrConstraint[IntegerAttr[IntegerType]]):
 
 INT = _Int64(IntegerAttr, (AnyAttr(), EqAttrConstraint(i64)))
 INTS = DenseArrayBase.constr(i32)
-
-
-@irdl_attr_definition
-class BufferType(Data[tuple[str, int]], TypeAttribute):
-    """``!npu.buffer<space, size>``: part of a memory.
-
-    Spaces are the regions bound at run time (constants, arena, inputs, outputs) and the local memories (tile, weight,
-    accumulator, param, table). The size is in bytes; in accumulators and parameter records for those two.
-    """
-
-    name = "npu.buffer"
-
-    @property
-    def space(self) -> str:
-        return self.data[0]
-
-    @property
-    def size(self) -> int:
-        return self.data[1]
-
-    def verify(self) -> None:
-        if self.space not in SPACES:
-            raise VerifyException(f"there is no memory {self.space!r}, allowed: {', '.join(SPACES)}")
-        if self.size < 0:
-            raise VerifyException(f"a buffer has at least 0 units, not {self.size}")
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[str, int]:
-        with parser.in_angle_brackets():
-            space = parser.parse_identifier(" naming a memory")
-            parser.parse_punctuation(",")
-            return space, parser.parse_integer(allow_boolean=False, allow_negative=False)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{self.space}, {self.size}>")
 
 
 @irdl_op_definition
@@ -147,8 +110,7 @@ class BufferOp(IRDLOperation):
     def __init__(
         self,
         label: str,
-        space: str,
-        size: int,
+        type_: BufferType,
         *,
         address: int | None = None,
         data: bytes | None = None,
@@ -160,7 +122,7 @@ class BufferOp(IRDLOperation):
             "data": None if data is None else BlobAttr.of(data),
             "binds": DenseArrayBase.from_list(i32, list(binds)) if binds else None,
         }
-        super().__init__(properties=properties, result_types=[BufferType((space, size))])
+        super().__init__(properties=properties, result_types=[type_])
 
     @property
     def size(self) -> int:
@@ -174,13 +136,13 @@ class BufferOp(IRDLOperation):
         assert isinstance(type_, BufferType)
         if self.address is not None and not 0 <= self.address.value.data < 1 << OFFSET_BITS:
             raise VerifyException(f"{self.name}: address {self.address.value.data} cannot be encoded")
-        if (self.data is not None) != (type_.space == MemoryRegion.CONSTANTS.name.lower()):
+        if (self.data is not None) != (type_.space is Space.CONSTANTS):
             verb = "needs" if self.data is None else "takes no"
             raise VerifyException(f"{self.name} in {type_.space} {verb} data")
         if self.binds is not None and type_.space not in BOUND_SPACES:
             raise VerifyException(f"{self.name} in {type_.space} takes no number of an input or output")
         if self.live is not None:
-            if type_.space != MemoryRegion.ARENA.name.lower():
+            if type_.space is not Space.ARENA:
                 raise VerifyException(f"{self.name} in {type_.space} takes no time to live")
             first_last = _integers(self.live)
             if len(first_last) != 2 or not 0 <= first_last[0] <= first_last[1]:
@@ -201,11 +163,11 @@ class MemoryOp(IRDLOperation):
 
     assembly_format = "attr-dict `:` type($buffer)"
 
-    def __init__(self, space: str, size: int) -> None:
-        super().__init__(result_types=[BufferType((space, size))])
+    def __init__(self, type_: BufferType) -> None:
+        super().__init__(result_types=[type_])
 
     @property
-    def space(self) -> str:
+    def space(self) -> Space:
         """Which memory it is."""
         type_ = self.buffer.type
         assert isinstance(type_, BufferType)
@@ -404,19 +366,19 @@ class InstructionOp(IRDLOperation):
     def _verify_address(self, field: Field, operand: SSAValue, last: int) -> None:
         kind = operand.type
         assert isinstance(kind, BufferType)
-        space, size = kind.data
-        allowed = REGION_SPACES if field.kind is Kind.MEMORY else (field.kind.value,)
+        space = kind.space
+        allowed = REGION_SPACES if field.kind is Kind.MEMORY else (Space(field.kind.value),)
         if space not in allowed:
             raise VerifyException(f"{self.name}: {field.name} lies in {space}, allowed: {', '.join(allowed)}")
         offset = self.properties.get(field.name + OFFSET_SUFFIX)
         first = offset.value.data if isinstance(offset, IntegerAttr) else 0
         step = self.properties.get(field.name + STEP_SUFFIX)
         for place in (first, first + last * step.value.data) if isinstance(step, IntegerAttr) else (first,):
-            if place and not 0 <= place < size:
-                raise VerifyException(f"{self.name}: {field.name} is {place} into a buffer of {size} units")
+            if place and not 0 <= place < kind.size:
+                raise VerifyException(f"{self.name}: {field.name} is {place} into a buffer of {kind.size} units")
 
 
-def absolute(op: Operation, value: SSAValue) -> tuple[str, int]:
+def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
     """Memory and address of the buffer ``value`` that ``op`` names; raises CompileError where it has none yet."""
     owner = value.owner
     if isinstance(owner, MemoryOp):
@@ -516,4 +478,4 @@ def _instruction_classes() -> dict[str, type[InstructionOp]]:
 BY_MNEMONIC = _instruction_classes()
 HALT = BY_MNEMONIC["halt"]
 OPS: tuple[type[Operation], ...] = (BufferOp, MemoryOp, LoopOp, *BY_MNEMONIC.values())
-ATTRIBUTES = (BufferType, TilingAttr, ResidentAttr)
+ATTRIBUTES = (BufferType, RecordType, SpaceAttr, TilingAttr, ResidentAttr)

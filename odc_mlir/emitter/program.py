@@ -14,20 +14,20 @@ from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.circle_types import tensor_facts
-from odc_mlir.dialects.npu_isa import BufferOp, BufferType, InstructionOp, LoopOp, absolute
+from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp, LoopOp, absolute
+from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
 from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.container import Container, MapEntry, TensorRecord, write
-from odc_mlir.isa.fields import Kind, Region
+from odc_mlir.isa.fields import Kind, Region, Space
 from odc_mlir.isa.instructions import CONV
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import MemoryMode, Target
 
 TARGET_DESCRIPTION = "target_description"  # metadata key that the simulator reads
-_REGIONS = {region.name.lower(): region for region in Region}
 
 
 def emit_program(
@@ -114,11 +114,11 @@ def _instruction(op: InstructionOp) -> Instr:
     kinds = {field.name: field.kind for field in op.ADDRESS_FIELDS}
     for name, value, offset in op.places():
         space, base = absolute(op, value)
-        values[name] = codec.address(_REGIONS[space], base + offset) if kinds[name] is Kind.MEMORY else base + offset
+        values[name] = codec.address(space.region, base + offset) if kinds[name] is Kind.MEMORY else base + offset
     return Instr(op.SPEC, values, op.semaphores("waits"), op.semaphores("posts"), op.queue_number, op.steps)
 
 
-def _buffers(program: ProgramOp, space: str) -> list[tuple[int, BufferOp]]:
+def _buffers(program: ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:
     """(address, buffer) of all buffers in ``space``, in order of address."""
     found = []
     for op in program.block.ops:
@@ -128,14 +128,14 @@ def _buffers(program: ProgramOp, space: str) -> list[tuple[int, BufferOp]]:
 
 
 def _arena_bytes(program: ProgramOp) -> int:
-    sizes = [address + op.size for address, op in _buffers(program, "arena")]
+    sizes = [address + op.size for address, op in _buffers(program, Space.ARENA)]
     return max(sizes, default=0)
 
 
 def _constants(program: ProgramOp) -> bytes:
     """The constants region."""
     data = bytearray()
-    for address, op in _buffers(program, "constants"):
+    for address, op in _buffers(program, Space.CONSTANTS):
         assert op.data is not None, "verified of constants"
         if address < len(data):
             raise CompileError("two constants overlap", tensor=op.label.data)

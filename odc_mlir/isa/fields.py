@@ -46,6 +46,29 @@ class Region(IntEnum):
     OUTPUTS = 3
 
 
+class Space(StrEnum):
+    """Where a buffer lies. The first four are regions bound at run time, the others local memories of the NPU."""
+
+    CONSTANTS = "constants"
+    ARENA = "arena"
+    INPUTS = "inputs"
+    OUTPUTS = "outputs"
+    TILE = "tile"
+    WEIGHT = "weight"
+    ACCUMULATOR = "accumulator"
+    PARAM = "param"
+    TABLE = "table"
+
+    @property
+    def region(self) -> Region:
+        """The region of a run-time bound space; KeyError for a local memory."""
+        return Region[self.name]
+
+    @property
+    def is_local(self) -> bool:
+        return self not in (Space.CONSTANTS, Space.ARENA, Space.INPUTS, Space.OUTPUTS)
+
+
 REGION_BITS, OFFSET_BITS = 4, 28
 SEMAPHORES = 32
 SEMAPHORE_MAX = 65_535  # counters are 16 bits wide; exceeding it is an error, not a wrap

@@ -2,12 +2,12 @@
 
 Before::
 
-    %s = npu.buffer "input" : !npu.buffer<tile, 4096>
+    %s = npu.buffer "input" : !npu.buffer<tile, 4096xi8>
     npu.isa.load source %x target %s …
 
 After::
 
-    %s = npu.buffer "input" at 8192 : !npu.buffer<tile, 4096>
+    %s = npu.buffer "input" at 8192 : !npu.buffer<tile, 4096xi8>
     npu.isa.load source %x target %s …
 
 Buffers that stand together in front of instructions are the slots of one layer, which lie side by side in each memory.
@@ -26,13 +26,15 @@ from xdsl.ir import Block, OpResult
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.npu_isa import BufferOp, BufferType
+from odc_mlir.dialects.npu_isa import BufferOp
+from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.errors import AllocationError
+from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.instruction_ir import Site, integer, sites
 from odc_mlir.transforms.npu.schedule.local_placement import LocalMemory
-from odc_mlir.transforms.npu.schedule.program import Space, local_sizes
+from odc_mlir.transforms.npu.schedule.program import local_sizes
 from odc_mlir.transforms.npu.schedule.residence import gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
@@ -94,6 +96,8 @@ def _allocate(site: Site) -> None:
 def _place(memory: LocalMemory, slots: Sequence[_Local], target: Target) -> None:
     """Give the slots of one layer addresses."""
     addresses = memory.place([item.size for item in slots])
+    if addresses is None and slots:  # what rounds up the last one is not needed
+        addresses = memory.place([*(item.size for item in slots[:-1]), slots[-1].op.size])
     if addresses is None:
         op, space = slots[0].op, slots[0].space
         needed, largest = sum(item.size for item in slots), max((end - start for start, end in memory.gaps), default=0)
@@ -120,7 +124,7 @@ def _read(block: Block) -> list[_Layer]:
             continue
         kind = op.buffer.type
         assert isinstance(kind, BufferType)
-        space = Space(kind.space)
+        space = kind.space
         if not space.is_local:
             continue
         if not declares:

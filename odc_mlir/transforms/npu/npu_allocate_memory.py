@@ -2,11 +2,11 @@
 
 Before::
 
-    %t = npu.buffer "conv1" : !npu.buffer<arena, 12544>
+    %t = npu.buffer "conv1" : !npu.buffer<arena, 12544xi8>
 
 After::
 
-    %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544>
+    %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544xi8>
 
 Buffers of the arena that are in use at different times share bytes. Buffers of the arena that have an address already
 keep it. The program gets ``npu.input_offsets`` and ``npu.output_offsets``, the places of all its inputs and outputs.
@@ -21,10 +21,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.arena import allocate_within, live_intervals
 from odc_mlir.transforms.npu.schedule.instruction_ir import Program, Site, sites
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
-from odc_mlir.transforms.npu.schedule.program import Space
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
 
 

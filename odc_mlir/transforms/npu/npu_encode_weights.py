@@ -2,12 +2,12 @@
 
 Before::
 
-    %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096>
+    %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096xi8>
     npu.isa.wload source %w coded_bytes 4096 target %slot bytes 4096
 
 After, where one of ``codings`` is shorter than the bytes themselves::
 
-    %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 2710>
+    %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 2710xi8>
     npu.isa.wload source %w coded_bytes 2710 coding "huffman" target %slot bytes 4096
 
 Every buffer is coded once, in its own shortest form; it may be read by several instructions. What anything but whole
@@ -26,11 +26,12 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
+from odc_mlir.dialects.npu_memory import flat_type
 from odc_mlir.errors import OptionError
+from odc_mlir.isa.fields import Space
 from odc_mlir.isa.weight_coding import CODINGS, Coded, encode
 from odc_mlir.support.deadline import in_time
 from odc_mlir.transforms.npu.schedule.instruction_ir import integer, sites, word
-from odc_mlir.transforms.npu.schedule.program import Space
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _encode(buffer: BufferOp, codings: tuple[str, ...]) -> None:
     coded: Coded = encode(bytes(buffer.data.data.data), codings)
     if coded.coding == "raw":
         return
-    made = BufferOp(buffer.label.data, Space.CONSTANTS, len(coded.data), data=coded.data)
+    made = BufferOp(buffer.label.data, flat_type(Space.CONSTANTS, len(coded.data)), data=coded.data)
     made.location = buffer.location
     for use in list(buffer.buffer.uses):
         use.operation.properties["coded_bytes"] = integer(len(coded.data))

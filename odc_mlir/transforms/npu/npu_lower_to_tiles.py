@@ -9,9 +9,9 @@ Before::
 After: one buffer for every tensor, constant and slot of a local memory; loads, computation and stores of all tiles::
 
     npu.program @segment_0(%x: tensor<1x8x8x16x…>) -> tensor<1x8x8x32x…> {
-      %1 = npu.buffer "x" binds [0] : !npu.buffer<inputs, 1024>
+      %1 = npu.buffer "x" binds [0] : !npu.buffer<inputs, 1x8x8x16xi8>
       …
-      %2 = npu.buffer "input" : !npu.buffer<tile, 1024>
+      %2 = npu.buffer "input" : !npu.buffer<tile, 10x10x16xi8>
       npu.isa.wload source %3 target %4
       npu.isa.load source %1 target %2
       npu.isa.conv …

@@ -2,14 +2,14 @@
 
 Before::
 
-    %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096>
+    %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096xi8>
     npu.isa.wload source %w target %slot
 
 After, in memory mode ``flash``: constants are merged into chunks, each copied once to a place in the arena, as early
 as there is room. ``live`` says from when until when the copy needs its bytes::
 
-    %c = npu.buffer "weights" data <…> : !npu.buffer<constants, 8192>
-    %s = npu.buffer "prefetched" live [0, 12] : !npu.buffer<arena, 8192>
+    %c = npu.buffer "weights" data <…> : !npu.buffer<constants, 8192xi8>
+    %s = npu.buffer "prefetched" live [0, 12] : !npu.buffer<arena, 8192xi8>
     npu.isa.copy source %c target %s bytes 8192
     npu.isa.wload source %s + 128 target %slot
 

@@ -36,12 +36,13 @@ from odc_mlir.dialects.npu_isa import (
     OFFSET_SUFFIX,
     STEP_SUFFIX,
     BufferOp,
-    BufferType,
     InstructionOp,
     LoopOp,
     MemoryOp,
     absolute,
 )
+from odc_mlir.dialects.npu_memory import BufferType, flat_type
+from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.schedule.instruction_ir import integer, sites
 from odc_mlir.transforms.npu.schedule.loops import Issue, Loop, find_loops
@@ -88,9 +89,9 @@ class _Memories:
     def __init__(self, block: Block) -> None:
         self.block = block
         self.buffers = [op for op in block.ops if isinstance(op, BufferOp)]
-        self._whole: dict[str, MemoryOp] = {op.space: op for op in block.ops if isinstance(op, MemoryOp)}
+        self._whole: dict[Space, MemoryOp] = {op.space: op for op in block.ops if isinstance(op, MemoryOp)}
 
-    def whole(self, space: str, like: Operation) -> SSAValue:
+    def whole(self, space: Space, like: Operation) -> SSAValue:
         """All of the memory ``space``, as large as its buffers make it."""
         if space not in self._whole:
             ends = [
@@ -98,7 +99,7 @@ class _Memories:
                 for op in self.buffers
                 if op.address is not None and isinstance(op.buffer.type, BufferType) and op.buffer.type.space == space
             ]
-            made = MemoryOp(space, max(ends))
+            made = MemoryOp(flat_type(space, max(ends)))
             made.location = like.location
             self.block.insert_op_before(made, next(iter(self.block.ops)))
             self._whole[space] = made

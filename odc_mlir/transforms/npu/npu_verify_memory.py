@@ -13,8 +13,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.instruction_ir import Program, sites
-from odc_mlir.transforms.npu.schedule.program import Space
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, region_bytes
 from odc_mlir.transforms.npu.schedule.verify import verify_program
 

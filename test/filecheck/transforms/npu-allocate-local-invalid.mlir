@@ -3,10 +3,10 @@
 // Slots beside a resident tensor that leaves too little room.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @slots(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> {
-    %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64>
-    %r = npu.buffer "resident" : !npu.buffer<tile, 64>
+    %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64xi8>
+    %r = npu.buffer "resident" : !npu.buffer<tile, 64xi8>
     npu.isa.load source %in target %r size0 64 size1 1 size2 1
-    %a = npu.buffer "a" : !npu.buffer<tile, 19120>
+    %a = npu.buffer "a" : !npu.buffer<tile, 19120xi8>
     npu.isa.load source %in target %a size0 32 size1 1 size2 1
     npu.isa.load source %in target %r size0 64 size1 1 size2 1
     npu.isa.halt

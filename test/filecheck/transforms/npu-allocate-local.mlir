@@ -3,20 +3,20 @@
 // Slots of a layer lie side by side; those of the next layer take the room beside them; unused ones go.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @slots(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> {
-    %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64>
-    %out = npu.buffer "out" binds [0] : !npu.buffer<outputs, 64>
-    %a = npu.buffer "a" : !npu.buffer<tile, 50>
-    %b = npu.buffer "b" : !npu.buffer<tile, 64>
-    %unused = npu.buffer "unused" : !npu.buffer<tile, 64>
+    %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64xi8>
+    %out = npu.buffer "out" binds [0] : !npu.buffer<outputs, 64xi8>
+    %a = npu.buffer "a" : !npu.buffer<tile, 50xi8>
+    %b = npu.buffer "b" : !npu.buffer<tile, 64xi8>
+    %unused = npu.buffer "unused" : !npu.buffer<tile, 64xi8>
     npu.isa.load source %in target %a size0 50 size1 1 size2 1
     npu.isa.load source %in target %b size0 50 size1 1 size2 1
-    %c = npu.buffer "c" : !npu.buffer<tile, 64>
+    %c = npu.buffer "c" : !npu.buffer<tile, 64xi8>
     npu.isa.store target %out source %c size0 64 size1 1 size2 1
     npu.isa.halt
   }
 }
 // CHECK: npu.buffer "in" binds [0] :
-// CHECK: npu.buffer "a" at 0 : !npu.buffer<tile, 50>
+// CHECK: npu.buffer "a" at 0 : !npu.buffer<tile, 50xi8>
 // CHECK: npu.buffer "b" at 64 :
 // CHECK-NOT: "unused"
 // CHECK: npu.buffer "c" at 192 :
@@ -26,16 +26,16 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // A tensor that a later layer reads keeps its bytes until then; slots lie around it.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @resident(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> {
-    %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64>
-    %out = npu.buffer "out" binds [0] : !npu.buffer<outputs, 64>
-    %r = npu.buffer "resident" : !npu.buffer<tile, 64>
-    %a = npu.buffer "a" : !npu.buffer<tile, 32>
+    %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64xi8>
+    %out = npu.buffer "out" binds [0] : !npu.buffer<outputs, 64xi8>
+    %r = npu.buffer "resident" : !npu.buffer<tile, 64xi8>
+    %a = npu.buffer "a" : !npu.buffer<tile, 32xi8>
     npu.isa.load source %in target %r size0 64 size1 1 size2 1
     npu.isa.load source %in target %a size0 32 size1 1 size2 1
-    %b = npu.buffer "b" : !npu.buffer<tile, 32>
+    %b = npu.buffer "b" : !npu.buffer<tile, 32xi8>
     npu.isa.load source %in target %b size0 32 size1 1 size2 1
     npu.isa.store target %out source %r size0 64 size1 1 size2 1
-    %c = npu.buffer "c" : !npu.buffer<tile, 19168>
+    %c = npu.buffer "c" : !npu.buffer<tile, 19168xi8>
     npu.isa.store target %out source %c size0 64 size1 1 size2 1
     npu.isa.halt
   }

@@ -3,12 +3,12 @@
 // Tensors in use together lie side by side; the third comes after both and takes the place of the first.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
-    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-    %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
-    %t = npu.buffer "first" : !npu.buffer<arena, 32>
-    %u = npu.buffer "second" : !npu.buffer<arena, 32>
-    %v = npu.buffer "third" : !npu.buffer<arena, 32>
-    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
+    %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32xi8>
+    %t = npu.buffer "first" : !npu.buffer<arena, 32xi8>
+    %u = npu.buffer "second" : !npu.buffer<arena, 32xi8>
+    %v = npu.buffer "third" : !npu.buffer<arena, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
     npu.isa.load source %in target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
     npu.isa.store target %t source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
     npu.isa.store target %u source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
@@ -29,12 +29,12 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // An address that is there already is kept.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
-    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-    %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
-    %t = npu.buffer "first" : !npu.buffer<arena, 32>
-    %u = npu.buffer "second" at 0 : !npu.buffer<arena, 32>
-    %v = npu.buffer "third" : !npu.buffer<arena, 32>
-    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
+    %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32xi8>
+    %t = npu.buffer "first" : !npu.buffer<arena, 32xi8>
+    %u = npu.buffer "second" at 0 : !npu.buffer<arena, 32xi8>
+    %v = npu.buffer "third" : !npu.buffer<arena, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
     npu.isa.load source %in target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
     npu.isa.store target %t source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
     npu.isa.store target %u source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32

@@ -3,9 +3,9 @@
 // A store waits for the load that fills what it reads.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
-    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-    %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
-    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
+    %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
     npu.isa.load source %in target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
     npu.isa.store target %out source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
     npu.isa.halt
@@ -19,10 +19,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // Left alone because the two touch different bytes.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
-    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-    %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32>
-    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
-    %o = npu.buffer "other" at 64 : !npu.buffer<tile, 64>
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
+    %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
+    %o = npu.buffer "other" at 64 : !npu.buffer<tile, 64xi8>
     npu.isa.load source %in target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
     npu.isa.store target %out source %o size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
     npu.isa.halt

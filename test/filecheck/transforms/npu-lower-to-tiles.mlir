@@ -7,8 +7,8 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   }
 }
-// CHECK-DAG: %[[W:.*]] = npu.buffer "weights" data <"0x01030204"> : !npu.buffer<constants, 4>
-// CHECK-DAG: %[[P:.*]] = npu.buffer "params" data <"0x00000040000100000002000000"> : !npu.buffer<constants, 13>
+// CHECK-DAG: %[[W:.*]] = npu.buffer "weights" data <"0x01030204"> : !npu.buffer<constants, 4xi8>
+// CHECK-DAG: %[[P:.*]] = npu.buffer "params" data <"0x00000040000100000002000000"> : !npu.buffer<constants, 13xi8>
 // CHECK: npu.isa.load
 // CHECK: npu.isa.wload source %[[W]]
 // CHECK: npu.isa.param source %[[P]] {{.*}}form "bias"

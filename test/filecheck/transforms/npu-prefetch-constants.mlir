@@ -7,8 +7,8 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} 
     odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
   }
 }
-// CHECK-DAG: %[[C:.*]] = npu.buffer "weights" data <{{.*}}> : !npu.buffer<constants, 17>
-// CHECK-DAG: %[[S:.*]] = npu.buffer "prefetched" live [0, 4] : !npu.buffer<arena, 17>
+// CHECK-DAG: %[[C:.*]] = npu.buffer "weights" data <{{.*}}> : !npu.buffer<constants, 17xi8>
+// CHECK-DAG: %[[S:.*]] = npu.buffer "prefetched" live [0, 4] : !npu.buffer<arena, 17xi8>
 // CHECK: npu.isa.copy source %[[C]] target %[[S]] bytes 17
 // CHECK: npu.isa.wload source %[[S]] coded
 // CHECK: npu.isa.param source %[[S]] + 4 target

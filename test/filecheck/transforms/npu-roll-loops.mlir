@@ -3,8 +3,8 @@
 // Equal instructions whose addresses advance by constant steps: within their buffers, they keep them.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
-    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
     npu.isa.load source %in target %s size0 8 size1 1 size2 1
     npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1
     npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1
@@ -24,11 +24,11 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // From buffer to buffer: the instruction names the memory, and slots that nothing names any more go.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
-    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-    %s0 = npu.buffer "slot" at 64 : !npu.buffer<tile, 32>
-    %s1 = npu.buffer "slot" at 96 : !npu.buffer<tile, 32>
-    %s2 = npu.buffer "slot" at 128 : !npu.buffer<tile, 32>
-    %s3 = npu.buffer "slot" at 160 : !npu.buffer<tile, 32>
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
+    %s0 = npu.buffer "slot" at 64 : !npu.buffer<tile, 32xi8>
+    %s1 = npu.buffer "slot" at 96 : !npu.buffer<tile, 32xi8>
+    %s2 = npu.buffer "slot" at 128 : !npu.buffer<tile, 32xi8>
+    %s3 = npu.buffer "slot" at 160 : !npu.buffer<tile, 32xi8>
     npu.isa.load source %in + 4 target %s0 + 8 size0 8 size1 1 size2 1
     npu.isa.load source %in + 4 target %s1 + 8 size0 8 size1 1 size2 1
     npu.isa.load source %in + 4 target %s2 + 8 size0 8 size1 1 size2 1
@@ -36,7 +36,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     npu.isa.halt
   }
 }
-// CHECK: %[[M:.*]] = npu.memory : !npu.buffer<tile, 192>
+// CHECK: %[[M:.*]] = npu.memory : !npu.buffer<tile, 192xi8>
 // CHECK-NOT: "slot"
 // CHECK: npu.loop 4 {
 // CHECK-NEXT: npu.isa.load source %{{.*}} + 4 target %[[M]] + 72 step 32 size0
@@ -46,9 +46,9 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // Left alone because the tokens differ, the memories differ, or a loop would not be shorter.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
-    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32>
-    %t = npu.buffer "tensor" at 0 : !npu.buffer<arena, 32>
-    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64>
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
+    %t = npu.buffer "tensor" at 0 : !npu.buffer<arena, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
     npu.isa.load source %in target %s size0 8 size1 1 size2 1 waits [1]
     npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1 waits [2]
     npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1 waits [3]

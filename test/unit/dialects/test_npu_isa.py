@@ -11,7 +11,9 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from helpers.npu_layers import Body, make_module, schedule
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferType, InstructionOp
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, InstructionOp
+from odc_mlir.dialects.npu_memory import flat_type
+from odc_mlir.isa.fields import Space
 
 SEGMENTS = "operandSegmentSizes"
 VALUES: tuple[Attribute, ...] = (
@@ -44,7 +46,7 @@ def made(cls: type[InstructionOp], types: list[Attribute], properties: dict[str,
 
 def variants(cls: type[InstructionOp]) -> Iterator[InstructionOp]:
     """An instruction that uses every field, and what is one step away from it."""
-    buffer = BufferType(("tile", 8))
+    buffer = flat_type(Space.TILE, 8)
     count = len(cls.ADDRESS_FIELDS)
     types: list[Attribute] = [buffer] * count
     every: dict[str, Attribute] = {name: IntegerAttr(1, i64) for name in cls.INT_FIELDS}

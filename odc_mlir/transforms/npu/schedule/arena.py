@@ -6,7 +6,8 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Space
+from odc_mlir.isa.fields import Space
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
 
 @dataclass(slots=True)

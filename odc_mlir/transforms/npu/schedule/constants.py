@@ -6,10 +6,10 @@ import hashlib
 
 import numpy as np
 
-from odc_mlir.isa.fields import BIAS, FULL_RECORD_BYTES, SCALE
+from odc_mlir.isa.fields import BIAS, FULL_RECORD_BYTES, SCALE, Space
 from odc_mlir.isa.weight_coding import coded_bytes
 from odc_mlir.transforms.npu.schedule.layers import ConvLayer
-from odc_mlir.transforms.npu.schedule.program import Buffer, Space
+from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.window_tiling import Step
 
 

@@ -15,12 +15,13 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, OFFSET_SUFFIX, BufferOp, BufferType, InstructionOp
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, OFFSET_SUFFIX, BufferOp, InstructionOp
+from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import MemoryMode, Target
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, Space, buffers_of
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, buffers_of
 
 
 class Site:
@@ -92,7 +93,7 @@ class Program:
         if op.live is not None:
             first, last = op.live.get_values()
             live = (first, last)
-        buffer = Buffer(op.label.data, Space(kind.space), kind.size, address, data, binds, live)
+        buffer = Buffer(op.label.data, kind.space, kind.size, address, data, binds, live, kind.shape, kind.element)
         self._buffers[op.buffer] = buffer
         self._buffer_ops[buffer] = op
 
@@ -181,9 +182,7 @@ def _ints(values: tuple[int, ...]) -> DenseArrayBase:
 
 def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
     """The operation that stands for ``buffer``."""
-    op = BufferOp(
-        buffer.name, buffer.space.value, buffer.size, address=buffer.address, data=buffer.data, binds=buffer.binds
-    )
+    op = BufferOp(buffer.name, buffer.type, address=buffer.address, data=buffer.data, binds=buffer.binds)
     op.location = location
     return op
 

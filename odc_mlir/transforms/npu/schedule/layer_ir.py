@@ -17,6 +17,7 @@ from odc_mlir.dialects.npu_base import CODE_TYPES, CodeType
 from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.npu.schedule.layers import (
     ConvLayer,
@@ -32,7 +33,7 @@ from odc_mlir.transforms.npu.schedule.layers import (
     Tensor,
 )
 from odc_mlir.transforms.npu.schedule.moves import Piece
-from odc_mlir.transforms.npu.schedule.program import Buffer, Space
+from odc_mlir.transforms.npu.schedule.program import Buffer, shaped
 from odc_mlir.transforms.npu.schedule.residence import Border, Layout
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, residence_of, window_of
 
@@ -89,8 +90,7 @@ class _Reader:
         self.layouts: dict[SSAValue, Layout] = {}
         block = program.block
         for number, argument in enumerate(block.args):
-            size = math.prod(npu.shape_of(argument))
-            self.buffers[argument] = Buffer(value_name(argument), Space.INPUTS, size, binds=(number,))
+            self.buffers[argument] = _buffer_of(argument, Space.INPUTS, binds=(number,))
         last = block.last_op
         if not isinstance(last, YieldOp):
             raise CompileError(
@@ -107,7 +107,7 @@ class _Reader:
             if known is not None and known.space is Space.OUTPUTS:
                 known.binds += (number,)
                 continue
-            buffer = Buffer(value_name(value), Space.OUTPUTS, math.prod(npu.shape_of(value)), binds=(number,))
+            buffer = _buffer_of(value, Space.OUTPUTS, binds=(number,))
             if isinstance(root, BlockArgument) or isinstance(root.owner, npu.ConstantOp):
                 self.result.copies.append(Copy(self._buffer(root), buffer))
             else:
@@ -116,12 +116,11 @@ class _Reader:
     def _buffer(self, root: SSAValue) -> Buffer:
         buffer = self.buffers.get(root)
         if buffer is None:
-            size = math.prod(npu.shape_of(root))
             if isinstance(root.owner, npu.ConstantOp):
-                data = bytes(root.owner.value.bytes)
-                buffer = Buffer(value_name(root), Space.CONSTANTS, size, data=data)
+                buffer = _buffer_of(root, Space.CONSTANTS)
+                buffer.data = bytes(root.owner.value.bytes)
             else:
-                buffer = Buffer(value_name(root), Space.ARENA, size)
+                buffer = _buffer_of(root, Space.ARENA)
             self.buffers[root] = buffer
         return buffer
 
@@ -131,7 +130,7 @@ class _Reader:
         if layout is not None and shape != npu.shape_of(root):  # a view: residents that have views are dense
             image = image_shape(shape) or (1, math.prod(shape) // shape[-1], shape[-1])
             layout = Layout(*image, Border())
-        return Tensor(self._buffer(root), shape, CODE_TYPES[npu.dtype_of(value)].value, layout)
+        return Tensor(self._buffer(root), shape, code_type(value), layout)
 
     def _keep(self, op: Operation) -> None:
         """Note that the result of ``op`` stays in the tile buffer, if it does."""
@@ -140,7 +139,7 @@ class _Reader:
             return
         layer, value = len(self.result.layers), op.results[0]
         layout = residence.layout
-        self.buffers[value] = Buffer(op_name(op), Space.TILE, layout.size)
+        self.buffers[value] = shaped(op_name(op), Space.TILE, layout.shape, code_type(value))
         self.layouts[value] = layout
         if residence.fill is not None:
             self.result.fills[layer] = (self._tensor(value), residence.fill)
@@ -151,6 +150,16 @@ class _Reader:
             raise CompileError("the scheduler does not know this operation", op=op.name, tensor=op_name(op))
         self._keep(op)
         self.result.layers.append((op, read(op, len(self.result.layers), self._tensor)))
+
+
+def code_type(value: SSAValue) -> str:
+    """The code type of a tensor value by its name in the instruction set."""
+    return CODE_TYPES[npu.dtype_of(value)].value
+
+
+def _buffer_of(value: SSAValue, space: Space, *, binds: tuple[int, ...] = ()) -> Buffer:
+    """A buffer for the tensor ``value``."""
+    return shaped(value_name(value), space, npu.shape_of(value) or (1,), code_type(value), binds=binds)
 
 
 TensorOf = Callable[[SSAValue], Tensor]

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.program import Buffer, Space, local_sizes
+from odc_mlir.transforms.npu.schedule.program import Buffer, local_sizes, shaped
+
+
+class Slot(NamedTuple):
+    """Room for part of a tensor, or of constants."""
+
+    name: str
+    shape: tuple[int, ...]
+    element: str = "i8"
 
 
 class LocalMemories:
@@ -39,12 +49,8 @@ class LocalMemories:
             self._declared.append(self._accumulators)
         return self._accumulators
 
-    def take(self, space: Space, size: int, slots: int, name: str) -> list[Buffer]:
-        """``slots`` slots of ``size``, adjacent."""
-        return self.take_mixed(space, [(size, name)] * slots)
-
-    def take_mixed(self, space: Space, slots: Sequence[tuple[int, str]]) -> list[Buffer]:
-        """Adjacent slots of the given (size, name)."""
-        made = [Buffer(name, space, size) for size, name in slots]
+    def take(self, space: Space, slots: Sequence[Slot]) -> list[Buffer]:
+        """``slots``, adjacent in memory ``space``."""
+        made = [shaped(slot.name, space, slot.shape, slot.element) for slot in slots]
         self._declared += made
         return made

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
+from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import BY_MNEMONIC, field_range
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.cost import Runs, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import MoveLayer
-from odc_mlir.transforms.npu.schedule.local import LocalMemories
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.moves import Piece
-from odc_mlir.transforms.npu.schedule.program import Command, Space, command
+from odc_mlir.transforms.npu.schedule.program import Command, command
 from odc_mlir.transforms.npu.schedule.slots import Slots
 from odc_mlir.transforms.npu.schedule.transfers import flat_store
-from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
+from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
 BUFFERS = 2
 LARGEST_RUN = field_range("load", "size0")[1]
@@ -176,7 +177,7 @@ def move_commands(layer: MoveLayer, memories: LocalMemories) -> Iterator[Command
     room = tile_room(memories.tile_room)
     most = max(tile.bytes for piece in layer.pieces for tile in tiles(piece, room)) if layer.pieces else 0
     filled = min(room, layer.result.elements) if layer.fill is not None else 0
-    slots = memories.take(Space.TILE, aligned(max(most, filled)), BUFFERS, "moved")
+    slots = memories.take(Space.TILE, [Slot("moved", (max(most, filled),), layer.result.type)] * BUFFERS)
     if layer.fill is not None:
         slot, total = slots[0], layer.result.elements
         yield command("fill", layer.index, target=(slot, 0), bytes=filled, value=layer.fill, type=layer.result.type)

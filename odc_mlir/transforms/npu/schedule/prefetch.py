@@ -15,10 +15,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from odc_mlir.errors import AllocationError
+from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals, lowest_gap
 from odc_mlir.transforms.npu.schedule.hazards import dependences
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Space, command
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.timeline import Timeline
 
 SMALLEST_CHUNK = 512

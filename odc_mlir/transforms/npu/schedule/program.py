@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cache
 
-from odc_mlir.isa.fields import Instruction, Kind, Queue, Region
+from odc_mlir.dialects.npu_memory import BufferType, buffer_type, flat_type
+from odc_mlir.isa.fields import Instruction, Queue, Space
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import Target
 
 MOST_LAYER_COMMANDS = 1 << 14  # of one layer: ten times what layers of real networks take on the smallest target
-
-
-class Space(StrEnum):
-    """Where a buffer lies. The first four are regions bound at run time, the others local memories of the NPU."""
-
-    CONSTANTS = "constants"
-    ARENA = "arena"
-    INPUTS = "inputs"
-    OUTPUTS = "outputs"
-    TILE = "tile"
-    WEIGHT = "weight"
-    ACCUMULATOR = "accumulator"
-    PARAM = "param"
-    TABLE = "table"
-
-    @property
-    def region(self) -> Region:
-        """The region of a run-time bound space; KeyError for a local memory."""
-        return Region[self.name]
-
-    @property
-    def is_local(self) -> bool:
-        return self not in (Space.CONSTANTS, Space.ARENA, Space.INPUTS, Space.OUTPUTS)
-
-
-FIELD_SPACES: dict[Kind, frozenset[Space]] = {
-    Kind.MEMORY: frozenset(space for space in Space if not space.is_local),
-    Kind.TILE: frozenset({Space.TILE}),
-    Kind.WEIGHT: frozenset({Space.WEIGHT}),
-    Kind.ACCUMULATOR: frozenset({Space.ACCUMULATOR}),
-    Kind.PARAM: frozenset({Space.PARAM}),
-    Kind.TABLE: frozenset({Space.TABLE}),
-}
 
 
 def local_sizes(target: Target) -> dict[Space, int]:
@@ -63,7 +31,8 @@ def local_sizes(target: Target) -> dict[Space, int]:
 class Buffer:
     """A piece of one memory, compared by identity.
 
-    ``size`` is in the unit of the space (bytes; accumulators; parameter entries). ``address`` is the offset in the
+    ``size`` is in the unit of the space (bytes; accumulators; parameter entries), ``shape`` in elements of the type
+    named ``element``; without them it is a row of units. ``address`` is the offset in the
     region or local memory, None before allocation. ``data`` is the content of a constant, ``binds`` the numbers of the
     inputs or outputs that it holds. ``live``: the first and the last command, copies of constants not counted, between
     which a buffer of the arena keeps its bytes, whoever uses it.
@@ -76,6 +45,22 @@ class Buffer:
     data: bytes | None = None
     binds: tuple[int, ...] = ()
     live: tuple[int, int] | None = None
+    shape: tuple[int, ...] = ()
+    element: str = ""
+
+    @property
+    def type(self) -> BufferType:
+        """What the dialect calls it."""
+        if not self.shape:
+            return flat_type(self.space, self.size)
+        return buffer_type(self.space, self.shape, self.element)
+
+
+def shaped(
+    name: str, space: Space, shape: tuple[int, ...], element: str = "i8", *, binds: tuple[int, ...] = ()
+) -> Buffer:
+    """A buffer of one-byte elements."""
+    return Buffer(name, space, math.prod(shape), binds=binds, shape=shape, element=element)
 
 
 Place = tuple[Buffer, int]

@@ -10,11 +10,11 @@ from xdsl.ir import Attribute
 
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS
 from odc_mlir.errors import CompileError
-from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES
+from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES, Space
 from odc_mlir.transforms.npu.schedule.arena import allocate, live_intervals
 from odc_mlir.transforms.npu.schedule.instruction_ir import Program, Site
 from odc_mlir.transforms.npu.schedule.prefetch import too_small
-from odc_mlir.transforms.npu.schedule.program import Buffer, Space
+from odc_mlir.transforms.npu.schedule.program import Buffer
 
 _ATTRIBUTES = {Space.INPUTS: INPUT_OFFSETS, Space.OUTPUTS: OUTPUT_OFFSETS}
 

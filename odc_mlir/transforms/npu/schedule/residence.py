@@ -50,6 +50,12 @@ class Layout:
         return (self.border.top + row) * self.pitch + (self.border.left + col) * self.channels
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, pixels and channels with the border."""
+        border = self.border
+        return border.top + self.height + border.bottom, border.left + self.width + border.right, self.channels
+
+    @property
     def size(self) -> int:
         """Bytes with the border."""
         return (self.border.top + self.height + self.border.bottom) * self.pitch

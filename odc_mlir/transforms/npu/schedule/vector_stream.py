@@ -9,13 +9,13 @@ from itertools import product
 from typing import NamedTuple
 
 from odc_mlir.errors import CompileError
-from odc_mlir.isa.fields import LUT_ENTRIES
+from odc_mlir.isa.fields import LUT_ENTRIES, Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.npu.schedule.layers import ElementwiseLayer, ReduceLayer, Scale, SoftmaxLayer, Tensor
-from odc_mlir.transforms.npu.schedule.local import LocalMemories
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, Space, command
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.slots import Slots
 from odc_mlir.transforms.npu.schedule.transfers import flat_load, flat_store
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
@@ -123,7 +123,8 @@ def elementwise_commands(
     dims = _dims(layer)
     moved = [name for name, tensor in zip(names, tensors, strict=True) if tensor.layout is None]
     sizes = _sizes(dims, len(moved), memories.tile_room)
-    slots = memories.take_mixed(Space.TILE, [(aligned(math.prod(sizes)), n) for n in moved for _ in range(BUFFERS)])
+    types = {name: tensor.type for name, tensor in zip(names, tensors, strict=True)}
+    slots = memories.take(Space.TILE, [Slot(name, sizes, types[name]) for name in moved for _ in range(BUFFERS)])
     by_name = {name: slots[BUFFERS * i : BUFFERS * (i + 1)] for i, name in enumerate(moved)}
     strides = {"a": dims.a, "b": dims.b}
     inputs = [_Operand(n, t, strides[n], by_name.get(n, [])) for n, t in zip(names[:-1], tensors, strict=False)]
@@ -131,7 +132,7 @@ def elementwise_commands(
     fields, table = _vop_fields(layer), None
     if layer.table:
         data = pool.get("table", layer.table)
-        (table,) = memories.take(Space.TABLE, LUT_ENTRIES, 1, "table")
+        (table,) = memories.take(Space.TABLE, [Slot("table", (LUT_ENTRIES,))])
         yield command("table", layer.index, source=(data, 0), target=(table, 0), bytes=LUT_ENTRIES)
     for first in product(*(range(0, size, step) for size, step in zip(dims.sizes, sizes, strict=True))):
         count = tuple(min(s, n - f) for s, n, f in zip(sizes, dims.sizes, first, strict=True))
@@ -281,10 +282,11 @@ def reduce_commands(layer: ReduceLayer, target: Target, memories: LocalMemories)
         slice_channels = min(slice_channels, room)
     pixels = max(1, min(height * width, MAX_RUNS, room // slice_channels))
     pixels = -(-height * width // -(-height * width // pixels))
-    sizes = [] if layer.source.layout else [(aligned(pixels * slice_channels), "input")] * BUFFERS
-    outputs_needed = 0 if layer.result.layout else BUFFERS
-    slots = memories.take_mixed(Space.TILE, [*sizes, *[(aligned(slice_channels), "output")] * outputs_needed])
-    inputs, outputs = Slots(slots[: len(sizes)]), Slots(slots[len(sizes) :])
+    source = Slot("input", (pixels, slice_channels), layer.source.type)
+    result = Slot("output", (slice_channels,), layer.result.type)
+    inputs_needed = 0 if layer.source.layout else BUFFERS
+    slots = memories.take(Space.TILE, [source] * inputs_needed + [result] * (0 if layer.result.layout else BUFFERS))
+    inputs, outputs = Slots(slots[:inputs_needed]), Slots(slots[inputs_needed:])
     for image in range(batch):
         for channel, count in parts(channels, slice_channels):
             output: Place = (layer.result.buffer, channel) if layer.result.layout else (outputs.take(), 0)
@@ -340,7 +342,7 @@ def softmax_commands(layer: SoftmaxLayer, target: Target, memories: LocalMemorie
         yield from _resident_softmax(layer, memories, rows, columns)
         return
     room = memories.tile_room
-    buffers = BUFFERS if BUFFERS * columns <= room else 1
+    buffers = BUFFERS if BUFFERS * aligned(columns) <= room else 1
     room //= buffers
     if columns > room:
         raise CompileError(
@@ -348,8 +350,7 @@ def softmax_commands(layer: SoftmaxLayer, target: Target, memories: LocalMemorie
         )
     wanted = -(-rows // OVERLAPPED_TILES) if rows * columns > OVERLAPPED_TILES * SMALLEST_TILE else rows
     piece = max(1, min(wanted, LARGEST_RUN, (room - TILE_ALIGNMENT) // columns))
-    size = min(aligned(piece * columns), room)
-    slots = Slots(memories.take(Space.TILE, size, buffers, "rows"))
+    slots = Slots(memories.take(Space.TILE, [Slot("rows", (piece, columns), layer.source.type)] * buffers))
     for first, count in parts(rows, piece):
         slot = slots.take()
         yield flat_load(layer.index, (layer.source.buffer, first * columns), (slot, 0), count * columns)
@@ -360,8 +361,8 @@ def softmax_commands(layer: SoftmaxLayer, target: Target, memories: LocalMemorie
 def _resident_softmax(layer: SoftmaxLayer, memories: LocalMemories, rows: int, columns: int) -> Iterator[Command]:
     """All rows at once, source or result or both in the tile buffer."""
     source, result = layer.source, layer.result
-    size = aligned(rows * columns)
-    slots = memories.take_mixed(Space.TILE, [(size, "rows")] if source.layout is None or result.layout is None else [])
+    slot = Slot("rows", (rows, columns), source.type)
+    slots = memories.take(Space.TILE, [slot] if source.layout is None or result.layout is None else [])
     source_place: Place = (source.buffer, 0) if source.layout else (slots[0], 0)
     result_place: Place = (result.buffer, 0) if result.layout else (slots[0], 0)
     if source.layout is None:

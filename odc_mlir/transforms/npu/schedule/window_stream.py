@@ -10,12 +10,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from odc_mlir.dialects.npu_tiling import Outer
+from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_params, packed_weights
 from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip, parts, ring_rows, tiles
 from odc_mlir.transforms.npu.schedule.layers import ConvLayer, PoolLayer
-from odc_mlir.transforms.npu.schedule.local import LocalMemories
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, Space, command
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.slots import Slots
 from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, store_tile
 from odc_mlir.transforms.npu.schedule.window_tiling import Step, WindowTiling, footprint, group_steps
@@ -30,8 +31,9 @@ class _Weights:
         size = footprint(layer.window, tiling)
         self.layer, self.tiling, self.pool = layer, tiling, pool
         self.columns = target.array.shapes[tiling.shape][1]
-        self.weights = Slots(memories.take(Space.WEIGHT, size.weight_bytes, size.weight_slots, "weights"))
-        self.params = Slots(memories.take(Space.PARAM, size.params, size.param_slots, "params"))
+        weights = Slot("weights", (size.weight_bytes,), layer.weight_type)
+        self.weights = Slots(memories.take(Space.WEIGHT, [weights] * size.weight_slots))
+        self.params = Slots(memories.take(Space.PARAM, [Slot("params", (size.params,), "record")] * size.param_slots))
 
     def unit(self, group: tuple[int, int]) -> tuple[int, int]:
         """Result channels (first, count) that stay resident together."""
@@ -171,10 +173,11 @@ class _Tiles:
         self, layer: ConvLayer | PoolLayer, tiling: WindowTiling, memories: LocalMemories, zero: int, *, weighted: bool
     ) -> None:
         size = footprint(layer.window, tiling, weighted=weighted)
-        slots = memories.take_mixed(
-            Space.TILE,
-            [(size.input_bytes, "input")] * size.input_slots + [(size.output_bytes, "output")] * size.output_slots,
-        )
+        window = layer.window
+        rows = ring_rows(window, tiling.rows) if tiling.ring else window.in_rows(tiling.rows)
+        source = Slot("input", (rows, window.in_cols(tiling.cols), tiling.tile_channels(window)), layer.source.type)
+        result = Slot("output", (tiling.rows, tiling.cols, tiling.group), layer.result.type)
+        slots = memories.take(Space.TILE, [source] * size.input_slots + [result] * size.output_slots)
         self.inputs = _Inputs(layer, tiling, slots[: size.input_slots], zero)
         self.outputs = _Outputs(layer, slots[size.input_slots :])
 

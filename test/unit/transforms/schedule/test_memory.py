@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from helpers.npu_layers import binary, check, make_module
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.container import read
+from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.arena import (
     Interval,
     allocate,
@@ -19,7 +20,7 @@ from odc_mlir.transforms.npu.schedule.arena import (
     most_live_bytes,
     overlapping,
 )
-from odc_mlir.transforms.npu.schedule.program import Buffer, Space
+from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.residence import Border, Layout, Resident, gaps, place_residents
 
 ALIGNMENT = 32

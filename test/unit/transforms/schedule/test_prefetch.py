@@ -8,8 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odc_mlir import targets
+from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.prefetch import LARGEST_CHUNK, SPILL, prefetch_constants
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Space, command
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 
 TARGET = targets.load("npu-128")
 CAPACITY = 1 << 20

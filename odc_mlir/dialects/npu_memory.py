@@ -1,0 +1,131 @@
+"""Types of buffers: in which memory, of what shape, of what elements.
+
+``!npu.buffer<tile, 4x56x64xi8>`` has room for 4 rows of 56 pixels of 64 codes. Accumulators are ``i40``, parameter
+records ``!npu.record``; what is only moved is plain bytes, ``4096xi8``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerType, Signedness
+from xdsl.ir import Attribute, Data, ParametrizedAttribute, TypeAttribute
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from odc_mlir.isa.fields import ACCUMULATOR_BITS, Space
+
+
+@irdl_attr_definition
+class SpaceAttr(Data[Space]):
+    """``#npu.space<tile>``: one of the memories."""
+
+    name = "npu.space"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Space:
+        with parser.in_angle_brackets():
+            return _parse_space(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{self.data.value}>")
+
+
+def _parse_space(parser: AttrParser) -> Space:
+    word = parser.parse_identifier(" naming a memory")
+    if word not in Space.__members__.values():
+        parser.raise_error(f"there is no memory {word!r}, allowed: {', '.join(Space)}")
+    return Space(word)
+
+
+@irdl_attr_definition
+class RecordType(ParametrizedAttribute, TypeAttribute):
+    """``!npu.record``: bias, multiplier and exponent of one channel."""
+
+    name = "npu.record"
+
+
+# What the elements of a buffer can be, by the names that the instruction table has for codes.
+ELEMENTS: dict[str, Attribute] = {
+    "u8": IntegerType(8, Signedness.UNSIGNED),
+    "i8": IntegerType(8),
+    "i16": IntegerType(16),
+    "i32": IntegerType(32),
+    "i40": IntegerType(ACCUMULATOR_BITS),
+    "record": RecordType(),
+}
+_NAMES = {type_: name for name, type_ in ELEMENTS.items()}
+_ELEMENTS_OF = {Space.ACCUMULATOR: ("i40",), Space.PARAM: ("record",)}  # others hold bytes
+_BYTE_ELEMENTS = {"u8": 1, "i8": 1, "i16": 2, "i32": 4}
+
+
+@irdl_attr_definition
+class BufferType(ParametrizedAttribute, TypeAttribute):
+    """``!npu.buffer<space, shape x element>``: part of a memory.
+
+    Spaces are the regions bound at run time (constants, arena, inputs, outputs) and the local memories (tile, weight,
+    accumulator, param, table).
+    """
+
+    name = "npu.buffer"
+
+    memory: SpaceAttr
+    dims: ArrayAttr[IntAttr]
+    element_type: Attribute
+
+    @property
+    def space(self) -> Space:
+        return self.memory.data
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each dimension, the last one contiguous."""
+        return tuple(size.data for size in self.dims)
+
+    @property
+    def element(self) -> str:
+        """The element type by name."""
+        return _NAMES[self.element_type]
+
+    @property
+    def size(self) -> int:
+        """In the unit that the memory is addressed by: bytes; accumulators and records in those two."""
+        return math.prod(self.shape) * _BYTE_ELEMENTS.get(self.element, 1)
+
+    def verify(self) -> None:
+        allowed = _ELEMENTS_OF.get(self.space, tuple(_BYTE_ELEMENTS))
+        if _NAMES.get(self.element_type) not in allowed:
+            names = ", ".join(str(ELEMENTS[name]) for name in allowed)
+            raise VerifyException(f"elements in memory {self.space.value} are {names}, not {self.element_type}")
+        if not self.dims or any(size.data < 0 for size in self.dims):
+            raise VerifyException("the shape of a buffer has dimensions, all of known size")
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            space = _parse_space(parser)
+            parser.parse_punctuation(",")
+            shape, element = parser.parse_ranked_shape()
+        return SpaceAttr(space), ArrayAttr(map(IntAttr, shape)), element
+
+    def print_parameters(self, printer: Printer) -> None:
+        printer.print_string(f"<{self.space.value}, ")
+        for size in self.shape:
+            printer.print_string(f"{size}x")
+        printer.print_attribute(self.element_type)
+        printer.print_string(">")
+
+
+def flat_type(space: Space, size: int) -> BufferType:
+    """The type of ``size`` units of a memory in a row."""
+    return buffer_type(space, (size,), _ELEMENTS_OF.get(space, ("i8",))[0])
+
+
+@lru_cache(maxsize=4096)
+def buffer_type(space: Space, shape: tuple[int, ...], element: str) -> BufferType:
+    """The type of a buffer; ``element``: a key of :data:`ELEMENTS`."""
+    return BufferType(SpaceAttr(space), ArrayAttr(map(IntAttr, shape)), ELEMENTS[element])
