@@ -166,11 +166,14 @@ def npu_targets() -> str:
     from collections.abc import Mapping
 
     from odc_mlir import targets
+    from odc_mlir.targets.energy import Figure
 
     def flat(record: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         for field in dataclasses.fields(record):
             value = getattr(record, field.name)
-            if dataclasses.is_dataclass(value):
+            if isinstance(value, Figure):
+                yield prefix + field.name, f"{value.value:g} ({value.low:g} to {value.high:g})"
+            elif dataclasses.is_dataclass(value):
                 yield from flat(value, f"{field.name}.")
             elif not isinstance(value, Mapping):
                 pairs = value if isinstance(value, tuple) and isinstance(value[0], tuple) else (value,)

@@ -58,7 +58,8 @@ class OperatorTime:
     """Share of one operator of the model (an entry of the map section).
 
     ``macs``: of the graph; ``executed_macs``: what the array computed for it; ``busy_cycles`` by queue;
-    ``first_cycle`` and ``last_cycle``: start of its first and end of its last instruction.
+    ``first_cycle`` and ``last_cycle``: start of its first and end of its last instruction; ``amounts`` of resources
+    that they took: bytes of ports in whole bursts, results of lanes, weights of the decoder, entries of accumulators.
     """
 
     name: str
@@ -69,9 +70,15 @@ class OperatorTime:
     busy_cycles: dict[str, float] = dataclasses.field(default_factory=dict)
     first_cycle: float = 0.0
     last_cycle: float = 0.0
+    amounts: dict[str, float] = dataclasses.field(default_factory=dict)
 
-    def add(self, queue: Queue, started: float, since: float, ended: float, macs: int) -> None:
+    def add(
+        self, queue: Queue, started: float, since: float, ended: float, macs: int, amounts: Mapping[Resource, float]
+    ) -> None:
         """Count an instruction of ``queue`` that left it at ``started`` and was alone in it from ``since``."""
+        for resource, amount in amounts.items():
+            key = resource.name.lower()
+            self.amounts[key] = self.amounts.get(key, 0.0) + amount
         self.first_cycle = min(self.first_cycle, started) if self.instructions else started
         self.last_cycle = max(self.last_cycle, ended)
         self.instructions += 1
@@ -87,7 +94,8 @@ class Counters:
     ``macs_useful``: multiply-accumulates whose result the program asked for; ``macs_array``: multiplier slots that were
     taken, idle lanes of edge tiles included. ``constant_bytes_read``: constants read, whole bursts, program not
     included. ``sram_peak_bytes``: arena, inputs and outputs. ``local_peak_bytes``: of each local memory, up to
-    the last byte used. ``hardware``: the parts of the target that a run draws on.
+    the last byte used. ``amounts``: of every resource, as in operators, the program included. ``hardware``: the parts
+    of the target that a run draws on.
     """
 
     target: str
@@ -105,6 +113,7 @@ class Counters:
     arena_bytes: int
     local_peak_bytes: dict[str, int]
     ports: dict[str, PortBytes]
+    amounts: dict[str, float]
     queues: dict[str, QueueTime]
     operators: list[OperatorTime]
     halt_status: int
@@ -129,6 +138,7 @@ def collect(
     program: Program,
     memories: Memories,
     ports: Mapping[Resource, PortBytes],
+    amounts: Mapping[Resource, float],
     *,
     memory_model: str,
     cycles: int,
@@ -158,6 +168,7 @@ def collect(
         arena_bytes=contents.arena_bytes,
         local_peak_bytes={space.name.replace(" ", "_"): space.high_water * space.unit_bytes for space in local},
         ports={resource.name.lower(): port for resource, port in ports.items()},
+        amounts={resource.name.lower(): amount for resource, amount in sorted(amounts.items()) if amount},
         queues=queues,
         operators=operators,
         halt_status=halt_status,

@@ -42,7 +42,7 @@ class Fetch:
         self._steps: Iterator[Step] = program.steps()
         flash = program.memory == "flash"
         self._port = program.target.offchip if flash else program.target.sram
-        self._resource = Resource.OFFCHIP if flash else Resource.SRAM
+        self.resource = Resource.OFFCHIP if flash else Resource.SRAM
         self._ports = ports
         self._strict = strict
         self._buffer_bytes = program.target.fetch.buffer_bytes
@@ -165,10 +165,10 @@ class Fetch:
         self._moving = True
         burst, wanted = self._port.burst_bytes, self._stream_bytes - self._arrived
         moved = min(self._request_bytes, -(-wanted // burst) * burst)
-        self._ports[self._resource].add(moved, min(moved, wanted), write=False)
+        self._ports[self.resource].add(moved, min(moved, wanted), write=False)
         self.bytes_fetched += moved
         demands = [0.0] * len(Resource)
-        demands[self._resource] = moved
+        demands[self.resource] = moved
         shortest = strict_cycles(self._port, moved, write=False) if self._strict else 0.0
         self._timeline.run(Phase(moved, shortest, demands, self._timeline.shares.width), self._land)
 

@@ -8,7 +8,7 @@ it starts and its cost becomes timers and a phase; when that ends, its tokens ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odc_mlir.isa.codec import Instr
@@ -43,6 +43,7 @@ class Job:
     clock: Clock
     work: Work
     started: float
+    demands: Sequence[float]  # of every resource
     phase: Phase = field(init=False)
     data_ready: bool = False
     data_begun: bool = False

@@ -112,6 +112,7 @@ class _Run:
         self._operators = [OperatorTime(entry.name, entry.kind, entry.macs) for entry in program.operators]
         self._macs = 0
         self._array_macs = 0
+        self._amounts = [0.0] * len(Resource)
 
     def to_the_end(self, cycle_limit: int | None) -> None:
         """Advance time until halt."""
@@ -158,7 +159,7 @@ class _Run:
         demands[Resource.REQUANT] += work.lanes
         demands[Resource.DECODER] += work.symbols
         shortest = max(work.shortest, self.access.shortest)
-        job = Job(entry, unit, clock, work, self.timeline.now)
+        job = Job(entry, unit, clock, work, self.timeline.now, demands)
         job.phase = Phase(job, shortest, demands, self.timeline.shares.width)
         self.engines.start(unit, job)
 
@@ -166,12 +167,15 @@ class _Run:
         unit, now = job.unit, self.timeline.now
         self._macs += job.work.macs
         self._array_macs += job.work.array_macs
+        for resource, amount in enumerate(job.demands):
+            self._amounts[resource] += amount
         since = max(job.started, unit.last_end)
         if self.trace is not None:
             self.trace.add(job, since, now)
         owner = self._owners[job.entry.index]
         if owner >= 0:
-            self._operators[owner].add(unit.queue, job.started, since, now, job.work.macs)
+            amounts = {resource: amount for resource, amount in zip(Resource, job.demands, strict=True) if amount}
+            self._operators[owner].add(unit.queue, job.started, since, now, job.work.macs, amounts)
 
     def _where(self, index: int) -> str:
         text = f"instruction {index} ({self.program.instructions[index].mnemonic}"
@@ -198,10 +202,13 @@ class _Run:
         units = self.engines.units.values()
         queues = {u.queue.name.lower(): queue_time(u.meter, cycles, u.contended, u.finished) for u in units}
         queues["fetch"] = queue_time(self.fetch.meter, cycles, 0.0, self.fetch.position)
+        amounts = dict(zip(Resource, self._amounts, strict=True))
+        amounts[self.fetch.resource] += self.fetch.bytes_fetched
         return collect(
             self.program,
             self.memories,
             self.ports,
+            amounts,
             memory_model=memory_model,
             cycles=cycles,
             macs_useful=self._macs,

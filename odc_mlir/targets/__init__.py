@@ -18,6 +18,8 @@ from importlib import resources
 from typing import Any, Literal, get_type_hints
 
 from odc_mlir.errors import TargetError, parsing
+from odc_mlir.targets.energy import REFERENCE as ENERGY
+from odc_mlir.targets.energy import EnergyCosts, parse_energy
 from odc_mlir.targets.host import REFERENCE, HostCosts, parse_host
 from odc_mlir.targets.limits import check_limits
 
@@ -118,7 +120,10 @@ class Dma:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """One NPU. Lengths in bytes, times in cycles of ``clock_hz``; ``host`` is no part of its identity."""
+    """One NPU. Lengths in bytes, times in cycles of ``clock_hz``.
+
+    ``host`` and ``energy`` are no part of its identity.
+    """
 
     name: str
     version: int
@@ -134,6 +139,7 @@ class Target:
     fetch: Fetch
     dma: Dma
     host: HostCosts = dataclasses.field(compare=False, repr=False)
+    energy: EnergyCosts = dataclasses.field(compare=False, repr=False)
 
     @property
     def element_types(self) -> tuple[str, ...]:
@@ -217,7 +223,7 @@ def _record(cls: Any, value: Any, location: str, path: str) -> Any:
     if not isinstance(value, dict):
         raise TargetError(f"key {path.removesuffix('.')!r} must be a table", location=location)
     if cls is Target:
-        value = {"host": REFERENCE, **value}
+        value = {"host": REFERENCE, "energy": ENERGY, **value}
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     for key in value:
@@ -232,6 +238,8 @@ def _record(cls: Any, value: Any, location: str, path: str) -> Any:
 def _value(hint: Any, value: Any, location: str, path: str) -> Any:
     if hint is HostCosts:
         return parse_host(value, location)
+    if hint is EnergyCosts:
+        return parse_energy(value, location)
     if dataclasses.is_dataclass(hint):
         return _record(hint, value, location, path + ".")
     if hint is str and isinstance(value, str):

@@ -251,11 +251,12 @@ def _compile(arguments: argparse.Namespace) -> None:
         for line in _summary(report):
             print(line, file=arguments.files.messages)
         if arguments.verbose:
-            from odc_mlir.runtime.reporting.explanation import explanation_lines
+            from odc_mlir.runtime.reporting.explanation import energy_line, explanation_lines
             from odc_mlir.runtime.reporting.report_table import layer_lines, terminal_width
 
             lines = [*layer_lines(report, width=terminal_width(), top=_OPERATORS_SHOWN)]
             lines += explanation_lines(report["causes"], report["what_if"], report["cycles_total"])
+            lines += [energy_line(report["energy"])] if report["segment_count"] else []
             for line in lines:
                 print(line, file=arguments.files.messages)
 

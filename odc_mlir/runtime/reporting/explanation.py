@@ -30,6 +30,12 @@ def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dic
     }
 
 
+def energy_line(energy: Mapping[str, Any]) -> str:
+    """The estimate of an inference's energy, with its bounds."""
+    between = f"between {energy['low_uj']:.3g} and {energy['high_uj']:.3g}"
+    return f"energy on the NPU, an estimate: {energy['estimate_uj']:.3g} uJ, {between} ({energy['estimated_with']})"
+
+
 def help_text(layer: Mapping[str, Any]) -> str:
     """What would help an operator most: ``sram 1.6x``; a dash where nothing would."""
     helps = layer.get("helps", ())

@@ -19,6 +19,8 @@ from odc_mlir.runtime.execution.work import Measured, graph_work
 from odc_mlir.runtime.reporting.bounds import ideal_cycles, layer_floor, model_floor_cycles
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
 from odc_mlir.runtime.reporting.explanation import EXPLAINED, causes_of_segments, what_ifs
+from odc_mlir.runtime.reporting.report_energy import estimate
+from odc_mlir.runtime.reporting.report_energy import total as total_energy
 from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION
 from odc_mlir.runtime.reporting.report_object import Report
 from odc_mlir.runtime.reporting.report_partition import partition_report
@@ -85,6 +87,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "partition": partition_report(plan, work, clock),
         "layers": layers,
         "engines": _engines(segments),
+        "energy": total_energy([segment.energy for segment in segments], _energy_figures(segments)),
         "causes": causes_of_segments([segment.explanation for segment in segments]),
         "what_if": what_ifs([(segment.explanation, segment.parity["cycles"]) for segment in segments]),
         "measured": dict(package.measured),
@@ -109,6 +112,12 @@ def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
     if is_cpu(package.plan.target or ""):
         raise UnsupportedError("a package of native code has no modelled report", hint="measure its runs")
     return executor, package.plan
+
+
+def _energy_figures(segments: Sequence[_Segment]) -> str | None:
+    """What energy is estimated with."""
+    targets = [segment.program.target for segment in segments if segment.program is not None]
+    return targets[0].energy.description if targets else None
 
 
 def _modelled(plan: Plan, work: Measured, segments: Sequence[_Segment]) -> Modelled:
@@ -167,6 +176,19 @@ class _Segment:
         memory, stored = str(self.parity["memory"]), int(self.parity["constant_bytes"])
         return model_floor_cycles(self.step, work.nodes, work.tensors, self.program.target, memory, stored)
 
+    @property
+    def energy(self) -> dict[str, Any]:
+        """An estimate of one run's energy."""
+        assert self.program is not None
+        parity = self.parity
+        return estimate(parity.get("amounts", {}), parity["macs_useful"], parity["cycles"], self.program.target)
+
+    def layer_energy(self, operator: Mapping[str, Any]) -> dict[str, Any]:
+        """An estimate of one operator's energy, without the program."""
+        assert self.program is not None
+        macs, cycles = operator["executed_macs"], operator["cycles"]
+        return estimate(operator.get("amounts", {}), macs, cycles, self.program.target)
+
     def layer_floor(self, node: Node) -> dict[str, int]:
         """The least cycles of an operator by what it cannot do without."""
         return {} if self.program is None else layer_floor(node, self.program.target, self.parity["memory"])
@@ -218,6 +240,8 @@ def _layers(plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[d
                 layer |= {"cycles": spent.get("cycles", 0), "busy_cycles": spent.get("busy_cycles", {})}
                 layer |= {key: spent[key] for key in ("first_cycle", "last_cycle", *EXPLAINED) if key in spent}
                 layer |= {"floor": segment.layer_floor(node)}
+                if spent:
+                    layer |= {"energy": segment.layer_energy(spent)}
             elif segment is not None:
                 layer |= {"reason": segment.failure, "segment": segment.step.name}
             layers[index] = layer

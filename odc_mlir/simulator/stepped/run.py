@@ -49,6 +49,7 @@ class Running:
     instr: Instr
     delays: dict[str, float]
     phase: Phase
+    amounts: dict[Resource, float]
     work: Work
     started: float
     stage: str = "latency"
@@ -109,6 +110,7 @@ class Stepped:
         self.engines.append(Engine((Queue.LOAD, Queue.STORE, Queue.WEIGHT), dma))
         self.operators = [OperatorTime(entry.name, entry.kind, entry.macs) for entry in program.operators]
         self.macs = self.array_macs = 0
+        self.amounts: dict[Resource, float] = {}
         self._start_fetch()
 
     # The fetch engine.
@@ -249,7 +251,9 @@ class Stepped:
             raise type(error)(f"instruction {index} ({instr.mnemonic}) {error.message}", hint=error.hint) from error
         c = charge(instr.mnemonic, values, self.target, self.program.memory, strict=self.strict)
         delays = {"latency": c.latency, "start": c.start, "drain": c.drain}
-        running = Running(index, instr, delays, make_phase(c.shortest, c.amounts, self.width), work, self.now)
+        running = Running(
+            index, instr, delays, make_phase(c.shortest, c.amounts, self.width), c.amounts, work, self.now
+        )
         running.left, running.alone = c.latency, running.phase.left
         lane.started += 1
         lane.running.append(running)
@@ -279,11 +283,14 @@ class Stepped:
         self._post(running.instr)
         self.macs += running.work.macs
         self.array_macs += running.work.array_macs
+        for resource, amount in running.amounts.items():
+            self.amounts[resource] = self.amounts.get(resource, 0.0) + amount
         since = max(running.started, lane.last_end)
         lane.last_end = self.now
         owner = self.program.owners[running.index]
         if owner >= 0:
-            self.operators[owner].add(running.instr.queue, running.started, since, self.now, running.work.macs)
+            times = (running.started, since, self.now)
+            self.operators[owner].add(running.instr.queue, *times, running.work.macs, running.amounts)
 
     # Time.
 
@@ -376,10 +383,12 @@ class Stepped:
             busy = states.pop("busy", 0.0)
             idle = max(0.0, cycles - busy - sum(states.values()))
             queues[queue.name.lower()] = QueueTime(busy, states, idle, lane.contended, lane.finished)
+        amounts = {**self.amounts, self.resource: self.amounts.get(self.resource, 0.0) + self.fetched}
         return collect(
             self.program,
             self.memories,
             self.ports,
+            amounts,
             memory_model=memory_model,
             cycles=cycles,
             macs_useful=self.macs,
