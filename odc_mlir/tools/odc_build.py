@@ -1,0 +1,112 @@
+"""``odc-build``: make a product of a model by the steps that a file declares, as far as something changed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odc_mlir.formats.kinds import json_kind
+from odc_mlir.tools.common import base_parser, counted, run_tool
+from odc_mlir.tools.files import add_input, add_output, add_overwrite
+
+if TYPE_CHECKING:
+    from odc_mlir.flow.steps import Flow
+
+STATE = json_kind("a state of odc-build", "odc_build", "steps")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-build``."""
+    parser = base_parser(
+        "odc-build",
+        "Import, optimise, quantise, compile, profile and package a model by the steps that FLOW declares: a .toml of "
+        "ours, or a .cfg or workflow .json of ONE's onecc. Prints each single command; steps whose inputs, options and "
+        "outputs are as they were are left out.",
+    )
+    add_input(parser, "flow", metavar="FLOW", stdin=False)
+    parser.add_argument("--dry-run", action="store_true", help="print the commands and run none")
+    parser.add_argument("--force", action="store_true", help="run every step")
+    parser.add_argument(
+        "--codegen-target",
+        default="npu-256",
+        metavar="NAME",
+        help="what ONE's one-codegen compiles for, where its backend is another maker's (%(default)s)",
+    )
+    add_output(
+        parser,
+        "--state",
+        metavar="FILE",
+        kind=STATE,
+        paths=lambda arguments: [state_path(arguments)],
+        help="where to keep what was done (FLOW.state.json)",
+    )
+    add_overwrite(parser)
+    return parser
+
+
+def state_path(arguments: argparse.Namespace) -> str:
+    """The file that tells what was done."""
+    return str(arguments.state or f"{arguments.flow}.state.json")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), _body, argv)
+
+
+def _body(arguments: argparse.Namespace) -> None:
+    import logging
+
+    from odc_mlir.flow import steps
+    from odc_mlir.formats.outputs import check_output, write_output
+
+    flow = read_flow(arguments.flow, arguments.codegen_target)
+    for note in flow.notes:
+        logging.getLogger(__name__).warning("%s", note)
+    if arguments.dry_run:
+        for step in flow.steps:
+            print(step.text)
+        return
+    path = state_path(arguments)
+    check_output(path, STATE, overwrite=arguments.overwrite, inputs=[arguments.flow])
+    state = {} if arguments.force else steps.read_state(path)
+
+    def keep(found: Mapping[str, Any]) -> None:
+        import json
+
+        data = (json.dumps(steps.state_document(found), indent=1) + "\n").encode()
+        write_output(path, data, STATE, overwrite=arguments.overwrite)
+
+    done = 0
+    for step, needed in steps.run(flow, state, _call, keep, force=arguments.force):
+        done += needed
+        if not arguments.quiet:
+            print(f"$ {step.text}" if needed else f"# as it was: {step.text}", flush=True)
+    if not arguments.quiet:
+        print(f"{counted(done, 'step')} run, {len(flow.steps) - done} as they were")
+
+
+def _call(command: str, arguments: Sequence[str]) -> int:
+    """Run one of our commands in this process."""
+    import importlib
+
+    tool = importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}")
+    return int(tool.main(list(arguments)))
+
+
+def read_flow(path: str, target: str) -> Flow:
+    """The flow in a file, told by its name's end; raises OptionError."""
+    from odc_mlir.errors import OptionError
+    from odc_mlir.flow.declared import read_toml
+    from odc_mlir.flow.one import read_cfg, read_workflow
+
+    suffix = Path(path).suffix.lower()
+    if suffix == ".toml":
+        return read_toml(path)
+    if suffix == ".cfg":
+        return read_cfg(path, target=target)
+    if suffix == ".json":
+        return read_workflow(path, target=target)
+    raise OptionError(f"a flow's name ends with .toml, .cfg or .json, not {suffix!r}", location=path)

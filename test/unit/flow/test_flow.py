@@ -1,0 +1,254 @@
+"""Flows: what files of ours and of ONE stand for, and that only what changed is run again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import odc_mlir
+from helpers.source import REPOSITORY
+from odc_mlir.errors import OdcError, OptionError, UnsupportedError
+from odc_mlir.flow.declared import read_toml
+from odc_mlir.flow.one import read_cfg, read_workflow
+from odc_mlir.flow.steps import Flow, Step, read_state, run, state_document
+from odc_mlir.tools.odc_build import main
+
+MODEL = REPOSITORY / "examples" / "on_device" / "digits_mobile_hard.circle"
+
+
+def _flow(tmp_path: Path, text: str) -> Flow:
+    path = tmp_path / "flow.toml"
+    path.write_text(text)
+    return read_toml(str(path))
+
+
+def test_steps_are_chained_in_a_fixed_order(tmp_path: Path) -> None:
+    (tmp_path / "s.npz").touch()
+    flow = _flow(
+        tmp_path,
+        """[flow]
+model = "m.tflite"
+[compile]
+target = "npu-256"
+strict = true
+npu = ["a", "b"]
+[quantize]
+calibration = "s.npz"
+no_help = false
+[profile]
+""",
+    )
+    out = tmp_path / "out"
+    assert [step.name for step in flow.steps] == ["quantize", "compile", "profile"]
+    quantize, compiled, profile = flow.steps
+    quantised = f"{out}/m.quantized.circle"
+    assert quantize.reads == (f"{tmp_path}/m.tflite", f"{tmp_path}/s.npz")
+    assert quantize.arguments == (quantize.reads[0], "-o", quantised, "--calibration", quantize.reads[1])
+    assert compiled.arguments[:3] == (quantised, "-o", f"{out}/m.package")
+    assert compiled.arguments[3:] == ("--target", "npu-256", "--strict", "--npu", "a", "--npu", "b")
+    assert profile.text == f"odc-run {out}/m.package --profile {out}/m.profile.json"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"\[flow\] with a model"),
+        ("[flow]\nmodel = 'm'\n", "no step"),
+        ("[flow]\nmodel = 'm'\n[quantise]\n", "'quantise' is unknown"),
+        ("[flow]\nmodel = 'm'\nfolders = 'x'\n[compile]\n", "'folders' is unknown"),
+        ("[flow]\nmodel = 'm'\n[compile]\nx = {a = 1}\n", "not a value"),
+        ("[flow\n", "not a flow"),
+    ],
+)
+def test_what_is_no_flow(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        _flow(tmp_path, text)
+
+
+CFG = """[onecc]
+one-import-tf=False
+one-import-tflite=True
+one-optimize=True
+one-quantize=True
+one-pack=True
+one-codegen=True
+include=O1
+
+[one-import-tflite]
+input_path=a.tflite
+output_path=a.circle
+
+[one-optimize]
+input_path=a.circle
+output_path=b.circle
+convert_nchw_to_nhwc=True
+nchw_to_nhwc_input_shape=True
+fuse_bcq=True
+fuse_rmsnorm=False
+
+[one-quantize]
+input_path=b.circle
+output_path=c.circle
+quantized_dtype=int16
+input_data=list.txt
+min_percentile=1
+
+[one-pack]
+input_path=c.circle
+output_path=pack
+
+[one-codegen]
+backend=dummy
+command=-o a.tvn c.circle
+"""
+
+
+def test_a_configuration_of_one(tmp_path: Path) -> None:
+    (tmp_path / "a.cfg").write_text(CFG)
+    flow = read_cfg(str(tmp_path / "a.cfg"))
+    assert [step.text for step in flow.steps] == [
+        "odc-opt -q -t circle a.tflite -o a.circle",
+        "odc-optimize a.circle -o b.circle --O1 --convert_nchw_to_nhwc --io-layout nhwc",
+        "odc-quantize b.circle -o c.circle --scheme int16 --no-help --allow-accuracy-loss --granularity channel "
+        "--io quantized --calibration list.txt",
+        "odc-package pack c.circle -o pack",
+        "odc-compile c.circle -o a.tvn --target npu-256",
+    ]
+    assert [note.split(":")[1].split()[0] for note in flow.notes] == ["fuse_bcq", "min_percentile", "backend"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("[other]\n", OptionError, r"\[onecc\] is missing"),
+        ("[onecc]\none-optimize=True\n", OptionError, r"\[one-optimize\] is missing"),
+        ("[onecc]\none-shrink=True\n", OptionError, "'one-shrink', which is no step"),
+        ("[onecc]\none-optimize=True\n[one-optimize]\ninput_path=a\n", OptionError, "output_path of one-optimize"),
+        ("[onecc]\none-import-onnx=True\n[one-import-onnx]\ninput_path=a\n", UnsupportedError, "not here"),
+        (
+            "[onecc]\none-quantize=True\n[one-quantize]\ninput_path=a\noutput_path=b\nquantized_dtype=int3\n",
+            UnsupportedError,
+            "'int3'",
+        ),
+    ],
+)
+def test_configurations_that_cannot_be(tmp_path: Path, text: str, kind: type[OdcError], message: str) -> None:
+    (tmp_path / "a.cfg").write_text(text)
+    with pytest.raises(kind, match=message):
+        read_cfg(str(tmp_path / "a.cfg"))
+
+
+def _workflow(tmp_path: Path, **changes: Any) -> Flow:
+    optimize = {"one-cmd": "one-optimize", "commands": {"input_path": "a.circle", "output_path": "b.circle"}}
+    document = {
+        "workflows": ["last", "first"],
+        "last": {
+            "run-after": ["first"],
+            "steps": ["i"],
+            "i": {"one-cmd": "one-infer", "commands": {"command": "-x b"}},
+        },
+        "first": {"steps": ["o"], "o": optimize},
+        **changes,
+    }
+    (tmp_path / "w.json").write_text(json.dumps(document))
+    return read_workflow(str(tmp_path / "w.json"))
+
+
+def test_a_workflow_of_one(tmp_path: Path) -> None:
+    assert [s.text for s in _workflow(tmp_path).steps] == ["odc-optimize a.circle -o b.circle --O1", "odc-run b"]
+    (tmp_path / "a.cfg").write_text(CFG)
+    assert len(_workflow(tmp_path, first={"cfg-reference": {"path": "a.cfg"}}).steps) == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"workflows": []}, "list of workflows"),
+        ({"workflows": ["first", "none"]}, "'none' is missing"),
+        ({"first": {"run-after": ["last"], "steps": []}}, "in a circle"),
+        ({"first": {"steps": [], "cfg-reference": {"path": "x"}}}, "one of them"),
+        ({"first": {}}, "one of them"),
+        ({"first": {"steps": ["o"]}}, "no one-cmd"),
+        ({"first": {"run-after": ["nowhere"], "steps": []}}, "'nowhere'"),
+    ],
+)
+def test_workflows_that_cannot_be(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        _workflow(tmp_path, **changes)
+
+
+class _Commands:
+    """Copies the first file to the second."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __call__(self, command: str, arguments: Sequence[str]) -> int:
+        self.calls.append(command)
+        source, output = arguments
+        Path(output).write_text(Path(source).read_text() + command)
+        return 0
+
+
+def test_only_what_depends_on_a_change_runs_again(tmp_path: Path) -> None:
+    a, b, c, d = (str(tmp_path / name) for name in "abcd")
+    flow = Flow(tuple(Step(n, n, (i, o), (i,), (o,)) for n, i, o in [("1", a, b), ("2", b, c), ("3", a, d)]))
+    state: dict[str, Any] = {}
+
+    def build() -> list[str]:
+        commands = _Commands()
+        list(run(flow, state, commands, lambda found: None))
+        return commands.calls
+
+    Path(a).write_text("a")
+    assert build() == ["1", "2", "3"]
+    assert build() == []
+    Path(c).write_text("someone else's")
+    assert build() == ["2"]
+    Path(a).write_text("b")
+    assert build() == ["1", "2", "3"]
+    Path(b).unlink()
+    assert build() == ["1"]  # it wrote the same again
+
+
+def test_a_step_that_fails_stops_the_flow_and_is_run_again(tmp_path: Path) -> None:
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    Path(a).touch()
+    state: dict[str, Any] = {}
+    flow = Flow((Step("x", "x", (a, b), (a,), (b,)),))
+    with pytest.raises(OptionError, match="exit code 3"):
+        list(run(flow, state, lambda *_: 3, lambda found: None))
+    with pytest.raises(OptionError, match="did not write"):
+        list(run(flow, state, lambda *_: 0, lambda found: None))
+    assert state == {}
+
+
+def test_a_state_that_is_none_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    assert read_state(str(path)) == {}
+    path.write_text(json.dumps(state_document({"a": 1})))
+    assert read_state(str(path)) == {"a": 1}
+    path.write_text("[]")
+    assert read_state(str(path)) == {}
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.circle").write_bytes(MODEL.read_bytes())
+    flow = tmp_path / "flow.toml"
+    flow.write_text('[flow]\nmodel = "m.circle"\n[import]\n[optimize]\n')
+    assert main([str(flow), "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("odc-op") == 2
+    assert not (tmp_path / "out").exists()
+    assert main([str(flow)]) == 0
+    assert capsys.readouterr().out.endswith("2 steps run, 0 as they were\n")
+    assert main([str(flow)]) == 0
+    assert capsys.readouterr().out.endswith("0 steps run, 2 as they were\n")
+    assert odc_mlir.load(tmp_path / "out" / "m.opt.circle")
+    flow.write_text('[flow]\nmodel = "none.circle"\n[optimize]\n')
+    assert main([str(flow)]) == 1
+    assert main([str(tmp_path / "flow.yaml")]) == 1
+    assert "ends with .toml" in capsys.readouterr().err
