@@ -16,6 +16,7 @@ from odc_mlir.simulator.counters import Counters
 from odc_mlir.simulator.path import Span, critical_path
 from odc_mlir.simulator.program import Program
 from odc_mlir.simulator.run import simulate
+from odc_mlir.simulator.windows import windows
 from odc_mlir.targets import Target
 
 LEAST_SHARE = 0.05  # of a run's cycles: what takes less is not worth another machine
@@ -85,21 +86,6 @@ WHAT_IFS: dict[str, WhatIf] = {
     "latency": WhatIf("memories without latency", ("latency",), _no_latency),
     "fetch": WhatIf("instructions and tokens in no time", ("fetch", "token"), _free_fetch),
 }
-
-
-def windows(last_cycles: Sequence[float], cycles: int) -> list[tuple[int, int]]:
-    """For operators by the cycle in which each ends: from the end of the one before to its own end, rounded.
-
-    Operators overlap. Each is charged what passes until it ends after the one that ends before it, and the last one
-    what follows, so that the charges of a run are its cycles.
-    """
-    found: list[tuple[int, int]] = []
-    end = 0
-    for place, last in enumerate(last_cycles):
-        until = cycles if place == len(last_cycles) - 1 else max(end, round(last))
-        found.append((end, until))
-        end = until
-    return found
 
 
 def _until(last: Span, end: float) -> Span:

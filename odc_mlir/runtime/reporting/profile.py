@@ -77,9 +77,13 @@ def trace_events(
     for number, (name, segment) in enumerate((inside or {}).items(), _INSIDE):
         found += _process(number, f"modelled: inside {name}")
         start = starts.get(name, 0.0)
-        found += [
-            {**event, "pid": number, **({"ts": event["ts"] + start} if "ts" in event else {})} for event in segment
-        ]
+        for event in segment:
+            if event["name"] == "process_name":
+                continue
+            own: dict[str, Any] = {"pid": number}
+            own |= {"ts": event["ts"] + start} if "ts" in event else {}
+            own |= {"id": f"{number}:{event['id']}"} if "id" in event else {}  # arrows end where they began
+            found.append({**event, **own})
     return {"displayTimeUnit": "ms", "traceEvents": found}
 
 

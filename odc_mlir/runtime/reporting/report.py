@@ -24,7 +24,7 @@ from odc_mlir.runtime.reporting.report_energy import total as total_energy
 from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION
 from odc_mlir.runtime.reporting.report_object import Report
 from odc_mlir.runtime.reporting.report_partition import partition_report
-from odc_mlir.simulator.explaining import windows
+from odc_mlir.simulator.windows import windows
 from odc_mlir.targets.cpu import is_cpu
 
 if TYPE_CHECKING:

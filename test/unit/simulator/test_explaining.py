@@ -14,11 +14,12 @@ from helpers.npu_programs import random_program
 from odc_mlir import targets
 from odc_mlir.isa.container import MapEntry
 from odc_mlir.simulator import Program, explain, load, simulate
-from odc_mlir.simulator.explaining import WHAT_IFS, causes_of, windows
+from odc_mlir.simulator.explaining import WHAT_IFS, causes_of
 from odc_mlir.simulator.path import CAUSES, Span, critical_path
 from odc_mlir.simulator.resources import Resource
 from odc_mlir.simulator.tokens import edges
 from odc_mlir.simulator.trace import Event
+from odc_mlir.simulator.windows import windows
 from validation_set import cases
 
 CASES = [(seed, name, memory) for seed, name in enumerate(targets.names()) for memory in targets.MEMORY_MODES]

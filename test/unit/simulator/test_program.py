@@ -100,23 +100,6 @@ def test_counters_are_json() -> None:
     assert document["hardware"]["macs_per_cycle"] == 256
 
 
-def test_the_trace_is_in_chromes_format() -> None:
-    result = simulate(load(listing.packed()), [listing.X], trace=True)
-    assert result.trace is not None
-    document = json.loads(json.dumps(result.trace.to_chrome()))
-    spans = [event for event in document["traceEvents"] if event["ph"] == "X"]
-    assert len(spans) == result.counters.instructions - 1  # all but halt
-    microseconds = 1e6 / NPU.clock_hz
-    longest = max(spans, key=lambda event: event["ts"] + event["dur"])
-    assert longest["ts"] + longest["dur"] == pytest.approx(result.counters.cycles * microseconds, rel=0.01)
-    conv = next(event for event in spans if event["name"] == "conv conv")
-    assert conv["cat"] == "CONV_2D"
-    assert conv["args"]["text"].startswith("conv emit=1")
-    threads = {event["args"]["name"] for event in document["traceEvents"] if event["ph"] == "M"}
-    assert threads == {"fetch", "xfer", "load", "store", "weight", "mac", "vector"}
-    assert simulate(load(listing.packed()), [listing.X]).trace is None
-
-
 def test_the_package_offers_what_it_says() -> None:
     assert all(getattr(simulator, name) is not None for name in simulator.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

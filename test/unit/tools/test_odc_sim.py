@@ -38,7 +38,8 @@ def test_values_and_reports(segment: Path, tmp_path: Path, capsys: pytest.Captur
     assert "queue mac     busy" in printed
     assert counters["macs_useful"] == listing.MACS
     events = json.loads(trace.read_text())["traceEvents"]
-    assert len([event for event in events if event["ph"] == "X"]) == len(listing.instructions()) - 1
+    layers = 2
+    assert len([event for event in events if event["ph"] == "X"]) == len(listing.instructions()) + layers
 
 
 def test_many_samples(segment: Path, tmp_path: Path) -> None:
