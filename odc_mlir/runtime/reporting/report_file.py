@@ -58,10 +58,24 @@ def read_report(path: str | Path) -> dict[str, Any]:
         for place, entry in enumerate(entries):
             _check(entry, fields, f"{path}: {key}[{place}]")
     for place, layer in enumerate(document["layers"]):
-        busy = layer.get("busy_cycles", {})
-        _check(busy, dict.fromkeys(busy, _NUMBER), f"{path}: layers[{place}].busy_cycles")
+        _check_explanation(layer, f"{path}: layers[{place}]")
+    _check_explanation(document, path=str(path))
     _check_partition(document["partition"], f"{path}: partition")
     return document
+
+
+def _check_explanation(found: Mapping[str, Any], path: str) -> None:
+    """What the report may leave out: cycles by engine and by cause, and what would help."""
+    for key in ("busy_cycles", "causes"):
+        table = found.get(key, {})
+        _check(table, dict.fromkeys(table, _NUMBER) if isinstance(table, dict) else {}, f"{path}.{key}")
+    what_if = found.get("what_if", {})
+    _check(what_if, dict.fromkeys(what_if, _TABLE) if isinstance(what_if, dict) else {}, f"{path}.what_if")
+    for what in what_if.values():
+        _check(what, {"text": _TEXT, "cycles": _NUMBER}, f"{path}.what_if")
+    _check({"helps": [], **found}, {"helps": (list, tuple)}, path)
+    for what in found.get("helps", ()):
+        _check(what, {"change": _TEXT, "speedup": _NUMBER}, f"{path}.helps")
 
 
 def _check_partition(partition: Mapping[str, Any], where: str) -> None:

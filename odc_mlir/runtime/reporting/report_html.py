@@ -8,10 +8,13 @@ from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Cell, Column, Html, joined, pairs, short_name, table, tag
+from odc_mlir.pages.markup import Cell, Column, Html, bullets, joined, pairs, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
+from odc_mlir.runtime.reporting.explanation import help_text
 from odc_mlir.runtime.reporting.report_partition import plan_text
+from odc_mlir.runtime.reporting.report_table import bound_by
+from odc_mlir.simulator.path import CAUSES
 
 # Rows of the summary: label, key, how its value is written.
 _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -67,9 +70,8 @@ def render(report: Mapping[str, Any]) -> str:
         Section("Defects of the compiler: please report them", _defects(report["defects"])),
         Section("Summary", pairs(_summary(report), caption="latency, cycles and work of one inference")),
         Section("Why operators are on the host", _reasons(layers)),
-        Section(
-            "Operators", _layers(layers), "Click a heading to sort; bars show which engines worked for an operator."
-        ),
+        Section("Where the cycles go", _causes(report), "Every cycle has one cause: what the run waited for then."),
+        Section("Operators", _layers(layers), "Click a heading to sort; bars show what an operator's cycles went to."),
         Section("When operators ran", _time_lines(layers), "From the first to the last cycle of each operator."),
         Section("What the engines did", _engines(report["engines"])),
         Section("Memory", _memory(report), "Bytes of one inference."),
@@ -87,8 +89,19 @@ def _figures(report: Mapping[str, Any]) -> Iterator[Figure]:
     share = on_npu / report["macs"] if report["macs"] else None
     placed = f"{report['npu_op_count']} of {report['npu_op_count'] + report['host_op_count']} operators"
     yield Figure("multiply-accumulates on the NPU", share_text(share), placed)
+    yield _binding(report)
+
+
+def _binding(report: Mapping[str, Any]) -> Figure:
+    """What most cycles went to; where that is not known, the engine that worked longest."""
+    if causes := report.get("causes"):
+        name = max(causes, key=lambda cause: causes[cause])
+        share = share_text(causes[name] / report["cycles_total"])
+        return Figure("what binds", CAUSES.get(name, name), f"{share} of the cycles")
     name, part = binding_engine(report["engines"])
-    yield Figure("busiest part", _ENGINES.get(name, name) or NOTHING, f"{share_text(part)} of the time" if name else "")
+    return Figure(
+        "busiest part", _ENGINES.get(name, name) or NOTHING, f"{share_text(part)} of the time" if name else ""
+    )
 
 
 def binding_engine(engines: Mapping[str, Mapping[str, float]]) -> tuple[str, float | None]:
@@ -110,6 +123,31 @@ def _summary(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _memory(report: Mapping[str, Any]) -> Html:
     return pairs(((label, size_text(report[key])) for label, key in _MEMORY), caption="bytes by memory")
+
+
+def _causes(report: Mapping[str, Any]) -> Html:
+    """Cycles by cause, and what a better machine would make of them."""
+    causes: Mapping[str, float] = report.get("causes", {})
+    total = report["cycles_total"]
+    if not causes:
+        return Html("")
+    columns = (Column("cause"), Column("cycles", number=True), Column("share", number=True), Column(" "))
+    full = max(causes.values())
+    rows = [
+        (
+            joined((tag("strong", name), f" {CAUSES.get(name, '')}")),
+            Cell(count_text(cycles), cycles),
+            Cell(share_text(cycles / total), cycles),
+            charts.stack({name: cycles}, [name], full),
+        )
+        for name, cycles in causes.items()
+    ]
+    better = [
+        f"with {what['text']}: {count_text(what['cycles'])} cycles, {total / what['cycles']:.2f} times as fast"
+        for what in sorted(report.get("what_if", {}).values(), key=lambda what: what["cycles"])
+        if what["cycles"]
+    ]
+    return joined((bullets(better), table(columns, rows, caption="cycles by cause")))
 
 
 def _defects(defects: Sequence[Mapping[str, str]]) -> Html:
@@ -214,9 +252,10 @@ def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _layers(layers: Sequence[Mapping[str, Any]]) -> Html:
-    busy = [layer.get("busy_cycles", {}) for layer in layers]
-    engines = [name for name in _ENGINES if any(name in entry for entry in busy)]
-    full = max((sum(entry.values()) for entry in busy), default=0)
+    spent = [layer.get("causes") or layer.get("busy_cycles", {}) for layer in layers]
+    words = CAUSES if any(layer.get("causes") for layer in layers) else _ENGINES
+    parts = [name for name in words if any(name in entry for entry in spent)]
+    full = max((sum(entry.values()) for entry in spent), default=0)
     total = sum(layer["cycles"] for layer in layers) or 1
     columns = (
         Column("#", number=True, hint="place in the model"),
@@ -226,7 +265,9 @@ def _layers(layers: Sequence[Mapping[str, Any]]) -> Html:
         Column("MACs", number=True),
         Column("cycles", number=True, hint="what the operator adds to the run"),
         Column("share", number=True, hint="of all NPU cycles"),
-        Column("engines at work"),
+        Column("where they go"),
+        Column("bound by", tight=True),
+        Column("would help", tight=True, hint="twice as much of it makes the operator so many times as fast"),
         Column("host, modelled", number=True),
         Column("reason"),
     )
@@ -239,11 +280,13 @@ def _layers(layers: Sequence[Mapping[str, Any]]) -> Html:
             Cell(count_text(layer["macs"]), layer["macs"]),
             Cell(count_text(layer["cycles"]), layer["cycles"]),
             Cell(share_text(layer["cycles"] / total), layer["cycles"]) if layer["placed"] == "npu" else None,
-            Cell(charts.stack(entry, engines, full), sum(entry.values())),
+            Cell(charts.stack(entry, parts, full), sum(entry.values())),
+            bound_by(layer),
+            help_text(layer),
             None if layer["placed"] == "npu" else Cell(time_text(layer["host_modelled_ns"]), layer["host_modelled_ns"]),
             layer["reason"] or "",
         )
-        for layer, entry in zip(layers, busy, strict=True)
+        for layer, entry in zip(layers, spent, strict=True)
     ]
     found = table(columns, rows, caption="operators of the model", classes=[layer["placed"] for layer in layers])
-    return joined((charts.legend([_ENGINES[name] for name in engines]), found))
+    return joined((charts.legend([words[name] for name in parts]), found))

@@ -132,6 +132,10 @@ DAMAGE = {
     "busy text": lambda report: {**report, "layers": [{**report["layers"][0], "busy_cycles": {"mac": "x"}}]},
     "a plan without a name": lambda report: {**report, "partition": {**report["partition"], "plans": [{}]}},
     "a plan of nothing": lambda report: {**report, "partition": {"chosen": {}}},
+    "causes that are none": lambda report: {**report, "causes": [1]},
+    "a cause of text": lambda report: {**report, "causes": {"sram": "x"}},
+    "a change without cycles": lambda report: {**report, "what_if": {"sram": {"text": "wider"}}},
+    "help of nothing": lambda report: {**report, "layers": [{**report["layers"][0], "helps": [{}]}]},
     "modelled nothing": lambda report: {**report, "modelled": {}},
 }
 
