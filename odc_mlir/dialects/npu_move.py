@@ -17,8 +17,11 @@ from odc_mlir.dialects.npu_base import INT, INTS, TENSOR, NpuTensorOp, code_rang
 HEAD = 3  # integers of a piece before its loops
 
 
-class Nest(NamedTuple):
-    """One piece: which operand, first element read and written, and for each loop size, read and write distance."""
+class StridedCopy(NamedTuple):
+    """``output[to + sum(i*w)] = operand[start + sum(i*r)]`` for all ``i`` below ``sizes``, outermost first.
+
+    ``source`` is the number of an operand; ``start``, ``to``, ``reads`` (r) and ``writes`` (w) count elements.
+    """
 
     source: int
     start: int
@@ -26,6 +29,10 @@ class Nest(NamedTuple):
     sizes: tuple[int, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.sizes)
 
 
 @irdl_op_definition
@@ -48,7 +55,12 @@ class MoveOp(NpuTensorOp):
     assembly_format = "$inputs `pieces` $pieces (`fill` $fill^)? attr-dict `:` type($inputs) `->` type($output)"
 
     def __init__(
-        self, sources: Sequence[SSAValue], result_type: Attribute, *, pieces: Sequence[Nest], fill: int | None = None
+        self,
+        sources: Sequence[SSAValue],
+        result_type: Attribute,
+        *,
+        pieces: Sequence[StridedCopy],
+        fill: int | None = None,
     ) -> None:
         arrays = []
         for piece in pieces:
@@ -61,12 +73,12 @@ class MoveOp(NpuTensorOp):
         }
         super().__init__(operands=[list(sources)], properties=properties, result_types=[result_type])
 
-    def nests(self) -> Iterator[Nest]:
+    def copies(self) -> Iterator[StridedCopy]:
         """The pieces as records."""
         for array in self.pieces:
             assert isinstance(array, DenseArrayBase)
             source, start, to, *loops = array.get_values()
-            yield Nest(source, start, to, tuple(loops[0::3]), tuple(loops[1::3]), tuple(loops[2::3]))
+            yield StridedCopy(source, start, to, tuple(loops[0::3]), tuple(loops[1::3]), tuple(loops[2::3]))
 
     def verify_operation(self) -> None:
         total, covered = math.prod(shape_of(self.output)), 0
@@ -77,7 +89,7 @@ class MoveOp(NpuTensorOp):
             assert isinstance(array, DenseArrayBase)
             if len(array) <= HEAD or len(array) % 3:
                 raise VerifyException(f"{self.name}: a piece has {len(array)} integers, expected 3 and 3 for each loop")
-        for nest in self.nests():
+        for nest in self.copies():
             if not 0 <= nest.source < len(self.inputs) or min(nest.sizes) < 1:
                 raise VerifyException(
                     f"{self.name}: a piece reads operand {nest.source} in loops of {list(nest.sizes)}"

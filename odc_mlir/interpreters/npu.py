@@ -152,7 +152,7 @@ class NpuFunctions(InterpreterFunctions):
         fill = 0 if op.fill is None else _integer(op.fill)
         result = np.full(npu.shape_of(op.output), fill, storage(op.output))
         flat = result.reshape(-1)
-        for nest in op.nests():
+        for nest in op.copies():
             source, target = np.array([nest.start]), np.array([nest.to])
             for size, read, write in zip(nest.sizes, nest.reads, nest.writes, strict=True):
                 source = (source[:, None] + np.arange(size) * read).reshape(-1)

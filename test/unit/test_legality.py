@@ -114,9 +114,9 @@ def test_every_stage_has_its_row() -> None:
 def test_a_pass_that_breaks_a_law_is_found_where_its_stage_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     from odc_mlir.transforms.npu import npu_lower_to_tiles
 
-    def lower_with_address(ctx: object, site: object) -> None:
-        lower(ctx, site)  # type: ignore[arg-type]
-        for op in site.block.ops:  # type: ignore[attr-defined]
+    def lower_with_address(ctx: object, job: object) -> None:
+        lower(ctx, job)  # type: ignore[arg-type]
+        for op in job.block.ops:  # type: ignore[attr-defined]
             if isinstance(op, BufferOp):
                 op.properties["address"] = IntegerAttr(0, i64)
 

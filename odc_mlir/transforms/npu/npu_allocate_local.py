@@ -32,7 +32,7 @@ from odc_mlir.errors import AllocationError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.instruction_ir import Site, integer, sites
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, integer, targeted_programs
 from odc_mlir.transforms.npu.schedule.local_placement import LocalMemory
 from odc_mlir.transforms.npu.schedule.program import local_sizes
 from odc_mlir.transforms.npu.schedule.residence import gaps, place_residents
@@ -46,8 +46,8 @@ class NpuAllocateLocalPass(ModulePass):
     name = "npu-allocate-local"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in sites(op, self.name):
-            _allocate(site)
+        for job in targeted_programs(op, self.name):
+            _allocate(job)
 
 
 @dataclass(eq=False, slots=True)
@@ -74,17 +74,15 @@ class _Layer:
     buffers: list[_Local] = field(default_factory=list)
 
 
-def _allocate(site: Site) -> None:
-    layers = _read(site.block)
+def _allocate(job: TargetedProgram) -> None:
+    layers = _read(job.block)
     residents = [item for layer in layers for item in layer.buffers if item.is_resident]
     place_residents(residents)
-    memories = {space: LocalMemory(size) for space, size in local_sizes(site.target).items()}
+    memories = {space: LocalMemory(size) for space, size in local_sizes(job.target).items()}
     for index, layer in enumerate(layers):
-        memories[Space.TILE].gaps = gaps(residents, index, site.target.local.tile_bytes)
+        memories[Space.TILE].gaps = gaps(residents, index, job.target.local.tile_bytes)
         for space, memory in memories.items():
-            _place(
-                memory, [item for item in layer.buffers if item.space is space and not item.is_resident], site.target
-            )
+            _place(memory, [item for item in layer.buffers if item.space is space and not item.is_resident], job.target)
     for layer in layers:
         for item in layer.buffers:
             if item.op.buffer.uses:

@@ -23,7 +23,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.arena import allocate_within, live_intervals
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, Site, sites
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram, targeted_programs
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
 
@@ -35,22 +35,22 @@ class NpuAllocateMemoryPass(ModulePass):
     name = "npu-allocate-memory"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in sites(op, self.name):
-            _allocate(site)
+        for job in targeted_programs(op, self.name):
+            _allocate(job)
 
 
-def _allocate(site: Site) -> None:
-    program = Program(site.block)
-    limit = arena_bytes(site, program)
-    intervals = live_intervals(program.commands, site.target.sram.burst_bytes)
+def _allocate(job: TargetedProgram) -> None:
+    program = Program(job.block)
+    limit = arena_bytes(job, program)
+    intervals = live_intervals(program.commands, job.target.sram.burst_bytes)
     used = allocate_within(intervals, limit)
     if used > limit:
-        raise arena_too_small(intervals, used, limit, site.sram_bytes - limit)
+        raise arena_too_small(intervals, used, limit, job.sram_bytes - limit)
     end = 0
-    alignment = site.target.offchip.burst_bytes if site.memory == "flash" else site.target.sram.burst_bytes
+    alignment = job.target.offchip.burst_bytes if job.memory == "flash" else job.target.sram.burst_bytes
     for buffer in program.buffers:
         if buffer.space is Space.CONSTANTS:
             buffer.address = end
             end += -(-buffer.size // alignment) * alignment
-    bind(site, program)
+    bind(job, program)
     program.set_addresses()

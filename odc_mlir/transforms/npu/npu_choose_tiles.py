@@ -22,7 +22,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, TilingAttr
 from odc_mlir.support.deadline import checkpoint, in_time
-from odc_mlir.transforms.npu.schedule.instruction_ir import sites
+from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
 from odc_mlir.transforms.npu.schedule.residence import largest_gap
 from odc_mlir.transforms.npu.schedule.residence_ir import read_graph, resident_attribute
 from odc_mlir.transforms.npu.schedule.residence_plan import Planner
@@ -36,18 +36,18 @@ class NpuChooseTilesPass(ModulePass):
     name = "npu-choose-tiles"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in in_time(ctx, sites(op, self.name)):
-            graph = read_graph(site.block, tilings_of(ctx, site.target))
+        for job in in_time(ctx, targeted_programs(op, self.name)):
+            graph = read_graph(job.block, tilings_of(ctx, job.target))
             residents = [candidate.resident for candidate in graph.candidates]
-            planner = Planner(graph.nodes, residents, graph.constant_bytes, site.target, site.memory)
+            planner = Planner(graph.nodes, residents, graph.constant_bytes, job.target, job.memory)
             plan = planner.plan(lambda: checkpoint(ctx))
             stays = list(plan.residents.values())
             for index, (item, choice) in enumerate(zip(graph.ops, plan.balance.choices, strict=True)):
                 if choice.tiling is not None:
                     item.attributes[TILING] = TilingAttr(choice.tiling)
                     continue
-                room = largest_gap(stays, index, site.target.local.tile_bytes)
-                if room < site.target.local.tile_bytes:
+                room = largest_gap(stays, index, job.target.local.tile_bytes)
+                if room < job.target.local.tile_bytes:
                     item.attributes[SLOT_BYTES] = IntegerAttr(room, i64)
             for number in plan.residents:
                 candidate = graph.candidates[number]

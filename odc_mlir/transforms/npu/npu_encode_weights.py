@@ -31,7 +31,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.weight_coding import CODINGS, Coded, encode
 from odc_mlir.support.deadline import in_time
-from odc_mlir.transforms.npu.schedule.instruction_ir import integer, sites, word
+from odc_mlir.transforms.npu.schedule.instruction_ir import integer, targeted_programs, word
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class NpuEncodeWeightsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if unknown := sorted(set(self.codings) - set(CODINGS)):
             raise OptionError(f"there is no weight coding {unknown[0]!r}", hint=f"use some of {', '.join(CODINGS)}")
-        for site in sites(op, self.name):
-            buffers = [item for item in site.block.ops if isinstance(item, BufferOp) and item.data is not None]
+        for job in targeted_programs(op, self.name):
+            buffers = [item for item in job.block.ops if isinstance(item, BufferOp) and item.data is not None]
             for buffer in in_time(ctx, buffers):
                 if buffer.buffer.uses and all(_is_whole(buffer, use) for use in buffer.buffer.uses):
                     _encode(buffer, self.codings)

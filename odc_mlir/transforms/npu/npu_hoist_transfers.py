@@ -29,7 +29,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, sites
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, targeted_programs
 from odc_mlir.transforms.npu.schedule.order import hoist_transfers
 
 
@@ -40,6 +40,6 @@ class NpuHoistTransfersPass(ModulePass):
     name = "npu-hoist-transfers"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in sites(op, self.name):
-            program = Program(site.block)
-            program.reorder(hoist_transfers(program.working, site.target.fetch.queue_depth))
+        for job in targeted_programs(op, self.name):
+            program = Program(job.block)
+            program.reorder(hoist_transfers(program.working, job.target.fetch.queue_depth))

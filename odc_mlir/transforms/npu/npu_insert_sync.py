@@ -21,7 +21,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, sites
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, targeted_programs
 from odc_mlir.transforms.npu.schedule.sync import insert_sync
 
 
@@ -32,6 +32,6 @@ class NpuInsertSyncPass(ModulePass):
     name = "npu-insert-sync"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in sites(op, self.name):
-            program = Program(site.block)
+        for job in targeted_programs(op, self.name):
+            program = Program(job.block)
             program.update(insert_sync(program.working))

@@ -30,24 +30,23 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import LocationAttr, ModuleOp
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block
 from xdsl.passes import ModulePass
 
+from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
 from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
-from odc_mlir.transforms.npu.schedule.instruction_ir import Site, TiledLayer, sites, write_program
-from odc_mlir.transforms.npu.schedule.layer_ir import Layers, read_layers
-from odc_mlir.transforms.npu.schedule.layers import (
-    ConvLayer,
-    ElementwiseLayer,
-    Layer,
-    MoveLayer,
-    PoolLayer,
-    ReduceLayer,
+from odc_mlir.transforms.npu.schedule.instruction_ir import (
+    TargetedProgram,
+    TiledLayer,
+    targeted_programs,
+    write_program,
 )
+from odc_mlir.transforms.npu.schedule.layer_ir import Layers, read_layers
+from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.move_stream import move_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Command, command
@@ -63,44 +62,45 @@ class NpuLowerToTilesPass(ModulePass):
     name = "npu-lower-to-tiles"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in sites(op, self.name):
-            _lower(ctx, site)
+        for job in targeted_programs(op, self.name):
+            _lower(ctx, job)
 
 
-def _lower(ctx: Context, site: Site) -> None:
-    layers = read_layers(site.program)
-    old = site.block
+def _lower(ctx: Context, job: TargetedProgram) -> None:
+    layers = read_layers(job.program)
+    old = job.block
     last = old.last_op
     assert last is not None, "a body ends in its yield"
-    tiled = list(_tiled(ctx, site, layers, last.location))
+    tiled = list(_tiled(ctx, job, layers, last.location))
     block = Block(arg_types=old.arg_types)
     for argument, previous in zip(block.args, old.args, strict=True):
         argument.location, argument.name_hint = previous.location, previous.name_hint
     write_program(block, tiled, last.location)
-    site.program.body.detach_block(old)
+    job.program.body.detach_block(old)
     old.erase()
-    site.program.body.add_block(block)
+    job.program.body.add_block(block)
 
 
-def _tiled(ctx: Context, site: Site, layers: Layers, end: LocationAttr) -> Iterator[TiledLayer]:
+def _tiled(ctx: Context, job: TargetedProgram, layers: Layers, end: LocationAttr) -> Iterator[TiledLayer]:
     """All layers in plain order, then the copies of outputs that nothing computes."""
-    memories, pool = LocalMemories(site.target), ConstantPool()
-    for index, (op, layer) in enumerate(in_time(ctx, layers.layers)):
-        memories.enter(slot_bytes(op, site.target))
+    memories, pool = LocalMemories(job.target), ConstantPool()
+    for index, layer in enumerate(in_time(ctx, layers.layers)):
+        op = layer.op
+        memories.enter(slot_bytes(op, job.target))
         if layer.result.layout is not None:
             memories.declare(layer.result.buffer)
         commands = []
         if index in layers.fills:
             result, code = layers.fills[index]
             buffer = result.buffer
-            commands.append(command("fill", index, target=(buffer, 0), bytes=buffer.size, value=code, type=result.type))
+            commands.append(command("fill", target=(buffer, 0), bytes=buffer.size, value=code, type=result.type))
         try:
-            commands += _bounded(_layer_commands(op, layer, site, memories, pool), site.target)
+            commands += _bounded(_layer_commands(layer, job, memories, pool), job.target)
         except CompileError as error:
             raise CompileError(error.message, op=op.name, tensor=op_name(op), hint=error.hint) from None
         yield TiledLayer(op.location, memories.declared, commands)
     copies = [
-        command("copy", len(layers.layers), source=(copy.source, 0), target=(copy.target, 0), bytes=copy.source.size)
+        command("copy", source=(copy.source, 0), target=(copy.target, 0), bytes=copy.source.size)
         for copy in layers.copies
     ]
     yield TiledLayer(end, [], copies)
@@ -118,17 +118,19 @@ def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
 
 
 def _layer_commands(
-    op: Operation, layer: Layer, site: Site, memories: LocalMemories, pool: ConstantPool
+    layer: Layer[npu.NpuTensorOp], job: TargetedProgram, memories: LocalMemories, pool: ConstantPool
 ) -> Iterator[Command]:
-    target = site.target
-    if isinstance(layer, ConvLayer):
+    op, target = layer.op, job.target
+    if isinstance(layer, WindowLayer) and isinstance(op, npu.ConvOp):
         return conv_commands(layer, tiling_of(op, target), target, memories, pool)
-    if isinstance(layer, PoolLayer):
+    if isinstance(layer, WindowLayer):
         return pool_commands(layer, tiling_of(op, target), memories)
-    if isinstance(layer, ElementwiseLayer):
-        return elementwise_commands(layer, target, memories, pool)
-    if isinstance(layer, MoveLayer):
-        return move_commands(layer, memories)
-    if isinstance(layer, ReduceLayer):
-        return reduce_commands(layer, target, memories)
-    return softmax_commands(layer, target, memories)
+    if isinstance(op, npu.ElementwiseOp | npu.ScaleOp | npu.LutOp):
+        return elementwise_commands(Layer(op, layer.sources, layer.result), memories, pool)
+    if isinstance(op, npu.MoveOp):
+        return move_commands(Layer(op, layer.sources, layer.result), memories)
+    if isinstance(op, npu.ReduceOp):
+        return reduce_commands(Layer(op, layer.sources, layer.result), target, memories)
+    if isinstance(op, npu.SoftmaxOp):
+        return softmax_commands(Layer(op, layer.sources, layer.result), target, memories)
+    raise CompileError("there are no instructions for this operation", op=op.name, tensor=op_name(op))

@@ -27,7 +27,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.npu_isa import BufferOp
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, Site, sites
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram, targeted_programs
 from odc_mlir.transforms.npu.schedule.prefetch import prefetch_constants
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
@@ -39,16 +39,16 @@ class NpuPrefetchConstantsPass(ModulePass):
     name = "npu-prefetch-constants"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in sites(op, self.name):
-            if site.memory == "flash":
-                _prefetch(site)
+        for job in targeted_programs(op, self.name):
+            if job.memory == "flash":
+                _prefetch(job)
 
 
-def _prefetch(site: Site) -> None:
-    program = Program(site.block)
-    arena = arena_bytes(site, program)
-    program.update(prefetch_constants(program.working, site.target, arena, site.sram_bytes - arena))
+def _prefetch(job: TargetedProgram) -> None:
+    program = Program(job.block)
+    arena = arena_bytes(job, program)
+    program.update(prefetch_constants(program.working, job.target, arena, job.sram_bytes - arena))
     program.keep_alive()
-    for op in [item for item in site.block.ops if isinstance(item, BufferOp)]:
+    for op in [item for item in job.block.ops if isinstance(item, BufferOp)]:
         if not op.buffer.uses:
             Rewriter.erase_op(op)

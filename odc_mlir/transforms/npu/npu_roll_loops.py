@@ -44,7 +44,7 @@ from odc_mlir.dialects.npu_isa import (
 from odc_mlir.dialects.npu_memory import BufferType, flat_type
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
-from odc_mlir.transforms.npu.schedule.instruction_ir import integer, sites
+from odc_mlir.transforms.npu.schedule.instruction_ir import integer, targeted_programs
 from odc_mlir.transforms.npu.schedule.loops import Issue, Loop, find_loops
 
 
@@ -55,11 +55,11 @@ class NpuRollLoopsPass(ModulePass):
     name = "npu-roll-loops"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in sites(op, self.name):
-            program = [item for item in site.block.ops if isinstance(item, InstructionOp | LoopOp)]
+        for job in targeted_programs(op, self.name):
+            program = [item for item in job.block.ops if isinstance(item, InstructionOp | LoopOp)]
             issues = [_issue(item) for item in program]
-            memories = _Memories(site.block)
-            for loop in find_loops(issues, site.target.fetch.loop_buffer_bytes):
+            memories = _Memories(job.block)
+            for loop in find_loops(issues, job.target.fetch.loop_buffer_bytes):
                 _roll(program, issues, loop, memories)
             memories.drop_unused_slots()
 

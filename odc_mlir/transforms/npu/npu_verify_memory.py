@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, sites
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, targeted_programs
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, region_bytes
 from odc_mlir.transforms.npu.schedule.verify import verify_program
 
@@ -26,11 +26,11 @@ class NpuVerifyMemoryPass(ModulePass):
     name = "npu-verify-memory"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for site in sites(op, self.name):
-            program = Program(site.block)
+        for job in targeted_programs(op, self.name):
+            program = Program(job.block)
             ends = [(b.address or 0) + b.size for b in program.buffers if b.space is Space.CONSTANTS]
-            regions = region_bytes(site, program) | {
-                Space.ARENA: arena_bytes(site, program),
+            regions = region_bytes(job, program) | {
+                Space.ARENA: arena_bytes(job, program),
                 Space.CONSTANTS: max(ends, default=0),
             }
-            verify_program(program.working, site.target, regions)
+            verify_program(program.working, job.target, regions)

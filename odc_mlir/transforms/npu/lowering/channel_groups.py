@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
-from odc_mlir.dialects.npu_move import Nest
+from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.transforms.npu.lowering.products import requantisation, weight_codes, window_of
 from odc_mlir.transforms.npu.lowering.site import Site, blob_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.checks import centred, centred_range, channel_groups, runs_of
@@ -67,20 +67,23 @@ def lower_in_channel_groups(site: Site) -> None:
         )
         parts.append(site.emit(made))
     pixels, channels = math.prod(shape[:3]), shape[3]
-    nests = [
-        Nest(number, at, first, (pixels, count), (len(group), 1), (channels, 1))
+    copies = [
+        StridedCopy(number, at, first, (pixels, count), (len(group), 1), (channels, 1))
         for number, group in enumerate(groups)
         for at, first, count in runs_of(group)
     ]
-    site.finish(npu.MoveOp(parts, site.result_of_shape(*shape), pieces=nests))
+    site.finish(npu.MoveOp(parts, site.result_of_shape(*shape), pieces=copies))
 
 
 def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:
     """Some channels of an image."""
     *image, channels = npu.shape_of(source)
     pixels = math.prod(image)
-    nests = [Nest(0, first, at, (pixels, count), (channels, 1), (len(group), 1)) for at, first, count in runs_of(group)]
-    return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (*image, len(group))), pieces=nests))
+    copies = [
+        StridedCopy(0, first, at, (pixels, count), (channels, 1), (len(group), 1))
+        for at, first, count in runs_of(group)
+    ]
+    return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (*image, len(group))), pieces=copies))
 
 
 def group_codes(site: Site, group: list[int]) -> tuple[NDArray[Any], int]:

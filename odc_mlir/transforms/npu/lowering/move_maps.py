@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array, Node, TensorInfo
-from odc_mlir.transforms.npu.schedule.moves import FILLED, Piece, pieces_of
+from odc_mlir.transforms.npu.schedule.moves import FILLED, pieces_of
 
 CODES = ("int8", "uint8")
 MOST_PIECES = 64  # loop nests that one result may take
@@ -55,7 +56,7 @@ def _numbered(info: TensorInfo) -> TensorInfo:
     return replace(info, dtype="int32", quant=None, data=None, _array=None)
 
 
-def result_pieces(node: Node) -> list[list[Piece]] | str:
+def result_pieces(node: Node) -> list[list[StridedCopy]] | str:
     """The loop nests of every result, or why there are none."""
     sizes = [math.prod(node.operand(index).static_shape) for index in moved_operands(node)]
     largest = max([*sizes, *(math.prod(result.static_shape) for result in node.results)])

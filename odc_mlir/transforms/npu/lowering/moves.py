@@ -7,7 +7,7 @@ import math
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_move import Nest
+from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.move_maps import moved_operands, result_pieces
 from odc_mlir.transforms.npu.lowering.site import Site, quant_of
@@ -33,7 +33,7 @@ def lower_move(site: Site) -> None:
         made = npu.MoveOp(
             [values[index] for index in used],
             result.type,
-            pieces=[Nest(*nest._replace(source=used.index(nest.source))) for nest in nests],
+            pieces=[StridedCopy(*nest._replace(source=used.index(nest.source))) for nest in nests],
             fill=None if covered else quant_of(info).zero_point,
         )
         results.append(site.emit(made))

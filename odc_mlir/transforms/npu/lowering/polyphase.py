@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
-from odc_mlir.dialects.npu_move import Nest
+from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.transforms.npu.lowering.channel_groups import group_codes, needs_channel_groups, of_channels
 from odc_mlir.transforms.npu.lowering.phases import Phase, interpolated_phases, interpolation_weights, transposed_phases
 from odc_mlir.transforms.npu.lowering.products import (
@@ -94,13 +94,13 @@ def _with_edges_twice(site: Site) -> SSAValue:
     """The image with its outermost pixels repeated around it."""
     batch, height, width, channels = site.info(0).static_shape
     row, wide = width * channels, (width + 2) * channels
-    nests = []
+    copies = []
     for image in range(batch):
         start, to = image * height * row, image * (height + 2) * wide
         for first, at, count in ((0, 0, 1), (0, 1, height), (height - 1, height + 1, 1)):
             for column, place, columns in ((0, 0, 1), (0, 1, width), (width - 1, width + 1, 1)):
-                nests.append(
-                    Nest(
+                copies.append(
+                    StridedCopy(
                         0,
                         start + first * row + column * channels,
                         to + at * wide + place * channels,
@@ -110,14 +110,14 @@ def _with_edges_twice(site: Site) -> SSAValue:
                     )
                 )
     kind = with_shape(tensor_of(site.operand(0)), (batch, height + 2, width + 2, channels))
-    return site.emit(npu.MoveOp([site.operand(0)], kind, pieces=nests))
+    return site.emit(npu.MoveOp([site.operand(0)], kind, pieces=copies))
 
 
 def _window(site: Site, image: SSAValue, start: tuple[int, int]) -> SSAValue:
     """The rows and columns of the enlarged image that a phase starting at ``start`` reads."""
     batch, height, width, channels = npu.shape_of(image)
     rows, columns = height - 1, width - 1
-    nest = Nest(
+    copy = StridedCopy(
         0,
         (start[0] * width + start[1]) * channels,
         0,
@@ -126,7 +126,7 @@ def _window(site: Site, image: SSAValue, start: tuple[int, int]) -> SSAValue:
         (rows * columns * channels, columns * channels, 1),
     )
     kind = with_shape(tensor_of(image), (batch, rows, columns, channels))
-    return site.emit(npu.MoveOp([image], kind, pieces=[nest]))
+    return site.emit(npu.MoveOp([image], kind, pieces=[copy]))
 
 
 class Part(NamedTuple):
@@ -141,13 +141,13 @@ class Part(NamedTuple):
 def interleave(site: Site, parts: Sequence[Part], steps: tuple[int, int]) -> None:
     """Replace the operator by the result that ``parts`` make; ``steps``: phases of rows and columns."""
     batch, height, width, channels = site.result.static_shape
-    nests = []
+    copies = []
     for number, (row, column, chosen, _) in enumerate(parts):
         line = column.results * len(chosen)
         start = (row.first * width + column.first) * channels
         for at, first, count in runs_of(chosen):
-            nests.append(
-                Nest(
+            copies.append(
+                StridedCopy(
                     number,
                     at,
                     start + first,
@@ -156,7 +156,7 @@ def interleave(site: Site, parts: Sequence[Part], steps: tuple[int, int]) -> Non
                     (height * width * channels, steps[0] * width * channels, steps[1] * channels, 1),
                 )
             )
-    site.finish(npu.MoveOp([part.value for part in parts], site.result_type, pieces=nests))
+    site.finish(npu.MoveOp([part.value for part in parts], site.result_type, pieces=copies))
 
 
 def lower_any_conv_2d(site: Site) -> None:
@@ -178,8 +178,8 @@ def lower_grouped_conv_2d(site: Site) -> None:
     values = []
     for group in range(groups):
         kind = with_shape(tensor_of(site.operand(0)), (batch, rows, columns, taken))
-        nest = Nest(0, group * taken, 0, (batch * rows * columns, taken), (total, 1), (taken, 1))
-        source = site.emit(npu.MoveOp([site.operand(0)], kind, pieces=[nest]))
+        copy = StridedCopy(0, group * taken, 0, (batch * rows * columns, taken), (total, 1), (taken, 1))
+        source = site.emit(npu.MoveOp([site.operand(0)], kind, pieces=[copy]))
         chosen = slice(group * each, (group + 1) * each)
         made = npu.ConvOp(
             source,
@@ -194,5 +194,5 @@ def lower_grouped_conv_2d(site: Site) -> None:
         )
         values.append(site.emit(made))
     pixels = batch * out_rows * out_columns
-    nests = [Nest(g, 0, g * each, (pixels, each), (each, 1), (channels, 1)) for g in range(groups)]
-    site.finish(npu.MoveOp(values, site.result_type, pieces=nests))
+    copies = [StridedCopy(g, 0, g * each, (pixels, each), (each, 1), (channels, 1)) for g in range(groups)]
+    site.finish(npu.MoveOp(values, site.result_type, pieces=copies))

@@ -6,9 +6,9 @@ import hashlib
 
 import numpy as np
 
+from odc_mlir.dialects import npu
 from odc_mlir.isa.fields import BIAS, FULL_RECORD_BYTES, SCALE, Space
 from odc_mlir.isa.weight_coding import coded_bytes
-from odc_mlir.transforms.npu.schedule.layers import ConvLayer
 from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.window_tiling import Step
 
@@ -28,16 +28,17 @@ class ConstantPool:
         return buffer
 
 
-def packed_weights(layer: ConvLayer, step: Step, columns: int) -> bytes:
+def packed_weights(op: npu.ConvOp, step: Step, columns: int) -> bytes:
     """Weights of one compute instruction in weight-buffer order.
 
     ``[channel group][ky][kx][input channel][channel in group]`` with groups of ``columns`` channels, the last one as
     wide as what is left; depthwise ``[ky][kx][channel]``.
     """
     last = step.first + step.channels
-    if layer.window.depthwise:
-        return np.ascontiguousarray(layer.weights[:, :, step.first : last]).tobytes()
-    block = layer.weights[step.first : last, :, :, step.k_first : step.k_first + step.k_count]
+    weights = np.frombuffer(op.weights.bytes, np.int8).reshape(op.weight_shape)
+    if op.depthwise:
+        return np.ascontiguousarray(weights[:, :, step.first : last]).tobytes()
+    block = weights[step.first : last, :, :, step.k_first : step.k_first + step.k_count]
     groups = [block[start : start + columns].transpose(1, 2, 3, 0) for start in range(0, step.channels, columns)]
     return b"".join(np.ascontiguousarray(group).tobytes() for group in groups)
 
@@ -51,19 +52,18 @@ _FULL = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
 _COMMON = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
 
-def is_uniform(layer: ConvLayer) -> bool:
-    """Whether all channels have the same multiplier and exponent, so that records need to hold biases only."""
-    return bool((layer.multiplier == layer.multiplier[0]).all() and (layer.exponent == layer.exponent[0]).all())
+def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
+    """(records of channels ``[first, first + count)``, form of the ``param`` instruction that reads them).
 
-
-def packed_params(layer: ConvLayer, first: int, count: int) -> tuple[bytes, str]:
-    """(records of channels ``[first, first + count)``, form of the ``param`` instruction that reads them)."""
+    Where all channels of the operation have the same multiplier and exponent, records hold biases only.
+    """
+    bias, multiplier, exponent = (np.frombuffer(v.data.data, np.int32) for v in (op.bias, op.multiplier, op.exponent))
     part = slice(first, first + count)
-    if is_uniform(layer) and count > 1:
+    uniform = bool((multiplier == multiplier[0]).all() and (exponent == exponent[0]).all())
+    if uniform and count > 1:
         common = np.zeros(1, _COMMON)
-        common["multiplier"], common["exponent"] = layer.multiplier[0], layer.exponent[0]
-        return common.tobytes() + layer.bias[part].astype(_FULL["bias"]).tobytes(), "bias"
+        common["multiplier"], common["exponent"] = multiplier[0], exponent[0]
+        return common.tobytes() + bias[part].astype(_FULL["bias"]).tobytes(), "bias"
     records = np.zeros(count, _FULL)
-    records["bias"], records["multiplier"] = layer.bias[part], layer.multiplier[part]
-    records["exponent"] = layer.exponent[part]
+    records["bias"], records["multiplier"], records["exponent"] = bias[part], multiplier[part], exponent[part]
     return records.tobytes(), "full"

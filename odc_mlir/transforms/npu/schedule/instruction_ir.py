@@ -24,7 +24,7 @@ from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, buffers_of
 
 
-class Site:
+class TargetedProgram:
     """A program, and what it is compiled for."""
 
     def __init__(self, program: ProgramOp, choice: TargetChoice) -> None:
@@ -43,13 +43,13 @@ class Site:
         return self.choice.sram_limit or self.target.sram.capacity_bytes
 
 
-def sites(module: ModuleOp, pass_name: str) -> Iterable[Site]:
+def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProgram]:
     """The programs of ``module``; CompileError where no target was chosen."""
     choice = target_of(module)
     found = programs(module).values()
     if found and choice is None:
         raise CompileError(f"{pass_name} needs a target", hint="run odc-set-target first")
-    return [Site(program, choice) for program in found if choice is not None]
+    return [TargetedProgram(program, choice) for program in found if choice is not None]
 
 
 class Program:

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import BY_MNEMONIC, field_range
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.cost import Runs, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
-from odc_mlir.transforms.npu.schedule.layers import MoveLayer
+from odc_mlir.transforms.npu.schedule.layers import Layer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
-from odc_mlir.transforms.npu.schedule.moves import Piece
 from odc_mlir.transforms.npu.schedule.program import Command, command
 from odc_mlir.transforms.npu.schedule.slots import Slots
 from odc_mlir.transforms.npu.schedule.transfers import flat_store
@@ -75,7 +76,7 @@ class Tile(NamedTuple):
     stores: tuple[Transfer, ...]
 
 
-def tiles(piece: Piece, room: int) -> Iterator[Tile]:
+def tiles(piece: StridedCopy, room: int) -> Iterator[Tile]:
     """``piece`` in tiles of at most ``room`` bytes, those that read the same one after another.
 
     In the tile, codes lie in the order in which they are read.
@@ -150,7 +151,7 @@ def _transfers(loops: Sequence[tuple[int, int, int]]) -> Iterator[Transfer]:
         yield Transfer(written, read, size, (levels[0], levels[1]))
 
 
-def move_cycles(pieces: Sequence[Piece], filled: int, room: int, target: Target) -> tuple[float, float]:
+def move_cycles(pieces: Sequence[StridedCopy], filled: int, room: int, target: Target) -> tuple[float, float]:
     """(cycles, program bytes) of moving ``pieces`` through ``room`` bytes after filling ``filled`` bytes."""
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
     moved, count = float(filled), -(-filled // max(1, min(room, LARGEST_RUN)))
@@ -172,27 +173,28 @@ def tile_room(room: int) -> int:
     return max(room // BUFFERS // TILE_ALIGNMENT * TILE_ALIGNMENT, 1)
 
 
-def move_commands(layer: MoveLayer, memories: LocalMemories) -> Iterator[Command]:
+def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator[Command]:
     """The commands of a move: the fill code where nothing else goes, then every piece."""
-    room = tile_room(memories.tile_room)
-    most = max(tile.bytes for piece in layer.pieces for tile in tiles(piece, room)) if layer.pieces else 0
-    filled = min(room, layer.result.elements) if layer.fill is not None else 0
+    room, pieces = tile_room(memories.tile_room), tuple(layer.op.copies())
+    fill = None if layer.op.fill is None else layer.op.fill.value.data
+    most = max((tile.bytes for piece in pieces for tile in tiles(piece, room)), default=0)
+    filled = min(room, layer.result.elements) if fill is not None else 0
     slots = memories.take(Space.TILE, [Slot("moved", (max(most, filled),), layer.result.type)] * BUFFERS)
-    if layer.fill is not None:
+    if fill is not None:
         slot, total = slots[0], layer.result.elements
-        yield command("fill", layer.index, target=(slot, 0), bytes=filled, value=layer.fill, type=layer.result.type)
+        yield command("fill", target=(slot, 0), bytes=filled, value=fill, type=layer.result.type)
         for start, size in parts(total, min(filled, LARGEST_RUN)):
-            yield flat_store(layer.index, (layer.result.buffer, start), (slot, 0), size)
+            yield flat_store((layer.result.buffer, start), (slot, 0), size)
     turns = Slots(slots)
-    for piece in layer.pieces:
+    for piece in pieces:
         for tile in tiles(piece, room):
             slot, empty = turns.get((tile.source, tile.start, tile.loads))
             source = layer.sources[tile.source].buffer
             for item in tile.loads if empty else ():
                 place = (source, tile.start + item.read)
                 fields = item.fields(load=True)
-                yield command("load", layer.index, source=place, target=(slot, item.written), **fields)
+                yield command("load", source=place, target=(slot, item.written), **fields)
             for item in tile.stores:
                 place = (layer.result.buffer, tile.to + item.written)
                 fields = item.fields(load=False)
-                yield command("store", layer.index, target=place, source=(slot, item.read), **fields)
+                yield command("store", target=place, source=(slot, item.read), **fields)

@@ -1,46 +1,30 @@
 """Operators that only move codes as a few strided copies, found from where every result element comes from.
 
-A :class:`Piece` is a loop nest of byte moves. :func:`pieces_of` finds the nests in a plain map from result elements to
+:func:`pieces_of` finds the nests in a plain map from result elements to
 source elements, so that concatenation, slices, transpositions, repetition and the like need no rule of their own.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.dialects.npu_move import StridedCopy
+
 FILLED = -1  # in a map: no source element, the fill code
 
 
-class Piece(NamedTuple):
-    """``target[to + sum(i*w)] = source[start + sum(i*r)]`` for all ``i`` below ``sizes``, outermost first.
-
-    ``source`` is the number of an operand; ``start``, ``to``, ``reads`` (r) and ``writes`` (w) count elements.
-    """
-
-    source: int
-    start: int
-    to: int
-    sizes: tuple[int, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.sizes)
-
-    def indices(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Source and target element of every move, in the order of the loops."""
-        source, target = np.array([self.start]), np.array([self.to])
-        for size, read, write in zip(self.sizes, self.reads, self.writes, strict=True):
-            steps = np.arange(size)
-            source = (source[:, None] + steps * read).reshape(-1)
-            target = (target[:, None] + steps * write).reshape(-1)
-        return source, target
+def indices(copy: StridedCopy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Source and target element of every move, in the order of the loops."""
+    source, target = np.array([copy.start]), np.array([copy.to])
+    for size, read, write in zip(copy.sizes, copy.reads, copy.writes, strict=True):
+        steps = np.arange(size)
+        source = (source[:, None] + steps * read).reshape(-1)
+        target = (target[:, None] + steps * write).reshape(-1)
+    return source, target
 
 
 class _Blocks(NamedTuple):
@@ -52,7 +36,7 @@ class _Blocks(NamedTuple):
     loops: tuple[tuple[int, int, int], ...]
 
 
-def pieces_of(index: NDArray[Any], sources: Sequence[int], limit: int) -> list[Piece] | None:
+def pieces_of(index: NDArray[Any], sources: Sequence[int], limit: int) -> list[StridedCopy] | None:
     """The pieces that move what ``index`` says, None where more than ``limit`` are needed.
 
     ``index``: for every result element in order the element it comes from, counting through all sources one after
@@ -74,7 +58,7 @@ def pieces_of(index: NDArray[Any], sources: Sequence[int], limit: int) -> list[P
 
 def _pieces(
     flat: NDArray[np.int64], owner: NDArray[np.int64], first: NDArray[np.int64], sources: Sequence[int], limit: int
-) -> list[Piece] | None:
+) -> list[StridedCopy] | None:
     """As :func:`pieces_of`, from runs of neighbours that begin at ``first``; ``owner``: source of each element."""
     length, owners = np.diff(np.append(first, flat.size)), owner[first]
     bases = np.cumsum(sources) - sources
@@ -83,7 +67,7 @@ def _pieces(
         if number != FILLED:
             chosen = first[(owners == number) & (length == size)]
             todo.append(_Blocks(number, flat[chosen] - bases[number], chosen, ((size, 1, 1),)))
-    found: list[Piece] = []
+    found: list[StridedCopy] = []
     while todo:
         blocks = todo.pop()
         if len(blocks.starts) == 1:
@@ -95,7 +79,7 @@ def _pieces(
     return sorted(found, key=lambda piece: piece.to)
 
 
-def _piece(blocks: _Blocks) -> Piece:
+def _piece(blocks: _Blocks) -> StridedCopy:
     loops = [loop for loop in reversed(blocks.loops) if loop[0] > 1] or [(1, 1, 1)]
     merged = [loops[-1]]
     for size, read, write in reversed(loops[:-1]):
@@ -105,7 +89,7 @@ def _piece(blocks: _Blocks) -> Piece:
         else:
             merged.insert(0, (size, read, write))
     sizes, reads, writes = zip(*merged, strict=True)
-    return Piece(blocks.source, int(blocks.starts[0]), int(blocks.targets[0]), sizes, reads, writes)
+    return StridedCopy(blocks.source, int(blocks.starts[0]), int(blocks.targets[0]), sizes, reads, writes)
 
 
 def _with_another_loop(blocks: _Blocks) -> list[_Blocks]:

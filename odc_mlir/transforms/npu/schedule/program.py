@@ -95,7 +95,7 @@ def enum_codes(spec: Instruction) -> dict[str, dict[str, int]]:
     return {f.name: {name: code for code, name in enumerate(f.values)} for f in spec.fields if f.values}
 
 
-def command(mnemonic: str, layer: int, /, **fields: int | str | Place) -> Command:
+def command(mnemonic: str, layer: int = -1, /, **fields: int | str | Place) -> Command:
     """A command; places as (buffer, offset) tuples, enum values by name, everything else as integers."""
     spec = BY_MNEMONIC[mnemonic]
     codes = enum_codes(spec)
@@ -113,7 +113,7 @@ def command(mnemonic: str, layer: int, /, **fields: int | str | Place) -> Comman
 
 def sync(queue: Queue) -> Command:
     """A command that only waits and posts."""
-    made = command("sync", -1)
+    made = command("sync")
     made.queue = queue
     return made
 

@@ -12,15 +12,15 @@ from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES, Space
 from odc_mlir.transforms.npu.schedule.arena import allocate, live_intervals
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, Site
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram
 from odc_mlir.transforms.npu.schedule.prefetch import too_small
 from odc_mlir.transforms.npu.schedule.program import Buffer
 
 _ATTRIBUTES = {Space.INPUTS: INPUT_OFFSETS, Space.OUTPUTS: OUTPUT_OFFSETS}
 
 
-def _types(site: Site, space: Space) -> Sequence[Attribute]:
-    return site.program.input_types if space is Space.INPUTS else site.program.output_types
+def _types(job: TargetedProgram, space: Space) -> Sequence[Attribute]:
+    return job.program.input_types if space is Space.INPUTS else job.program.output_types
 
 
 def _bytes(type_: Attribute) -> int:
@@ -29,22 +29,22 @@ def _bytes(type_: Attribute) -> int:
     return math.prod(type_.get_shape())
 
 
-def _bound(site: Site, program: Program, space: Space) -> dict[int, Buffer]:
+def _bound(job: TargetedProgram, program: Program, space: Space) -> dict[int, Buffer]:
     """The buffers of ``space`` by the number of the input or output; CompileError for a number that does not exist."""
     found: dict[int, Buffer] = {}
     for buffer in program.buffers:
         for number in buffer.binds if buffer.space is space else ():
-            if not 0 <= number < len(_types(site, space)):
+            if not 0 <= number < len(_types(job, space)):
                 raise CompileError(f"buffer {buffer.name!r} is bound to {space.value}, number {number}: there is none")
             found[number] = buffer
     return found
 
 
-def _offsets(site: Site, program: Program, space: Space) -> list[int]:
+def _offsets(job: TargetedProgram, program: Program, space: Space) -> list[int]:
     """Where each input or output begins; those that are one buffer share a place."""
-    bound, places = _bound(site, program, space), dict[Buffer, int]()
+    bound, places = _bound(job, program, space), dict[Buffer, int]()
     offsets, end = [], 0
-    for number, type_ in enumerate(_types(site, space)):
+    for number, type_ in enumerate(_types(job, space)):
         buffer = bound.get(number)
         if buffer is not None and buffer in places:
             offsets.append(places[buffer])
@@ -56,22 +56,22 @@ def _offsets(site: Site, program: Program, space: Space) -> list[int]:
     return offsets
 
 
-def bind(site: Site, program: Program) -> None:
+def bind(job: TargetedProgram, program: Program) -> None:
     """Give inputs and outputs their addresses, and note them on the program."""
     for space, name in _ATTRIBUTES.items():
-        offsets = _offsets(site, program, space)
-        for number, buffer in _bound(site, program, space).items():
+        offsets = _offsets(job, program, space)
+        for number, buffer in _bound(job, program, space).items():
             buffer.address = offsets[number]
-        site.program.attributes[name] = DenseArrayBase.from_list(i64, offsets)
+        job.program.attributes[name] = DenseArrayBase.from_list(i64, offsets)
 
 
-def region_bytes(site: Site, program: Program) -> dict[Space, int]:
+def region_bytes(job: TargetedProgram, program: Program) -> dict[Space, int]:
     """Bytes of the input and the output region."""
     return {
         space: max(
             (
                 offset + _bytes(type_)
-                for offset, type_ in zip(_offsets(site, program, space), _types(site, space), strict=True)
+                for offset, type_ in zip(_offsets(job, program, space), _types(job, space), strict=True)
             ),
             default=0,
         )
@@ -79,11 +79,11 @@ def region_bytes(site: Site, program: Program) -> dict[Space, int]:
     }
 
 
-def arena_bytes(site: Site, program: Program) -> int:
+def arena_bytes(job: TargetedProgram, program: Program) -> int:
     """SRAM that is left for the arena; AllocationError where inputs and outputs leave none."""
-    held = sum(region_bytes(site, program).values())
-    if held > site.sram_bytes:
-        used = allocate(live_intervals(program.commands, site.target.sram.burst_bytes))
-        text = f"inputs and outputs need {held} bytes of SRAM, {site.sram_bytes} are allowed"
-        raise too_small(text, held + used, site.sram_bytes)
-    return site.sram_bytes - held
+    held = sum(region_bytes(job, program).values())
+    if held > job.sram_bytes:
+        used = allocate(live_intervals(program.commands, job.target.sram.burst_bytes))
+        text = f"inputs and outputs need {held} bytes of SRAM, {job.sram_bytes} are allowed"
+        raise too_small(text, held + used, job.sram_bytes)
+    return job.sram_bytes - held

@@ -107,3 +107,15 @@ def slot_bytes(op: Operation, target: Target) -> int:
     if not isinstance(attribute, IntegerAttr) or attribute.value.data < 0:
         raise CompileError(f"{SLOT_BYTES} is {attribute}, not a number of bytes", op=op.name, tensor=op_name(op))
     return attribute.value.data
+
+
+def output_fields(op: npu.ConvOp | npu.PoolOp | npu.ElementwiseOp | npu.ScaleOp | npu.ReduceOp) -> dict[str, int]:
+    """How finished results become codes, as fields of an instruction."""
+    fields = {"act_min": op.act_min.value.data, "act_max": op.act_max.value.data}
+    return fields if isinstance(op, npu.PoolOp) else {"out_zero": op.out_zero.value.data, **fields}
+
+
+def scale_fields(name: str, scale: npu.ScaleAttr | None) -> dict[str, int]:
+    """A scale as the two fields of an instruction, 0 where there is none."""
+    multiplier, exponent = (0, 0) if scale is None else scale.values
+    return {f"{name}_multiplier": multiplier, f"{name}_exponent": exponent}

@@ -20,20 +20,17 @@ class Region2D(NamedTuple):
     channels: int
 
 
-def load_region(
-    layer: int, source: Tensor, window: Window, image: int, region: Region2D, target: Place, zero: int
-) -> Command:
+def load_region(source: Tensor, window: Window, image: int, region: Region2D, target: Place, zero: int) -> Command:
     """Load part of an image, padded with ``zero`` outside it; dense in the tile buffer."""
     rows = clip(region.row, region.rows, window.in_height)
     cols = clip(region.col, region.cols, window.in_width)
     channels = region.channels
     if not rows.length or not cols.length:
         size = region.rows * region.cols * channels
-        return command("fill", layer, target=target, bytes=size, value=zero, type=source.type)
+        return command("fill", target=target, bytes=size, value=zero, type=source.type)
     offset = image * window.image_bytes + rows.first * window.row_bytes + cols.first * window.pixel_bytes
     return command(
         "load",
-        layer,
         source=(source.buffer, offset + region.channel),
         target=target,
         size0=channels,
@@ -51,15 +48,12 @@ def load_region(
     )
 
 
-def store_tile(
-    layer: int, result: Tensor, window: Window, tile: Tile, channel: int, channels: int, source: Place
-) -> Command:
+def store_tile(result: Tensor, window: Window, tile: Tile, channel: int, channels: int, source: Place) -> Command:
     """Store result channels ``[channel, channel + channels)`` of a tile that is dense in the tile buffer."""
     row_bytes = window.out_width * window.out_channels
     pixel = (tile.image * window.out_height + tile.y) * window.out_width + tile.x
     return command(
         "store",
-        layer,
         target=(result.buffer, pixel * window.out_channels + channel),
         source=source,
         size0=channels,
@@ -72,14 +66,14 @@ def store_tile(
     )
 
 
-def flat_load(layer: int, source: Place, target: Place, size: int) -> Command:
+def flat_load(source: Place, target: Place, size: int) -> Command:
     """Load contiguous bytes."""
-    return command("load", layer, source=source, target=target, **_runs(size))
+    return command("load", source=source, target=target, **_runs(size))
 
 
-def flat_store(layer: int, target: Place, source: Place, size: int) -> Command:
+def flat_store(target: Place, source: Place, size: int) -> Command:
     """Store contiguous bytes."""
-    return command("store", layer, target=target, source=source, **_runs(size))
+    return command("store", target=target, source=source, **_runs(size))
 
 
 def _runs(size: int) -> dict[str, int]:

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
+from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import LUT_ENTRIES, Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
-from odc_mlir.transforms.npu.schedule.layers import ElementwiseLayer, ReduceLayer, Scale, SoftmaxLayer, Tensor
+from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
 from odc_mlir.transforms.npu.schedule.transfers import flat_load, flat_store
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned
 
@@ -24,7 +26,7 @@ SMALLEST_TILE = 512  # elements: below, latencies cost more than overlap gains
 OVERLAPPED_TILES = 4  # tiles that small tensors are cut into, so that loads, arithmetic and stores overlap
 LARGEST_RUN = 65_535
 BUFFERS = 2  # slots per operand
-BINARY = ("add", "sub", "mul", "max", "min")
+Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,7 @@ class _Operand:
         fields = {f"{self.name}_stride{level}": strides[-1 - level] if count[-1 - level] > 1 else 0 for level in (1, 2)}
         return (self.tensor.buffer, offset), {**fields, f"{self.name}_stride0": 1}
 
-    def load(
-        self, layer: int, first: tuple[int, ...], count: tuple[int, ...]
-    ) -> tuple[Place, dict[str, int], list[Command]]:
+    def load(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int], list[Command]]:
         """Where a block of the operand is, its stride fields, and the loads that bring it there."""
         if self.tensor.layout is not None:
             return *self.block(first, count), []
@@ -111,15 +111,13 @@ class _Operand:
         slot, empty = self.slots.get((offset, shape))
         fields = _block_strides(self.name, self.strides, count)
         source = (self.tensor.buffer, offset)
-        return (slot, 0), fields, [_block_load(layer, source, (slot, 0), self.strides, shape)] if empty else []
+        return (slot, 0), fields, [_block_load(source, (slot, 0), self.strides, shape)] if empty else []
 
 
-def elementwise_commands(
-    layer: ElementwiseLayer, target: Target, memories: LocalMemories, pool: ConstantPool
-) -> Iterator[Command]:
+def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, pool: ConstantPool) -> Iterator[Command]:
     """The commands of an element-wise operation."""
-    tensors = [layer.a, layer.result] if layer.b is None else [layer.a, layer.b, layer.result]
-    names = ("a", "output") if layer.b is None else ("a", "b", "output")
+    tensors = [*layer.sources, layer.result]
+    names = ("a", "output") if len(layer.sources) == 1 else ("a", "b", "output")
     dims = _dims(layer)
     moved = [name for name, tensor in zip(names, tensors, strict=True) if tensor.layout is None]
     sizes = _sizes(dims, len(moved), memories.tile_room)
@@ -130,15 +128,15 @@ def elementwise_commands(
     inputs = [_Operand(n, t, strides[n], by_name.get(n, [])) for n, t in zip(names[:-1], tensors, strict=False)]
     output = _Operand("out", layer.result, dims.result, by_name.get("output", []))
     fields, table = _vop_fields(layer), None
-    if layer.table:
-        data = pool.get("table", layer.table)
+    if isinstance(layer.op, npu.LutOp):
+        data = pool.get("table", bytes(layer.op.table.bytes))
         (table,) = memories.take(Space.TABLE, [Slot("table", (LUT_ENTRIES,))])
-        yield command("table", layer.index, source=(data, 0), target=(table, 0), bytes=LUT_ENTRIES)
+        yield command("table", source=(data, 0), target=(table, 0), bytes=LUT_ENTRIES)
     for first in product(*(range(0, size, step) for size, step in zip(dims.sizes, sizes, strict=True))):
         count = tuple(min(s, n - f) for s, n, f in zip(sizes, dims.sizes, first, strict=True))
-        made = command("vop", layer.index, **fields, size0=count[-1], size1=count[-2], size2=count[-3])
+        made = command("vop", **fields, size0=count[-1], size1=count[-2], size2=count[-3])
         for operand in inputs:
-            made.places[operand.name], steps, loads = operand.load(layer.index, first, count)
+            made.places[operand.name], steps, loads = operand.load(first, count)
             made.values |= steps
             yield from loads
         stores: list[Command] = []
@@ -157,13 +155,13 @@ def elementwise_commands(
         yield from stores
 
 
-def _dims(layer: ElementwiseLayer) -> Dims:
+def _dims(layer: Layer[Elementwise]) -> Dims:
     """Dimensions to loop over; rows stay apart where a border lies between them."""
     shape = layer.result.shape
-    layouts = [t.layout for t in (layer.a, layer.b, layer.result) if t is not None]
+    layouts = [t.layout for t in (*layer.sources, layer.result)]
     bordered = next((layout for layout in layouts if layout is not None and not layout.is_dense), None)
     if bordered is None:
-        return merged_dims(shape, layer.a.shape, (layer.b or layer.a).shape)
+        return merged_dims(shape, layer.source.shape, layer.sources[-1].shape)
     row = bordered.width * bordered.channels
     return Dims((1, bordered.height, row), (0, row, 1), (0, row, 1))
 
@@ -177,25 +175,23 @@ def _sizes(dims: Dims, moved: int, room: int) -> tuple[int, ...]:
     return tile_sizes(dims, capacity, max(SMALLEST_TILE, -(-total // OVERLAPPED_TILES)))
 
 
-def _vop_fields(layer: ElementwiseLayer) -> dict[str, int | str]:
+def _vop_fields(layer: Layer[Elementwise]) -> dict[str, int | str]:
+    op = layer.op
     fields: dict[str, int | str] = {
-        "kind": layer.kind,
-        "a_type": layer.a.type,
-        "b_type": layer.b.type if layer.b is not None else layer.a.type,
+        "a_type": layer.source.type,
+        "b_type": layer.sources[-1].type,
         "out_type": layer.result.type,
-        "left_shift": layer.left_shift,
-        "a_zero": layer.a_zero,
-        "b_zero": layer.b_zero,
-        **layer.output.fields,
     }
-    for name, scale in (("a", layer.a_scale), ("b", layer.b_scale), ("out", layer.out_scale)):
+    if isinstance(op, npu.LutOp):
+        low, high = npu.code_range(npu.dtype_of(op.output))
+        return fields | {"kind": "lut", "act_min": low, "act_max": high}
+    fields |= output_fields(op)
+    if isinstance(op, npu.ScaleOp):
+        return fields | {"kind": "scale", "a_zero": op.in_zero.value.data, **scale_fields("out", op.scale)}
+    for name, scale in (("a", op.a_scale), ("b", op.b_scale), ("out", op.out_scale)):
         fields |= scale_fields(name, scale)
-    return fields
-
-
-def scale_fields(name: str, scale: Scale) -> dict[str, int]:
-    """A scale as the two fields of an instruction."""
-    return {f"{name}_multiplier": scale.multiplier, f"{name}_exponent": scale.exponent}
+    zeros = {"a_zero": op.a_zero.value.data, "b_zero": op.b_zero.value.data}
+    return fields | zeros | {"kind": op.kind.data.value, "left_shift": op.left_shift.value.data}
 
 
 def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...]) -> dict[str, int]:
@@ -208,11 +204,10 @@ def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...]) 
     return fields
 
 
-def _block_load(layer: int, source: Place, target: Place, strides: tuple[int, ...], shape: tuple[int, ...]) -> Command:
+def _block_load(source: Place, target: Place, strides: tuple[int, ...], shape: tuple[int, ...]) -> Command:
     size0, size1, size2 = shape[-1], shape[-2], shape[-3]
     return command(
         "load",
-        layer,
         source=source,
         target=target,
         size0=size0,
@@ -226,13 +221,12 @@ def _block_load(layer: int, source: Place, target: Place, strides: tuple[int, ..
 
 
 def _store_block(
-    layer: ElementwiseLayer, dims: Dims, first: tuple[int, ...], count: tuple[int, ...], output: Buffer
+    layer: Layer[Elementwise], dims: Dims, first: tuple[int, ...], count: tuple[int, ...], output: Buffer
 ) -> Command:
     strides = dims.result
     offset = sum(f * s for f, s in zip(first, strides, strict=True))
     return command(
         "store",
-        layer.index,
         target=(layer.result.buffer, offset),
         source=(output, 0),
         size0=count[-1],
@@ -257,7 +251,7 @@ class _ReducedPart(NamedTuple):
 
 
 def _reduced_parts(
-    layer: ReduceLayer, image: int, channel: int, count: int, pixels: int, slots: Slots
+    layer: Layer[npu.ReduceOp], image: int, channel: int, count: int, pixels: int, slots: Slots
 ) -> Iterator[_ReducedPart]:
     """The pixels of an image in pieces; all at once where the source is resident."""
     _, height, width, channels = layer.source.shape
@@ -269,11 +263,11 @@ def _reduced_parts(
     for start, length in parts(height * width, pixels):
         slot = slots.take()
         source = (layer.source.buffer, (image * height * width + start) * channels + channel)
-        load = _block_load(layer.index, source, (slot, 0), (0, channels, 1), (1, length, count))
+        load = _block_load(source, (slot, 0), (0, channels, 1), (1, length, count))
         yield _ReducedPart((slot, 0), length, 1, count, count * length, [load])
 
 
-def reduce_commands(layer: ReduceLayer, target: Target, memories: LocalMemories) -> Iterator[Command]:
+def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
     """The commands of a reduction over the pixels of each image: channel slices, pixels in pieces."""
     batch, height, width, channels = layer.source.shape
     room = memories.tile_room // (2 * BUFFERS) // TILE_ALIGNMENT * TILE_ALIGNMENT
@@ -295,11 +289,11 @@ def reduce_commands(layer: ReduceLayer, target: Target, memories: LocalMemories)
                 yield from piece.loads
                 yield _reduce_command(layer, piece, count, number, len(pieces), output, memories)
             if layer.result.layout is None:
-                yield flat_store(layer.index, (layer.result.buffer, image * channels + channel), output, count)
+                yield flat_store((layer.result.buffer, image * channels + channel), output, count)
 
 
 def _reduce_command(
-    layer: ReduceLayer,
+    layer: Layer[npu.ReduceOp],
     piece: _ReducedPart,
     count: int,
     number: int,
@@ -310,8 +304,7 @@ def _reduce_command(
     is_last = number == pieces - 1
     made = command(
         "reduce",
-        layer.index,
-        kind=layer.kind,
+        kind=layer.op.kind.data.value,
         init="keep" if number else "zero",
         emit=int(is_last),
         in_type=layer.source.type,
@@ -322,9 +315,9 @@ def _reduce_command(
         width=piece.width,
         height=piece.height,
         channels=count,
-        in_zero=layer.in_zero,
-        **scale_fields("out", layer.scale),
-        **layer.output.fields,
+        in_zero=layer.op.in_zero.value.data,
+        **scale_fields("out", layer.op.scale),
+        **output_fields(layer.op),
     )
     if pieces > 1:
         made.places["accumulators"] = (memories.accumulators, 0)
@@ -333,7 +326,7 @@ def _reduce_command(
     return made
 
 
-def softmax_commands(layer: SoftmaxLayer, target: Target, memories: LocalMemories) -> Iterator[Command]:
+def softmax_commands(layer: Layer[npu.SoftmaxOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
     """The commands of a softmax: some rows at a time, computed in place; CompileError for a row that does not fit."""
     columns = layer.source.shape[-1]
     rows = layer.source.elements // columns
@@ -353,12 +346,14 @@ def softmax_commands(layer: SoftmaxLayer, target: Target, memories: LocalMemorie
     slots = Slots(memories.take(Space.TILE, [Slot("rows", (piece, columns), layer.source.type)] * buffers))
     for first, count in parts(rows, piece):
         slot = slots.take()
-        yield flat_load(layer.index, (layer.source.buffer, first * columns), (slot, 0), count * columns)
+        yield flat_load((layer.source.buffer, first * columns), (slot, 0), count * columns)
         yield _softmax_command(layer, (slot, 0), (slot, 0), count, columns)
-        yield flat_store(layer.index, (layer.result.buffer, first * columns), (slot, 0), count * columns)
+        yield flat_store((layer.result.buffer, first * columns), (slot, 0), count * columns)
 
 
-def _resident_softmax(layer: SoftmaxLayer, memories: LocalMemories, rows: int, columns: int) -> Iterator[Command]:
+def _resident_softmax(
+    layer: Layer[npu.SoftmaxOp], memories: LocalMemories, rows: int, columns: int
+) -> Iterator[Command]:
     """All rows at once, source or result or both in the tile buffer."""
     source, result = layer.source, layer.result
     slot = Slot("rows", (rows, columns), source.type)
@@ -366,16 +361,15 @@ def _resident_softmax(layer: SoftmaxLayer, memories: LocalMemories, rows: int, c
     source_place: Place = (source.buffer, 0) if source.layout else (slots[0], 0)
     result_place: Place = (result.buffer, 0) if result.layout else (slots[0], 0)
     if source.layout is None:
-        yield flat_load(layer.index, (source.buffer, 0), source_place, rows * columns)
+        yield flat_load((source.buffer, 0), source_place, rows * columns)
     yield _softmax_command(layer, source_place, result_place, rows, columns)
     if result.layout is None:
-        yield flat_store(layer.index, (result.buffer, 0), result_place, rows * columns)
+        yield flat_store((result.buffer, 0), result_place, rows * columns)
 
 
-def _softmax_command(layer: SoftmaxLayer, source: Place, result: Place, rows: int, columns: int) -> Command:
+def _softmax_command(layer: Layer[npu.SoftmaxOp], source: Place, result: Place, rows: int, columns: int) -> Command:
     return command(
         "softmax",
-        layer.index,
         in_type=layer.source.type,
         out_type=layer.result.type,
         input=source,
@@ -384,6 +378,6 @@ def _softmax_command(layer: SoftmaxLayer, source: Place, result: Place, rows: in
         out_stride=columns,
         rows=rows,
         columns=columns,
-        **scale_fields("beta", layer.scale),
-        diff_min=layer.diff_min,
+        **scale_fields("beta", layer.op.scale),
+        diff_min=layer.op.diff_min.value.data,
     )

@@ -9,29 +9,40 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_params, packed_weights
 from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip, parts, ring_rows, tiles
-from odc_mlir.transforms.npu.schedule.layers import ConvLayer, PoolLayer
+from odc_mlir.transforms.npu.schedule.layers import WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields
 from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, store_tile
 from odc_mlir.transforms.npu.schedule.window_tiling import Step, WindowTiling, footprint, group_steps
+
+Convolution = WindowLayer[npu.ConvOp]
+Pooling = WindowLayer[npu.PoolOp]
+AnyWindow = WindowLayer[npu.ConvOp | npu.PoolOp]
 
 
 class _Weights:
     """Weight and parameter loads of a convolution."""
 
     def __init__(
-        self, layer: ConvLayer, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
+        self,
+        layer: Convolution,
+        tiling: WindowTiling,
+        target: Target,
+        memories: LocalMemories,
+        pool: ConstantPool,
     ) -> None:
         size = footprint(layer.window, tiling)
         self.layer, self.tiling, self.pool = layer, tiling, pool
         self.columns = target.array.shapes[tiling.shape][1]
-        weights = Slot("weights", (size.weight_bytes,), layer.weight_type)
+        weights = Slot("weights", (size.weight_bytes,), layer.op.weight_type.data.value)
         self.weights = Slots(memories.take(Space.WEIGHT, [weights] * size.weight_slots))
         self.params = Slots(memories.take(Space.PARAM, [Slot("params", (size.params,), "record")] * size.param_slots))
 
@@ -64,10 +75,9 @@ class _Weights:
         return self.layer.window.taps * step.channels * (1 if self.layer.window.depthwise else step.k_count)
 
     def _load(self, step: Step, target: Place) -> Command:
-        data = self.pool.get("weights", packed_weights(self.layer, step, self.columns))
+        data = self.pool.get("weights", packed_weights(self.layer.op, step, self.columns))
         return command(
             "wload",
-            self.layer.index,
             source=(data, 0),
             target=target,
             coded_bytes=data.size,
@@ -81,9 +91,9 @@ class _Weights:
         slot, empty = self.params.get((first, count))
         loads = []
         if empty:
-            records, form = packed_params(self.layer, first, count)
+            records, form = packed_params(self.layer.op, first, count)
             data = self.pool.get("params", records)
-            loads.append(command("param", self.layer.index, source=(data, 0), target=(slot, 0), count=count, form=form))
+            loads.append(command("param", source=(data, 0), target=(slot, 0), count=count, form=form))
         return (slot, step.first - first), loads
 
 
@@ -98,7 +108,7 @@ class _Part(NamedTuple):
 class _Inputs:
     """Input tiles of a window operation in the tile buffer: tiles in turn, a ring of rows, or the whole tensor."""
 
-    def __init__(self, layer: ConvLayer | PoolLayer, tiling: WindowTiling, slots: list[Buffer], zero: int) -> None:
+    def __init__(self, layer: AnyWindow, tiling: WindowTiling, slots: list[Buffer], zero: int) -> None:
         self.layer, self.tiling, self.zero = layer, tiling, zero
         self.slots = Slots(slots)
         self.window: Window = layer.window
@@ -123,7 +133,7 @@ class _Inputs:
         return _Part(place, channels, cols * channels), loads
 
     def _region(self, tile: Tile, region: Region2D, target: Place) -> Command:
-        return load_region(self.layer.index, self.layer.source, self.window, tile.image, region, target, self.zero)
+        return load_region(self.layer.source, self.window, tile.image, region, target, self.zero)
 
     def _load_ring(self, tile: Tile, region: Region2D) -> tuple[Place, list[Command]]:
         """Rows that are new with this tile. Input row ``r`` of a strip lies at ``(r - overlap) mod ring``: so the new
@@ -151,7 +161,7 @@ class _Inputs:
 class _Outputs:
     """Result tiles in the tile buffer, stored when they are complete, or parts of a tensor that stays there."""
 
-    def __init__(self, layer: ConvLayer | PoolLayer, slots: list[Buffer]) -> None:
+    def __init__(self, layer: AnyWindow, slots: list[Buffer]) -> None:
         self.layer = layer
         self.slots = Slots(slots)
 
@@ -162,7 +172,7 @@ class _Outputs:
             place = (tensor.buffer, tensor.layout.offset(tile.y, tile.x) + group[0])
             return _Part(place, tensor.layout.channels, tensor.layout.pitch), []
         slot = self.slots.take()
-        store = store_tile(self.layer.index, tensor, self.layer.window, tile, *group, (slot, 0))
+        store = store_tile(tensor, self.layer.window, tile, *group, (slot, 0))
         return _Part((slot, 0), group[1], tile.cols * group[1]), [store]
 
 
@@ -170,7 +180,13 @@ class _Tiles:
     """Tile-buffer slots of one window operation."""
 
     def __init__(
-        self, layer: ConvLayer | PoolLayer, tiling: WindowTiling, memories: LocalMemories, zero: int, *, weighted: bool
+        self,
+        layer: AnyWindow,
+        tiling: WindowTiling,
+        memories: LocalMemories,
+        zero: int,
+        *,
+        weighted: bool,
     ) -> None:
         size = footprint(layer.window, tiling, weighted=weighted)
         window = layer.window
@@ -200,11 +216,11 @@ def _input_channels(window: Window, tiling: WindowTiling, step: Step, group: tup
 
 
 def conv_commands(
-    layer: ConvLayer, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
+    layer: Convolution, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
 ) -> Iterator[Command]:
     """The commands of a convolution in plain order."""
     window = layer.window
-    slots = _Tiles(layer, tiling, memories, layer.in_zero, weighted=True)
+    slots = _Tiles(layer, tiling, memories, layer.op.in_zero.value.data, weighted=True)
     weights = _Weights(layer, tiling, target, memories, pool)
     constant = _conv_fields(layer, tiling)
     for tile, group in _jobs(window, tiling):
@@ -224,7 +240,7 @@ def conv_commands(
                 yield from loads
             if not (step.is_first and step.is_last):
                 places["accumulators"] = (memories.accumulators, _accumulators(tiling, tile, step, group))
-            made = command("conv", layer.index, **constant, **_tile_fields(tile, step, source, output))
+            made = command("conv", **constant, **_tile_fields(tile, step, source, output))
             made.places = places
             if tiling.ring:
                 places["ring_base"] = (source.place[0], 0)
@@ -242,22 +258,22 @@ def _accumulators(tiling: WindowTiling, tile: Tile, step: Step, group: tuple[int
     return tile.rows * tile.cols * (step.first - group[0]) if tiling.sliced else 0
 
 
-def _conv_fields(layer: ConvLayer, tiling: WindowTiling) -> dict[str, int | str]:
+def _conv_fields(layer: Convolution, tiling: WindowTiling) -> dict[str, int | str]:
     """Fields that all compute instructions of a convolution share."""
     window = layer.window
     return {
         "depthwise": int(window.depthwise),
         "in_type": layer.source.type,
-        "weight_type": layer.weight_type,
+        "weight_type": layer.op.weight_type.data.value,
         "out_type": layer.result.type,
         "shape": tiling.shape,
         "multiplier": window.multiplier,
         **_kernel_fields(window),
         "dilation_y": window.dilation_y,
         "dilation_x": window.dilation_x,
-        "in_zero": layer.in_zero,
-        "weight_zero": layer.weight_zero,
-        **layer.output.fields,
+        "in_zero": layer.op.in_zero.value.data,
+        "weight_zero": layer.op.weight_zero.value.data,
+        **output_fields(layer.op),
     }
 
 
@@ -286,16 +302,15 @@ def _tile_fields(tile: Tile, step: Step, source: _Part, output: _Part) -> dict[s
     }
 
 
-def pool_commands(layer: PoolLayer, tiling: WindowTiling, memories: LocalMemories) -> Iterator[Command]:
+def pool_commands(layer: Pooling, tiling: WindowTiling, memories: LocalMemories) -> Iterator[Command]:
     """The commands of a pooling operation in plain order."""
     window = layer.window
     slots = _Tiles(layer, tiling, memories, 0, weighted=False)
     constant: dict[str, int | str] = {
-        "kind": layer.kind,
+        "kind": layer.op.kind.data.value,
         "type": layer.source.type,
         **_kernel_fields(window),
-        "act_min": layer.output.low,
-        "act_max": layer.output.high,
+        **output_fields(layer.op),
     }
     for tile, group in _jobs(window, tiling):
         output, stores = slots.outputs.take(tile, group)
@@ -305,7 +320,6 @@ def pool_commands(layer: PoolLayer, tiling: WindowTiling, memories: LocalMemorie
         cols = clip(tile.x * window.stride_x - window.pad_left, window.in_cols(tile.cols), window.in_width)
         yield command(
             "pool",
-            layer.index,
             **constant,
             input=source.place,
             in_stride_x=source.stride_x,

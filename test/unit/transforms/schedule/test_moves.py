@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from odc_mlir import targets
+from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.transforms.npu.schedule.move_stream import LARGEST_COUNT, LARGEST_RUN, Transfer, move_cycles, tiles
-from odc_mlir.transforms.npu.schedule.moves import FILLED, Piece, pieces_of
+from odc_mlir.transforms.npu.schedule.moves import FILLED, indices, pieces_of
 
 Map = NDArray[Any]
 X = np.arange(8 * 8 * 16).reshape(1, 8, 8, 16)
@@ -36,12 +37,12 @@ REGULAR: dict[str, tuple[Map, int]] = {
 }
 
 
-def applied(pieces: list[Piece], sources: list[int], size: int) -> Map:
+def applied(pieces: list[StridedCopy], sources: list[int], size: int) -> Map:
     """The map that pieces make; each element is written once."""
     offsets = np.cumsum([0, *sources])
     result = np.full(size, FILLED)
     for piece in pieces:
-        source, target = piece.indices()
+        source, target = indices(piece)
         assert (result[target] == FILLED).all()
         result[target] = source + offsets[piece.source]
     return result
@@ -59,7 +60,7 @@ def test_regular_maps_are_few_loops(name: str) -> None:
 def test_sources_are_told_apart() -> None:
     """The second source begins where the first ends, yet no piece reads both."""
     pieces = pieces_of(np.arange(12), [5, 7], 64)
-    assert pieces == [Piece(0, 0, 0, (5,), (1,), (1,)), Piece(1, 0, 5, (7,), (1,), (1,))]
+    assert pieces == [StridedCopy(0, 0, 0, (5,), (1,), (1,)), StridedCopy(1, 0, 5, (7,), (1,), (1,))]
 
 
 def test_no_order_is_no_loop() -> None:
@@ -119,8 +120,8 @@ def test_transfers_fit_their_instructions(name: str) -> None:
 
 def test_more_to_move_costs_more() -> None:
     target = targets.load("npu-256")
-    small, large = (Piece(0, 0, 0, (size,), (1,), (1,)) for size in (64, 64_000))
-    scattered = Piece(0, 0, 0, (64_000,), (7,), (1,))
+    small, large = (StridedCopy(0, 0, 0, (size,), (1,), (1,)) for size in (64, 64_000))
+    scattered = StridedCopy(0, 0, 0, (64_000,), (7,), (1,))
     costs = [move_cycles([piece], 0, 8000, target)[0] for piece in (small, large, scattered)]
     assert costs == sorted(costs)
     assert move_cycles([small], 1000, 8000, target)[0] > costs[0]
