@@ -66,9 +66,12 @@ def bad_paths(text: str) -> Iterator[str]:
 
 @cache
 def help_of(command: str, *words: str) -> str:
-    """What one of our commands says of itself."""
-    program = Path(sys.executable).with_name(command)
-    return subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True).stdout
+    """What one of our commands says of itself, as pyproject.toml declares it, installed already or not."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module = declared[command].partition(":")[0]
+    code = f"import sys; sys.argv[0] = {command!r}; from {module} import main; raise SystemExit(main())"
+    run = [sys.executable, "-c", code, *words, "--help"]
+    return subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
 def options(command: str, words: list[str]) -> frozenset[str]:

@@ -76,6 +76,14 @@ class Costs:
     host: HostCosts
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentModel:
+    """A segment to be compiled: ``model`` is a Circle file of its operators, with its inputs and outputs in order."""
+
+    name: str
+    model: bytes
+
+
 def _no_machines() -> tuple[str, ...]:
     return ()
 

@@ -28,8 +28,9 @@ from odc_mlir.runtime.execution.capture import Capture
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.linking import linked_files
-from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.package import Package, holds_model
 from odc_mlir.runtime.peak_memory import peak_rss_bytes
+from odc_mlir.runtime.plugged import compile_by, not_for_plugins, plugin_for
 from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
     if isinstance(model, (bytes, bytearray, memoryview)):
         if identify(bytes(model[:8])) is not None:
             return bytes(model)
-    elif isinstance(model, (str, os.PathLike)) and (not Path(model).is_file() or _holds_model(Path(model))):
+    elif isinstance(model, (str, os.PathLike)) and (not Path(model).is_file() or holds_model(Path(model))):
         return model
     from odc_mlir import compiler
 
@@ -385,6 +386,12 @@ def compile(
             raise OptionError(f"{given} is for NPUs, the target is {target!r}", hint="leave it out")
         options: dict[str, Any] = {"strict": strict, "time_limit": time_limit, "verify_each": verify_each}
         return _native_package(model, source, target=target, verdict=verdict, progress=progress, **options)
+    if (plugin := plugin_for(target)) is not None:
+        not_for_plugins(target, placement=placement, sram_limit=sram_limit, strict=strict)
+        files = compile_by(plugin, compiler.model_bytes(source), prefer=prefer, memory=memory, time_limit=time_limit)
+        measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
+        files = files.with_members(_linked_files(model))
+        return Package(files, name=model_name(model), measured=measured, verdict=verdict)
     files = compiler.compile(
         source,
         target=target,
@@ -535,13 +542,6 @@ def _model_of(source: Any) -> Any:
 
 def _linked_files(source: Any) -> dict[str, bytes]:
     """Files that the model at ``source`` runs beside itself, by path in the package that it becomes part of."""
-    if isinstance(source, Package) or (isinstance(source, (str, os.PathLike)) and _holds_model(Path(source))):
+    if isinstance(source, Package) or (isinstance(source, (str, os.PathLike)) and holds_model(Path(source))):
         return linked_files(_model_records(source))
     return {}
-
-
-def _holds_model(path: Path) -> bool:
-    if is_package(path):
-        return True
-    with path.open("rb") as file:
-        return identify(file.read(8)) is not None

@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import PackageError
 from odc_mlir.formats.circle.connect import connect
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.formats.package import PackageFiles, read_package, write_package
+from odc_mlir.formats.circle.reader import identify, read_model
+from odc_mlir.formats.package import PackageFiles, is_package, read_package, write_package
 from odc_mlir.formats.plan import Plan
 from odc_mlir.formats.quantities import model_name
 from odc_mlir.ops.context import Context
@@ -192,3 +193,11 @@ class Package:
             location=location,
             **options,
         )
+
+
+def holds_model(path: Path) -> bool:
+    """Whether there is a model file or a package at ``path``, told by content; raises OSError."""
+    if is_package(path):
+        return True
+    with path.open("rb") as file:
+        return identify(file.read(8)) is not None

@@ -40,6 +40,7 @@ def diagnose() -> Iterator[Finding]:
     yield from _libraries()
     yield from _targets()
     yield from _plugins()
+    yield from _devices()
     yield from _cache()
 
 
@@ -85,6 +86,44 @@ def _targets() -> Iterator[Finding]:
             yield Finding("targets", name, str(error), "problem", "reinstall odc-mlir")
         else:
             yield Finding("targets", name, f"version {target.version}, {target.clock_hz / 1e6:g} MHz")
+    yield from _described_targets()
+
+
+def _described_targets() -> Iterator[Finding]:
+    """The kinds of hardware that are described, ours and those of other packages, and what they like."""
+    from odc_mlir.plugins.target import TargetDescription, described
+
+    for source, found in described():
+        if isinstance(found, TargetDescription):
+            text = f"{found.summary}; takes {', '.join(found.schemes)}; compiled by {found.codegen}"
+            yield Finding("targets", found.name, text)
+        else:
+            yield Finding("targets", source.target, str(found), "problem", f"look at {source.origin}")
+
+
+def _devices() -> Iterator[Finding]:
+    """What runs binaries here, for which hardware is there, and what sessions compile for."""
+    from odc_mlir.plugins import registry
+    from odc_mlir.plugins.registry import DEVICES
+    from odc_mlir.runtime.devices import MissingDevice, attached, open_device
+
+    for source in registry.entries(DEVICES):
+        device = open_device(source.target)
+        if isinstance(device, MissingDevice):
+            yield Finding("devices", source.target, str(device.reason), "problem", f"look at {source.origin}")
+            continue
+        try:
+            present = ", ".join(device.attached())
+        except Exception as error:  # a driver of another package
+            text = f"{type(error).__name__} when asked for hardware: {error}"
+            yield Finding("devices", source.target, text, "problem", f"look at {source.origin}")
+            continue
+        is_simulated = "simulated" if device.simulated else "no hardware reported"
+        yield Finding("devices", source.target, f"{device.name}, from {source.origin}, {present or is_simulated}")
+    chosen = next((target for target, _ in attached()), None)
+    hint = "" if chosen else f"pip install {_DISTRIBUTION}[native]"
+    text = chosen or "nothing that sessions could compile for"
+    yield Finding("devices", "auto", text, "good" if chosen else "note", hint)
 
 
 def _plugins() -> Iterator[Finding]:

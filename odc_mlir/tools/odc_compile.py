@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         default="npu-256",
         metavar="NAME|FILE.toml",
         stdin=False,
-        help="hardware; cpu: this machine (%(default)s)",
+        help="hardware; cpu: this machine; NAME or NAME-gen: what a plugin compiles for (%(default)s)",
     )
     parser.add_argument(
         "--memory", default="flash", choices=("flash", "sram"), help="where constants live (%(default)s)"
@@ -205,10 +205,11 @@ def _emit(arguments: argparse.Namespace) -> None:
 def _compile(arguments: argparse.Namespace) -> None:
     import sys
 
+    from odc_mlir import targets
     from odc_mlir.runtime import api
-    from odc_mlir.targets.cpu import is_cpu
 
-    if is_cpu(arguments.target) and (asked := arguments.report_json or arguments.report_html):
+    is_modelled = arguments.target in targets.names() or arguments.target.endswith(".toml")
+    if not is_modelled and (asked := arguments.report_json or arguments.report_html):
         raise OptionError(
             f"there is no report to write to {asked!r}: nothing is modelled of code for {arguments.target}",
             hint="measure runs with odc-run --profile",
@@ -234,7 +235,7 @@ def _compile(arguments: argparse.Namespace) -> None:
         from odc_mlir.runtime.reporting.report_html import render
 
         arguments.files.write(arguments.report_html, render(package.report).encode(), "report_html")
-    if package.plan is not None and is_cpu(package.plan.target or ""):
+    if not is_modelled and package.plan is not None:
         for line in () if arguments.quiet else _native_summary(package):
             print(line, file=arguments.files.messages)
     elif arguments.quiet:

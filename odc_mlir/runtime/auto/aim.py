@@ -20,15 +20,16 @@ AUTO = "auto"
 class Aim:
     """``name``: as users know it; ``plugin`` compiles, for ``machine`` where one is named.
 
-    ``takes_floats``: the model itself can be compiled, not only what is quantised of it. ``is_measured``: what is made
-    must be faster here, which is no question where the hardware is simulated, or not here. ``facts`` tell one target
-    from another: the plugin, its version and files, and the machine.
+    ``takes_floats``: the model itself can be compiled; ``takes_codes``: what is quantised of it. ``is_measured``: what
+    is made must be faster here, which is no question where the hardware is simulated, or not here. ``facts`` tell one
+    target from another: the plugin, its version and files, and the machine.
     """
 
     name: str
     plugin: str
     machine: str | None
     takes_floats: bool
+    takes_codes: bool
     is_measured: bool
     facts: tuple[str, ...]
 
@@ -49,6 +50,7 @@ def aim_at(name: str) -> Aim:
         found.codegen,
         found.machine,
         description is not None and description.takes_floats,
+        description is None or description.scheme is not None,
         description is not None and runs_here(description.extension),
         tuple(target_facts(found.codegen, identity)),
     )

@@ -111,7 +111,7 @@ class AutoCompiler(JobRunner):
         if tuple([value.shape for value in inputs]) != state.shapes:
             return None
         self._last_run = time.monotonic()
-        return found if state.phase is Phase.ACTIVE and state.candidates and state.candidates[0] is found else None
+        return found if found is state.first else None
 
     def candidates(self, inputs: Sequence[Array], *, admitted: bool | None = None) -> Iterator[Candidate | None]:
         """What may compute the answer for ``inputs``, best first; None, which is last, stands for the model itself.
@@ -309,7 +309,10 @@ class AutoCompiler(JobRunner):
             state.enter(Phase.REJECTED, self._forbidden)
             return
         state.key = key_of(shared.settings, shared.original.digest, state.shapes, shared.aim.facts)
-        self._find(state, may_wait=may_wait)
+        if shared.aim.takes_codes or self.quantized:
+            self._find(state, may_wait=may_wait)
+        else:
+            state.enter(Phase.REJECTED, f"{shared.aim.name} runs real numbers: nothing is quantised")
         if not self.quantized:
             self._direct.begin(state, may_wait=may_wait)
         if shared.settings.trigger is Trigger.AFTER_RECORDS:

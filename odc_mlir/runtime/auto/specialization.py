@@ -153,8 +153,16 @@ class Specialization:
     def is_over(self) -> bool:
         """Whether the best that there can be serves, and nothing will change that but what is watched."""
         is_direct_over = self.direct is None or not self.direct.is_wanted
-        over = self.phase is Phase.ACTIVE and self.retry_at is None and self.sample is not None and is_direct_over
+        over = self.first is not None and self.retry_at is None and self.sample is not None and is_direct_over
         return over and not self.is_busy
+
+    @property
+    def first(self) -> Candidate | None:
+        """What answers where nothing more is to be decided; None as long as something is."""
+        if self.phase is Phase.ACTIVE and self.candidates:
+            return self.candidates[0]
+        given_up = self.phase is Phase.REJECTED and not self.candidates and self.direct is not None
+        return self.direct.candidate if given_up and self.direct is not None else None
 
     def keep_sample(self, inputs: Sequence[Array]) -> None:
         """Remember inputs, by which what is made will be proven."""
@@ -201,8 +209,11 @@ class Specialization:
         """Put into ``status`` what is known of these shapes, of which so many ``records`` are there."""
         result = self.result
         status.phase, status.reason, status.key = self.phase, self.reason, self.key
-        if self.phase is Phase.REJECTED and self.best is Level.DIRECT:
-            status.phase = Phase.ACTIVE  # something better than the model serves, and there is a reason why not more
+        if self.phase is Phase.REJECTED and self.direct is not None:
+            if self.best is Level.DIRECT:  # something better than the model serves, and there is a reason why not more
+                status.phase = Phase.ACTIVE
+            elif self.direct.is_busy or self.direct.is_wanted:
+                status.phase = Phase.COMPILING
         status.serving = self.served or self.best
         status.records = records
         status.progress = self.progress(records, status.records_needed)

@@ -181,7 +181,7 @@ class Switcher:
             return self._by(original, arrays, is_original=True)
         settled, admitted = auto.settled(arrays), None
         if settled is not None:
-            watch = auto.watch
+            watch = None if settled.level is Level.DIRECT else auto.watch
             admitted = watch is None or watch.admits(settled.executor, arrays)
             if admitted and (found := self._tried(watch, self._fitted(settled), arrays)) is not None:
                 return found
@@ -199,7 +199,8 @@ class Switcher:
                         continue
                     if not candidate.proven:
                         candidate.prove(fitted.encoded(arrays))
-                    outputs = self._by_candidate(auto.watch, fitted, arrays)
+                    watch = None if candidate.level is Level.DIRECT else auto.watch
+                    outputs = self._by_candidate(watch, fitted, arrays)
             except OdcError as error:
                 # Where the model itself fails as well, it is not what was made that is to blame.
                 if candidate is None or isinstance(error, InputError) or self._loader.choices.strict:

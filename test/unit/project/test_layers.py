@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Only the plugins of our own compilers import them, in the process that a plugin runs in; our own targets name
     # the rules that their passes follow.
     "plugins": FACTS
-    | {"codegen", "compiler", "native_compiler", "runtime.auto.build"}
+    | {"codegen", "compiler", "native_compiler", "segment_compiler", "runtime.auto.build"}
     | {"transforms.partition.rules", "transforms.native.lowering.layers"},
     "support": FACTS,
     "dialects": FACTS | {"support"},
@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "native_compiler": IR
     | {"frontend", "transforms", "emitter", "pipelines", "compiler", "universe", "codegen"}
     | {"retries"},
+    "segment_compiler": IR | {"frontend", "transforms", "pipelines", "compiler", "universe", "retries", "plugins"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
     # What is quantised is also run, to be compared.
     "quantizer": IR
@@ -69,7 +70,7 @@ _ASKED_FOR = frozenset({"compiler", "native_compiler", "linter", "optimizer", "q
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
-    | {"editing", "legality", "linter", "native_compiler", "optimizer", "quantizer", "retries"}
+    | {"editing", "legality", "linter", "native_compiler", "optimizer", "quantizer", "retries", "segment_compiler"}
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
 

@@ -1,0 +1,1 @@
+"""A made-up accelerator: it multiplies matrices, adds, and knows two functions, all of real numbers."""

@@ -1,0 +1,314 @@
+"""The conformance suite of ``odc-plugin check``: what every target, codegen plugin and device must hold.
+
+Small models are compiled, by the plugin in its own process, and run beside host kernels; files are damaged; models that
+are none are given. What is found is told; nothing of it raises.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.errors import OdcError
+from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.package import is_package
+from odc_mlir.formats.plan import SegmentStep
+from odc_mlir.plugins import codegen, registry
+from odc_mlir.plugins.target import FLOAT, Chosen, choose
+from odc_mlir.runtime import api
+from odc_mlir.runtime.devices import MissingDevice, open_device
+from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.plan import PlanExecutor
+from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.validity import State, check
+from odc_mlir.runtime.verification import verify_package
+
+_RUNS = 4
+_DAMAGES = 24
+_TOLERANCE = 1e-4  # of real values, as a share of the largest: sums may be added up in another order
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``problem`` is None where ``what`` holds; ``note`` says what was seen."""
+
+    what: str
+    problem: str | None = None
+    note: str = ""
+
+
+class _FailedError(Exception):
+    """Something that must hold does not."""
+
+
+@dataclass
+class _Suite:
+    name: str
+    folder: Path
+    chosen: Chosen | None = None
+    made: dict[str, Path] = field(default_factory=dict)
+
+    def found(self) -> str:
+        """A codegen plugin of that name, which answers in a process of its own."""
+        self.chosen = choose(self.name)
+        source = registry.find(self.chosen.codegen)
+        said = codegen.describe(self.chosen.codegen)
+        wants = said.quantization or "real numbers"
+        return f"{said.name} from {source.origin}, wants {wants}"
+
+    def target(self) -> str:
+        """A description with rules that are text and say no, and never raise."""
+        description = self._chosen.description
+        if description is None:
+            return "none is described, so sessions and partitioning know nothing of it"
+        if not description.schemes:
+            raise _FailedError("it names no scheme that models should be in")
+        for scheme in description.schemes:
+            if scheme != FLOAT:
+                from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
+
+                scheme_of(scheme)
+        rules = description.rules(self._chosen.machine)
+        lines = list(rules.lines())
+        if not lines or any("\n" in line for line in lines):
+            raise _FailedError("its rules are no lines of text")
+        models = (*_models().values(), _random_numbers())
+        answers = [rules.reason_against(item.node) for model in models for item in build_graph(model).nodes]
+        if not any(answers):
+            raise _FailedError("no rule says no to anything, not even to random numbers")
+        if any(answer is not None and (not answer or "\n" in answer) for answer in answers):
+            raise _FailedError("a rule's reason is no line of text")
+        costs = description.costs(self._chosen.machine)
+        return f"{len(lines)} lines of rules{'' if costs is None else ', with costs'}"
+
+    def compiles(self) -> str:
+        """Every small model, twice to the same bytes."""
+        for name, model in self._wanted().items():
+            file = self.folder / f"{name}.circle"
+            file.write_bytes(model)
+            one, two = (self._generate(file, f"{name}-{number}") for number in (1, 2))
+            if one.read_bytes() != two.read_bytes():
+                raise _FailedError(f"the model {name!r} is compiled to other bytes the second time")
+            self.made[name] = one
+        return f"{len(self.made)} models"
+
+    def packages(self) -> str:
+        """What is made are packages: whole, for this machine, with something compiled in at least one."""
+        packages = self._packages()
+        for name, package in packages.items():
+            for item in verify_package(package.files):
+                if item.problem is not None:
+                    raise _FailedError(f"{name!r}: {item.what}: {item.problem}")
+            found = check(package)
+            if found.state is not State.RUNS:
+                raise _FailedError(f"{name!r}: {found.state}: {found.reason}")
+        segments = sum(len(package.plan.segments) for package in packages.values() if package.plan is not None)
+        if packages and not segments:
+            raise _FailedError("not one operator of the models is compiled")
+        return f"{segments} segments in {len(packages)} packages" if packages else self._no_packages()
+
+    def device(self) -> str:
+        """A device loads what is made and computes what host kernels compute, run after run."""
+        packages = self._packages()
+        if not packages:
+            return self._no_packages()
+        device = open_device(self._extension)
+        if isinstance(device, MissingDevice):
+            raise _FailedError(str(device.reason))
+        if not all(isinstance(target, str) for target in device.attached()):
+            raise _FailedError("what it says is attached are no names")
+        for name, package in packages.items():
+            executor = package.executor(strict=True)
+            _compare(name, executor, package.executor("host"))
+        return f"{device.name}{', simulated' if device.simulated else ''}"
+
+    def damage(self) -> str:
+        """A damaged binary is refused or runs, and does nothing else."""
+        device, refused = open_device(self._extension), 0
+        for package in self._packages().values():
+            for step in package.plan.segments if package.plan is not None else ():
+                refused += self._damaged(package, step, device.load)
+        return f"{refused} damaged files were refused" if self._packages() else self._no_packages()
+
+    def _damaged(self, package: Package, step: SegmentStep, load: Callable[[bytes], Any]) -> int:
+        data, chance, refused = package.files.segment(step.file), random.Random(step.file), 0
+        for _ in range(_DAMAGES):
+            bad = bytearray(data)
+            bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
+            if chance.random() < 0.2:
+                bad = bad[: chance.randrange(len(bad))]
+            try:
+                load(bytes(bad))
+            except OdcError:
+                refused += 1
+            except Exception as error:
+                raise _FailedError(
+                    f"{step.file}: a damaged file makes it raise {type(error).__name__}: {error}"
+                ) from error
+        return refused
+
+    def refuses(self) -> str:
+        """What is no model is refused, and leaves no file."""
+        file = self.folder / "nothing.circle"
+        file.write_bytes(b"\0" * 64)
+        try:
+            made = self._generate(file, "nothing")
+        except OdcError as error:
+            return error.message
+        raise _FailedError(f"64 zero bytes were compiled to {made.name}")
+
+    @property
+    def _chosen(self) -> Chosen:
+        if self.chosen is None:
+            raise _FailedError("there is no such plugin")
+        return self.chosen
+
+    @property
+    def _extension(self) -> str:
+        return registry.extension_of(self._chosen.codegen)
+
+    def _generate(self, model: Path, name: str) -> Path:
+        machine = {} if self._chosen.machine is None else {"target": self._chosen.machine}
+        output = self.folder / f"{name}.{self._extension}"
+        return codegen.generate(model, self._chosen.codegen, output, target_options=machine)
+
+    def _wanted(self) -> dict[str, bytes]:
+        """The models as the plugin wants them."""
+        said = codegen.describe(self._chosen.codegen)
+        models = {name: bytes(write_model(model)) for name, model in _models().items()}
+        if said.quantization is None:
+            return models
+        quantised = {
+            f"{name}-{said.quantization}": bytes(_quantised(models[name], said.quantization).to_circle())
+            for name in ("layers", "image")
+        }
+        return quantised | (models if said.takes_floats else {})
+
+    def _packages(self) -> dict[str, Package]:
+        if not self.made:
+            raise _FailedError("nothing was made")
+        return {name: Package.from_path(path) for name, path in self.made.items() if is_package(path)}
+
+    def _no_packages(self) -> str:
+        return f"it makes .{self._extension} files, which are no packages: nothing here runs them"
+
+
+def run_suite(name: str) -> Iterator[Outcome]:
+    """The outcomes for the target or plugin called ``name``, one by one."""
+    with TemporaryDirectory(prefix="odc-plugin-") as folder:
+        suite = _Suite(name, Path(folder))
+        steps = (suite.found, suite.target, suite.compiles, suite.packages, suite.device, suite.damage, suite.refuses)
+        for step in steps:
+            what = (step.__doc__ or "").strip().rstrip(".")
+            try:
+                yield Outcome(what, note=step())
+            except (_FailedError, OdcError) as error:
+                yield Outcome(what, str(error))
+                if step == suite.found:
+                    return
+            except Exception as error:  # of the package that is looked at, or of ours: told either way
+                yield Outcome(what, f"{type(error).__name__}: {error}")
+
+
+def _compare(name: str, executor: Executor, host: Executor) -> None:
+    chance = np.random.default_rng(7)
+    for _ in range(_RUNS):
+        inputs = [_values(chance, info) for info in executor.graph.input_infos()]
+        kept = [value.copy() for value in inputs]
+        outputs, again, expected = executor.run(inputs), executor.run(inputs), host.run(inputs)
+        if any(not np.array_equal(one, two) for one, two in zip(inputs, kept, strict=True)):
+            raise _FailedError(f"{name!r}: it writes into its inputs")
+        for ours, second, theirs in zip(outputs, again, expected, strict=True):
+            if ours.tobytes() != second.tobytes():
+                raise _FailedError(f"{name!r}: the same inputs give other outputs the second time")
+            apart = np.abs(ours.astype(np.float64) - theirs)
+            allowed = _TOLERANCE * np.max(np.abs(theirs), initial=1e-6) if ours.dtype.kind == "f" else 0
+            if ours.shape != theirs.shape or np.any(apart > allowed):
+                raise _FailedError(f"{name!r}: it computes something else than host kernels, by {apart.max():g}")
+    if isinstance(executor, PlanExecutor) and executor.fallbacks:
+        raise _FailedError(f"{name!r}: {next(iter(executor.fallbacks.values()))}")
+
+
+def _values(chance: np.random.Generator, info: Any) -> Any:
+    shape, dtype = info.static_shape, info.info.numpy
+    if dtype.kind == "f":
+        return chance.normal(0, 1, shape).astype(dtype)
+    return chance.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+
+
+def _quantised(model: bytes, scheme: str) -> Any:
+    chance = np.random.default_rng(8)
+    infos = build_graph(read_model(model)).input_infos()
+    samples = [[chance.normal(0, 1, info.static_shape).astype(np.float32) for info in infos] for _ in range(12)]
+    return api.quantize(model, scheme=scheme, calibration=samples, help=False)
+
+
+def _models() -> dict[str, Model]:
+    """Layers, an image, and something that few machines know."""
+    chance = np.random.default_rng(9)
+
+    def weights(*shape: int) -> Any:
+        return chance.normal(0, 0.4, shape).astype(np.float32)
+
+    relu: dict[str, Any] = {"fused_activation_function": "relu"}
+    layers = _Builder((1, 64))
+    layers.add("FULLY_CONNECTED", (1, 48), weights(48, 64), weights(48), **relu)
+    layers.add("FULLY_CONNECTED", (1, 32), weights(32, 48), weights(32))
+    layers.add("SOFTMAX", (1, 32), beta=1.0)
+    image = _Builder((1, 8, 8, 8))
+    strides: dict[str, Any] = {"padding": "same", "stride_h": 1, "stride_w": 1}
+    image.add("CONV_2D", (1, 8, 8, 16), weights(16, 3, 3, 8), weights(16), **strides, **relu)
+    image.add("MAX_POOL_2D", (1, 8, 8, 16), **strides, filter_height=2, filter_width=2)
+    image.add("LOGISTIC", (1, 8, 8, 16))
+    odd = _Builder((1, 8), "int64")
+    odd.add("CUMSUM", (1, 8), np.array(1, np.int32))
+    return {"layers": layers.model(), "image": image.model(), "odd": odd.model()}
+
+
+def _random_numbers() -> Model:
+    """An operator with a state of its own, which nobody compiles."""
+    builder = _Builder((2,), "int32")
+    builder.add("RANDOM_UNIFORM", (1, 8), dtype="float32")
+    return builder.model()
+
+
+class _Builder:
+    """A chain of operators, each with constants behind its first operand."""
+
+    def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:
+        self._dtype = dtype
+        self._graph = SubGraph("main")
+        self._buffers = [memoryview(b"")]
+        self._last = self._tensor("input", shape, dtype)
+        self._graph.inputs = (self._last,)
+
+    def add(self, name: str, shape: Sequence[int], *constants: Any, dtype: str | None = None, **options: Any) -> None:
+        from odc_mlir import ops
+
+        inputs = [self._last]
+        for value in constants:
+            place = len(self._buffers)
+            self._buffers.append(memoryview(value.tobytes()))
+            inputs.append(self._tensor(f"constant_{place}", value.shape, value.dtype.name, place))
+        self._last = self._tensor(f"{name.lower()}_{len(self._graph.operators)}", shape, dtype or self._dtype)
+        table = ops.get(name).options
+        fields: dict[str, Any] = {"options_type": table, "options": default_options(table) | options}
+        self._graph.operators.append(Operator(name, inputs=tuple(inputs), outputs=(self._last,), **fields))
+
+    def model(self) -> Model:
+        self._graph.outputs = (self._last,)
+        return Model(subgraphs=[self._graph], buffers=self._buffers)
+
+    def _tensor(self, name: str, shape: Sequence[int], dtype: str, buffer: int = 0) -> int:
+        self._graph.tensors.append(Tensor(name, dtype, tuple(shape), None, buffer))
+        return len(self._graph.tensors) - 1

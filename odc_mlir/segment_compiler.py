@@ -1,0 +1,156 @@
+"""From a model to a package for a target that a package outside describes: its rules, its costs, its own binaries.
+
+What no rule is against, and what pays, is gathered into segments; each goes to the target's own compiler as a small
+model. The rest stays on the host, with the reason; so does a segment that cannot be compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.rewriter import Rewriter
+
+from odc_mlir import pipelines
+from odc_mlir.compiler import ModelSource, load, make_plan, refuse_host_operators
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, node_of
+from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp
+from odc_mlir.errors import OdcError
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.package import PackageFiles, build_package
+from odc_mlir.frontend import export_circle
+from odc_mlir.ops.work import host_ns, tensor_bytes
+from odc_mlir.plugins.target import Costs, Rules, SegmentModel
+from odc_mlir.retries import segments
+from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.common.placement import (
+    HOST,
+    SEGMENT,
+    functions,
+    main_function,
+    operators,
+    place_on_host,
+    place_on_npu,
+    wanted_place,
+)
+from odc_mlir.transforms.partition.npu_form_segments import NpuFormSegmentsPass
+from odc_mlir.transforms.partition.npu_outline_segments import NpuOutlineSegmentsPass
+from odc_mlir.transforms.partition.odc_apply_annotations import OdcApplyAnnotationsPass
+from odc_mlir.transforms.partition.odc_fix_batch import OdcFixBatchPass, restore_batch
+from odc_mlir.universe import make_context
+
+STAGE = "partition"
+Compile = Callable[[SegmentModel], bytes]
+
+
+def compile(
+    model: ModelSource | ModuleOp,
+    *,
+    target: str,
+    extension: str,
+    rules: Rules,
+    costs: Costs | None,
+    compile_segment: Compile,
+    strict: bool = False,
+) -> PackageFiles:
+    """The package of ``model`` whose segments ``compile_segment`` makes; they are files of this ``extension``.
+
+    ``strict``: an operator that stays on the host is an error. Raises OdcError.
+    """
+    context = make_context()
+    prepared = model.clone() if isinstance(model, ModuleOp) else load(model)
+    pipelines.run(context, prepared, pipelines.BRANCH)
+    failed: dict[str, str] = {}  # reasons why segments could not be compiled, by the results of their operators
+    while True:
+        module = prepared.clone()
+        with typed_errors(STAGE):
+            _partition(context, module, target, rules, costs, failed)
+            module.verify()
+        if strict:
+            refuse_host_operators(module)
+        binaries: dict[SegmentOp, bytes] = {}
+        broken = None
+        for segment in segments(module):
+            try:
+                binaries[segment] = compile_segment(_model_of(segment))
+            except OdcError as error:
+                if strict:
+                    raise
+                broken = {op_name(op): f"compile: {error.message}" for op in operators(segment)}
+                break
+        if broken is None:
+            break
+        failed |= broken
+    restore_batch(module)
+    records, indices = export_circle.export_with_operators(module)
+    files = {segment: f"{segment.sym_name.data.replace('_', '-')}.{extension}" for segment in binaries}
+    plan = make_plan(module, records, indices, files, target=target, memory=None, options={})
+    return build_package(write_model(records), plan, {files[segment]: data for segment, data in binaries.items()})
+
+
+def _partition(
+    context: Context, module: ModuleOp, target: str, rules: Rules, costs: Costs | None, failed: dict[str, str]
+) -> None:
+    module.attributes[TARGET] = TargetAttr(TargetChoice(target))
+    OdcFixBatchPass().apply(context, module)
+    OdcApplyAnnotationsPass().apply(context, module)
+    for index, function in enumerate(functions(module)):
+        for op in operators(function):
+            reason = f"function: @{function.sym_name.data} is called by control flow" if index else None
+            reason = reason or _reason_against(op, rules) or failed.get(op_name(op))
+            if reason is None:
+                place_on_npu(op)
+            else:
+                place_on_host(op, reason)
+    NpuFormSegmentsPass().apply(context, module)
+    if costs is not None:
+        _leave_out_what_costs_more(module, costs)
+    NpuOutlineSegmentsPass().apply(context, module)
+
+
+def _reason_against(op: CircleOp, rules: Rules) -> str | None:
+    if op.unverified is not None:
+        return f"operator: {op.unverified}"
+    if wanted_place(op) == HOST:
+        return "annotation: placed by the user"
+    return rules.reason_against(node_of(op))
+
+
+def _leave_out_what_costs_more(module: ModuleOp, costs: Costs) -> None:
+    """Give segments back to the host that take longer on the target, the way there and back included."""
+    members: dict[int, list[CircleOp]] = {}
+    for op in operators(main_function(module)):
+        if SEGMENT in op.attributes:
+            members.setdefault(int(str(op.attributes[SEGMENT]).partition(" ")[0]), []).append(op)
+    for group in members.values():
+        inside: set[object] = set(group)
+        reads = {value for op in group for value in op.operands if value.owner not in inside}
+        crossing = [value for value in reads if not isinstance(value.owner, ConstOp | NoneOp)]
+        for op in group:
+            crossing += [value for value in op.results if any(use.operation not in inside for use in value.uses)]
+        transfer = costs.host.transfer_ns(len(crossing), sum(tensor_bytes(info_of(value)) for value in crossing))
+        there = costs.host.switch_ns + transfer + sum(costs.operator_ns(node_of(op)) for op in group)
+        here = sum(host_ns(node_of(op), costs.host) for op in group)
+        if there > here:
+            for op in group:
+                op.attributes.pop(SEGMENT)
+                place_on_host(op, f"cost: the segment takes {there / 1000:.1f} us there, {here / 1000:.1f} us here")
+
+
+def _model_of(segment: SegmentOp) -> SegmentModel:
+    """The operators of a segment as a model of their own, whose inputs and outputs are the segment's in order."""
+    block = segment.circle_block
+    last = block.last_op
+    assert isinstance(last, YieldOp), "a verified segment ends so"
+    types = FunctionType.from_lists([value.type for value in block.args], [value.type for value in last.operands])
+    function = FuncOp("main", types, segment.circle.clone())
+    for argument, original in zip(function.body.block.args, block.args, strict=True):
+        argument.name_hint, argument.location = original.name_hint, original.location
+    end = function.body.block.last_op
+    assert isinstance(end, YieldOp)
+    Rewriter.replace_op(end, ReturnOp(*end.operands))
+    records = export_circle.export_model(ModuleOp([function]))
+    return SegmentModel(segment.sym_name.data, bytes(write_model(records)))

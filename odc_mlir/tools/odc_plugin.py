@@ -1,0 +1,87 @@
+"""``odc-plugin``: list targets, plugins and devices, and check one of them against what all must hold."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of ``odc-plugin``."""
+    parser = base_parser("odc-plugin", "List targets, codegen plugins and devices, and check one of them.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    listed = commands.add_parser("list", help="say what there is, and from where", allow_abbrev=False)
+    listed.set_defaults(body=_list)
+
+    rules = commands.add_parser("rules", help="print what a target asks of each operator", allow_abbrev=False)
+    rules.add_argument("name", metavar="NAME", help="a target, or a plugin such as npu-gen")
+    rules.set_defaults(body=_rules)
+
+    check = commands.add_parser(
+        "check",
+        help="run the conformance suite against a plugin",
+        description="Compiles small models, runs them beside host kernels, damages files. The status is 1 when "
+        "something does not hold.",
+        allow_abbrev=False,
+    )
+    check.add_argument("name", metavar="NAME", help="a target, or a plugin such as npu-gen")
+    check.add_argument("--json", action="store_true", help="print one JSON document")
+    check.set_defaults(body=_check)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return run_tool(build_parser(), lambda arguments: arguments.body(arguments), argv)
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    from odc_mlir.plugins import registry
+    from odc_mlir.plugins.registry import DEVICES, TARGETS
+
+    for kind, sources in (
+        ("targets", registry.entries(TARGETS)),
+        ("codegen plugins", registry.available()),
+        ("devices", registry.entries(DEVICES)),
+    ):
+        print(f"{kind}:")
+        for source in sources:
+            print(f"  {source.target}  {source.origin}")
+
+
+def _rules(arguments: argparse.Namespace) -> None:
+    from odc_mlir.errors import OptionError
+    from odc_mlir.plugins.target import choose
+
+    chosen = choose(arguments.name)
+    if chosen.description is None:
+        raise OptionError(f"{arguments.name!r} describes no rules", hint="only targets do, see odc-plugin list")
+    for line in chosen.description.rules(chosen.machine).lines():
+        print(line)
+
+
+def _check(arguments: argparse.Namespace) -> int | None:
+    from odc_mlir.runtime.conformance import run_suite
+
+    found = []
+    for outcome in run_suite(arguments.name):
+        found.append(outcome)
+        if not arguments.json:
+            mark = "good" if outcome.problem is None else "FAILS"
+            print(f"{mark}: {outcome.what}: {outcome.problem or outcome.note}", flush=True)
+    problems = sum(outcome.problem is not None for outcome in found)
+    if arguments.json:
+        import json
+        from dataclasses import asdict
+
+        print(json.dumps([asdict(outcome) for outcome in found], indent=1))
+    else:
+        print(f"{counted(len(found), 'check')}, {counted(problems, 'problem')}")
+    return EXIT_USER if problems else None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,84 @@
+"""The suite of ``odc-plugin check``: the example passes it, and each fault that a plugin can have is found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.plugins import install_example
+from odc_mlir.plugins import registry
+from odc_mlir.tools import odc_plugin
+
+FAULTS = [
+    # file, what stands there, what takes its place, what is found
+    (
+        "device.py",
+        "product + bias",
+        "product - bias",
+        "it computes something else than host kernels",
+    ),
+    ("device.py", 'return ("mya",)', "return (5,)", "what it says is attached are no names"),
+    (
+        "program.py",
+        "dumps(header",
+        "dumps(header | {'made': __import__('os').getpid()}",
+        "other bytes the second time",
+    ),
+    ("target.py", "    return None if found in", "    return 1 / 0 if found in", "ZeroDivisionError"),
+]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = install_example(tmp_path / "site")
+    monkeypatch.setenv(registry.PATH_VARIABLE, str(folder))
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mya"]:
+        del sys.modules[name]
+    sys.path[:] = [place for place in sys.path if place != str(folder)]
+
+
+@pytest.mark.soak
+def test_the_example_conforms(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert odc_plugin.main(["check", "mya"]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith("7 checks, 0 problems\n")
+    assert "damaged files were refused" in said
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["npu-256", "cpu"])
+def test_our_own_targets_conform(name: str) -> None:
+    assert odc_plugin.main(["check", name]) == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("file", "old", "new", "problem"), FAULTS, ids=[fault[3] for fault in FAULTS])
+def test_faults_are_found(
+    file: str, old: str, new: str, problem: str, installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = installed / "mya" / file
+    assert old in source.read_text()
+    source.write_text(source.read_text().replace(old, new, 1))
+    assert odc_plugin.main(["check", "mya", "--json"]) == 1
+    outcomes = json.loads(capsys.readouterr().out)
+    assert any(problem in (outcome["problem"] or "") for outcome in outcomes)
+
+
+def test_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert odc_plugin.main(["check", "nix-gen"]) == 1
+    assert "there is no codegen plugin 'nix-gen'" in capsys.readouterr().out
+    assert odc_plugin.main(["rules", "tvn-gen"]) == 1
+
+
+def test_lists_and_rules(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert odc_plugin.main(["list"]) == 0
+    said = capsys.readouterr().out
+    assert "mya  mya 0.1 (mya.target:describe)" in said
+    assert "cpu-gen  odc-mlir" in said
+    assert odc_plugin.main(["rules", "mya"]) == 0
+    assert "  narrow: the matrix has at most 512 columns" in capsys.readouterr().out

@@ -1,0 +1,169 @@
+"""The package of examples/plugin: found, compiled for, run, chosen by sessions, and explained."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.models import ModelBuilder, model_bytes
+from helpers.plugins import install_example
+from odc_mlir import segment_compiler
+from odc_mlir.errors import CompileError, OptionError, UnsupportedError
+from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.package import PackageFiles
+from odc_mlir.plugins import registry
+from odc_mlir.plugins.target import SegmentModel, TargetDescription, choose, described
+from odc_mlir.runtime import Session
+from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.devices import attached, open_device
+from odc_mlir.runtime.execution.plan import PlanExecutor
+from odc_mlir.tools import odc_compile
+from odc_mlir.tools.diagnosis import diagnose
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = install_example(tmp_path / "site")
+    monkeypatch.setenv(registry.PATH_VARIABLE, str(folder))
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mya"]:
+        del sys.modules[name]
+    sys.path[:] = [place for place in sys.path if place != str(folder)]
+
+
+def network(columns: int = 64) -> Model:
+    """Two layers with a SOFTMAX behind them, which the accelerator does not know."""
+    rng = np.random.default_rng(5)
+
+    def normal(scale: float, shape: tuple[int, ...]) -> Any:
+        return rng.normal(0, scale, shape).astype(np.float32)
+
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, columns))
+    last = x
+    for name in ("first", "second"):
+        weights = builder.tensor(
+            f"{name}/w", (columns, columns), data=rng.normal(0, 0.2, (columns, columns)).astype("f4")
+        )
+        bias = builder.tensor(f"{name}/b", (columns,), data=normal(1, (columns,)))
+        following = builder.tensor(name, (1, columns))
+        options = {"fused_activation_function": "relu"} if name == "first" else {}
+        builder.operator("FULLY_CONNECTED", [last, weights, bias], [following], options=options)
+        last = following
+    y = builder.tensor("y", (1, columns))
+    builder.operator("SOFTMAX", [last], [y], options={"beta": 1.0})
+    return builder.finish([x], [y])
+
+
+def sample(columns: int = 64) -> Any:
+    return np.random.default_rng(6).normal(0, 1, (1, columns)).astype(np.float32)
+
+
+def test_it_is_found() -> None:
+    chosen = choose("mya")
+    assert (chosen.codegen, chosen.machine) == ("mya-gen", None)
+    assert choose("mya-gen").codegen == "mya-gen"
+    known = [source.target for source, found in described() if isinstance(found, TargetDescription)]
+    assert known == ["cpu", "npu", "mya"]
+    assert open_device("mya").name == "mya"
+    assert next(attached()) == ("mya", "mya")  # before the processor, of which every machine has one
+
+
+def test_it_compiles_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "net.circle"
+    model.write_bytes(model_bytes(network()))
+    assert odc_compile.main([str(model), "-o", str(tmp_path / "p"), "--target", "mya-gen"]) == 0
+    said = capsys.readouterr().out
+    assert "2 of 3 operators as code for mya in 1 segment" in said
+    assert "host: 1 x SOFTMAX: operator: the target has no SOFTMAX" in said
+    package = odc_mlir.load_package(tmp_path / "p")
+    executor = package.executor()
+    assert isinstance(executor, PlanExecutor)
+    (out,), (expected,) = executor.run([sample()]), odc_mlir.run(model, [sample()])
+    assert not executor.fallbacks
+    np.testing.assert_allclose(out, expected, rtol=1e-5)
+    assert odc_mlir.check(package).state == "runs"  # type: ignore[attr-defined]
+
+
+def compiled(model: Model, **options: Any) -> PackageFiles:
+    """The package, made in this process."""
+    target = choose("mya").description
+    assert target is not None
+    found = {"compile_segment": lambda segment: segment.model, "costs": target.costs(None), **options}
+    return segment_compiler.compile(
+        model_bytes(model), target="mya", extension="mya", rules=target.rules(None), **found
+    )
+
+
+def reasons(files: PackageFiles) -> set[str]:
+    assert files.plan is not None
+    return set(files.plan.host_reasons.values())
+
+
+def test_rules_and_costs_keep_operators_on_the_host() -> None:
+    softmax = "operator: the target has no SOFTMAX"
+    assert reasons(compiled(network(516))) == {"narrow: 516 columns", softmax}
+    (cost,) = reasons(compiled(network(2))) - {softmax}
+    assert re.fullmatch(r"cost: the segment takes [\d.]+ us there, [\d.]+ us here", cost)
+    assert reasons(compiled(network(2), costs=None)) == {softmax}
+    with pytest.raises(UnsupportedError, match="1 operator stays on the host: SOFTMAX"):
+        compiled(network(), strict=True)
+
+
+def test_a_segment_that_cannot_be_compiled_stays_on_the_host() -> None:
+    def refuse(segment: SegmentModel) -> bytes:
+        names = [item.name for item in read_model(segment.model).subgraphs[0].operators]
+        raise CompileError(f"no room for {len(names)}")
+
+    files = compiled(network(), compile_segment=refuse)
+    assert reasons(files) == {"compile: no room for 2", "operator: the target has no SOFTMAX"}
+    assert files.plan is not None
+    assert not files.plan.segments
+
+
+@pytest.mark.slow
+def test_sessions_compile_for_it(tmp_path: Path) -> None:
+    model = tmp_path / "net.circle"
+    model.write_bytes(model_bytes(network()))
+    (expected,) = odc_mlir.run(model, [sample()])
+    with Session(model, settings={"OnDeviceCompilation": "1"}) as session:
+        for _ in range(2):
+            session.infer([sample()])
+            assert session.wait_for_auto_compilation(60)
+        status = session.odc_status
+        assert status.target == "mya"
+        if status.serving is Level.ORIGINAL:  # numpy is no accelerator: it may well be slower, which is then told
+            assert "processor time" in (status.reason or "") or any("us of" in item.reason for item in status.fallbacks)
+        else:
+            assert (status.phase, status.serving) == (Phase.ACTIVE, Level.DIRECT)
+        np.testing.assert_allclose(session.infer([sample()])[0], expected, rtol=1e-5)
+
+
+def test_the_doctor_knows_it() -> None:
+    found = {(item.area, item.name): item for item in diagnose()}
+    assert "made-up accelerator" in found["targets", "mya"].text
+    assert found["plugins", "mya-gen"].status == "good"
+    assert found["devices", "mya"].text.startswith("mya, from mya 0.1")
+
+
+def test_what_is_broken_is_told_and_hurts_nobody(installed: Path) -> None:
+    (installed / "mya" / "target.py").write_text("raise RuntimeError('no licence')")
+    (installed / "mya" / "device.py").write_text("import nothing_like_this")
+    assert choose("cpu").codegen == "cpu-gen"
+    with pytest.raises(OptionError, match="unknown target 'mya'"):
+        choose("mya")
+    assert next(attached())[0] == "cpu"
+    with pytest.raises(odc_mlir.OdcError, match=r"'mya' of mya 0\.1 .* cannot be used: ModuleNotFoundError"):
+        open_device("mya").load(b"")
+    problems = {item.area: item.text for item in diagnose() if item.status == "problem"}
+    assert "no licence" in problems["targets"]
+    assert "nothing_like_this" in problems["devices"]
