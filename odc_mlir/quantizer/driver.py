@@ -1,7 +1,7 @@
 """The search: from a float model and data to a quantised model with a verdict.
 
 1. The model is optimised and folded; its ranges are recorded on all samples.
-2. With help: equalisation, ways to choose ranges, rounding of weights and correction of biases are tried one after the
+2. With help: rounding of weights, correction of biases, equalisation and ways to choose ranges are tried one after the
    other on the samples held back. Each is kept only if it makes the outputs better, sample by sample, than chance
    would; ranges are those that the result will have, codes are rounded by the other samples.
 3. If the limits do not hold on those held back, layers are taken to more bits or to float (:mod:`.widening`), where the
@@ -114,31 +114,35 @@ class Driver:
         return candidate
 
     def _weights_only(self) -> Candidate:
-        """Weights as codes, rounded by what samples show unless that does harm."""
-        recipe = self._recipe()
+        """Weights as codes, rounded by what samples show where that helps."""
         if not self.data.fit:
-            return self._builder.build(self.base, recipe, {})
-        return self._without_harm(self._first(self.base, recipe, "rounding", recipe.rounding)).candidate
+            return self._builder.build(self.base, self._recipe(), {})
+        return self._refit(self._refined(self._first(self.base, self._recipe(), "codes", "nearest"))).candidate
 
     def _choose(self) -> _Choice:
-        """Try what help there is, one kind after the other, each on top of the best so far.
-
-        Rounding by samples and corrected biases help as a rule: they are part of everything that is compared, and at
-        last it is tried without.
-        """
+        """Try what help there is, one kind after the other, each on top of the best so far."""
         models = {"none": self.base}
-        best: _Choice | None = None
-        for kind in self.options.equalizations:
-            model = self._equalized(models, kind)
-            if model is None:
-                continue
-            if best is None:
-                best = self._first(model, replace(self._recipe(), equalize=kind), "equalize", kind)
-            else:
-                best = self._better(best, model, replace(best.recipe, equalize=kind), "equalize", kind)
-        if best is None:  # what was asked for changes nothing
-            best = self._first(self.base, self._recipe(), "equalize", "none")
-        return self._without_harm(self._ranged(best))
+        kinds = [kind for kind in self.options.equalizations if self._equalized(models, kind) is not None] or ["none"]
+        first = replace(self._recipe(), equalize=kinds[0])
+        best = self._refined(self._first(models[kinds[0]], first, "equalize", kinds[0]))
+        for kind in kinds[1:]:
+            best = self._better(best, models[kind], replace(best.recipe, equalize=kind), "equalize", kind)
+        return self._refit(self._ranged(best))
+
+    def _refined(self, best: _Choice) -> _Choice:
+        """The choice with weights rounded by samples, and with corrected biases, where each helps."""
+        if self.data.fit and len(self.options.switched(self.options.rounding)) > 1:
+            best = self._better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
+        if self.data.fit and len(self.options.switched(self.options.correction)) > 1:
+            best = self._better(best, best.model, replace(best.recipe, correction=True), "correction", True)
+        return best
+
+    def _refit(self, best: _Choice) -> _Choice:
+        """The choice with codes refined by all samples, where those not held back are few: each one more counts."""
+        if self.data.separate or not self._builder.add_samples(self.data.held):
+            return best
+        candidate = self._builder.build(best.model, best.recipe, self._statistics(best.model))
+        return replace(best, candidate=candidate)
 
     def _ranged(self, best: _Choice) -> _Choice:
         """The choice with other ranges, if that is better. They are compared without refining codes, which is slow."""
@@ -152,18 +156,6 @@ class Driver:
         found = replace(best.recipe, ranges=tried.recipe.ranges)
         return best if found == best.recipe else self._better(best, model, found, "refined ranges", found.ranges)
 
-    def _without_harm(self, best: _Choice) -> _Choice:
-        """The choice without refined codes where those make the outputs clearly worse."""
-        for switch in ("correction", "rounding"):
-            if len(self.options.switched(getattr(self.options, switch))) > 1 and getattr(best.recipe, switch):
-                off = (
-                    replace(best.recipe, rounding=False)
-                    if switch == "rounding"
-                    else replace(best.recipe, correction=False)
-                )
-                best = self._better(best, best.model, off, switch, False)
-        return best
-
     def _recipe(self) -> Recipe:
         """What is tried first."""
         options = self.options
@@ -171,8 +163,8 @@ class Driver:
             ranges=options.range_modes[0],
             range_options=tuple(sorted(options.range_options.items())),
             headroom=options.chosen_headroom,
-            rounding=bool(self.data.fit) and options.switched(options.rounding)[-1],
-            correction=bool(self.data.fit) and options.switched(options.correction)[-1],
+            rounding=bool(self.data.fit) and options.switched(options.rounding)[0],
+            correction=bool(self.data.fit) and options.switched(options.correction)[0],
             precisions=tuple(sorted(self._fixed.items())),
         )
 

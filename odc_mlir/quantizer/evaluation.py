@@ -112,12 +112,26 @@ class Powers:
         return gain, float(parts.std(ddof=1) / math.sqrt(count))
 
     def better_than(self, other: Powers, least_db: float) -> bool:
-        """Whether this is better by ``least_db`` and by more than chance would make it of so few samples."""
+        """Whether this is better by ``least_db`` and by more than chance would make it of so few samples.
+
+        No tensor may pay for the others: none gets worse by half a dB and more than chance.
+        """
         gain, error = self.gain_db(other)
-        degrees = max(1, self.noise.shape[1] - 1)
-        return bool(gain > max(least_db, _DOUBTS * (1.0 + 1.5 / degrees) * error))
+        if not gain > max(least_db, self._doubt(error)):
+            return False
+        for place in range(len(self.noise)):
+            one, two = (Powers(p.signal[place : place + 1], p.noise[place : place + 1]) for p in (self, other))
+            gain, error = one.gain_db(two)
+            if gain < -max(_MOST_LOST_DB, self._doubt(error)):
+                return False
+        return True
+
+    def _doubt(self, error: float) -> float:
+        """How large a difference with this standard error may be by chance."""
+        return float(_DOUBTS * (1.0 + 1.5 / max(1, self.noise.shape[1] - 1)) * error)
 
 
+_MOST_LOST_DB = 0.5
 _DOUBTS = 1.96  # standard errors; few samples need more, as Student's distribution has it
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.policy.precision import Layer, PrecisionPlan, parse_overrides, plan_of, read_config
 from odc_mlir.quantizer.policy.ranges import MODES
+from odc_mlir.quantizer.policy.readers import LITERT, NPU, READERS
 from odc_mlir.quantizer.policy.schemes import PRECISIONS, Scheme
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 
@@ -31,7 +32,8 @@ class Options:
     ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which ranges
     are wider than what was seen, None to choose; ``equalize``, ``rounding`` and ``correction``: ``auto`` lets
     measurements decide. ``target``: the machine whose rules limit types; ``min_coverage``: the least share of the
-    products that has to be quantised, with a target that it has to run. With ``help`` off, ``auto`` means ``minmax``,
+    products that has to be quantised, with a target that it has to run. ``reader``: ``litert`` keeps what
+    LiteRT does not run as codes in float. With ``help`` off, ``auto`` means ``minmax``,
     ``none`` and ``off``.
     """
 
@@ -54,11 +56,16 @@ class Options:
     max_seconds: float | None = None
     target: str | None = None
     min_coverage: float | None = None
+    reader: str | None = None
 
     @property
     def definition(self) -> Scheme:
         """The scheme with its granularity and form of weights; raises OptionError where they contradict."""
-        return scheme_of(self.scheme).with_options(granularity=self.granularity, weights=self.weights)
+        found, granularity = scheme_of(self.scheme), self.granularity
+        if self.reader == LITERT and found.activations == "uint8":
+            granularity = granularity or "tensor"  # of uint8 weights LiteRT knows no other
+        reader = self.reader or (NPU if self.target is not None else "")
+        return found.read_by(reader).with_options(granularity=granularity, weights=self.weights)
 
     @property
     def equalizations(self) -> tuple[str, ...]:
@@ -153,9 +160,10 @@ def _check(options: Options) -> None:
         ("rounding", options.rounding, SWITCH),
         ("correction", options.correction, SWITCH),
         ("mixed", options.mixed, SWITCH),
+        ("reader", options.reader, (None, *READERS)),
     ):
         if value not in allowed:
-            raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(allowed)}")
+            raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(filter(None, allowed))}")
     if options.range_options and options.ranges == AUTO:
         raise OptionError("options of ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
     if scheme.weights_only and options.plan.layers:

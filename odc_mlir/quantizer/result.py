@@ -15,11 +15,13 @@ from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.calibration.recorded import Records
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.calibration.statistics import TensorStatistics
-from odc_mlir.errors import AccuracyError
+from odc_mlir.errors import AccuracyError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.frontend.model_file import ModelFile
+from odc_mlir.quantizer.policy.readers import litert_refuses_node
 from odc_mlir.quantizer.policy.verdict import describe
+from odc_mlir.quantizer.stages import graph_of
 
 
 @dataclass
@@ -36,6 +38,18 @@ class Quantized(ModelFile):
     records: Records = field(default_factory=Records)
     statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
     original: Model = field(default_factory=Model)
+
+    def to_tflite(self) -> bytes:
+        """The model as a TFLite file; raises UnsupportedError for operators on codes that LiteRT does not run."""
+        for item in graph_of(self.model).nodes:
+            if (seen := litert_refuses_node(item.node)) is not None:
+                raise UnsupportedError(
+                    f"{seen}, so the model cannot be a .tflite file",
+                    op=item.node.spec.name,
+                    tensor=item.node.results[0].name if item.node.results else None,
+                    hint="quantise with reader='litert', which keeps such operators in float, or write a .circle file",
+                )
+        return super().to_tflite()
 
     @property
     def passed(self) -> bool:

@@ -82,13 +82,13 @@ class FloatModel:
     """A float model ready to be quantised.
 
     ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of those held back; ``known``
-    is what rounding found out.
+    is what rounding found out, by the number of samples.
     """
 
     module: ModuleOp
     records: Records = field(default_factory=Records)
     held: Records = field(default_factory=Records)
-    known: Known = field(default_factory=Known)
+    known: dict[int, Known] = field(default_factory=dict)
 
     @cached_property
     def graph(self) -> Graph:
@@ -256,6 +256,14 @@ class Builder:
         self._samples = samples[:_MOST_REFINING]
         self._context = make_context()
 
+    def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
+        """Refine codes by these samples as well from now on; False where there are enough without them."""
+        room = _MOST_REFINING - len(self._samples)
+        if room <= 0 or not self._samples:
+            return False
+        self._samples = [*self._samples, *samples[:room]]
+        return True
+
     def build(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
         """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError."""
         candidate = self._plain(model, recipe, statistics)
@@ -267,7 +275,7 @@ class Builder:
             self._samples,
             rounding=recipe.rounding,
             correction=recipe.correction,
-            known=model.known,
+            known=model.known.setdefault(len(self._samples), Known()),
         )
         found.apply(candidate.module)
         run_passes(self._context, candidate.module, [dead_code_pass()])
@@ -301,6 +309,8 @@ class Builder:
             attach_ranges(function, self._ranges(recipe, statistics))
             Assignment(function, self.scheme, dict(recipe.precisions)).run()
         quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
+        if self.scheme.reader:
+            quant_ir.write_word(module, quant_ir.READER, self.scheme.reader)
         quant_ir.write_word(module, quant_ir.GRANULARITY, self.scheme.granularity)
         form = "symmetric" if self.scheme.symmetric_weights else "asymmetric"
         quant_ir.write_word(module, quant_ir.WEIGHTS, form)

@@ -479,6 +479,7 @@ def quantize(
     pictures: Any = None,
     target: str | None = None,
     min_coverage: float | None = None,
+    reader: str | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Quantized:
     """Quantise a float model, and say how close the result is to it.
@@ -522,6 +523,7 @@ def quantize(
         pictures=pictures,
         target=target,
         min_coverage=min_coverage,
+        reader=reader,
         progress=progress,
     )
     made.verdict["model"] = model_name(model.files.location if isinstance(model, Package) else model)

@@ -15,6 +15,7 @@ from odc_mlir.ops.spec import QuantParams
 
 GRANULARITIES = ("channel", "tensor")
 WEIGHT_FORMS = ("symmetric", "asymmetric")
+TFLITE = "tflite"
 FLOAT = "float"  # the precision of an operator that is to stay as it is
 
 
@@ -24,6 +25,7 @@ class Scheme:
 
     ``activations`` and ``bias`` are None in schemes that touch weights only. ``granularity`` is that of weights:
     activations always have one scale. ``smallest_scale`` bounds scales from below; None: by element type, as ONE does.
+    ``reader``: what the file is for, whose kernels have to take the codes; empty for those of this project.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Scheme:
     symmetric_weights: bool
     granularity: str = "channel"
     smallest_scale: float | None = None
+    reader: str = ""
 
     @property
     def weights_only(self) -> bool:
@@ -46,6 +49,10 @@ class Scheme:
             return None
         by_family = FIXED.get((table, self.activations), {})
         return by_family.get(self.family) or by_family.get("")
+
+    def read_by(self, reader: str) -> Scheme:
+        """The scheme for files that ``reader`` is to run: what it fixes is as TensorFlow Lite has it."""
+        return replace(self, reader=reader, family=TFLITE) if reader else self
 
     def with_options(self, *, granularity: str | None = None, weights: str | None = None) -> Scheme:
         """The scheme with another granularity or form of weights; raises OptionError where that cannot be."""

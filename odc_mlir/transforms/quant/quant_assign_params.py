@@ -34,12 +34,14 @@ from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, State
 from odc_mlir.quantizer.policy.parameters import activation_params, cell_state_params, weight_params
 from odc_mlir.quantizer.policy.precision import Choice, PrecisionPlan, parse_overrides, read_config
+from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, scheme
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import (
     GRANULARITY,
     LEFT_ALONE,
     PRECISION,
+    READER,
     REAL,
     SCHEME,
     WEIGHTS,
@@ -74,6 +76,9 @@ class QuantAssignParamsPass(ModulePass):
     weights: str | None = None
     """Form of uint8 weights: asymmetric or symmetric."""
 
+    reader: str = ""
+    """What is to run the file: ``litert``, ``npu``, or nothing but this project."""
+
     overrides: str = ""
     """Precision of single operators by a result's name: ``name:int16,name:float``."""
 
@@ -85,13 +90,19 @@ class QuantAssignParamsPass(ModulePass):
         name, function = self.scheme or plan.scheme, main_function(op)
         if name is None or function is None:
             return
-        chosen = scheme(name).with_options(granularity=self.granularity or plan.granularity, weights=self.weights)
+        chosen = (
+            scheme(name)
+            .read_by(self.reader)
+            .with_options(granularity=self.granularity or plan.granularity, weights=self.weights)
+        )
         if chosen.weights_only:
             raise OptionError(f"scheme {name!r} quantises weights only", hint="run quant-weights-only instead")
         names = _names(function)
         choices = plan.resolve(names) | PrecisionPlan(layers=parse_overrides(self.overrides)).resolve(names)
         Assignment(function, chosen, choices).run()
         write_word(op, SCHEME, chosen.name)
+        if chosen.reader:
+            write_word(op, READER, chosen.reader)
         write_word(op, GRANULARITY, chosen.granularity)
         write_word(op, WEIGHTS, "symmetric" if chosen.symmetric_weights else "asymmetric")
 
@@ -132,6 +143,7 @@ class Assignment:
         else:
             try:
                 used = self._scheme(choice)
+                self._ask_reader(op, used)
                 operands = [self._operand(op, index, used) for index in range(len(op.operands))]
                 results = [self._by_range(result, used) if is_real(result) else LEFT_ALONE for result in op.results]
             except _StaysReal as reason:
@@ -139,6 +151,15 @@ class Assignment:
                 return
             set_operand_types(op, operands)
             set_result_types(op, results)
+
+    def _ask_reader(self, op: CircleOp, used: Scheme) -> None:
+        """Leave an operator real whose codes LiteRT would not take, if the file is for that."""
+        assert used.activations is not None
+        per_channel = used.granularity == "channel"
+        if used.reader == LITERT and (
+            seen := litert_refuses(op.SPEC.name, used.activations, used.weights, per_channel=per_channel)
+        ):
+            raise _StaysReal(seen)
 
     def _choice(self, values: Sequence[SSAValue]) -> Choice | None:
         found = (self._choices.get(value_name(value)) for value in values)
@@ -150,7 +171,7 @@ class Assignment:
             return self._default
         if choice.precision == self._default.name:
             return self._default.with_options(granularity=choice.granularity)
-        other = scheme(choice.precision)
+        other = scheme(choice.precision).read_by(self._default.reader)
         granularity = choice.granularity or (self._default.granularity if other.weights != "int16" else None)
         symmetric = other.weights == "uint8" and self._default.weights == "uint8" and self._default.symmetric_weights
         return other.with_options(granularity=granularity, weights="symmetric" if symmetric else None)

@@ -52,6 +52,7 @@ from odc_mlir.transforms.quant.common.groups import Group, Groups
 from odc_mlir.transforms.quant.common.ir import (
     LEFT_ALONE,
     PRECISION,
+    READER,
     REAL,
     REASON,
     SCHEME,
@@ -86,7 +87,8 @@ class QuantPropagateParamsPass(ModulePass):
         name, function = read_word(op, SCHEME), main_function(op)
         if name is not None and function is not None and argument_types(function) is not None:
             symmetric = read_word(op, WEIGHTS) != "asymmetric"
-            Propagation(function, scheme(name), symmetric_weights=symmetric).run()
+            used = scheme(name).read_by(read_word(op, READER) or "")
+            Propagation(function, used, symmetric_weights=symmetric).run()
 
 
 class Propagation:
@@ -123,7 +125,7 @@ class Propagation:
 
     def _scheme(self, op: CircleOp) -> Scheme:
         name = read_word(op, PRECISION)
-        return self._default if name is None else scheme(name)
+        return self._default if name is None else scheme(name).read_by(self._default.reader)
 
     def _fix_or_move(self, op: CircleOp) -> None:
         rule = op.SPEC.quant

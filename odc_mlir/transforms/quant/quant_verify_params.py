@@ -29,7 +29,7 @@ from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
 from odc_mlir.quantizer.policy.parameters import bias_params
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, scheme
 from odc_mlir.transforms.quant.common.conversion import bias_dtype
-from odc_mlir.transforms.quant.common.ir import PRECISION, SCHEME, main_function, operators, read_word
+from odc_mlir.transforms.quant.common.ir import PRECISION, READER, SCHEME, main_function, operators, read_word
 
 _WIDE = "int16"
 _TOLERANCE = 1e-6  # of scales, relative: what float32 leaves of products
@@ -48,12 +48,13 @@ class QuantVerifyParamsPass(ModulePass):
         name, function = self.scheme or read_word(op, SCHEME), main_function(op)
         if name is None or function is None:
             return
-        default = scheme(name)
+        reader = read_word(op, READER) or ""
+        default = scheme(name).read_by(reader)
         for item in operators(function):
             node = node_of(item)
             if any(info is not None and is_coded(info) for info in (*node.operands, *node.results)):
                 precision = read_word(item, PRECISION)
-                used = default if precision in (None, FLOAT) else scheme(precision)
+                used = default if precision in (None, FLOAT) else scheme(precision).read_by(reader)
                 for check in CHECKS:
                     check(item, node, used)
 

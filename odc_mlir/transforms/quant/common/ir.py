@@ -33,6 +33,7 @@ SCHEME = "quant.scheme"
 GRANULARITY = "quant.granularity"  # of the module: that of weights
 WEIGHTS = "quant.weights"  # of the module: "symmetric" or "asymmetric"
 IO = "quant.io"
+READER = "quant.reader"  # of the module: what is to run it, where that is not this project alone
 
 REAL = Float32Type()
 LEFT_ALONE = UnitAttr()
