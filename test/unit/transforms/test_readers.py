@@ -81,5 +81,5 @@ def test_what_litert_refuses_is_refused_by_name() -> None:
 def test_weights_of_sixteen_bits_are_for_circle_files() -> None:
     module, _ = squeeze_excite()
     odc_mlir.quantize(module, scheme="int8_wo").to_tflite()
-    with pytest.raises(UnsupportedError, match="weights of int16.*DEQUANTIZE"):
+    with pytest.raises(UnsupportedError, match=r"weights of int16.*DEQUANTIZE"):
         odc_mlir.quantize(module, scheme="int16_wo").to_tflite()
