@@ -12,6 +12,7 @@ from odc_mlir.calibration.statistics import TensorStatistics
 FEWEST_RUNS = 10
 # Inputs of trained networks are of the order of one; what is beyond this was probably not normalised.
 _LARGEST_INPUT = 1000.0
+_SMALLEST_INPUT = 1e-30
 _LARGEST_PIXEL = 255
 _MOSTLY = 0.5
 # An extreme this many standard deviations away takes most codes from all other values.
@@ -58,6 +59,9 @@ def _input(key: TensorKey, statistics: TensorStatistics, facts: InputFacts | Non
     if least == most:
         yield _about(key, "error", "constant-input", f"all values of all samples are {least:g}; this is no real data")
         return
+    if max(-least, most) < _SMALLEST_INPUT:
+        text = f"values reach from {least:g} to {most:g} only; this is no real data"
+        yield _about(key, "error", "vanishing-inputs", text)
     if facts is not None and facts.identical and runs > 1:
         yield _about(key, "warning", "identical-inputs", f"all {runs} samples are the same")
     if facts is not None and facts.whole and least >= 0 and 1 < most <= _LARGEST_PIXEL:

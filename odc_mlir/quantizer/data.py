@@ -79,10 +79,10 @@ def make_data(
         fit, answers = _load(calibration, infos, labels, evaluation is None, options)
     if evaluation is not None:
         held, answers = _load(evaluation, infos, labels, True, options)
-        return Data(fit, held, answers, separate=True, findings=_not_finite([*fit, *held]))
+        return Data(fit, held, answers, separate=True, findings=_not_finite(infos, [*fit, *held]))
     if fit:
         data = split(fit, answers)
-        data.findings += _not_finite(fit)
+        data.findings += _not_finite(infos, fit)
         return data
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
@@ -99,10 +99,21 @@ def _fits(infos: Sequence[TensorInfo], sample: Sequence[Array]) -> bool:
     )
 
 
-def _not_finite(samples: Sequence[Sequence[Array]]) -> list[str]:
-    """What there is to say of samples with infinities or NaN, of which no range can be made."""
-    odd = sum(any(v.dtype.kind == "f" and not np.isfinite(v).all() for v in sample) for sample in samples)
-    return [f"{odd} of {len(samples)} samples hold values that are not finite"] if odd else []
+def _not_finite(infos: Sequence[TensorInfo], samples: Sequence[Sequence[Array]]) -> list[str]:
+    """What there is to say of samples with infinities or NaN, of which no range can be made; names the first."""
+    odd = [
+        (number, info.name)
+        for number, sample in enumerate(samples)
+        for info, value in zip(infos, sample, strict=True)
+        if value.dtype.kind == "f" and not np.isfinite(value).all()
+    ]
+    if not odd:
+        return []
+    number, name = odd[0]
+    count = len({number for number, _ in odd})
+    return [
+        f"{count} of {len(samples)} samples hold values that are not finite, the first is sample {number} in {name!r}"
+    ]
 
 
 def split(samples: list[list[Array]], labels: Array | None = None) -> Data:

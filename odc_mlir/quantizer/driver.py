@@ -76,7 +76,7 @@ class Driver:
             limit=self.options.limit,
             max_drop=self.options.max_drop,
             score=self.reference.metric,
-            classifier=self.reference.classifies,
+            classifier=self.reference.classifier,
             samples=len(self.data.held),
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ _SPANS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
 # What ends in logits: several of them for each row, of which each of a few is sometimes the largest.
 _LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
 _LEAST_WINNERS = 3
+_UNDECIDED_NATS = math.log(2.0)
+_OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in ("drop", "top1_decided"))
 _MOVES = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
 
 
@@ -52,6 +55,7 @@ class Measurement:
     decisive: Powers
     names: list[str]
     scores: dict[str, float] | None = None
+    decided: float | None = None  # the share of samples in which logits answer as the float model's, or nearly
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
 
     @property
@@ -67,11 +71,11 @@ class Measurement:
     def worst(self) -> dict[str, float | None]:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
+        result["top1_decided"] = self.decided
         if any(errors.elements and errors.max_abs is None for errors in self.outputs):
-            return result | dict.fromkeys(HIGHER_IS_BETTER.keys() - {"drop"})
-        for metric, higher in HIGHER_IS_BETTER.items():
-            if metric == "drop":
-                continue
+            return result | dict.fromkeys(_OF_OUTPUTS)
+        for metric in _OF_OUTPUTS:
+            higher = HIGHER_IS_BETTER[metric]
             values = [value for e in self.outputs if (value := getattr(e, metric)) is not None]
             result[metric] = (min(values) if higher else max(values)) if values else None
         return result
@@ -204,15 +208,20 @@ class Reference:
             for a, b in zip(first, found, strict=True)
         )
 
-    @property
-    def classifies(self) -> bool:
-        """Whether the first output is a softmax over several classes or logits of them, or labels are classes."""
-        if self.metric is not None:
-            return self.metric == "top1_percent"
+    @cached_property
+    def classifier(self) -> str | None:
+        """``softmax`` where the first output is one over several classes, ``logits`` where it is these; else None."""
         node = _last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
         if node is None or self.outputs[0][0].shape[-1:] in ((), (1,)):
-            return False
-        return node.node.spec.name in _SOFTMAX or (node.node.spec.name in _LOGITS and self._ends_in_logits())
+            return None
+        if node.node.spec.name in _SOFTMAX:
+            return "softmax"
+        return "logits" if node.node.spec.name in _LOGITS and self._ends_in_logits() else None
+
+    def decides_alike(self, number: int, found: Array) -> bool:
+        """Whether logits of sample ``number`` choose a class that the float model gives at least half its odds."""
+        expected = self.outputs[number][0].reshape(-1)
+        return bool(expected[int(np.argmax(found))] >= expected.max() - _UNDECIDED_NATS)
 
     def _ends_in_logits(self) -> bool:
         """Whether the one output [1, classes] looks like logits: by its form, and by who wins.
@@ -274,11 +283,14 @@ class Reference:
                 )
                 powers[:, place, number] = _powers(*pair)
             found_reals.append(reals if keep else reals[:1])
+        logits = self.classifier == "logits"
+        alike = [logits and self.decides_alike(number, reals[0]) for number, reals in enumerate(found_reals)]
         return Measurement(
             [meter.errors() for meter in meters],
             Powers(*powers),
             [info.name for info in outputs],
             None if self.labels is None else scores([reals[0] for reals in found_reals], self.labels),
+            sum(alike) / len(alike) if logits else None,
             found_reals if keep else [],
         )
 

@@ -36,6 +36,9 @@ def intervals_of(reference: Reference, measured: Measurement) -> dict[str, Inter
         for metric, values in _of_output(pairs, span, draws).items():
             found.setdefault(metric, []).append(values)
     worst = {m: (np.min if HIGHER_IS_BETTER[m] else np.max)(np.stack(v), axis=0) for m, v in found.items()}
+    if reference.classifier == "logits":
+        alike = np.array([float(reference.decides_alike(i, reals[0])) for i, reals in enumerate(measured.reals)])
+        worst["top1_decided"] = alike[draws].mean(axis=1)
     if reference.labels is not None and reference.metric == "top1_percent":
         worst["drop"] = _drops(reference, measured, draws)
     ends = {metric: np.percentile(values, _ENDS) for metric, values in worst.items()}

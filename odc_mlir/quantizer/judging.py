@@ -39,7 +39,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         Evidence(
             driver.limits,
             metrics,
-            measured.by_output(),
+            [{**found, "interval": span} for found, span in zip(measured.by_output(), reference.spans, strict=True)],
             driver.fake_quantized(candidate),
             _scores(driver, measured),
             layers,
@@ -105,6 +105,7 @@ def _front(driver: Driver) -> list[dict[str, Any]]:
                 "runs": plan.share(),
                 **{limit.metric: measures.get(limit.metric) for limit in driver.limits},
                 "sqnr_db": measures.get("sqnr_db"),
+                "holds": all(limit.holds(measures) for limit in driver.limits),
             }
         )
     return points

@@ -69,9 +69,16 @@ class Quantized(ModelFile):
     def require_passed(self) -> None:
         """Raises AccuracyError, naming the worst layers, where the model misses a limit."""
         if not self.passed:
-            raise AccuracyError(
-                f"the quantised model {describe(self.verdict)}", hint="allow more loss, or let help find better choices"
-            )
+            raise AccuracyError(f"the quantised model {describe(self.verdict)}", hint=self._hint())
+
+    def _hint(self) -> str:
+        """What to do about a verdict that is not passed."""
+        front = self.verdict["coverage"].get("target", {}).get("front", [])
+        point = next((point for point in front if point["holds"]), None)
+        if point is None:
+            return "allow more loss, or let help find better choices"
+        count = f"{point['layers']} layer{'s' if point['layers'] > 1 else ''}"
+        return f"mixed='on' leaves {count} to the host, which keeps the limits in {point['time_ns'] / 1e6:.3f} ms"
 
     def __repr__(self) -> str:
         return f"<Quantized {self.verdict['choices']['scheme']}, {describe(self.verdict)}>"

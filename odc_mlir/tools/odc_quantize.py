@@ -176,10 +176,13 @@ def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
             f"  {target['name']} runs {100 * target['runs']:.1f} % of the products; modelled time "
             f"{target['time_ns'] / 1e6:.3f} ms"
         )
+    if target["front"]:
+        yield "  accuracy by time, with layers left to the host:"
     for point in target["front"]:
         share = "" if point["runs"] is None else f", {100 * point['runs']:.1f} % of the products"
+        held = ", keeps the limits" if point["holds"] else ""
         sqnr = "" if point["sqnr_db"] is None else f", SQNR {point['sqnr_db']:.1f} dB"
-        yield f"    {counted(point['layers'], 'other layer')}: {point['time_ns'] / 1e6:.3f} ms{share}{sqnr}"
+        yield f"    {counted(point['layers'], 'other layer')}: {point['time_ns'] / 1e6:.3f} ms{share}{sqnr}{held}"
 
 
 _UNIT_NAMES = {"layers": "layers", "weights": "weights", "macs": "products"}

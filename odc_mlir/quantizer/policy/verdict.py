@@ -11,8 +11,10 @@ Default limits, where the user names none:
 * Otherwise an ``mpeir`` of at most 0.1: the largest error of an output is a tenth of the output's range, averaged over
   samples. The range is that over all samples, or the one that the output's operator has by definition. Softer measures
   hide a single output that is far off, harder ones refuse noise that no decision depends on.
-* A classifier (by its softmax, or by logits) must in addition agree with the float model about the largest output in 99
-  % of the samples. One sample of ten or more may always differ: small sets cannot tell 99 % from 100 %.
+* A classifier must in addition agree with the float model about the largest output in 99 % of the samples. One sample
+  of ten or more may always differ: small sets cannot tell 99 % from 100 %. One that ends in logits may also answer with
+  a class that the float model gives at least half the odds of its own (``top1_decided``): what is next in a text is
+  often undecided.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ HIGHER_IS_BETTER = {
     "cosine": True,
     "top1_match": True,
     "top5_match": True,
+    "top1_decided": True,
     "drop": False,
 }
 METRICS = tuple(HIGHER_IS_BETTER)
@@ -44,6 +47,7 @@ _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "to
 
 # Bounds of measures that have a natural one; the others need a limit from the user.
 _DEFAULT_BOUNDS = {"mpeir": 0.1, "top1_match": 0.99, "top5_match": 0.99, "sqnr_db": 20.0, "cosine": 0.99}
+_DEFAULT_BOUNDS["top1_decided"] = _DEFAULT_BOUNDS["top1_match"]
 DEFAULT_DROP_POINTS = 1.0
 DEFAULT_DROP_DB = 0.5
 DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may grow by
@@ -80,7 +84,7 @@ class Limit:
 
     def with_margin(self) -> Limit:
         """A limit with something to spare: errors half as large."""
-        if self.metric in ("drop", "top1_match", "top5_match"):
+        if self.metric in ("drop", "top1_match", "top5_match", "top1_decided"):
             return self
         if self.metric == "sqnr_db":
             return Limit(self.metric, self.bound + 6.0)
@@ -103,6 +107,7 @@ _BOUNDS = {
     "cosine": (-1.0, 1.0),
     "top1_match": (0.0, 1.0),
     "top5_match": (0.0, 1.0),
+    "top1_decided": (0.0, 1.0),
     "sqnr_db": (-math.inf, math.inf),
 }
 
@@ -125,7 +130,7 @@ def choose_limits(
     limit: float | None = None,
     max_drop: float | None = None,
     score: str | None = None,
-    classifier: bool = False,
+    classifier: str | None = None,
     samples: int = 1,
 ) -> tuple[Limit, ...]:
     """What the user asks for, else the defaults (see the module's text).
@@ -137,7 +142,12 @@ def choose_limits(
 
 
 def _chosen_limits(
-    metric: str | None, limit: float | None, max_drop: float | None, score: str | None, classifier: bool, samples: int
+    metric: str | None,
+    limit: float | None,
+    max_drop: float | None,
+    score: str | None,
+    classifier: str | None,
+    samples: int,
 ) -> tuple[Limit, ...]:
     if max_drop is not None and score is None:
         raise OptionError("max_drop needs known answers", hint="give labels")
@@ -159,7 +169,7 @@ def _chosen_limits(
     limits = [Limit("mpeir", _DEFAULT_BOUNDS["mpeir"])]
     if classifier:
         forgiven = max(1.0 - _DEFAULT_BOUNDS["top1_match"], min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
-        limits.append(Limit("top1_match", 1.0 - forgiven))
+        limits.append(Limit("top1_match" if classifier == "softmax" else "top1_decided", 1.0 - forgiven))
     return tuple(limits)
 
 

@@ -68,12 +68,16 @@ class WatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What answers are held to: the ``limits`` of the verdict, the share of time that shadow runs may take, and which
-    shares of codes at the ends are normal, by tensor name."""
+    """What answers are held to: the ``limits`` of the verdict, and the share of time that shadow runs may take.
+
+    ``normal``: which shares of codes at the ends are, by tensor name; ``intervals``: what errors of each output are
+    parts of, where that is known.
+    """
 
     limits: tuple[Limit, ...]
     share: float
     normal: Mapping[str, Sequence[float]]
+    intervals: tuple[float | None, ...] = ()
 
     @classmethod
     def of(cls, verdict: Mapping[str, Any] | None, share: float) -> Terms:
@@ -83,10 +87,11 @@ class Terms:
         limits = []
         for check in checks if isinstance(checks, list) else ():
             metric, bound = (check.get("metric"), check.get("limit")) if isinstance(check, dict) else (None, None)
-            if metric in HIGHER_IS_BETTER and metric != "drop" and isinstance(bound, (int, float)):
+            if metric in HIGHER_IS_BETTER and metric in Errors.__slots__ and isinstance(bound, (int, float)):
                 limits.append(Limit(str(metric), float(bound)))
-        normal = found.get("saturation")
-        return cls(tuple(limits), share, normal if isinstance(normal, dict) else {})
+        normal, outputs = found.get("saturation"), found.get("outputs")
+        intervals = [_interval(output) for output in outputs] if isinstance(outputs, list) else []
+        return cls(tuple(limits), share, normal if isinstance(normal, dict) else {}, tuple(intervals))
 
 
 class Watch:
@@ -252,7 +257,10 @@ class Watch:
     def _compare(self, expected: Sequence[Array], outputs: Sequence[Array]) -> None:
         if self._afresh or self._compared >= _SHADOWS_TOGETHER:
             self._afresh = False
-            self._meters, self._compared = [ErrorMeter(Tolerance(), top=True) for _ in expected], 0
+            known = self._terms.intervals
+            intervals = known if len(known) == len(expected) else [None] * len(expected)
+            self._meters = [ErrorMeter(Tolerance(), top=True, interval=interval) for interval in intervals]
+            self._compared = 0
         for meter, ours, theirs in zip(self._meters, expected, outputs, strict=True):
             if ours.shape != theirs.shape:
                 self._give_up(f"an answer has the shape {list(theirs.shape)}, the model's has {list(ours.shape)}")
@@ -279,6 +287,12 @@ class Watch:
     def _give_up(self, reason: str) -> None:
         with suppress(IndexError):
             self._leave.pop()(reason)
+
+
+def _interval(output: Any) -> float | None:
+    """What the verdict measured errors of an output by; it may come from a file."""
+    found = output.get("interval") if isinstance(output, dict) else None
+    return float(found) if isinstance(found, (int, float)) and 0 < found < math.inf else None
 
 
 def _as_measures(errors: Errors) -> dict[str, float | None]:

@@ -23,9 +23,26 @@ def test_a_model_is_exactly_itself() -> None:
 
 
 def test_a_softmax_over_classes_is_a_classifier() -> None:
-    for make, classifies in ((squeeze_excite, True), (attention, False)):
+    for make, found in ((squeeze_excite, "softmax"), (attention, None)):
         module, samples = make()
-        assert Reference(build_graph(export_model(module)), samples[:1]).classifies is classifies
+        assert Reference(build_graph(export_model(module)), samples[:1]).classifier == found
+
+
+@pytest.mark.parametrize(("offsets", "found"), [([0.0, 0.0, 0.0, 0.0], "logits"), ([0.0, 9.0, -9.0, 3.0], None)])
+def test_logits_are_told_from_coordinates_by_who_wins(offsets: list[float], found: str | None) -> None:
+    rng = np.random.default_rng(1)
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
+    weights = builder.tensor("w", (4, 8), data=rng.normal(size=(4, 8)).astype(np.float32))
+    builder.operator("FULLY_CONNECTED", [x, weights, builder.tensor("b", (4,), data=np.float32(offsets))], [y])
+    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(20)]
+    reference = Reference(build_graph(builder.finish([x], [y])), samples)
+    assert reference.classifier == found
+    output = reference.outputs[0][0]
+    nearly = output.copy()
+    nearly[0, int(np.argmin(output))] = output.max() + 1  # the least likely class
+    assert reference.decides_alike(0, output)
+    assert not reference.decides_alike(0, nearly)
 
 
 def test_labels_score_and_the_drop_is_in_points() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.policy.verdict import describe
+from odc_mlir.tools import odc_quantize
 
 Samples = list[list[np.ndarray]]
 COUNT = 24
@@ -190,3 +192,42 @@ def test_what_is_quantised_is_said() -> None:
         "int8": {"layers": 1, "weights": 64, "macs": 64},
     }
     assert (coverage["unit"], coverage["share"]) == ("macs", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.nan, "24 of 24 samples hold values that are not finite, the first is sample 0 in 'x'"),
+        (0.0, "'x': all values of all samples are 0; this is no real data"),
+        (1e-40, "'x': values reach from "),
+    ],
+)
+def test_findings_name_sample_and_tensor(value: float, text: str) -> None:
+    file, samples = regressor()
+    noise = [sample[0] / np.abs(sample[0]).max() for sample in samples]
+    filled = [[(np.ones_like(x) * value if value != 1e-40 else x * 1e-40).astype(np.float32)] for x in noise]
+    verdict = odc_mlir.quantize(file, calibration=filled, help=False).verdict
+    assert any(finding.startswith(text) for finding in verdict["findings"]), verdict["findings"]
+
+
+def test_a_pipe_that_nobody_reads_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, samples = regressor()
+    (tmp_path / "m.circle").write_bytes(file)
+    np.savez(tmp_path / "data.npz", in_0=np.concatenate([sample[0] for sample in samples]))
+    arguments = [
+        tmp_path / "m.circle",
+        "--calibration",
+        tmp_path / "data.npz",
+        "--no-help",
+        "-o",
+        tmp_path / "q.circle",
+    ]
+
+    def closed(*_: Any, **__: Any) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", closed)
+    with open(tmp_path / "out", "w") as out:
+        monkeypatch.setattr("sys.stdout", out)
+        odc_quantize.main([str(argument) for argument in arguments])
+    assert (tmp_path / "q.circle").stat().st_size > 0

@@ -10,6 +10,7 @@ import pytest
 import odc_mlir
 from helpers.float_models import MODELS, squeeze_excite
 from helpers.models import ModelBuilder
+from odc_mlir.errors import AccuracyError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.target import TargetRules
@@ -51,7 +52,10 @@ def test_what_the_host_could_do_better_is_told_and_done_when_asked() -> None:
     assert all(point["time_ns"] > 0 for point in front)
     assert front[-1]["sqnr_db"] > front[0]["sqnr_db"]
     assert front[-1]["time_ns"] > front[0]["time_ns"]
-    done = odc_mlir.quantize(module, limit=front[0]["sqnr_db"] + 0.5, mixed="on", min_coverage=0.0, **options)
+    options["limit"] = front[0]["sqnr_db"] + 0.5
+    with pytest.raises(AccuracyError, match=r"mixed='on' leaves \d+ layers? to the host, which keeps the limits"):
+        odc_mlir.quantize(module, **options).require_passed()
+    done = odc_mlir.quantize(module, mixed="on", min_coverage=0.0, **options)
     assert done.passed
     assert set(done.verdict["choices"]["precisions"].values()) == {"float"}
 

@@ -87,6 +87,20 @@ def test_ranges_only(files: tuple[Path, Path, Path], tmp_path: Path, capsys: pyt
     assert _run(out, "--no-help", "-o", tmp_path / "q.circle", "--allow-accuracy-loss") == 0
 
 
+def test_a_tflite_file_holds_what_litert_runs(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, _, data = files
+    out = tmp_path / "q.tflite"
+    common = (model, "--no-help", "--scheme", "uint8", "--calibration", data, "--target", "npu-256")
+    assert _run(*common, "-o", out) == 0
+    text = capsys.readouterr().out
+    assert "uint8: 100.0 % of layers, 100.0 % of weights, 100.0 % of products" in text
+    assert "npu-256 runs 100.0 % of the products; modelled time" in text
+    scales = [t.quantization for t in read_model(out).subgraphs[0].tensors if t.dtype == "uint8"]
+    assert all(found is not None and len(found.scale) == 1 for found in scales)
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "text"),
     [
@@ -100,6 +114,9 @@ def test_ranges_only(files: tuple[Path, Path, Path], tmp_path: Path, capsys: pyt
         (["-o", "q.circle", "--records", "nothing"], 1, "cannot read the records: No such file"),
         (["-o", "q.onnx", "--scheme", "int8_wo"], 1, "cannot tell the format of 'q.onnx' by its name"),
         (["-o", "q.circle", "--scheme", "int5"], 2, "invalid choice: 'int5'"),
+        (["-o", "q.circle", "--calibration", "{data}", "--limit", "nan"], 1, "the limit of mpeir is nan"),
+        (["-o", "q.circle", "--calibration", "{data}", "--min-coverage", "2"], 1, "min_coverage is 2"),
+        (["-o", "q.circle", "--calibration", "{data}", "--target", "npu-9"], 1, "npu-9"),
         (["-o", "q.circle", "--mixed", "none.json"], 1, "cannot read the configuration"),
     ],
 )

@@ -50,20 +50,20 @@ def test_regressions_are_limited_by_the_interval_of_their_outputs() -> None:
 
 @pytest.mark.parametrize(("samples", "bound"), [(1, 0.9), (10, 0.9), (50, 0.98), (100, 0.99), (1000, 0.99)])
 def test_classifiers_must_agree_but_for_one_sample(samples: int, bound: float) -> None:
-    limits = choose_limits(classifier=True, samples=samples)
+    limits = choose_limits(classifier="softmax", samples=samples)
     assert [limit.metric for limit in limits] == ["mpeir", "top1_match"]
     assert limits[1].bound == pytest.approx(bound)
 
 
 def test_known_answers_limit_the_drop() -> None:
-    assert choose_limits(score="top1_percent", classifier=True, samples=200) == (Limit("drop", 1.0),)
+    assert choose_limits(score="top1_percent", classifier="softmax", samples=200) == (Limit("drop", 1.0),)
     assert choose_limits(score="top1_percent", samples=20) == (Limit("drop", 5.0),)
     assert choose_limits(score="psnr_db", samples=20) == (Limit("drop", DEFAULT_DROP_DB),)
     assert choose_limits(score="psnr_db", max_drop=0.1) == (Limit("drop", 0.1),)
 
 
 def test_what_the_user_asks_for_wins() -> None:
-    assert choose_limits(limit=0.02, classifier=True) == (Limit("mpeir", 0.02),)
+    assert choose_limits(limit=0.02, classifier="softmax") == (Limit("mpeir", 0.02),)
     assert choose_limits(metric="sqnr") == (Limit("sqnr_db", 20.0),)
     assert choose_limits(metric="mae", limit=3) == (Limit("mae", 3.0),)
     assert choose_limits(metric="drop", max_drop=2, score="top1_percent") == (Limit("drop", 2.0),)
