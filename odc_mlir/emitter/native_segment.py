@@ -72,4 +72,7 @@ def llvm_text(module: ModuleOp) -> str:
             function.linkage = "internal"
         if function.name in inline:
             function.attributes.add("alwaysinline")
+        elif function.name in private:
+            function.attributes.add("noinline")
+            function.attributes.add("optsize")
     return str(translated)

@@ -8,6 +8,7 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import CODES, LANES, SUMS
+from odc_mlir.transforms.native.kernels.mathematics import small_integers
 from odc_mlir.transforms.native.kernels.pairs import each_pair
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
 from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, REALS, WORDS, Loops, f32, i32, lanes
@@ -85,7 +86,7 @@ def quantize_reals(w: Loops, helpers: Helpers) -> None:
         # 1 where the rest is half and more: twice the rest is exact, half more than it would not be
         up = function("trunc", w.emit(arith.AddfOp(rest, rest)))
         rounded = w.emit(arith.AddfOp(whole, function("copysign", up, value)))
-        codes = w.intrinsic(f"llvm.fptosi.sat.v{LANES}i32.v{LANES}f32", [rounded], SUMS)
+        codes = small_integers(w, rounded)
         w.store_lanes(w.narrow(w.add(codes, zero), CODES), w["output"], index)
 
     w.each(0, w["count"], LANES, chunk)

@@ -8,7 +8,8 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
-from odc_mlir.transforms.native.kernels.helpers import CODES, LANES, SUMS
+from odc_mlir.transforms.native.kernels.helpers import CODES, LANES
+from odc_mlir.transforms.native.kernels.mathematics import small_integers
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
 from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, REALS, WORDS, Loops, f32, f64, i32, lanes
 
@@ -119,7 +120,7 @@ def quantize_rows(w: Loops, helpers: Helpers, *, asymmetric: int) -> None:
                 half = w.intrinsic(f"llvm.copysign.v{LANES}f32", [w.constant(0.5, type), scaled], type)
                 value = w.intrinsic(f"llvm.trunc.v{LANES}f32", [w.emit(arith.AddfOp(scaled, half))], type)
             value = w.emit(arith.MinnumfOp(w.emit(arith.MaxnumfOp(value, low)), high))
-            codes = w.intrinsic(f"llvm.fptosi.sat.v{LANES}i32.v{LANES}f32", [value], SUMS)
+            codes = small_integers(w, value)
             w.store_lanes(w.narrow(w.add(codes, _RAISED), CODES), w["output"], place)
 
         w.each(0, w["depth"], LANES, chunk)

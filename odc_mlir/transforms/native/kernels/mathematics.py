@@ -46,6 +46,13 @@ def exponential(w: Loops, x: SSAValue) -> SSAValue:
     return w.bitcast(w.add(w.bitcast(value, bits), exponent), type)
 
 
+def small_integers(w: Loops, x: SSAValue) -> SSAValue:
+    """Integral reals of less than 2^22 as integers, by their bits beside a large number."""
+    type = _type(x)
+    shifted = w.emit(arith.AddfOp(x, w.constant(_ROUNDING, type)))
+    return w.sub(w.bitcast(shifted, lanes(type.get_shape()[0], i32)), _ROUNDING_BITS)
+
+
 def _intrinsic(name: str) -> Write:
     def write(w: Loops, *operands: SSAValue) -> SSAValue:
         type = _type(operands[0])

@@ -22,6 +22,7 @@ from odc_mlir.transforms.native.lowering.windows import Windows
 
 _LARGEST_SUM = 1 << 31
 _BYTE = 128
+_LARGEST_ROW = 8  # vectors of one pixel: more registers would hold nothing
 
 
 def conv_2d(node: Node, machine: CpuTarget) -> Write:
@@ -190,11 +191,17 @@ def _product(node: Node, windows: Windows, outputs: int, machine: CpuTarget, *, 
 
 
 def tile_of(pixels: int, channels: int, machine: CpuTarget) -> tuple[int, int]:
-    """Pixels and vectors of channels of a tile of sums."""
+    """Pixels and vectors of channels of a tile of sums.
+
+    One pixel has as many vectors as keep the machine busy while a product takes its time: sums must not wait for each
+    other. Among the larger half of their numbers, the one is taken that leaves the fewest empty.
+    """
     rows = tile_rows(pixels, machine.tile_rows)
     wanted = -(-channels // LANES)
-    most = machine.tile_vectors * (2 if rows == 1 else 1)
-    return rows, min(wanted, most)
+    if rows > 1:
+        return rows, min(wanted, machine.tile_vectors)
+    most = min(wanted, machine.tile_rows * machine.tile_vectors // 2 or 1, _LARGEST_ROW)
+    return rows, min(range(most, most // 2, -1), key=lambda vectors: -(-wanted // vectors) * vectors)
 
 
 def tile_rows(pixels: int, most: int) -> int:
