@@ -117,6 +117,17 @@ PLAIN = [
     case("ADD", [values(1, 2, 1, 3), values(4, 1, 5, 1, seed=1)], (4, 2, 5, 3)),
     case("ZEROS_LIKE", [values(3, 3)], (3, 3)),
 ]  # fmt: skip
+PRODUCTS = [
+    case("CONV_2D", [values(1, 5, 6, 6)], (1, 5, 6, 9), constants={1: values(9, 3, 3, 2, seed=1)}, padding="same",
+         stride_h=1, stride_w=1),
+    case("CONV_2D", [values(1, 5, 6, 3), values(19, 3, 3, 3, seed=1), values(19, seed=2)], (1, 5, 6, 19),
+         padding="same", stride_h=1, stride_w=1),
+    case("FULLY_CONNECTED", [values(5, 7), values(19, 7, seed=1)], (5, 19)),
+    case("BATCH_MATMUL", [values(7, 5), values(2, 7, 9, seed=1)], (2, 5, 9), adjoint_lhs=True),
+    case("BATCH_MATMUL", [values(2, 3, 5, 7)], (2, 3, 5, 9), constants={1: values(3, 7, 9, seed=1)}),
+    case("POW", [np.abs(X)], X.shape, constants={1: ints(0.5, dtype="float32")[0]}),
+    case("POW", [X], X.shape, constants={1: ints(2, dtype="float32")[0]}),
+]  # fmt: skip
 FUNCTIONS = [
     case(name, [np.array([0, -0.0, 1e-3, -1e-3, 0.3, -0.3, 0.5, 1.5, -2.5, 7, -9, 88, -88, np.inf, -np.inf, np.nan],
                          np.float32)], (16,))
@@ -125,7 +136,9 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize(
-    "group", [MOVES, REDUCTIONS, IMAGES, PLAIN, FUNCTIONS], ids=["moves", "reductions", "images", "plain", "functions"]
+    "group",
+    [MOVES, REDUCTIONS, IMAGES, PLAIN, PRODUCTS, FUNCTIONS],
+    ids=["moves", "reductions", "images", "plain", "products", "functions"],
 )
 def test_operators(group: list[Case]) -> None:
     model, inputs = model_of(group), [array for item in group for array in item[1]]

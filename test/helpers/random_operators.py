@@ -29,7 +29,8 @@ class RandomOperators:
         self.names: list[str] = []
         results: list[int] = []
         kinds = (self.convolution, self.depthwise, self.connected, self.arithmetic, self.pool, self.mean, self.unary,
-                 self.softmax, self.requantize, self.resize, self.compare, self.extreme)  # fmt: skip
+                 self.softmax, self.requantize, self.resize, self.compare, self.extreme, self.grouped,
+                 self.transposed)  # fmt: skip
         for number in range(count):
             self.dtype = str(self.random.choice(["int8", "int8", "uint8", "int16"]))
             kind = kinds[(seed * count + number) % len(kinds)]
@@ -120,6 +121,29 @@ class RandomOperators:
         return self.operator("CONV_2D", operands, (batch, *result, outputs), self.result_quant(depth),
                              fused_activation_function=act, **options)  # fmt: skip
 
+    def grouped(self) -> int:
+        image, kernel, result, options = self.window()
+        groups, channels, outputs = self.size(2, 4), self.size(1, 6), self.size(1, 6)
+        x, quant = self.input((1, *image, groups * channels))
+        operands = [x, *self.weights((groups * outputs, *kernel, channels), 0, quant)]
+        depth = channels * kernel[0] * kernel[1]
+        return self.operator("CONV_2D", operands, (1, *result, groups * outputs), self.result_quant(depth), **options)
+
+    def transposed(self) -> int:
+        image, kernel = (self.size(1, 6), self.size(1, 6)), (self.size(1, 4), self.size(1, 4))
+        stride, padding = (self.size(1, 3), self.size(1, 3)), self.pick(["same", "valid"])
+        channels, outputs = self.size(1, 20), self.size(1, 20)
+        sizes = tuple(
+            i * s if padding == "same" else (i - 1) * s + max(k, s)
+            for i, k, s in zip(image, kernel, stride, strict=True)
+        )
+        x, quant = self.input((1, *image, channels))
+        shape = (1, *sizes, outputs)
+        operands = [self.constant(np.array(shape, np.int32)), *self.weights((outputs, *kernel, channels), 0, quant)]
+        return self.operator("TRANSPOSE_CONV", [*operands[:2], x, operands[2]], shape,
+                             self.result_quant(channels * kernel[0] * kernel[1]), padding=padding,
+                             stride_h=stride[0], stride_w=stride[1])  # fmt: skip
+
     def depthwise(self) -> int:
         image, kernel, result, options = self.window()
         channels, times = self.size(1, 37), self.pick([1, 1, 2, 3])
@@ -174,7 +198,8 @@ class RandomOperators:
         x, (scale, _) = self.input(shape)
         result = tuple(1 if i in axes else size for i, size in enumerate(shape))
         quant = scale * float(self.random.uniform(0.3, 2)), self.quant()[1]
-        return self.operator("MEAN", [x, self.constant(axes)], result, quant, keep_dims=True)
+        name = self.pick(["MEAN", "MEAN", "SUM"])
+        return self.operator(name, [x, self.constant(axes)], result, quant, keep_dims=True)
 
     def unary(self) -> int:
         name, shape = self.pick(UNARY), (self.size(1, 4), self.size(1, 40))

@@ -13,6 +13,7 @@ from odc_mlir.transforms.native.lowering import (
     layers_products,
     layers_reals,
     layers_reductions,
+    layers_rewritten,
     layers_wide,
     layers_windows,
 )
@@ -38,6 +39,10 @@ def plan_of(node: Node, machine: CpuTarget) -> Write:
     plan = ANY.get(node.spec.name) or arithmetic.get(node.spec.name)
     if node.operands and node.operands[0] is not None and node.operands[0].dtype == "int16":
         plan = layers_wide.PLANS.get(node.spec.name, plan)
+    if node.spec.name == "TRANSPOSE_CONV":
+        plan = layers_rewritten.transpose_conv(_convolution)
+    elif node.spec.name == "CONV_2D" and plan is not None:
+        plan = layers_rewritten.grouped(plan)
     if plan is None:
         raise refusal(node, "there is no native kernel for this operator")
     for info in (*node.operands, *node.results):
@@ -48,6 +53,12 @@ def plan_of(node: Node, machine: CpuTarget) -> Write:
         if info is not None and 0 in (info.shape or ()):
             raise refusal(node, f"{info.name!r} has no elements")
     return plan(node, machine)
+
+
+def _convolution(node: Node) -> Plan:
+    """What writes a convolution, by the type of its input."""
+    kind = node.operand(0).dtype
+    return {"float32": layers_reals.conv_2d, "int16": layers_wide.conv_2d}.get(kind, layers_products.conv_2d)
 
 
 def _of_types(node: Node) -> dict[str, Plan]:

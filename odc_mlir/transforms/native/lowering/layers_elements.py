@@ -13,6 +13,7 @@ from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import is_quantised
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.elements import OPERANDS, arity, element_of
+from odc_mlir.transforms.native.lowering import layers_elementwise
 from odc_mlir.transforms.native.lowering.broadcasting import broadcast
 from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, raised, refusal, require_same_codes
 
@@ -30,7 +31,7 @@ def elements(node: Node, machine: CpuTarget) -> Write:
     if name in _CHOICES:
         require_same_codes(node, *infos[1:], out)
     elif coded and all(info.dtype in _EIGHT_BIT for info in infos):
-        return of_pairs(node, machine)
+        return of_pairs(node, machine) if len(infos) == 2 else layers_elementwise.by_table(node, machine)
     elif coded:
         raise refusal(node, f"quantised operands of {infos[0].dtype} have no native kernel")
     if node.options.get("fused_activation_function", "none") not in ("none", None):

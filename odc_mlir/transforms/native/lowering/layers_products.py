@@ -29,8 +29,6 @@ def conv_2d(node: Node, machine: CpuTarget) -> Write:
     """``x [N, H, W, C]``, filter ``[O, kh, kw, C]``."""
     x, weights = node.operand(0), node.operand(1)
     shape = weights.static_shape
-    if shape[3] != x.static_shape[3]:
-        raise refusal(node, f"the filter has {shape[3]} of {x.static_shape[3]} channels: groups have no native kernel")
     windows = Windows.of(node, x.static_shape, (shape[1], shape[2]), window_options(node))
     return _product(node, windows, shape[0], machine)
 

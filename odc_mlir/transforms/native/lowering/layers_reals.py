@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.infer.common import option
-from odc_mlir.ops.infer.convolution import transposed_options
-from odc_mlir.ops.infer.geometry import transposed_pad, window_options
+from odc_mlir.ops.infer.geometry import window_options
 from odc_mlir.ops.infer.pooling import pool_window
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation
@@ -25,24 +24,27 @@ from odc_mlir.transforms.native.kernels.reals import FROM, OPEN, WITHIN
 from odc_mlir.transforms.native.lowering import layers_hybrid, layers_images
 from odc_mlir.transforms.native.lowering.broadcasting import broadcast
 from odc_mlir.transforms.native.lowering.layers_products import padded_input, repeated_input, tile_of, tile_rows
-from odc_mlir.transforms.native.lowering.moving import box, move, strides, transposed
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, count, refusal
+from odc_mlir.transforms.native.lowering.moving import transposed
+from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, count, held_constant, refusal
 from odc_mlir.transforms.native.lowering.windows import Windows
 
+_MOST_MATRICES = 256  # each is a call
 _PLACES = {operation.name: index for index, operation in enumerate(OPERATIONS)}
 # Which operation an operator of two operands is.
 _BINARY = {name: name for name in ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE",
-                                   "LEAKY_RELU", "PRELU")} | {"SQUARE": "MUL"}  # fmt: skip
+                                   "LEAKY_RELU", "PRELU")} | {"SQUARE": "MUL", "POW": "MUL"}  # fmt: skip
 _UNARY = ("NEG", "ABS", "SQRT", "RSQRT", "LOGISTIC", "RELU", "RELU6", "HARD_SWISH", "EXP", "TANH", "LOG", "FLOOR",
           "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN")  # fmt: skip
 
 
 def conv_2d(node: Node, machine: CpuTarget) -> Write:
     """``x [N, H, W, C]``, filter ``[O, kh, kw, C]``."""
+    if not node.operand(1).is_const:
+        _, height, width, _ = node.operand(1).static_shape
+        windows = Windows.of(node, node.operand(0).static_shape, (height, width), window_options(node))
+        return _computed(node, windows, machine)
     x, weights, hybrid = _constants(node)
-    outputs, height, width, channels = weights.shape
-    if channels != x.static_shape[3]:
-        raise refusal(node, f"the filter has {channels} of {x.static_shape[3]} channels: groups have no native kernel")
+    outputs, height, width, _ = weights.shape
     windows = Windows.of(node, x.static_shape, (height, width), window_options(node))
     if hybrid is not None:
         # only plain convolutions with one weight scale keep zero in the middle, as the host kernel does
@@ -53,13 +55,15 @@ def conv_2d(node: Node, machine: CpuTarget) -> Write:
 
 def fully_connected(node: Node, machine: CpuTarget) -> Write:
     """``x [..., K]``, weights ``[O, K]``: a convolution of one pixel per row."""
-    x, weights, hybrid = _constants(node)
+    x, depth = node.operand(0), node.operand(1).static_shape[1]
     if node.options.get("weights_format", "default") != "default":
         raise refusal(node, f"weights in the format {node.options['weights_format']} have no native kernel")
-    depth = weights.shape[1]
     if count(x) % depth:
         raise refusal(node, f"the input has {count(x)} elements, no multiple of {depth}")
     windows = Windows((count(x) // depth, 1, 1, depth), (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+    if not node.operand(1).is_const:
+        return _computed(node, windows, machine)
+    _, weights, hybrid = _constants(node)
     if hybrid is not None:
         asymmetric = bool(node.options.get("asymmetric_quantize_inputs", False))
         return _hybrid(node, windows, weights, hybrid, machine, asymmetric=asymmetric)
@@ -101,48 +105,6 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-def transpose_conv(node: Node, machine: CpuTarget) -> Write:
-    """Result shape, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``: a convolution with the filter turned around.
-
-    Its input is ``x`` with zeros between its elements and around them.
-    """
-    weights_info, x, bias = node.operand(1), node.operand(2), node.optional(3)
-    if not (weights_info.is_const and weights_info.dtype == "float32" and (bias is None or bias.is_const)):
-        raise refusal(node, "computed weights have no native kernel")
-    (stride, padding), out = transposed_options(node), node.results[0]
-    weights = weights_info.array()
-    outputs, *kernel, channels = weights.shape
-    images, height, width, _ = x.static_shape
-    result = out.static_shape[1], out.static_shape[2]
-    before = [
-        kernel[i] - 1 - transposed_pad(size, kernel[i], stride[i], padding, result[i])
-        for i, size in enumerate((height, width))
-    ]
-    padded = [size + taps - 1 for size, taps in zip(result, kernel, strict=True)]
-    fitting = [(size - 1) * stride[i] + before[i] < padded[i] for i, size in enumerate((height, width))]
-    if min(before) < 0 or not all(fitting):
-        raise refusal(node, "a result that leaves out taps has no native kernel")
-    windows = Windows((images, *padded, channels), (kernel[0], kernel[1]), (1, 1), (1, 1), result, (0, 0), (0, 0))
-    steps = strides((images, *padded, channels))
-    place = box(
-        x.static_shape,
-        strides(x.static_shape),
-        (steps[0], steps[1] * stride[0], steps[2] * stride[1], 1),
-        output_start=before[0] * steps[1] + before[1] * steps[2],
-    )
-    assert place is not None, "four dimensions are few"
-    turned = np.ascontiguousarray(weights[:, ::-1, ::-1]).reshape(outputs, -1)
-    product = _product(node, windows, turned, machine, bias_index=3)
-
-    def write(segment: Segment, op: Operation) -> None:
-        spread = segment.allocate(4 * math.prod(windows.shape))
-        segment.call("fill_words", {}, output=spread, count=math.prod(windows.shape), value=0)
-        move(segment, place, segment.tensor(op.operands[2]), spread, 4)
-        product(segment, op, spread)
-
-    return write
-
-
 def _constants(node: Node) -> tuple[TensorInfo, NDArray[Any], Hybrid | None]:
     """Input and weights of a product, and what activations are quantised for; raises where there is no kernel."""
     x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
@@ -156,6 +118,48 @@ def _constants(node: Node) -> tuple[TensorInfo, NDArray[Any], Hybrid | None]:
     return x, np.asarray(how.weights(weights.array(), axis)), how.hybrid
 
 
+def _computed(node: Node, windows: Windows, machine: CpuTarget) -> Write:
+    """Sums over windows with weights ``[O, ...]`` that the model computes: they are transposed, not packed."""
+    x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
+    if weights.dtype != "float32" or x.is_const or (bias is not None and bias.dtype != "float32"):
+        raise refusal(node, f"computed weights of {weights.dtype} have no native kernel for reals")
+    outputs = weights.static_shape[0]
+    matrix = replace(weights, shape=(outputs, count(weights) // outputs))
+    clamp, low, high = clamp_of(node)
+    runs, length = windows.runs()
+
+    def write(segment: Segment, op: Operation) -> None:
+        rows, vectors = tile_of(windows.pixels, outputs, machine)
+        width = LANES * vectors
+        blocks = -(-outputs // width)
+        computed = bias is not None and not bias.is_const
+        segment.call(
+            "convolve_reals",
+            {"rows": rows, "vectors": vectors, "clamp": clamp},
+            input=padded_input(segment, segment.tensor(op.operands[0]), windows, 0, 4),
+            weights=transposed(segment, segment.tensor(op.operands[1]), matrix, (1, 0)),
+            bias=segment.tensor(op.operands[2])
+            if computed
+            else segment.constant(padded_columns(real_bias(node, outputs), blocks * width)),
+            places=segment.constant(windows.places()),
+            runs=segment.constant(runs),
+            output=segment.result(op.results[0], node.results[0]),
+            pixels=windows.pixels,
+            channels=outputs,
+            blocks=blocks,
+            run_count=len(runs),
+            run_length=length,
+            weight_step=outputs,
+            block_step=width,
+            first_weight=0,
+            first_result=0,
+            low=low,
+            high=high,
+        )
+
+    return write
+
+
 def _hybrid(
     node: Node, windows: Windows, matrix: NDArray[Any], hybrid: Hybrid, machine: CpuTarget, *, asymmetric: bool
 ) -> Write:
@@ -166,9 +170,9 @@ def _hybrid(
     )
 
 
-def real_bias(node: Node, outputs: int, index: int = 2) -> NDArray[Any]:
+def real_bias(node: Node, outputs: int) -> NDArray[Any]:
     """The bias of every result channel, zeros where there is none."""
-    info = node.optional(index)
+    info = node.optional(2)
     return np.zeros(outputs, np.float32) if info is None else info.array().reshape(-1)
 
 
@@ -188,16 +192,14 @@ def clamp_of(node: Node) -> tuple[int, float, float]:
     return how, -math.inf if low is None else low, math.inf if high is None else high
 
 
-def _product(
-    node: Node, windows: Windows, matrix: NDArray[Any], machine: CpuTarget, *, bias_index: int = 2
-) -> Callable[..., None]:
-    """Writes sums over windows of the first operand, or of a buffer that is given."""
+def _product(node: Node, windows: Windows, matrix: NDArray[Any], machine: CpuTarget) -> Write:
+    """Writes sums over windows of the first operand."""
     outputs = matrix.shape[0]
     clamp, low, high = clamp_of(node)
-    bias = real_bias(node, outputs, bias_index)
+    bias = real_bias(node, outputs)
     runs, length = windows.runs()
 
-    def write(segment: Segment, op: Operation, source: SSAValue | None = None) -> None:
+    def write(segment: Segment, op: Operation) -> None:
         rows, vectors = tile_of(windows.pixels, outputs, machine)
         width = LANES * vectors
         blocks = -(-outputs // width)
@@ -205,7 +207,7 @@ def _product(
         segment.call(
             "convolve_reals",
             {"rows": rows, "vectors": vectors, "clamp": clamp},
-            input=padded_input(segment, segment.tensor(op.operands[0]), windows, 0, 4) if source is None else source,
+            input=padded_input(segment, segment.tensor(op.operands[0]), windows, 0, 4),
             weights=segment.constant(packed),
             bias=segment.constant(padded_columns(bias, blocks * width)),
             places=segment.constant(windows.places()),
@@ -243,37 +245,39 @@ def _windows(segment: Segment, op: Operation, node: Node, windows: Windows, chan
 
 def batch_matmul(node: Node, machine: CpuTarget) -> Write:
     """``a [..., M, K]`` times ``b [..., K, N]``, either of them transposed: a product per matrix."""
-    a, b, out = node.operand(0), node.operand(1), node.results[0]
-    if a.is_const or b.is_const or len(a.static_shape) < 2:
-        raise refusal(node, "a constant operand has no native kernel")
-    if option(node, "adjoint_lhs"):
-        raise refusal(node, "a transposed first operand has no native kernel")
-    batches = out.static_shape[:-2]
-    if a.static_shape[:-2] != batches or b.static_shape[:-2] != batches or math.prod(batches) > 64:
-        raise refusal(node, f"operands of the shapes {list(a.static_shape)} and {list(b.static_shape)} "
-                      "have no native kernel")  # fmt: skip
-    rows_a, depth = a.static_shape[-2:]
-    columns = out.static_shape[-1]
-    matrices = math.prod(batches)
+    infos, out = (node.operand(0), node.operand(1)), node.results[0]
+    if {info.dtype for info in infos} != {"float32"} or min(len(info.static_shape) for info in infos) < 2:
+        raise refusal(node, f"operands of {infos[0].dtype} and {infos[1].dtype} have no native kernel")
+    batches, columns = out.static_shape[:-2], out.static_shape[-1]
+    if math.prod(batches) > _MOST_MATRICES:
+        raise refusal(node, f"{math.prod(batches)} matrices have no native kernel, up to {_MOST_MATRICES} have")
+    turned = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
+    rows_a, depth = infos[0].static_shape[-2:][:: -1 if turned[0] else 1]
     windows = Windows((rows_a, 1, 1, depth), (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+    matrices = [
+        np.broadcast_to(np.arange(math.prod(info.static_shape[:-2])).reshape(info.static_shape[:-2]), batches).ravel()
+        for info in infos
+    ]
 
     def write(segment: Segment, op: Operation) -> None:
-        second = segment.tensor(op.operands[1])
-        if option(node, "adjoint_rhs"):
-            rank = len(b.static_shape)
-            second = transposed(segment, second, b, (*range(rank - 2), rank - 1, rank - 2))
+        sources = []
+        for info, value, turn in zip(infos, op.operands, turned, strict=False):
+            source = held_constant(segment, info) if info.is_const else segment.tensor(value)
+            rank = len(info.static_shape)
+            order = (*range(rank - 2), rank - 1, rank - 2)
+            sources.append(transposed(segment, source, info, order) if turn else source)
         rows, vectors = tile_of(rows_a, columns, machine)
         width = LANES * vectors
         blocks = -(-columns // width)
         result = segment.result(op.results[0], out)
-        for matrix in range(matrices):
+        for number, (first, second) in enumerate(zip(*matrices, strict=True)):
             segment.call(
                 "convolve_reals",
                 {"rows": rows, "vectors": vectors, "clamp": OPEN},
-                input=segment.tensor(op.operands[0]),
-                weights=second,
+                input=sources[0],
+                weights=sources[1],
                 bias=segment.constant(np.zeros(blocks * width, np.float32)),
-                places=segment.constant(windows.places() + np.int32(matrix * rows_a * depth)),
+                places=segment.constant(windows.places() + np.int32(first * rows_a * depth)),
                 runs=segment.constant(np.zeros(1, np.int32)),
                 output=result,
                 pixels=rows_a,
@@ -283,8 +287,8 @@ def batch_matmul(node: Node, machine: CpuTarget) -> Write:
                 run_length=depth,
                 weight_step=columns,
                 block_step=width,
-                first_weight=matrix * depth * columns,
-                first_result=matrix * rows_a * columns,
+                first_weight=int(second) * depth * columns,
+                first_result=number * rows_a * columns,
                 low=0.0,
                 high=0.0,
             )
@@ -341,7 +345,7 @@ def binary(node: Node, machine: CpuTarget) -> Write:
     spread = broadcast((a, b), out)
 
     def write(segment: Segment, op: Operation) -> None:
-        values = [op.operands[min(index, len(op.operands) - 1)] for index in range(2)]
+        values = [op.operands[0 if info is a or len(op.operands) == 1 else 1] for info in (a, b)]
         first, second = spread.buffers(segment, (a, b), values)
         options = {"operation": _PLACES[_BINARY[node.spec.name]], "a": spread.ways[0], "b": spread.ways[1]}
         segment.call(
@@ -367,6 +371,21 @@ def _second(node: Node) -> TensorInfo:
         return node.operand(1)
     slope = np.array(option(node, "alpha"), np.float32)
     return TensorInfo("alpha", "float32", (), data=memoryview(slope.tobytes()))
+
+
+def power(node: Node, machine: CpuTarget) -> Write:
+    """Powers that are other functions."""
+    exponent = node.operand(1)
+    if exponent.is_const and count(exponent) == 1 and node.operand(0).dtype == "float32":
+        name = _POWERS.get(float(exponent.array().reshape(-1)[0]))
+        if name == "MUL":
+            return binary(replace(node, operands=(node.operand(0), node.operand(0))), machine)
+        if name is not None:
+            return _function(name, node)
+    raise refusal(node, "exponents other than 2, 1/2 and -1/2 have no native kernel")
+
+
+_POWERS = {2.0: "MUL", 0.5: "SQRT", -0.5: "RSQRT"}
 
 
 def gelu(node: Node, machine: CpuTarget) -> Write:
@@ -405,5 +424,5 @@ PLANS: dict[str, Plan] = {
     **dict.fromkeys(_BINARY, binary),
     **dict.fromkeys(_UNARY, unary),
     "GELU": gelu,
-    "TRANSPOSE_CONV": transpose_conv,
+    "POW": power,
 }

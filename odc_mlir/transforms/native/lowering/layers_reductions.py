@@ -63,6 +63,10 @@ def reduction(node: Node, machine: CpuTarget) -> Write:
     x, out, name = node.operand(0), node.results[0], _OF_TRUTHS.get(node.spec.name, node.spec.name)
     if x.dtype == "bool" and name in ("SUM", "REDUCE_PROD"):
         name = "REDUCE_MAX" if name == "SUM" else "REDUCE_MIN"
+    if x.dtype in ("int8", "uint8") and name == "SUM":
+        from odc_mlir.transforms.native.lowering import layers_windows
+
+        return layers_windows.mean(node, machine)
     kind = _KINDS.get(x.dtype, x.dtype)
     is_extreme = name in ("REDUCE_MAX", "REDUCE_MIN")
     if kind not in TYPES or (not is_extreme and (x.quant is not None or x.dtype in ("int8", "uint8", "int16"))):

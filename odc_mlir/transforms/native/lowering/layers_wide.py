@@ -12,7 +12,7 @@ from xdsl.ir import Operation, SSAValue
 from odc_mlir.numerics.elementwise import add_params, mul_params
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.int16 import power_add_params, softmax16_params, softmax16_tables
-from odc_mlir.numerics.reduction import mean_params
+from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.infer.geometry import window_options
 from odc_mlir.ops.spec import Node, TensorInfo
@@ -43,9 +43,7 @@ _MOST_WEIGHTS = (1 << _SUM_BITS) // _LARGEST - 1  # magnitudes of weights that a
 def conv_2d(node: Node, machine: CpuTarget) -> Write:
     """``x [N, H, W, C]``, filter ``[O, kh, kw, C]``."""
     x, weights = node.operand(0), node.operand(1)
-    outputs, height, width, channels = weights.static_shape
-    if channels != x.static_shape[3]:
-        raise refusal(node, f"the filter has {channels} of {x.static_shape[3]} channels: groups have no native kernel")
+    outputs, height, width, _ = weights.static_shape
     windows = Windows.of(node, x.static_shape, (height, width), window_options(node))
     sums = _Sums.of(node, outputs, 0)
     return _product(node, windows, sums.weights.reshape(outputs, -1), sums, machine)
@@ -287,13 +285,13 @@ def _combination(
 
 
 def mean(node: Node, machine: CpuTarget) -> Write:
-    """Means over any axes: a depthwise convolution whose weights are one."""
+    """Means and sums over any axes: a depthwise convolution whose weights are one."""
     x, out = node.operand(0), node.results[0]
     if out.dtype != "int16":
         raise refusal(node, f"a result of {out.dtype} has no native kernel")
     middle = middle_of(node)
     (scale, zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
-    q, e = mean_params(scale, out_scale, middle.count)
+    q, e = sum_params(scale, out_scale) if node.spec.name == "SUM" else mean_params(scale, out_scale, middle.count)
     if e > 0 or middle.count > _MOST_WEIGHTS // 2:
         raise refusal(node, "the scale ratio or the number of elements is too large for the native kernel")
     finish = Requantizer(q, e, out_zero, *out.info.range, np.dtype(np.int16))
@@ -395,6 +393,7 @@ PLANS: dict[str, Plan] = {
     "SUB": arithmetic(wide.DIFFERENCE),
     "MUL": arithmetic(wide.PRODUCT),
     "MEAN": mean,
+    "SUM": mean,
     "SOFTMAX": softmax,
     "DEQUANTIZE": dequantize,
     **dict.fromkeys(_UNARY, by_table),

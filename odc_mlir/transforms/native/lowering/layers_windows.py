@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from xdsl.ir import Operation
 
-from odc_mlir.numerics.reduction import mean_params
+from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.ops.infer.geometry import window_options
 from odc_mlir.ops.infer.pooling import pool_window
 from odc_mlir.ops.spec import Node
 from odc_mlir.runtime.kernels.common import activation_codes, scale_of
-from odc_mlir.runtime.kernels.reduction import axes_of
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.convolution import FIELDS
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.lowering import layers_images
 from odc_mlir.transforms.native.lowering.layers_products import padded_input, scaling_fields
+from odc_mlir.transforms.native.lowering.layers_reductions import middle_of
 from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, raised, refusal, require_same_codes
 from odc_mlir.transforms.native.lowering.windows import Windows
 
@@ -60,21 +58,14 @@ def pool(kernel: str) -> Plan:
 
 
 def mean(node: Node, machine: CpuTarget) -> Write:
-    """Means of 8-bit codes over axes that lie side by side: a depthwise convolution whose weights are one."""
+    """Means and sums of 8-bit codes: a depthwise convolution whose weights are one."""
     x, out = node.operand(0), node.results[0]
     if x.dtype not in _EIGHT_BIT or out.dtype != x.dtype:
         raise refusal(node, f"an input of {x.dtype} has no native kernel")
-    if not node.operand(1).is_const:
-        raise refusal(node, "computed axes have no native kernel")
-    shape = x.static_shape
-    axes = axes_of(node, node.const(1), len(shape))
-    if not axes or axes != tuple(range(axes[0], axes[-1] + 1)):
-        raise refusal(node, f"axes {list(axes)} do not lie side by side")
-    outer, count, inner = (
-        math.prod(shape[i] for i in part) for part in (range(axes[0]), axes, range(axes[-1] + 1, len(shape)))
-    )
+    middle = middle_of(node)
+    outer, count, inner = middle.outer, middle.count, middle.inner
     (scale, zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
-    q, e = mean_params(scale, out_scale, count)
+    q, e = sum_params(scale, out_scale) if node.spec.name == "SUM" else mean_params(scale, out_scale, count)
     if e > 0 or count * 255 >= 1 << 22:
         raise refusal(node, "the scale ratio or the number of elements is too large for the native kernel")
 
@@ -88,7 +79,7 @@ def mean(node: Node, machine: CpuTarget) -> Write:
         segment.call(
             "depthwise",
             {"rows": 1},
-            input=segment.tensor(op.operands[0]),
+            input=middle.source(segment, op.operands[0], x),
             weights=segment.constant(np.ones((count, blocks * LANES), np.int16)),
             table=segment.constant(table),
             places=segment.constant((np.arange(outer) * count * inner).astype(np.int32)),
