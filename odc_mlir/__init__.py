@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.api import compile, import_model, lint, load, load_package, lower, optimize, quantize, run
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.validity import check
+    from odc_mlir.torch_import import from_torch
 
 _HOME = dict.fromkeys(
     ("compile", "import_model", "lint", "load", "load_package", "lower", "optimize", "quantize", "run"), "runtime.api"
 )
 _HOME |= {
+    "from_torch": "torch_import",
     "Package": "runtime.package",
     "check": "runtime.validity",
     "OdcError": "errors",
@@ -34,6 +36,7 @@ __all__ = [
     "__version__",
     "check",
     "compile",
+    "from_torch",
     "import_model",
     "lint",
     "load",

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from odc_mlir.optimizer import Optimized
     from odc_mlir.quantizer.result import Quantized
 
-Backend = Literal["auto", "host", "npu", "native", "litert"]
-BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "native", "litert")
+Backend = Literal["auto", "host", "npu", "native", "litert", "onert"]
+BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "native", "litert", "onert")
 NUMERICS = ("fixed", "litert")
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
@@ -172,7 +172,7 @@ def open_executor(
     # An executor that the package keeps has the default choices.
     context = None if choices == Context() else choices
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
-    host = "litert" if backend == "litert" else "host"
+    host = backend if backend in ("litert", "onert") else "host"
     source, model = model, _runnable(model)
     subgraph = 0 if signature is None else _subgraph_of(model, signature)
     if subgraph:
@@ -189,7 +189,7 @@ def open_executor(
         opened = _native_in_place(source, strict=strict)
     if isinstance(opened, Graph):
         return graph_executor(opened, host, all_tensors=all_tensors, **options)
-    if backend in ("host", "litert") or opened.plan is None or numerics == "litert":
+    if backend in ("host", "litert", "onert") or opened.plan is None or numerics == "litert":
         return opened.executor(host, all_tensors=all_tensors, **options)
     return opened.executor(**options)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError
-from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool
+from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool, usage_error
 from odc_mlir.tools.files import add_input, shown
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.execution.executor import Executor
     from odc_mlir.runtime.reporting.comparison import Comparison, TensorComparison
 
-_BACKENDS = ("auto", "host", "npu", "native", "litert")
+_BACKENDS = ("auto", "host", "npu", "native", "litert", "onert")
 _SEED = 1
 SCHEMA_VERSION = 1
 
@@ -32,13 +32,10 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Outputs are matched by position, other tensors by name. Status 0: all agree; 1: some do not.",
     )
     backends = ", ".join(_BACKENDS)
-    for name in "AB":
-        add_input(
-            parser,
-            name.lower(),
-            metavar=name,
-            help=f"a model file or package, FILE@BACKEND, or a BACKEND ({backends}) for the other one's file",
-        )
+    text = f"a model file or package, FILE@BACKEND, or a BACKEND ({backends}) for the other one's file"
+    add_input(parser, "a", metavar="A", help=text)
+    add_input(parser, "b", metavar="B", nargs="?", help=text)
+    parser.add_argument("--with", dest="other", choices=_BACKENDS, help="run A by this backend as well, instead of B")
     add_input(parser, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
     parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
     parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
@@ -67,15 +64,23 @@ def _tolerance(text: str) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_tool(build_parser(), _body, argv)
+    parser = build_parser()
+    return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.reporting.comparison import compare
     from odc_mlir.runtime.reporting.metrics import Tolerance
 
-    sides = _sides(arguments.a, arguments.b)
+    if (arguments.b is None) == (arguments.other is None):
+        given = (
+            "B and --with exclude each other"
+            if arguments.other
+            else "the following arguments are required: B or --with"
+        )
+        return usage_error(parser, given)
+    sides = _sides(arguments.a, arguments.b or arguments.other)
     executors = [
         open_executor(
             file,

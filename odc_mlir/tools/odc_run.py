@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--backend",
         default="auto",
-        choices=("auto", "host", "npu", "native", "litert"),
+        choices=("auto", "host", "npu", "native", "litert", "onert"),
         help="auto (default): a model on the host, a package on what it was compiled for; npu compiles a model first",
     )
     add_input(

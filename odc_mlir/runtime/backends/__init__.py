@@ -17,7 +17,7 @@ def graph_executor(
     max_bytes: int | None = None,
     resize: bool = False,
 ) -> Executor:
-    """What runs all of ``graph`` by the backend ``host`` or ``litert``.
+    """What runs all of ``graph`` by the backend ``host``, ``litert`` or ``onert``.
 
     ``context`` are choices for our kernels; with ``all_tensors`` a backend that joins operators still shows what each
     of them computes; ``strict`` makes it an error when our kernels have to stand in. Raises OptionError when a backend
@@ -26,6 +26,10 @@ def graph_executor(
     context = Context(custom_ops=graph.custom_ops) if context is None else context
     if backend == "host":
         return HostExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
+    if backend == "onert":
+        from odc_mlir.runtime.backends.onert import OnertExecutor
+
+        return OnertExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
     from odc_mlir.runtime.backends.litert import LitertExecutor
 
     return LitertExecutor(

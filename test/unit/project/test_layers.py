@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "editing": IR | {"frontend", "transforms", "universe", "quantizer.policy"},
     # Of the rewrites only their names; which steps there are, not what they do.
     "flow": frozenset({"errors", "targets", "transforms.circle.rewrites.table"}),
+    "torch_import": frozenset({"errors", "compiler"}),
     "linter": IR | {"frontend", "transforms", "compiler", "universe"},
     "optimizer": IR | {"frontend", "transforms", "compiler", "universe", "runtime"},
 }
@@ -70,7 +71,17 @@ _ASKED_FOR = frozenset({"compiler", "native_compiler", "linter", "optimizer", "q
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
-    | {"editing", "legality", "linter", "native_compiler", "optimizer", "quantizer", "retries", "segment_compiler"}
+    | {
+        "editing",
+        "legality",
+        "linter",
+        "native_compiler",
+        "optimizer",
+        "quantizer",
+        "retries",
+        "segment_compiler",
+        "torch_import",
+    }
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})
 

@@ -1,0 +1,38 @@
+"""The interface of onert's Python package, by our runtime: a script changes one import.
+
+::
+
+    from onert import infer                                   # before
+    from odc_mlir.runtime import onert_session as infer       # after
+
+    session = infer.session("model.circle", "cpu")
+    (y,) = session.infer([x])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odc_mlir.runtime.session import Session, tensorinfo
+
+__all__ = ["session", "tensorinfo"]
+
+
+class session(Session):  # onert's name
+    """onert's ``infer.session``: a model file or nnpackage, and the backends to use."""
+
+    def __init__(self, path: str, backends: str = "cpu") -> None:
+        super().__init__(path, backends=backends)
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+
+    @property
+    def session(self) -> session:
+        """The session of the C interface, which is this one."""
+        return self
+
+    def infer(self, inputs_array: Any, *, measure: bool = False) -> Any:
+        """Outputs of one run, and with ``measure`` times in milliseconds; also kept as ``outputs``."""
+        found = super().infer(inputs_array, measure=True)
+        self.inputs, (self.outputs, metrics) = list(inputs_array), found
+        return (self.outputs, metrics) if measure else self.outputs
