@@ -275,12 +275,12 @@ class InstructionOp(IRDLOperation):
 
     def field_codes(self) -> dict[str, int]:
         """The fields that are no addresses, as encoded; fields that are 0 may be missing."""
-        codes: dict[str, int] = {}
+        codes: dict[str, int] = {}  # by exact classes: abstract ones make isinstance a call, a million times
         for name, attribute in self.properties.items():
-            if isinstance(attribute, IntegerAttr):
+            if type(attribute) is IntegerAttr:
                 if name in self.CODE_FIELDS:
                     codes[name] = attribute.value.data
-            elif isinstance(attribute, StringAttr) and name != "queue":
+            elif type(attribute) is StringAttr and name != "queue":
                 codes[name] = self.WORD_FIELDS[name].index(attribute.data)
         return codes
 
@@ -289,7 +289,7 @@ class InstructionOp(IRDLOperation):
         properties = self.properties
         for field, operand in zip(self.used_addresses(), self.operands, strict=True):
             offset = properties.get(field.name + OFFSET_SUFFIX)
-            yield field.name, operand, offset.value.data if isinstance(offset, IntegerAttr) else 0
+            yield field.name, operand, offset.value.data if type(offset) is IntegerAttr else 0
 
     def used_addresses(self) -> Sequence[Field]:
         """The address fields that have an operand, in order."""
@@ -337,11 +337,11 @@ class InstructionOp(IRDLOperation):
     def verify_(self) -> None:
         ints, words = self.INT_FIELDS, self.WORD_FIELDS
         for name, attribute in self.properties.items():
-            if isinstance(attribute, IntegerAttr):
+            if type(attribute) is IntegerAttr:
                 low, high = ints[name]
                 if not low <= attribute.value.data <= high:
                     raise VerifyException(f"{self.name}: {name} is {attribute.value.data}, allowed: {low} to {high}")
-            elif isinstance(attribute, StringAttr) and attribute.data not in words[name]:
+            elif type(attribute) is StringAttr and attribute.data not in words[name]:
                 raise VerifyException(f"{self.name}: {name} is {attribute.data!r}, allowed: {', '.join(words[name])}")
         iterations = self._iterations()
         if iterations is None and self.steps is not None:

@@ -25,25 +25,48 @@ class Balance(NamedTuple):
     score: float
 
 
-def choose_tilings(
-    fronts: Sequence[tuple[Choice, ...]], constant_bytes: int, target: Target, memory: MemoryMode
-) -> Balance:
-    """The best choice from each layer's ``fronts``; ``constant_bytes``: weights and parameters of all layers."""
-    port = ports(target, memory)
-    width = port.constants.bytes_per_cycle
-    best = Balance([], float("inf"))
-    for price in PRICES:
-        chosen = [_cheapest(front, price / width) for front in fronts]
-        cycles = sum(choice.cycles for choice in chosen)
-        program = sum(choice.program_bytes for choice in chosen) / width
-        if port.staged:
-            fetched = program + constant_bytes / width
-            score = max(cycles, fetched) + EXPOSED * min(cycles, fetched)
-        else:
-            score = cycles + program
-        if score < best.score:
-            best = Balance(chosen, score)
-    return best
+class Balancer:
+    """Chooses one tiling per layer, again and again for plans that differ in few layers."""
+
+    def __init__(self, constant_bytes: int, target: Target, memory: MemoryMode) -> None:
+        """``constant_bytes``: weights and parameters of all layers."""
+        self.constant_bytes = constant_bytes
+        self._port = ports(target, memory)
+        self._fronts: list[tuple[Choice, ...]] = []  # of the plan before
+        self._chosen: list[list[Choice]] = [[] for _ in PRICES]
+        self._cycles: list[list[float]] = [[] for _ in PRICES]
+        self._program: list[list[float]] = [[] for _ in PRICES]
+
+    def choose(self, fronts: Sequence[tuple[Choice, ...]]) -> Balance:
+        """The best choice from each layer's ``fronts``."""
+        width = self._port.constants.bytes_per_cycle
+        self._take(fronts, width)
+        best, best_score = 0, float("inf")
+        for number in range(len(PRICES)):
+            cycles, program = sum(self._cycles[number]), sum(self._program[number]) / width
+            if self._port.staged:
+                fetched = program + self.constant_bytes / width
+                score = max(cycles, fetched) + EXPOSED * min(cycles, fetched)
+            else:
+                score = cycles + program
+            if score < best_score:
+                best, best_score = number, score
+        return Balance(list(self._chosen[best]), best_score)
+
+    def _take(self, fronts: Sequence[tuple[Choice, ...]], width: int) -> None:
+        """Choose for every price, where the front of a layer is another one than before."""
+        if len(self._fronts) != len(fronts):
+            self._fronts = [()] * len(fronts)
+            for lists in (self._chosen, self._cycles, self._program):
+                lists[:] = [[None] * len(fronts) for _ in PRICES]  # type: ignore[list-item]
+        for layer, (before, front) in enumerate(zip(self._fronts, fronts, strict=True)):
+            if before is front:
+                continue
+            self._fronts[layer] = front
+            for number, price in enumerate(PRICES):
+                choice = _cheapest(front, price / width)
+                self._chosen[number][layer] = choice
+                self._cycles[number][layer], self._program[number][layer] = choice.cycles, choice.program_bytes
 
 
 def _cheapest(front: Sequence[Choice], byte_cycles: float) -> Choice:

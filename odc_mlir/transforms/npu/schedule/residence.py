@@ -6,6 +6,7 @@ the border that the layers reading it need as padding.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -101,17 +102,19 @@ def place_residents(residents: Sequence[Placed]) -> int:
     First fit in order of falling size, which serves chains well: a tensor's neighbours in time are its only rivals.
     """
     used = 0
-    placed: list[Placed] = []
+    placed: dict[int, list[Placed]] = defaultdict(list)  # by layer
     for resident in sorted(residents, key=lambda r: (-r.size, r.first)):
-        rivals = [r for r in placed if r.first <= resident.last and resident.first <= r.last]
+        layers = range(resident.first, resident.last + 1)
+        rivals = {id(rival): rival for layer in layers for rival in placed[layer]}
         address = 0
-        for rival in sorted(rivals, key=lambda r: r.address or 0):
+        for rival in sorted(rivals.values(), key=lambda r: r.address or 0):
             start = rival.address or 0
             if start - address >= resident.size:
                 break
             address = max(address, start + rival.size)
         resident.address = address
-        placed.append(resident)
+        for layer in layers:
+            placed[layer].append(resident)
         used = max(used, address + resident.size)
     return used
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import MemoryMode, Target
-from odc_mlir.transforms.npu.schedule.balance import Balance, choose_tilings
+from odc_mlir.transforms.npu.schedule.balance import Balance, Balancer
 from odc_mlir.transforms.npu.schedule.residence import Resident, largest_gap, place_residents
 from odc_mlir.transforms.npu.schedule.window_search import Choice
 
@@ -47,7 +47,9 @@ class Planner:
         memory: MemoryMode,
     ) -> None:
         self.nodes, self.candidates = nodes, candidates
-        self.constant_bytes, self.target, self.memory = constant_bytes, target, memory
+        self.target = target
+        self._balancer = Balancer(constant_bytes, target, memory)
+        self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[Choice, ...] | CompileError] = {}
 
     def plan(self, check: Callable[[], None] = lambda: None) -> Plan:
         """The best plan found: all candidates that fit together, then without each that does not pay.
@@ -100,11 +102,28 @@ class Planner:
         }
         if place_residents(list(residents.values())) > total:
             raise CompileError("resident tensors overlap")
+        alive: list[list[Resident]] = [[] for _ in self.nodes]
+        for resident in residents.values():
+            for layer in range(resident.first, resident.last + 1):
+                alive[layer].append(resident)
         fronts = []
         for layer, node in enumerate(self.nodes):
-            room = largest_gap(list(residents.values()), layer, total)
+            room = largest_gap(alive[layer], layer, total) if alive[layer] else total
             if room < total:
                 room -= room % ROOM_STEP
             sources = tuple(source in kept for source in node.sources)
-            fronts.append(node.choices(room, sources, node.result in kept))
-        return Plan(residents, choose_tilings(fronts, self.constant_bytes, self.target, self.memory))
+            fronts.append(self._front(layer, room, sources, node.result in kept))
+        return Plan(residents, self._balancer.choose(fronts))
+
+    def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[Choice, ...]:
+        """The choices of a layer, the same object for the same question: most plans ask what others have asked."""
+        key = (layer, room, sources, result)
+        if key not in self._fronts:
+            try:
+                self._fronts[key] = self.nodes[layer].choices(room, sources, result)
+            except CompileError as error:
+                self._fronts[key] = error
+        found = self._fronts[key]
+        if isinstance(found, CompileError):
+            raise found.with_traceback(None)
+        return found
