@@ -18,6 +18,7 @@ the steps of its instructions to their addresses after every iteration; there ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i32, i64
@@ -59,6 +60,7 @@ from odc_mlir.dialects.npu_tiling import ResidentAttr, TilingAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import OFFSET_BITS, SEMAPHORES, Field, Instruction, Kind, Queue, Space
+from odc_mlir.isa.instructions import BY_MNEMONIC as INSTRUCTION_TABLE
 from odc_mlir.isa.instructions import INSTRUCTIONS, field_range
 from odc_mlir.support.locations import op_name
 
@@ -287,7 +289,7 @@ class InstructionOp(IRDLOperation):
     def places(self) -> Iterator[tuple[str, SSAValue, int]]:
         """(address field, buffer, offset) of the address fields that are used."""
         properties = self.properties
-        for field, operand in zip(self.used_addresses(), self.operands, strict=True):
+        for field, operand in zip(self.used_addresses(), self._operands, strict=True):
             offset = properties.get(field.name + OFFSET_SUFFIX)
             yield field.name, operand, offset.value.data if type(offset) is IntegerAttr else 0
 
@@ -295,8 +297,9 @@ class InstructionOp(IRDLOperation):
         """The address fields that have an operand, in order."""
         if not self.HAS_OPTIONAL_ADDRESSES:
             return self.ADDRESS_FIELDS
-        sizes = _integers(self.properties[_SEGMENTS])
-        return [field for field, size in zip(self.ADDRESS_FIELDS, sizes, strict=True) if size]
+        sizes = self.properties[_SEGMENTS]
+        assert isinstance(sizes, DenseArrayBase)
+        return _used_addresses(self.SPEC.mnemonic, sizes.data.data)
 
     @property
     def steps(self) -> tuple[int, ...] | None:
@@ -376,6 +379,13 @@ class InstructionOp(IRDLOperation):
         for place in (first, first + last * step.value.data) if isinstance(step, IntegerAttr) else (first,):
             if place and not 0 <= place < kind.size:
                 raise VerifyException(f"{self.name}: {field.name} is {place} into a buffer of {kind.size} units")
+
+
+@lru_cache(maxsize=256)
+def _used_addresses(mnemonic: str, sizes: bytes) -> tuple[Field, ...]:
+    """The address fields of an instruction that have an operand; ``sizes``: how many of each, 32 bits."""
+    fields = INSTRUCTION_TABLE[mnemonic].places
+    return tuple(field for field, size in zip(fields, memoryview(sizes).cast("i"), strict=True) if size)
 
 
 def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:

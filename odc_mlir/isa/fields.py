@@ -59,6 +59,8 @@ class Space(StrEnum):
     PARAM = "param"
     TABLE = "table"
 
+    __hash__ = str.__hash__  # which the interpreter computes once; programs ask for it a hundred thousand times
+
     @property
     def region(self) -> Region:
         """The region of a run-time bound space; KeyError for a local memory."""

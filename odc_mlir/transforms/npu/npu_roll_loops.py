@@ -57,7 +57,8 @@ class NpuRollLoopsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):
             program = [item for item in job.block.ops if isinstance(item, InstructionOp | LoopOp)]
-            issues = [_issue(item) for item in program]
+            homes = _Homes()
+            issues = [_issue(item, homes) for item in program]
             memories = _Memories(job.block)
             for loop in find_loops(issues, job.target.fetch.loop_buffer_bytes):
                 _roll(program, issues, loop, memories)
@@ -67,12 +68,23 @@ class NpuRollLoopsPass(ModulePass):
 _APART = Issue(None, (), (), 0)
 
 
-def _issue(op: Operation) -> Issue:
+class _Homes(dict[SSAValue, tuple[Space, int]]):
+    """Memory and address of each buffer, asked once."""
+
+    def of(self, op: Operation, value: SSAValue) -> tuple[Space, int]:
+        """Those of ``value``, which ``op`` names."""
+        home = self.get(value)
+        if home is None:
+            home = self[value] = absolute(op, value)
+        return home
+
+
+def _issue(op: Operation, homes: _Homes) -> Issue:
     """What decides which loops ``op`` can be part of."""
     if not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
         return _APART
     fields = op.used_addresses()
-    places = [(name, *absolute(op, value), offset) for name, value, offset in op.places()]
+    places = [(name, *homes.of(op, value), offset) for name, value, offset in op.places()]
     where = tuple(
         (name, space, base + offset if field.fixed else None)
         for field, (name, space, base, offset) in zip(fields, places, strict=True)
