@@ -5,7 +5,7 @@ is about to announce the step:
 
 * ``kill``: it is killed; ``raise``: something that is a bug is raised; ``refuse``: the plugin refuses the model;
   ``fail``: the plugin fails
-* ``inaccurate``: the verdict is bad
+* ``inaccurate``: the verdict is bad; ``slower``: what is made is slower than what serves
 * ``full``: from there on the disk is full
 * ``hang``: it does nothing for ever; ``stuck``: the same, and not even a timer ends it
 * ``hog``: it takes all the memory that it can get
@@ -39,8 +39,17 @@ def quantize(*arguments: Any, **options: Any) -> build.QuantizedModel:
 
 
 def generate(model: Path, target: str, output: Path, **options: Any) -> Path:
-    shutil.copyfile(COMPILED, output)
+    direct = os.environ.get("ODC_TEST_DIRECT")
+    is_direct = direct is not None and Path(model).read_bytes() != QUANTIZED.read_bytes()
+    shutil.copyfile(direct if is_direct and direct is not None else COMPILED, output)
     return output
+
+
+def latencies(models: Any, *arguments: Any) -> dict[str, float]:
+    """As if each level were faster than the one before."""
+    taken = {"original": 3.0, "direct": 2.0, "compiled": 1.0}
+    *_, last = models
+    return {str(level): 9.0 if FAULT == "slower" and level == last else taken[level] for level in models}
 
 
 def begin() -> None:
@@ -77,7 +86,7 @@ def main() -> int:
         return progress_line(step, **facts)
 
     worker.progress_line = announce
-    build.quantize, codegen.generate = quantize, generate
+    build.quantize, build.latencies, codegen.generate = quantize, latencies, generate
     codegen.describe = lambda *arguments, **options: codegen.Description("test", "int8", False)
     return worker.main()
 
