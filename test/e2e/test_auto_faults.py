@@ -23,7 +23,7 @@ from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.job import Step
 from odc_mlir.runtime.auto.pruning import entries
 from odc_mlir.runtime.auto.status import Level, Phase
-from odc_mlir.runtime.devices.simulator import SimulatorProgram
+from odc_mlir.runtime.devices.simulator import SimulatorDevice, SimulatorProgram
 
 Array = np.ndarray[Any, Any]
 
@@ -343,7 +343,24 @@ def test_a_device_that_computes_something_else(made: Made, run: Any, monkeypatch
     assert later.levels == [Level.QUANTIZED]
 
 
+def test_nobody_waits_for_the_simulator(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are those of host kernels, which are the same, and the cycles are told."""
+    use_worker(monkeypatch, made)
+    quick = run()
+    quick.until_settled()
+
+    def fail(self: SimulatorProgram, inputs: Any, **options: Any) -> Any:
+        raise SimulationError("it is not to be run any more")
+
+    monkeypatch.setattr(SimulatorProgram, "run", fail)
+    quick.infer(2)
+    assert quick.levels[-1] is Level.COMPILED
+    assert quick.status.fallbacks == []
+    assert quick.status.cycles > 1000
+
+
 def test_a_device_that_fails_later(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatorDevice, "simulated", False)  # as if it were hardware
     use_worker(monkeypatch, made)
     failing = run()
     failing.until_settled()

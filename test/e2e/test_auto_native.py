@@ -188,7 +188,7 @@ def test_other_features_are_another_target(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_the_extra_there_is_nothing_to_compile_with(
     made: Made, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And everything else works: the model answers, and packages of native code run on host kernels, with the reason."""
+    """And everything else works: the model answers, packages of native code run on host kernels, with the reason."""
     monkeypatch.setitem(sys.modules, "llvmlite", None)
     with open_session(made.model, ODC_TARGET="auto") as session:
         (out,) = session.infer(made.sample(0))

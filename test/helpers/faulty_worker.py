@@ -29,7 +29,15 @@ from odc_mlir.runtime.auto import build, worker
 QUANTIZED, COMPILED = Path(sys.argv[1]), Path(sys.argv[2])
 FAULT, _, STEP = (sys.argv[3] if len(sys.argv) > 3 else "").partition("@")
 
-PASSED = {"passed": True, "metric": "mpeir", "limit": 0.1, "value": 0.01, "limits": [], "worst_layers": []}
+PASSED = {
+    "passed": True,
+    "metric": "mpeir",
+    "limit": 0.1,
+    "value": 0.01,
+    "limits": [],
+    "worst_layers": [],
+    "problems": [],
+}
 CHECK = {"metric": "mpeir", "limit": 0.1, "value": 0.5, "passed": False}
 FAILED = {**PASSED, "passed": False, "value": 0.5, "limits": [CHECK]}
 

@@ -40,7 +40,9 @@ class Candidate:
     """``executor`` computes answers at ``level``; ``twin`` runs the same model on the host, where that is a check.
 
     ``tolerance`` is how far real values of the two may be apart, as a share of the largest one: sums of real numbers
-    are added up in another order by code for a processor. Codes must be the same.
+    are added up in another order by code for a processor. Codes must be the same. What is ``simulated`` answers by its
+    twin as soon as the two are proven to agree, so that the application waits for no simulator; ``cycles`` are what a
+    run takes on the machine that is simulated.
     """
 
     level: Level
@@ -49,6 +51,9 @@ class Candidate:
     proven: bool = True
     is_being_proven: bool = False
     tolerance: float = 0.0
+    simulated: bool = False
+    cycles: int | None = None
+    simulation: Executor | None = None
 
     def prove(self, inputs: Sequence[Array]) -> None:
         """Compare one run with host kernels on the same model; raises OdcError unless they agree."""
@@ -63,11 +68,25 @@ class Candidate:
                         tensor=info.name,
                         stage="proof",
                     )
+            if self.simulated:
+                self.simulation, self.executor = self.executor, self.twin
+                self.cycles = _cycles(self.simulation)
         self.proven, self.twin = True, None
 
     def failures(self) -> list[Fallback]:
         """Why host kernels stand in for segments of it."""
-        return [Fallback(f"segment {name}", "run", reason) for name, reason in self.executor.fallbacks.items()]
+        return [
+            Fallback(f"segment {name}", "run", reason)
+            for name, reason in (self.simulation or self.executor).fallbacks.items()
+        ]
+
+
+def _cycles(executor: Executor) -> int | None:
+    """Of all segments of one run, which do not depend on what is run."""
+    segments = executor.segments if isinstance(executor, PlanExecutor) else ()
+    found = [unit.cycles() for unit in segments if unit.failure is None]
+    known = [cycles for cycles in found if cycles is not None]
+    return sum(known) if known else None
 
 
 def _agree(ours: Array, theirs: Array, tolerance: float) -> bool:
@@ -140,7 +159,8 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
         raise UnsupportedError(reasons, location=str(path))
     twin = HostExecutor(executor.graph, context=options.context(), **limits)
     device = open_device(package.plan.extension)
-    return Candidate(level, executor, twin, proven=False, tolerance=0.0 if device.simulated else _TOLERANCE)
+    tolerance = 0.0 if device.simulated else _TOLERANCE
+    return Candidate(level, executor, twin, proven=False, tolerance=tolerance, simulated=device.simulated)
 
 
 def _on_host(level: Level, path: Path, options: ExecutorOptions) -> Candidate:

@@ -230,6 +230,7 @@ class Specialization:
         if self.artefact is None and result is not None:
             status.latency_us |= result.latency_us  # of what was refused
         given = [*self.candidates, *([self.direct.candidate] if self.direct and self.direct.candidate else [])]
+        status.cycles = next((item.cycles for item in self.candidates if item.cycles is not None), None)
         status.fallbacks = self.fallbacks + [found for item in given for found in item.failures()]
         if self.watch is not None:
             status.watch = asdict(self.watch.facts)

@@ -71,7 +71,8 @@ class AutoStatus:
     ``reason``: why the phase is what it is, where that needs one. ``shapes`` are the input shapes that this is about.
     ``notes`` are what else should be known, such as a setting that is ignored. ``watch``: what watching the answers has
     shown, while something else than the model serves; see watch.py. ``latency_us``: processor time of one run by level,
-    as measured here side by side before something new was let serve.
+    as measured here side by side before something new was let serve. ``cycles``: of one run on hardware that is
+    simulated, which is not what answers then.
     """
 
     enabled: bool = False
@@ -91,6 +92,7 @@ class AutoStatus:
     verdict: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     latency_us: dict[str, float] = field(default_factory=dict)
+    cycles: int | None = None
     fallbacks: list[Fallback] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     watch: dict[str, Any] | None = None
