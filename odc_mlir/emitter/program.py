@@ -21,6 +21,7 @@ from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
 from odc_mlir.isa.codec import Instr
+from odc_mlir.isa.compact import write_code
 from odc_mlir.isa.container import Container, MapEntry, TensorRecord, write
 from odc_mlir.isa.fields import Kind, Region, Space
 from odc_mlir.isa.instructions import CONV
@@ -54,7 +55,7 @@ def container_of(
     outputs = _records(Region.OUTPUTS, program.output_names, program.output_types, _offsets(program, OUTPUT_OFFSETS))
     constants = _constants(program)
     return Container(
-        code=codec.encode(item.instr for item in emitted),
+        code=write_code((item.instr for item in emitted), target.fetch.loop_buffer_bytes),
         constants=constants,
         inputs=inputs,
         outputs=outputs,

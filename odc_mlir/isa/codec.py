@@ -230,38 +230,39 @@ def decode(data: bytes | memoryview) -> list[Instr]:
     instructions = []
     offset = 0
     while offset < len(view):
-        instr = _decode_one(view, offset)
+        instr = decode_one(view, offset, offset)
         instructions.append(instr)
         offset += instr.size_bytes
     return instructions
 
 
-def _decode_one(view: memoryview, offset: int) -> Instr:
+def decode_one(view: memoryview, offset: int, place: int) -> Instr:
+    """The instruction at byte ``offset`` of ``view``; errors name ``place`` in the program."""
     prefix = int.from_bytes(view[offset : offset + _PREFIX_BYTES], "little")
     head = {slot.name: prefix >> slot.shift & slot.mask for slot in _PREFIX_SLOTS.values()}
     spec = BY_OPCODE.get(head["opcode"])
     if spec is None:
-        raise _malformed(offset, f"unknown opcode {head['opcode']:#04x}")
+        raise malformed(place, f"unknown opcode {head['opcode']:#04x}")
     size = spec.size_bytes + (STEP_BLOCK_BYTES if head["stepped"] else 0)
     if head["length"] * GRANULE_BYTES != size:
-        raise _malformed(offset, f"{spec.mnemonic} is {size} bytes long, the prefix says {head['length']} granules")
+        raise malformed(place, f"{spec.mnemonic} is {size} bytes long, the prefix says {head['length']} granules")
     if offset + size > len(view):
-        raise _malformed(offset, f"{spec.mnemonic} is cut off")
+        raise malformed(place, f"{spec.mnemonic} is cut off")
     if head["reserved"]:
-        raise _malformed(offset, f"reserved bit of {spec.mnemonic} is set")
+        raise malformed(place, f"reserved bit of {spec.mnemonic} is set")
     if (spec.queue is not None and head["queue"] != spec.queue) or head["queue"] >= len(Queue):
-        raise _malformed(offset, f"{spec.mnemonic} cannot run in queue {head['queue']}")
+        raise malformed(place, f"{spec.mnemonic} cannot run in queue {head['queue']}")
     word = int.from_bytes(view[offset : offset + spec.size_bytes], "little")
     values = {}
     for slot in _FIELD_SLOTS[spec.opcode]:
         values[slot.name] = _extract(word, slot)
         if not slot.low <= values[slot.name] <= slot.high:
-            raise _malformed(offset, f"{spec.mnemonic}: field {slot.name} is {values[slot.name]}, at most {slot.high}")
+            raise malformed(place, f"{spec.mnemonic}: field {slot.name} is {values[slot.name]}, at most {slot.high}")
     if word >> _end(_FIELD_SLOTS[spec.opcode], PREFIX_BITS):
-        raise _malformed(offset, f"unused bits of {spec.mnemonic} are set")
-    waits = _tokens(spec, head["wait_a"], head["wait_b"], offset)
-    posts = _tokens(spec, head["post_a"], head["post_b"], offset)
-    steps = _decode_steps(spec, view[offset + spec.size_bytes : offset + size], offset) if head["stepped"] else None
+        raise malformed(place, f"unused bits of {spec.mnemonic} are set")
+    waits = _tokens(spec, head["wait_a"], head["wait_b"], place)
+    posts = _tokens(spec, head["post_a"], head["post_b"], place)
+    steps = _decode_steps(spec, view[offset + spec.size_bytes : offset + size], place) if head["stepped"] else None
     return Instr(spec, values, waits, posts, Queue(head["queue"]), steps)
 
 
@@ -273,19 +274,20 @@ def _extract(word: int, slot: _Slot) -> int:
 def _decode_steps(spec: Instruction, block: memoryview, offset: int) -> tuple[int, ...]:
     slots = _STEP_SLOTS[spec.opcode]
     if not slots:
-        raise _malformed(offset, f"{spec.mnemonic} has no address to step")
+        raise malformed(offset, f"{spec.mnemonic} has no address to step")
     word = int.from_bytes(block, "little")
     if word >> _end(slots, 0):
-        raise _malformed(offset, f"unused bits of the step block of {spec.mnemonic} are set")
+        raise malformed(offset, f"unused bits of the step block of {spec.mnemonic} are set")
     return tuple(_extract(word, slot) for slot in slots)
 
 
 def _tokens(spec: Instruction, first: int, second: int, offset: int) -> tuple[int, ...]:
     fields = (first, second) if second else (first,) if first else ()
     if any(field < _TOKEN_VALID for field in fields):
-        raise _malformed(offset, f"{spec.mnemonic}: malformed semaphore fields {first} and {second}")
+        raise malformed(offset, f"{spec.mnemonic}: malformed semaphore fields {first} and {second}")
     return tuple(field - _TOKEN_VALID for field in fields)
 
 
-def _malformed(offset: int, what: str) -> SimulationError:
+def malformed(offset: int, what: str) -> SimulationError:
+    """The error of an instruction at byte ``offset`` of a program that is not what it should be."""
     return SimulationError(f"malformed instruction at byte {offset:#x} of the program: {what}")

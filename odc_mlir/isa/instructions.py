@@ -6,7 +6,7 @@ Encoder, decoder, assembler, disassembler, IR ops, simulator dispatch and the ta
 
 from __future__ import annotations
 
-from odc_mlir.isa.fields import Field, Instruction, Kind, Queue
+from odc_mlir.isa.fields import STEP_BLOCK_BYTES, Field, Instruction, Kind, Queue
 
 TYPES = ("u8", "i8", "i16", "i32")
 TYPE_BYTES = (1, 1, 2, 4)
@@ -380,6 +380,10 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         implemented=False,
     ),
 )
+
+LONGEST_BYTES = max(i.size_bytes for i in INSTRUCTIONS) + STEP_BLOCK_BYTES
+# In compact form: reference, length, masks of words and bytes, and every byte changed.
+MOST_COMPACT_BYTES = 2 + 2 + LONGEST_BYTES // 8 + LONGEST_BYTES
 
 BY_MNEMONIC = {i.mnemonic: i for i in INSTRUCTIONS}
 BY_OPCODE = {i.opcode: i for i in INSTRUCTIONS}

@@ -5,6 +5,7 @@
     .source_hash 00ff…
     .compiler_version 0.1.0
     .arena_bytes 4096
+    .history_bytes 2048
     .input {"name": "x", "dtype": "int8", "shape": [1, 4], "scale": 0.5, "zero_point": 0, "region": 2, "offset": 0}
     .output {…}
     .operator {"name": "y", "kind": "CONV_2D", "macs": 64, "recomputed_macs": 0, "ranges": [[0, 5]]}
@@ -13,8 +14,8 @@
     load source=inputs:0x0 target=0 size0=16 …
     halt
 
-Directives start with a dot and come first; then the instructions, as :mod:`odc_mlir.isa.assembly` has them. Without the
-``.bytes`` lines a listing is for reading only.
+A program in compact form has ``.history_bytes``. Directives start with a dot and come first; then the instructions, as
+:mod:`odc_mlir.isa.assembly` has them. Without the ``.bytes`` lines a listing is for reading only.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from typing import Any
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
 from odc_mlir.isa.assembly import assemble, disassemble
+from odc_mlir.isa.compact import read_code, write_code
 from odc_mlir.isa.container import Container, MapEntry, TensorRecord
 
 _LINE_BYTES = 48
 _REPEATED = ("input", "output", "operator", "bytes")
 _SINGLE = ("metadata", "target_digest", "source_hash", "compiler_version", "arena_bytes", "constants")
+_OPTIONAL = "history_bytes"
 
 
 def write_listing(container: Container, *, data: bool = True) -> str:
@@ -43,6 +46,9 @@ def write_listing(container: Container, *, data: bool = True) -> str:
         f".compiler_version {'.'.join(map(str, container.compiler_version))}",
         f".arena_bytes {container.arena_bytes}",
     ]
+    code = read_code(container.code)
+    if code.history_bytes is not None:
+        lines.append(f".{_OPTIONAL} {code.history_bytes}")
     for name, records in (
         ("input", container.inputs),
         ("output", container.outputs),
@@ -54,12 +60,12 @@ def write_listing(container: Container, *, data: bool = True) -> str:
         constants = memoryview(container.constants)
         starts = range(0, len(constants), _LINE_BYTES)
         lines += [f".bytes {constants[start : start + _LINE_BYTES].hex()}" for start in starts]
-    return "\n".join(lines) + "\n" + disassemble(codec.decode(container.code))
+    return "\n".join(lines) + "\n" + disassemble(code.instructions)
 
 
 def read_listing(text: str) -> Container:
     """The program in a listing; raises CompileError that names the line of what is wrong."""
-    directives: dict[str, list[tuple[int, str]]] = {name: [] for name in (*_SINGLE, *_REPEATED)}
+    directives: dict[str, list[tuple[int, str]]] = {name: [] for name in (*_SINGLE, _OPTIONAL, *_REPEATED)}
     code: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
         code.append("" if line.startswith(".") else line)  # line numbers in errors stay right
@@ -67,7 +73,7 @@ def read_listing(text: str) -> Container:
             name, _, value = line[1:].partition(" ")
             if name not in directives:
                 raise CompileError(f"unknown directive .{name}", location=f"line {number}")
-            if name in _SINGLE and directives[name]:
+            if name in (*_SINGLE, _OPTIONAL) and directives[name]:
                 raise CompileError(
                     f"a second .{name}", location=f"line {number}", hint="a listing that is read holds one program"
                 )
@@ -84,8 +90,9 @@ def read_listing(text: str) -> Container:
             f"the constants are {directives['constants'][0][1]} bytes, the listing holds {len(constants)}",
             hint="write the listing with its constants",
         )
+    program = assemble("\n".join(code))
     return Container(
-        code=codec.encode(assemble("\n".join(code))),
+        code=write_code(program, single(_OPTIONAL, int)) if directives[_OPTIONAL] else codec.encode(program),
         constants=constants,
         inputs=_records("input", directives["input"], _tensor),
         outputs=_records("output", directives["output"], _tensor),

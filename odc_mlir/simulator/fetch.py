@@ -56,7 +56,6 @@ class Fetch:
         self._moving = False
         self._step = next(self._steps)
         self._instr = program.instructions[self._step.index]
-        self._issue_cycles = program.target.fetch.issue_cycles
         self._stage = "program"  # program: wait for bytes; issuing; issued: wait for room, tokens or the end
         self.clock: Clock = START
         self.position = 0
@@ -95,7 +94,7 @@ class Fetch:
         self._request()
         self._stage = "issuing"
         self._begun = self._timeline.now
-        self._timeline.after(self._issue_cycles, self._issued, None)
+        self._timeline.after(self._step.issue_cycles, self._issued, None)
         return True
 
     def note_state(self) -> None:

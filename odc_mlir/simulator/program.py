@@ -10,9 +10,10 @@ from functools import cached_property
 from odc_mlir import targets
 from odc_mlir.errors import PackageError, SimulationError, TargetError, UnsupportedError
 from odc_mlir.isa import container
-from odc_mlir.isa.codec import Instr, decode
+from odc_mlir.isa.codec import Instr
+from odc_mlir.isa.compact import Code, read_code
 from odc_mlir.isa.container import Container, MapEntry, TensorRecord
-from odc_mlir.isa.fields import Region
+from odc_mlir.isa.fields import GRANULE_BYTES, Region
 from odc_mlir.targets import MemoryMode, Target
 
 TARGET_DESCRIPTION = "target_description"  # metadata key: canonical text of a target that is not shipped
@@ -20,22 +21,28 @@ TARGET_DESCRIPTION = "target_description"  # metadata key: canonical text of a t
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One dynamic instruction: its ``index`` in the program, its ``iteration``, and the bytes fetched to issue it."""
+    """One dynamic instruction: its ``index`` in the program, its ``iteration``, and what it takes to issue it."""
 
     index: int
     iteration: int
     fetched_bytes: int
+    issue_cycles: int
 
 
 @dataclass(frozen=True)
 class Program:
-    """A checked program. ``instructions`` are static; :meth:`steps` unrolls loops."""
+    """A checked program. Instructions are static; :meth:`steps` unrolls loops."""
 
     container: Container
     target: Target
     memory: MemoryMode
-    instructions: tuple[Instr, ...]
+    code: Code
     file_bytes: int
+
+    @property
+    def instructions(self) -> tuple[Instr, ...]:
+        """The instructions as they stand in the program."""
+        return self.code.instructions
 
     @property
     def inputs(self) -> tuple[TensorRecord, ...]:
@@ -84,7 +91,7 @@ class Program:
         index = 0
         while True:
             instr = self.instructions[index]
-            yield Step(index, 0, instr.size_bytes)
+            yield self._step(index)
             if instr.mnemonic == "halt":
                 return
             index += 1
@@ -93,9 +100,15 @@ class Program:
                 kept = instr["body_bytes"] <= self.target.fetch.loop_buffer_bytes
                 for iteration in range(instr["count"]):
                     for inner in body:
-                        size = 0 if kept and iteration else self.instructions[inner].size_bytes
-                        yield Step(inner, iteration, size)
+                        yield self._step(inner, iteration, kept=kept and iteration > 0)
                 index = body.stop
+
+    def _step(self, index: int, iteration: int = 0, *, kept: bool = False) -> Step:
+        """``kept``: the instruction is in the loop buffer. In compact form it expands at a pace as it is issued."""
+        fetched, cycles = 0 if kept else self.code.sizes[index], self.target.fetch.issue_cycles
+        if self.code.history_bytes is not None:
+            cycles *= max(1, -(-fetched // GRANULE_BYTES))
+        return Step(index, iteration, fetched, cycles)
 
     def _body_length(self, loop: int) -> int:
         """Instructions between ``loop`` and its end."""
@@ -125,12 +138,12 @@ def load(
         )
     _check_sizes(contents, npu, location)
     try:
-        instructions = tuple(decode(contents.code))
-        _check_structure(instructions)
+        code = read_code(contents.code)
+        _check_structure(code, npu)
     except (SimulationError, UnsupportedError) as error:
         raise type(error)(error.message, location=location, hint=error.hint) from None
-    _check_map(contents, len(instructions), location)
-    return Program(contents, npu, memory, instructions, len(data))
+    _check_map(contents, len(code.instructions), location)
+    return Program(contents, npu, memory, code, len(data))
 
 
 def _resolve(contents: Container, target: Target | str | os.PathLike[str] | None, location: str | None) -> Target:
@@ -159,11 +172,17 @@ def _check_sizes(contents: Container, target: Target, location: str | None) -> N
         )
 
 
-def _check_structure(instructions: tuple[Instr, ...]) -> None:
-    """Halt exists; loops are closed, not nested, as long as they say; only instructions inside loops have steps."""
+def _check_structure(code: Code, target: Target) -> None:
+    """Halt exists; loops are closed, not nested, as long as they say; only instructions inside loops have steps.
+
+    What the compact form refers to is kept in the loop buffer, and so are the bodies of its loops.
+    """
+    kept = target.fetch.loop_buffer_bytes
+    if code.history_bytes is not None and code.history_bytes > kept:
+        raise SimulationError(f"the program refers {code.history_bytes} bytes back, {target.name} keeps {kept}")
     offset = 0
     loop: tuple[int, int] | None = None  # body's first byte, announced end
-    for index, instr in enumerate(instructions):
+    for index, instr in enumerate(code.instructions):
         where = f"instruction {index} ({instr.mnemonic})"
         if not instr.spec.implemented:
             raise UnsupportedError(f"{where} is not implemented in this version")
@@ -175,6 +194,8 @@ def _check_structure(instructions: tuple[Instr, ...]) -> None:
         if instr.mnemonic == "loop":
             if instr["count"] < 1 or instr["body_bytes"] < 1:
                 raise SimulationError(f"{where} repeats {instr['body_bytes']} bytes {instr['count']} times")
+            if code.history_bytes is not None and instr["body_bytes"] > kept:
+                raise SimulationError(f"{where} repeats {instr['body_bytes']} bytes, {target.name} keeps {kept}")
             loop = (offset, offset + instr["body_bytes"])
         elif instr.mnemonic == "end":
             if loop is None or offset - instr.size_bytes != loop[1]:

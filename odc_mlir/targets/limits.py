@@ -19,10 +19,9 @@ from odc_mlir.isa.fields import (
     OFFSET_BITS,
     REGION_ALIGNMENT_BYTES,
     SEMAPHORES,
-    STEP_BLOCK_BYTES,
     Kind,
 )
-from odc_mlir.isa.instructions import BY_MNEMONIC
+from odc_mlir.isa.instructions import BY_MNEMONIC, MOST_COMPACT_BYTES
 
 if TYPE_CHECKING:
     from odc_mlir.targets import Target
@@ -105,9 +104,10 @@ def _limits(target: Target) -> Iterator[Limit]:
     yield Limit("decoder.symbols_per_cycle")
     yield Limit("fetch.queue_depth", most=1 << 16)
     yield from (Limit(key, 0) for key in ("fetch.issue_cycles", "fetch.semaphore_cycles", "fetch.loop_buffer_bytes"))
-    longest = max(spec.size_bytes for spec in BY_MNEMONIC.values()) + STEP_BLOCK_BYTES
     bursts = 2 * max(target.offchip.burst_bytes, target.sram.burst_bytes)
-    yield Limit("fetch.buffer_bytes", max(bursts, 2 * longest), "two bursts and two instructions have to fit")
+    yield Limit(
+        "fetch.buffer_bytes", max(bursts, 2 * MOST_COMPACT_BYTES), "two bursts and two instructions have to fit"
+    )
     yield Limit("dma.descriptors_in_flight", most=SEMAPHORES, high=f"there are {SEMAPHORES} semaphores")
 
 

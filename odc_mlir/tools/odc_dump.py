@@ -130,7 +130,8 @@ def _native(data: bytes, location: str) -> Document:
 
 def _program(data: bytes, location: str) -> Document:
     from odc_mlir.formats.circle.describe import plain
-    from odc_mlir.isa import assembly, codec, container
+    from odc_mlir.isa import assembly, container
+    from odc_mlir.isa.compact import read_code
     from odc_mlir.isa.fields import Region
 
     content = container.read(data, location)
@@ -155,7 +156,7 @@ def _program(data: bytes, location: str) -> Document:
             }
             for entry in content.operators
         ],
-        "instructions": assembly.disassemble(codec.decode(content.code)).splitlines(),
+        "instructions": assembly.disassemble(read_code(content.code).instructions).splitlines(),
     }
 
 

@@ -14,7 +14,7 @@ from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.emitter import emit_program
 from odc_mlir.isa import container
-from odc_mlir.isa.codec import decode
+from odc_mlir.isa.compact import read_code
 from odc_mlir.isa.listing import read_listing, write_listing
 from odc_mlir.support.text import module_text
 from odc_mlir.targets import MemoryMode
@@ -104,6 +104,6 @@ def test_ir_listing_and_binary_are_the_same_instructions(model: GoldenModel, mem
                 expected += ["loop", *(inner.SPEC.mnemonic for inner in op.instructions), "end"]
             elif isinstance(op, InstructionOp):
                 expected.append(op.SPEC.mnemonic)
-        assert [instr.mnemonic for instr in decode(container.read(binary).code)] == expected
+        assert [instr.mnemonic for instr in read_code(container.read(binary).code).instructions] == expected
         lines = [line for line in listing.splitlines() if not line.startswith(".")]
         assert [line.split()[0].partition("@")[0] for line in lines] == expected

@@ -14,6 +14,7 @@ from odc_mlir import targets
 from odc_mlir.isa import container
 from odc_mlir.isa.assembly import assemble
 from odc_mlir.isa.codec import encode
+from odc_mlir.isa.compact import write_code
 from odc_mlir.isa.container import Container, MapEntry, TensorRecord
 from odc_mlir.isa.fields import Region
 from odc_mlir.simulator import Program, Result, load, simulate
@@ -45,15 +46,17 @@ def pack(
     outputs: Sequence[Any] = (),
     arena: int = 0,
     operators: tuple[MapEntry, ...] = (),
+    compact: bool = False,
 ) -> bytes:
-    """A container with the program ``text``; a target that is not shipped is described in the metadata."""
+    """A container with ``text``, plain or ``compact``; a target that is not shipped is described in the metadata."""
     npu = targets.load(target) if isinstance(target, str) else target
     metadata: dict[str, Any] = {"target": npu.name, "target_version": npu.version, "memory": memory}
     if npu.name not in targets.names():
         metadata[TARGET_DESCRIPTION] = npu.canonical
+    instructions = assemble(text)
     return container.write(
         Container(
-            code=encode(assemble(text)),
+            code=write_code(instructions, npu.fetch.loop_buffer_bytes) if compact else encode(instructions),
             constants=constants,
             inputs=tensors(Region.INPUTS, *inputs),
             outputs=tensors(Region.OUTPUTS, *outputs),

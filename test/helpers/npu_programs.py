@@ -19,7 +19,9 @@ Draw = Callable[..., int]
 _DTYPES = ("i8", "i16")
 
 
-def random_program(seed: int, *, target: str = "npu-256", memory: MemoryMode = "flash", length: int = 30) -> Program:
+def random_program(
+    seed: int, *, target: str = "npu-256", memory: MemoryMode = "flash", length: int = 30, compact: bool = False
+) -> Program:
     """A program of about ``length`` instructions. Only its timing is meant: nothing orders its accesses."""
     rng = np.random.default_rng(seed)
 
@@ -33,7 +35,8 @@ def random_program(seed: int, *, target: str = "npu-256", memory: MemoryMode = "
         program = _looped(program, draw)
     text = "\n".join(map(format_instruction, [*program, make("halt")]))
     sizes: dict[str, Any] = {"inputs": [("uint8", (SRAM_BYTES,))], "outputs": [("uint8", (SRAM_BYTES,))]}
-    return load(pack(text, target=target, memory=memory, constants=bytes(CONSTANT_BYTES), arena=SRAM_BYTES, **sizes))
+    sizes |= {"constants": bytes(CONSTANT_BYTES), "arena": SRAM_BYTES}
+    return load(pack(text, target=target, memory=memory, compact=compact, **sizes))
 
 
 def _address(region: Region, offset: int) -> int:

@@ -32,6 +32,7 @@ from odc_mlir.formats.partition_ini import parse_partition
 from odc_mlir.formats.samples import read_labels, read_samples
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.isa import assembly, codec, container
+from odc_mlir.isa.compact import read_code
 from odc_mlir.quantizer.policy.precision import read_config
 from odc_mlir.runtime.auto import pruning
 from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts, Result
@@ -193,7 +194,7 @@ def _packages() -> list[Reader]:
 def _programs() -> list[Reader]:
     (data,) = (content for name, content in compiler.compile(MODEL).members.items() if name.endswith(".npu"))
     good = container.read(data)
-    text = assembly.disassemble(codec.decode(good.code))
+    text = assembly.disassemble(read_code(good.code).instructions)
 
     def damaged(rng: random.Random) -> bytes:
         action = rng.random()

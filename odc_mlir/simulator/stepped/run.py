@@ -170,7 +170,7 @@ class Stepped:
         if self.fetching == "program" and self.arrived - self.consumed >= self.step.fetched_bytes:
             self.consumed += self.step.fetched_bytes
             self._ask()
-            self.fetching, self.issue_left = "issuing", self.target.fetch.issue_cycles
+            self.fetching, self.issue_left = "issuing", self.step.issue_cycles
             return True
         if self.fetching == "issuing" and self.issue_left <= _NOTHING:
             self.fetching = "issued"

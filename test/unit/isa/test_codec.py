@@ -9,27 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.npu_instructions import instructions
 from odc_mlir.errors import CompileError, SimulationError
 from odc_mlir.isa.assembly import assemble, disassemble
 from odc_mlir.isa.codec import Instr, address, decode, encode, make, split_address
-from odc_mlir.isa.fields import PREFIX_BITS, SEMAPHORES, STEP_BLOCK_BYTES, Kind, Queue
+from odc_mlir.isa.fields import PREFIX_BITS, STEP_BLOCK_BYTES, Kind, Queue
 from odc_mlir.isa.instructions import BY_OPCODE, INSTRUCTIONS
 
 MNEMONICS = [spec.mnemonic for spec in INSTRUCTIONS]
-
-
-@st.composite
-def instructions(draw: st.DrawFn) -> Instr:
-    """Any instruction with any values that its fields hold."""
-    spec = draw(st.sampled_from(INSTRUCTIONS))
-    values = {field.name: draw(st.integers(*field.range)) for field in spec.fields}
-    semaphores = st.lists(st.integers(0, SEMAPHORES - 1), max_size=2).map(tuple)
-    queue = draw(st.sampled_from(Queue)) if spec.queue is None else spec.queue
-    steps = None
-    if spec.addresses and draw(st.booleans()):
-        halves = [1 << (field.step_bits - 1) for field in spec.addresses]
-        steps = tuple(draw(st.integers(-half, half - 1)) for half in halves)
-    return Instr(spec, values, draw(semaphores), draw(semaphores), queue, steps)
 
 
 @given(st.lists(instructions(), max_size=4))

@@ -9,7 +9,8 @@ import pytest
 from helpers.npu_layers import Body, binary, make_module
 from odc_mlir import targets
 from odc_mlir.dialects import npu
-from odc_mlir.isa.codec import Instr, decode, split_address
+from odc_mlir.isa.codec import Instr, split_address
+from odc_mlir.isa.compact import read_code
 from odc_mlir.isa.container import read
 from odc_mlir.isa.effects import EFFECTS, Area, effects
 from odc_mlir.isa.fields import Kind, Region
@@ -73,7 +74,7 @@ def test_the_simulator_touches_what_is_declared(memory: MemoryMode) -> None:
     contents = read(binary(make_module(many_kinds, (1, 40, 20, 8), target="npu-128", memory=memory)))
     seen: Counter[str] = Counter()
     wrapped = 0
-    for instr in decode(contents.code):
+    for instr in read_code(contents.code).instructions:
         if instr.mnemonic not in executors():
             continue
         recorder = Recorder()

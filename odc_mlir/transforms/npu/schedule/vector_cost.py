@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.cost import instruction_bytes
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, Choice
 
 
@@ -17,6 +17,6 @@ def vector_choice(
     traffic = sum(moved) / port.bytes_per_cycle
     tiles = max(1, -(-4 * max(moved, default=0) * len(moved) // max(room, 1)))
     latency = min(len(moved), 2) * port.read_latency_cycles
-    size = BY_MNEMONIC[mnemonic].size_bytes + len(moved) * BY_MNEMONIC["load"].size_bytes
+    size = instruction_bytes(mnemonic) + len(moved) * instruction_bytes("load")
     edge = min(traffic, compute_cycles) / tiles
     return (Choice(None, max(traffic, compute_cycles) + edge + latency, size * min(tiles, ROLLED_TILES)),)

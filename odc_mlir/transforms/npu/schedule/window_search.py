@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
-from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, Runs, transfer_bytes
@@ -26,9 +25,9 @@ from odc_mlir.transforms.npu.schedule.window_plans import conv_plans, depthwise_
 from odc_mlir.transforms.npu.schedule.window_tiling import StepKind, WindowTiling, footprint, step_kinds
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
-COMPUTE_BYTES = BY_MNEMONIC["conv"].size_bytes
-TRANSFER_BYTES = BY_MNEMONIC["load"].size_bytes
-WEIGHT_BYTES = BY_MNEMONIC["wload"].size_bytes
+COMPUTE_BYTES = cost.instruction_bytes("conv")
+TRANSFER_BYTES = cost.instruction_bytes("load")
+WEIGHT_BYTES = cost.instruction_bytes("wload")
 
 
 class Choice(NamedTuple):

@@ -1,0 +1,189 @@
+"""Programs in compact form, and reading both forms. Compact form is described in ``docs/npu.md``, "Compact form".
+
+Programs repeat themselves: most instructions differ from a recent one in a few bytes of addresses and semaphores. The
+compact form writes those bytes only. What it expands to are the instructions of :mod:`odc_mlir.isa.codec`, byte for
+byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import SimulationError
+from odc_mlir.isa.codec import Instr, decode_one, encode_one, malformed
+from odc_mlir.isa.fields import GRANULE_BYTES
+from odc_mlir.isa.instructions import LONGEST_BYTES
+
+MARK = 0xFF  # no opcode: the first byte of a compact program
+FARTHEST = 127  # instructions back
+WORD_BYTES = 8
+_HEADER = struct.Struct("<BBH")
+_VERSION = 1
+_WORDS = LONGEST_BYTES // WORD_BYTES
+
+
+class Code(NamedTuple):
+    """A program as read. ``sizes``: bytes of each instruction where it was read from; ``history_bytes``: expanded
+    instructions that the fetch engine keeps to refer to, None for plain programs.
+    """
+
+    instructions: tuple[Instr, ...]
+    sizes: tuple[int, ...]
+    history_bytes: int | None
+
+
+def is_compact(code: bytes | memoryview) -> bool:
+    """Which of the two forms ``code`` is in."""
+    return bytes(code[:1]) == bytes([MARK])
+
+
+def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
+    """A compact program that refers to at most the last ``history_bytes`` of expanded instructions.
+
+    Raises CompileError for what cannot be encoded.
+    """
+    plain = [encode_one(instr) for instr in instructions]
+    table = np.zeros((len(plain), LONGEST_BYTES), np.uint8)
+    for row, data in zip(table, plain, strict=True):
+        row[: len(data)] = np.frombuffer(data, np.uint8)
+    references = _references(plain, table, history_bytes)
+    parts = [_HEADER.pack(MARK, _VERSION, history_bytes // GRANULE_BYTES)]
+    zeros = np.zeros(LONGEST_BYTES, np.uint8)
+    for index, (data, distance) in enumerate(zip(plain, references, strict=True)):
+        base = table[index - distance] if distance else zeros
+        head = bytes([distance]) if distance else bytes([0, len(data) // GRANULE_BYTES])
+        parts.append(head + _changes(table[index], base, len(data)))
+    return b"".join(parts)
+
+
+def _changes(new: NDArray[np.uint8], old: NDArray[np.uint8], size: int) -> bytes:
+    """Masks, and the bytes that differ."""
+    differs = (new != old)[:size].reshape(-1, WORD_BYTES)
+    words = differs.any(axis=1)
+    found = [np.packbits(words, bitorder="little").tobytes()]
+    for word in np.flatnonzero(words):
+        mask = differs[word]
+        found.append(np.packbits(mask, bitorder="little").tobytes())
+        found.append(new[WORD_BYTES * word : WORD_BYTES * (word + 1)][mask].tobytes())
+    return b"".join(found)
+
+
+def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes: int) -> list[int]:
+    """How many instructions back each one's shortest reference lies, 0: none that is shorter than writing it out."""
+    count = len(plain)
+    sizes = np.array([len(data) for data in plain], np.int64)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    best = _change_bytes(table) + 1  # the length of one without a reference
+    chosen = np.zeros(count, np.int64)
+    kinds = table[:, 0].astype(np.int64) << 8 | sizes // GRANULE_BYTES
+    for kind in np.unique(kinds):
+        members = np.flatnonzero(kinds == kind)
+        rows = table[members]
+        for back in range(1, len(members)):
+            distances = members[back:] - members[:-back]
+            near = (distances <= FARTHEST) & (starts[members[back:]] - starts[members[:-back]] <= history_bytes)
+            if not near.any():
+                break
+            costs = _change_bytes(rows[back:] ^ rows[:-back])
+            better = near & (costs < best[members[back:]])
+            places = members[back:][better]
+            best[places], chosen[places] = costs[better], distances[better]
+    found: list[int] = chosen.tolist()
+    return found
+
+
+def _change_bytes(differences: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Bytes of masks and changes, per row; masks of the words apart, which are the same for equal lengths."""
+    differs = differences != 0
+    words = differs.reshape(len(differs), _WORDS, WORD_BYTES).any(axis=2)
+    total: NDArray[np.int64] = words.sum(axis=1) + differs.sum(axis=1)
+    return total
+
+
+def read_code(code: bytes | memoryview) -> Code:
+    """The program in ``code``, plain or compact; raises SimulationError that names the byte of a malformed one."""
+    view = memoryview(code)
+    if is_compact(view):
+        return _Reader(view).read()
+    instructions, offset = [], 0
+    while offset < len(view):
+        instructions.append(decode_one(view, offset, offset))
+        offset += instructions[-1].size_bytes
+    return Code(tuple(instructions), tuple(instr.size_bytes for instr in instructions), None)
+
+
+class _Reader:
+    """Expands a compact program."""
+
+    def __init__(self, view: memoryview) -> None:
+        self.data = bytes(view)
+        self.offset = _HEADER.size
+        self.expanded: list[bytes] = []
+        self.ends: list[int] = []  # of expanded instructions, in bytes
+
+    def read(self) -> Code:
+        """All of it."""
+        if len(self.data) < _HEADER.size:
+            raise SimulationError("the compact program has no header")
+        _, version, granules = _HEADER.unpack_from(self.data)
+        if version != _VERSION:
+            raise SimulationError(f"version {version} of the compact form is not known")
+        history = granules * GRANULE_BYTES
+        instructions, sizes = [], []
+        while self.offset < len(self.data):
+            start = self.offset
+            data = self._expand(start, history)
+            instr = decode_one(memoryview(data), 0, start)
+            if instr.size_bytes != len(data):
+                raise malformed(start, f"{instr.mnemonic} expands to {len(data)} bytes, not {instr.size_bytes}")
+            instructions.append(instr)
+            sizes.append(self.offset - start)
+            self.expanded.append(data)
+            self.ends.append((self.ends[-1] if self.ends else 0) + len(data))
+        if sizes:
+            sizes[0] += _HEADER.size
+        return Code(tuple(instructions), tuple(sizes), history)
+
+    def _expand(self, start: int, history: int) -> bytes:
+        distance = self._take(start)
+        if distance:
+            if distance > min(len(self.expanded), FARTHEST):
+                raise malformed(start, f"it refers to {distance} instructions back, of {len(self.expanded)}")
+            base = bytearray(self.expanded[-distance])
+            if self.ends[-1] - (self.ends[-distance] - len(base)) > history:
+                raise malformed(start, f"it refers to {distance} instructions back, farther than {history} bytes")
+        else:
+            base = bytearray(self._take(start) * GRANULE_BYTES)
+            if not 0 < len(base) <= LONGEST_BYTES:
+                raise malformed(start, f"it is {len(base)} bytes long")
+        words = sum(self._take(start) << 8 * byte for byte in range(-(-len(base) // (8 * WORD_BYTES))))
+        if words >> len(base) // WORD_BYTES:
+            raise malformed(start, "it changes bytes behind its end")
+        for word in range(len(base) // WORD_BYTES):
+            if words >> word & 1:
+                self._change(base, WORD_BYTES * word, start)
+        return bytes(base)
+
+    def _change(self, base: bytearray, first: int, start: int) -> None:
+        """Change some bytes of the word at ``first``."""
+        mask = self._take(start)
+        if not mask:
+            raise malformed(start, "a word that changes has no byte that does")
+        for index in range(first, first + WORD_BYTES):
+            if mask >> index - first & 1:
+                value = self._take(start)
+                if value == base[index]:
+                    raise malformed(start, f"byte {index} changes to what it is")
+                base[index] = value
+
+    def _take(self, start: int) -> int:
+        if self.offset >= len(self.data):
+            raise malformed(start, "it is cut off")
+        self.offset += 1
+        return self.data[self.offset - 1]
