@@ -66,7 +66,7 @@ def made(folder: Path, *, large: bool) -> list[Path]:
     """The files of the networks."""
     from helpers.large_networks import chain, resnet50
 
-    found = {f"chain-{size}": chain(size, different=False) for size in CHAINS}
+    found = {f"chain-{size}": chain(size) for size in CHAINS}
     if large:
         found["resnet50"] = resnet50()
     for name, data in found.items():
