@@ -73,10 +73,11 @@ class CircleOptimizePass(ModulePass):
         CircleInferShapesPass().apply(ctx, module)
         # Weights as codes or half-precision numbers are constants before anything looks at the layers that read them.
         apply_patterns(module, [item for item in patterns if item.rule.pattern == FOLDING])
-        for _ in range(_ROUNDS):
+        for round in range(_ROUNDS):
             before = tally.total
+            interface = "keep" if round else self.io_layout  # inputs and outputs are turned once
             if any(rule.name == LAYOUTS for rule in chosen) and not tally.is_full:
-                tally.add(LAYOUTS, CircleAssignLayoutsPass(self.io_layout).assign(module))
+                tally.add(LAYOUTS, CircleAssignLayoutsPass(interface).assign(module))
             apply_patterns(module, patterns)
             cse(module)
             dce(module)
