@@ -177,6 +177,20 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert (process.returncode, errors) == (0, b"")
 
 
+def test_unreachable_objects_are_seldom_looked_for() -> None:
+    # 400,000 objects that stay: one look at the end of the command, none at the end of the process
+    program = (
+        "import gc, sys\nfrom odc_mlir.tools.common import base_parser, run_tool\n"
+        "def body(arguments):\n"
+        "    gc.callbacks.append(lambda phase, info: print(phase, len(gc.get_objects())))\n"
+        "    body.kept = [[] for _ in range(400_000)]\n"
+        "sys.exit(run_tool(base_parser('odc-test', 'x'), body, []))"
+    )
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    looks = [int(line.split()[1]) for line in made.stdout.splitlines() if line.startswith("start")]
+    assert sum(count > 100_000 for count in looks) <= 1
+
+
 def test_exit_codes_are_the_documented_ones() -> None:
     assert (common.EXIT_OK, common.EXIT_USER, common.EXIT_USAGE, common.EXIT_BUG) == (0, 1, 2, 3)
 
