@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from odc_mlir.isa.effects import EFFECTS, Area
@@ -24,17 +24,19 @@ Accesses = tuple[list[Span], list[Span]]
 def accesses(command: Command) -> Accesses:
     """The ranges that ``command`` reads and writes."""
     reads, writes = EFFECTS[command.spec.mnemonic](command.values)
-    return list(_spans(command, reads)), list(_spans(command, writes))
+    return _spans(command, reads), _spans(command, writes)
 
 
-def _spans(command: Command, areas: Iterable[Area]) -> Iterator[Span]:
+def _spans(command: Command, areas: Iterable[Area]) -> list[Span]:
     """Where ``areas`` lie; in a ring, they are up to two ranges."""
+    found = []
     for field, size, ring in areas:
         buffer, start = command.places[field]
         if ring is not None:
             home, base = command.places[ring[0]]
             end = base + ring[1]
             if start + size > end:
-                yield Span(home, base, start + size - ring[1])
+                found.append(Span(home, base, start + size - ring[1]))
                 size = end - start
-        yield Span(buffer, start, start + size)
+        found.append(Span(buffer, start, start + size))
+    return found

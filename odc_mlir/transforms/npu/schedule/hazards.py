@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from odc_mlir.isa.fields import Queue
-from odc_mlir.transforms.npu.schedule.accesses import Span, accesses
+from odc_mlir.transforms.npu.schedule.accesses import Accesses, Span, accesses
 from odc_mlir.transforms.npu.schedule.program import Command
 
 Latest = dict[Queue, int]
@@ -94,7 +94,11 @@ class Hazards:
 
     def visit(self, index: int, command: Command) -> Latest:
         """The latest conflicting command of each queue before ``command``, its own queue included."""
-        reads, writes = accesses(command)
+        return self.visit_accesses(index, command, accesses(command))
+
+    def visit_accesses(self, index: int, command: Command, touched: Accesses) -> Latest:
+        """As :meth:`visit`; ``touched``: what ``command`` reads and writes, where that is known already."""
+        reads, writes = touched
         found: Latest = {}
         for span in reads:
             if span.buffer.data is None:  # constants are never written

@@ -98,7 +98,8 @@ class Program:
         self._buffer_ops[buffer] = op
 
     def _read_instruction(self, op: InstructionOp, layer: int) -> None:
-        places = {name: (self._buffers[value], offset) for name, value, offset in op.places()}
+        buffers = self._buffers
+        places = {name: (buffers[value], offset) for name, value, offset in op.places()}
         command = Command(
             op.SPEC, op.field_codes(), places, layer, op.queue_number, op.semaphores("waits"), op.semaphores("posts")
         )

@@ -82,40 +82,43 @@ def _best_loops(program: Sequence[Issue], buffer_bytes: int) -> list[_Candidate 
 def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_Candidate]]:
     """Position -> loops that can start there, each with as many iterations as possible."""
     kinds, addresses, sizes = _arrays(program)
-    limits = _step_limits(program, addresses.shape[1])
+    low, high = _step_limits(program, len(addresses))
     starts = np.concatenate(([0], np.cumsum(sizes)))
     found: dict[int, list[_Candidate]] = {}
     for length in range(1, min(LONGEST_BODY, len(program) // 2) + 1):
         equal = (kinds[:-length] == kinds[length:]) & (kinds[:-length] >= 0)
         if not equal.any():
             continue
-        steps = addresses[length:] - addresses[:-length]
-        low, high = limits[0][:-length], limits[1][:-length]
-        equal &= ((steps >= low) & (steps <= high)).all(axis=1)
-        regular = equal[:-length] & equal[length:] & (steps[:-length] == steps[length:]).all(axis=1)
+        steps = addresses[:, length:] - addresses[:, :-length]
+        equal &= ((steps >= low[:, :-length]) & (steps <= high[:, :-length])).all(axis=0)
         first = _run_lengths(equal)
+        places = np.flatnonzero(first >= length)
+        if not len(places):
+            continue
+        regular = equal[:-length] & equal[length:] & (steps[:, :-length] == steps[:, length:]).all(axis=0)
         more = np.zeros_like(first)
         more[: len(regular)] = _run_lengths(regular)
-        stepped = np.concatenate(([0], np.cumsum((steps != 0).any(axis=1))))
-        for index in np.flatnonzero(first >= length):
-            count = min(2 + int(more[index]) // length, _MOST_ITERATIONS)
-            body = int(starts[index + length] - starts[index])
-            body += STEP_BLOCK_BYTES * int(stepped[index + length] - stepped[index])
-            straight = int(starts[index + length * count] - starts[index])
-            if body <= buffer_bytes and body + _FRAME_BYTES < straight:
-                found.setdefault(int(index), []).append(_Candidate(length, count, body + _FRAME_BYTES))
+        stepped = np.concatenate(([0], np.cumsum((steps != 0).any(axis=0))))
+        counts = np.minimum(2 + more[places] // length, _MOST_ITERATIONS)
+        bodies = starts[places + length] - starts[places]
+        bodies += STEP_BLOCK_BYTES * (stepped[places + length] - stepped[places])
+        straight = starts[places + length * counts] - starts[places]
+        shorter = (bodies <= buffer_bytes) & (bodies + _FRAME_BYTES < straight)
+        chosen = (places[shorter].tolist(), counts[shorter].tolist(), bodies[shorter].tolist())
+        for index, count, body in zip(*chosen, strict=True):
+            found.setdefault(index, []).append(_Candidate(length, count, body + _FRAME_BYTES))
     return found
 
 
 def _arrays(program: Sequence[Issue]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Kind of each instruction (-1: never in a loop), addresses, bytes."""
+    """Kind of each instruction (-1: never in a loop), a row for each of its addresses, bytes."""
     numbers: dict[Hashable, int] = {}
     width = max((len(item.addresses) for item in program), default=0)
     addresses = np.zeros((len(program), max(width, 1)), np.int64)
     for index, item in enumerate(program):
         addresses[index, : len(item.addresses)] = item.addresses
     kinds = [-1 if item.kind is None else numbers.setdefault(item.kind, len(numbers)) for item in program]
-    return np.array(kinds), addresses, np.array([item.size_bytes for item in program])
+    return np.array(kinds), np.ascontiguousarray(addresses.T), np.array([item.size_bytes for item in program])
 
 
 def _step_limits(program: Sequence[Issue], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -123,6 +126,7 @@ def _step_limits(program: Sequence[Issue], width: int) -> tuple[NDArray[np.int64
     high = np.zeros((len(program), width), np.int64)
     for index, item in enumerate(program):
         high[index, : len(item.step_bits)] = [(1 << (bits - 1)) - 1 for bits in item.step_bits]
+    high = np.ascontiguousarray(high.T)
     return -high - 1, high
 
 

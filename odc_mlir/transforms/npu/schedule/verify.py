@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import SEMAPHORE_MAX, Queue, Space
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.accesses import accesses
+from odc_mlir.transforms.npu.schedule.accesses import Accesses, accesses
 from odc_mlir.transforms.npu.schedule.arena import Interval, live_intervals, overlapping
-from odc_mlir.transforms.npu.schedule.hazards import dependences
+from odc_mlir.transforms.npu.schedule.hazards import Hazards
 from odc_mlir.transforms.npu.schedule.program import Command, buffers_of, local_sizes
 from odc_mlir.transforms.npu.schedule.sync import Clock, join
 
@@ -25,8 +25,9 @@ def verify_program(commands: Sequence[Command], target: Target, region_bytes: di
     ``region_bytes``: size of each region that is bound at run time.
     """
     _verify_buffers(commands, local_sizes(target) | region_bytes, target.sram.burst_bytes)
-    _verify_bounds(commands)
-    _verify_order(commands)
+    touched = [accesses(command) for command in commands]
+    _verify_bounds(commands, touched)
+    _verify_order(commands, touched)
 
 
 def _name(commands: Sequence[Command], index: int) -> str:
@@ -50,9 +51,9 @@ def _verify_buffers(commands: Sequence[Command], sizes: dict[Space, int], alignm
         )
 
 
-def _verify_bounds(commands: Sequence[Command]) -> None:
-    for index, command in enumerate(commands):
-        for spans in accesses(command):
+def _verify_bounds(commands: Sequence[Command], touched: Sequence[Accesses]) -> None:
+    for index, of_command in enumerate(touched):
+        for spans in of_command:
             for span in spans:
                 if span.start < 0 or span.end > span.buffer.size or span.start >= span.end:
                     raise CompileError(
@@ -61,10 +62,12 @@ def _verify_bounds(commands: Sequence[Command]) -> None:
                     )
 
 
-def _verify_order(commands: Sequence[Command]) -> None:
+def _verify_order(commands: Sequence[Command], touched: Sequence[Accesses]) -> None:
+    hazards = Hazards()
     known: dict[Queue, Clock] = {queue: [-1] * len(Queue) for queue in Queue}
     tokens: dict[int, deque[Clock]] = defaultdict(deque)
-    for index, (command, before) in enumerate(zip(commands, dependences(commands), strict=True)):
+    for index, (command, of_command) in enumerate(zip(commands, touched, strict=True)):
+        before = hazards.visit_accesses(index, command, of_command)
         clock = known[command.queue]
         for number in command.waits:
             if not tokens[number]:
