@@ -10,9 +10,9 @@
     npu.isa.halt
 
 The program is the linear order of the block, whatever queue an instruction runs in; ``npu.isa.halt`` ends it. Address
-fields are buffers with an optional offset, enum fields are words, all others integers; a field left out is 0. ``waits``
-and ``posts`` name semaphores; there are none until ``npu-insert-sync`` has run. ``npu.loop`` repeats its body and adds
-the steps of its instructions to their addresses after every iteration; there are none until ``npu-roll-loops`` has run.
+fields are buffers with an optional offset, enum fields are words, all others integers; a field left out has its
+default, 1 for factors that change nothing then, else 0. ``waits`` and ``posts`` name semaphores; there are none until
+``npu-insert-sync`` has run. ``npu.loop`` repeats its body and adds the steps of its instructions to their addresses after every iteration; there are none until ``npu-roll-loops`` has run.
 """
 
 from __future__ import annotations
@@ -262,6 +262,7 @@ class InstructionOp(IRDLOperation):
     INT_FIELDS: ClassVar[dict[str, tuple[int, int]]]
     CODE_FIELDS: ClassVar[frozenset[str]]  # of those, the ones that are fields of the instruction
     WORD_FIELDS: ClassVar[dict[str, tuple[str, ...]]]
+    DEFAULTS: ClassVar[dict[str, int]]  # of the fields that are not 0 when left out
     HAS_OPTIONAL_ADDRESSES: ClassVar[bool]
     OPERAND_COUNTS: ClassVar[tuple[frozenset[int], ...]]  # of each address field
     PROPERTY_FORMS: ClassVar[dict[str, Form]]
@@ -277,7 +278,7 @@ class InstructionOp(IRDLOperation):
 
     def field_codes(self) -> dict[str, int]:
         """The fields that are no addresses, as encoded; fields that are 0 may be missing."""
-        codes: dict[str, int] = {}  # by exact classes: abstract ones make isinstance a call, a million times
+        codes = dict(self.DEFAULTS)  # by exact classes: abstract ones make isinstance a call, a million times
         for name, attribute in self.properties.items():
             if type(attribute) is IntegerAttr:
                 if name in self.CODE_FIELDS:
@@ -460,6 +461,7 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     made: type[InstructionOp] = irdl_op_definition(cls)
     made.SPEC, made.ADDRESS_FIELDS, made.INT_FIELDS, made.WORD_FIELDS = spec, spec.places, ints, words
     made.CODE_FIELDS = frozenset(ints) & {field.name for field in spec.fields}
+    made.DEFAULTS = {field.name: field.default for field in spec.fields if field.default}
     made.HAS_OPTIONAL_ADDRESSES = bool(optional)
     made.OPERAND_COUNTS = tuple(frozenset({0, 1} if field.name in optional else {1}) for field in spec.places)
     forms = dict.fromkeys(ints, _INTEGER) | dict.fromkeys(words, _WORD) | dict.fromkeys(("waits", "posts"), _INTEGERS)

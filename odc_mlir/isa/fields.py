@@ -88,7 +88,10 @@ FULL_RECORD_BYTES = BIAS_BYTES + COMMON_RECORD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``bits`` wide; ``signed`` two's complement; ``values`` names the codes of an enum field."""
+    """``bits`` wide; ``signed`` two's complement; ``values`` names the codes of an enum field.
+
+    ``default``: the value that text leaves out, of a field that mostly has it.
+    """
 
     name: str
     bits: int
@@ -97,6 +100,7 @@ class Field:
     signed: bool = False
     values: tuple[str, ...] = ()
     fixed: bool = False  # an address that loops do not advance
+    default: int = 0
 
     @property
     def range(self) -> tuple[int, int]:

@@ -36,6 +36,11 @@ def _int(name: str, bits: int, doc: str) -> Field:
     return Field(name, bits, doc)
 
 
+def _factor(name: str, bits: int, doc: str) -> Field:
+    """A number that changes nothing where it is 1."""
+    return Field(name, bits, doc, default=1)
+
+
 def _signed(name: str, bits: int, doc: str) -> Field:
     return Field(name, bits, doc, signed=True)
 
@@ -60,10 +65,10 @@ def _window() -> tuple[Field, ...]:
         _int("out_width", 12, "result pixels per row"),
         _int("out_height", 12, "result rows"),
         _int("channels", 16, "result channels"),
-        _int("kernel_height", 8, "taps"),
-        _int("kernel_width", 8, "taps"),
-        _int("stride_y", 8, "rows between taps' origins"),
-        _int("stride_x", 8, "pixels between taps' origins"),
+        _factor("kernel_height", 8, "taps"),
+        _factor("kernel_width", 8, "taps"),
+        _factor("stride_y", 8, "rows between taps' origins"),
+        _factor("stride_x", 8, "pixels between taps' origins"),
     )
 
 
@@ -89,7 +94,7 @@ CONV = Instruction(
         _type("weight_type", "weight codes (u8 or i8)"),
         _type("out_type", "result codes"),
         _int("shape", 2, "index into the target's array shapes (pixels x channels)"),
-        _int("multiplier", 8, "depthwise: result channels per input channel; else 1"),
+        _factor("multiplier", 8, "depthwise: result channels per input channel; else 1"),
         _tile("input", "first input pixel, padding included"),
         _int("in_stride_x", 16, "bytes from pixel to pixel"),
         _int("in_stride_y", 16, "bytes from row to row"),
@@ -97,8 +102,8 @@ CONV = Instruction(
         _int("ring_bytes", 16, "size of that ring, 0: no wrapping"),
         _int("in_channels", 16, "input channels that each tap reads"),
         *_window(),
-        _int("dilation_y", 8, "rows between taps"),
-        _int("dilation_x", 8, "pixels between taps"),
+        _factor("dilation_y", 8, "rows between taps"),
+        _factor("dilation_x", 8, "pixels between taps"),
         _signed("in_zero", 16, "input zero point"),
         _signed("weight_zero", 16, "weight zero point"),
         Field(
@@ -119,8 +124,8 @@ CONV = Instruction(
 
 _LOAD_SHAPE = (
     _int("size0", 16, "contiguous bytes"),
-    _int("size1", 12, "runs of size0 (pixels)"),
-    _int("size2", 12, "groups of size1 (rows)"),
+    _factor("size1", 12, "runs of size0 (pixels)"),
+    _factor("size2", 12, "groups of size1 (rows)"),
     _int("memory_stride1", 24, "bytes between runs in memory"),
     _int("memory_stride2", 24, "bytes between groups in memory"),
     _int("tile_stride1", 16, "bytes between runs in the tile buffer"),
@@ -245,8 +250,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _type("out_type", "result codes"),
             _int("left_shift", 5, "add, sub: shift before the input scales"),
             _int("size0", 16, "contiguous elements"),
-            _int("size1", 12, "runs"),
-            _int("size2", 12, "groups of runs"),
+            _factor("size1", 12, "runs"),
+            _factor("size2", 12, "groups of runs"),
             _tile("a", "first element of a"),
             _int("a_stride0", 1, "0: one element serves the whole run"),
             _int("a_stride1", 16, "bytes, 0 broadcasts"),

@@ -5,10 +5,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @slots(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> {
     %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64xi8>
     %r = npu.buffer "resident" : !npu.buffer<tile, 64xi8>
-    npu.isa.load source %in target %r size0 64 size1 1 size2 1
+    npu.isa.load source %in target %r size0 64
     %a = npu.buffer "a" : !npu.buffer<tile, 19120xi8>
-    npu.isa.load source %in target %a size0 32 size1 1 size2 1
-    npu.isa.load source %in target %r size0 64 size1 1 size2 1
+    npu.isa.load source %in target %a size0 32
+    npu.isa.load source %in target %r size0 64
     npu.isa.halt
   }
 }

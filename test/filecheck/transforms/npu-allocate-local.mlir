@@ -8,10 +8,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     %a = npu.buffer "a" : !npu.buffer<tile, 50xi8>
     %b = npu.buffer "b" : !npu.buffer<tile, 64xi8>
     %unused = npu.buffer "unused" : !npu.buffer<tile, 64xi8>
-    npu.isa.load source %in target %a size0 50 size1 1 size2 1
-    npu.isa.load source %in target %b size0 50 size1 1 size2 1
+    npu.isa.load source %in target %a size0 50
+    npu.isa.load source %in target %b size0 50
     %c = npu.buffer "c" : !npu.buffer<tile, 64xi8>
-    npu.isa.store target %out source %c size0 64 size1 1 size2 1
+    npu.isa.store target %out source %c size0 64
     npu.isa.halt
   }
 }
@@ -30,13 +30,13 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     %out = npu.buffer "out" binds [0] : !npu.buffer<outputs, 64xi8>
     %r = npu.buffer "resident" : !npu.buffer<tile, 64xi8>
     %a = npu.buffer "a" : !npu.buffer<tile, 32xi8>
-    npu.isa.load source %in target %r size0 64 size1 1 size2 1
-    npu.isa.load source %in target %a size0 32 size1 1 size2 1
+    npu.isa.load source %in target %r size0 64
+    npu.isa.load source %in target %a size0 32
     %b = npu.buffer "b" : !npu.buffer<tile, 32xi8>
-    npu.isa.load source %in target %b size0 32 size1 1 size2 1
-    npu.isa.store target %out source %r size0 64 size1 1 size2 1
+    npu.isa.load source %in target %b size0 32
+    npu.isa.store target %out source %r size0 64
     %c = npu.buffer "c" : !npu.buffer<tile, 19168xi8>
-    npu.isa.store target %out source %c size0 64 size1 1 size2 1
+    npu.isa.store target %out source %c size0 64
     npu.isa.halt
   }
 }

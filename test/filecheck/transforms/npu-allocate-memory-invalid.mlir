@@ -9,14 +9,14 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram, sr
     %u = npu.buffer "second" : !npu.buffer<arena, 32xi8>
     %v = npu.buffer "third" : !npu.buffer<arena, 32xi8>
     %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
-    npu.isa.load source %in target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
-    npu.isa.store target %t source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
-    npu.isa.store target %u source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
-    npu.isa.load source %t target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
-    npu.isa.load source %u target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
-    npu.isa.store target %v source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
-    npu.isa.load source %v target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
-    npu.isa.store target %out source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
+    npu.isa.load source %in target %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.store target %t source %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.store target %u source %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.load source %t target %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.load source %u target %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.store target %v source %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.load source %v target %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.store target %out source %s size0 32 tile_stride1 32 tile_stride2 32
     npu.isa.halt
   }
 }

@@ -6,12 +6,12 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64xi8>
     %a = npu.buffer "a" at 0 : !npu.buffer<tile, 16xi8>
     %o = npu.buffer "o" at 64 : !npu.buffer<tile, 16xi8>
-    npu.isa.load source %in target %a size0 16 size1 1 size2 1
-    npu.isa.vop kind "copy" a_type "i8" out_type "i8" size0 16 size1 1 size2 1 a %a a_stride0 1 output %o
+    npu.isa.load source %in target %a size0 16
+    npu.isa.vop kind "copy" a_type "i8" out_type "i8" size0 16 a %a a_stride0 1 output %o
     %b = npu.buffer "b" at 16 : !npu.buffer<tile, 16xi8>
-    npu.isa.load source %in + 16 target %b size0 16 size1 1 size2 1
-    npu.isa.vop kind "copy" a_type "i8" out_type "i8" size0 16 size1 1 size2 1 a %b a_stride0 1 output %o
-    npu.isa.load source %in + 32 target %a size0 16 size1 1 size2 1
+    npu.isa.load source %in + 16 target %b size0 16
+    npu.isa.vop kind "copy" a_type "i8" out_type "i8" size0 16 a %b a_stride0 1 output %o
+    npu.isa.load source %in + 32 target %a size0 16
     npu.isa.halt
   }
 }

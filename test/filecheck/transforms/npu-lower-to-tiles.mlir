@@ -45,7 +45,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 }
 // CHECK-LABEL: npu.program @move(
 // CHECK: npu.isa.fill target %{{.*}} bytes 48 value 7
-// CHECK-NEXT: npu.isa.store {{.*}} size0 48 size1 1 size2 1
-// CHECK-NEXT: npu.isa.load {{.*}} size0 8 size1 4 size2 1 memory_stride1 8 tile_stride1 8
+// CHECK-NEXT: npu.isa.store {{.*}} size0 48
+// CHECK-NEXT: npu.isa.load {{.*}} size0 8 size1 4 memory_stride1 8 tile_stride1 8
 // CHECK-NEXT: npu.isa.store target %{{.*}} + 1 {{.*}} size0 1 size1 4 size2 8 memory_stride1 1 memory_stride2 6 tile_stride1 8 tile_stride2 1
 // CHECK-NEXT: npu.isa.halt

@@ -5,17 +5,17 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
     %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
     %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
-    npu.isa.load source %in target %s size0 8 size1 1 size2 1
-    npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1
-    npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1
-    npu.isa.load source %in + 24 target %s size0 8 size1 1 size2 1
+    npu.isa.load source %in target %s size0 8
+    npu.isa.load source %in + 8 target %s size0 8
+    npu.isa.load source %in + 16 target %s size0 8
+    npu.isa.load source %in + 24 target %s size0 8
     npu.isa.halt
   }
 }
 // CHECK: %[[IN:.*]] = npu.buffer "in"
 // CHECK: %[[S:.*]] = npu.buffer "slot"
 // CHECK: npu.loop 4 {
-// CHECK-NEXT: npu.isa.load source %[[IN]] step 8 target %[[S]] size0 8 size1 1 size2 1
+// CHECK-NEXT: npu.isa.load source %[[IN]] step 8 target %[[S]] size0 8
 // CHECK-NEXT: }
 // CHECK-NEXT: npu.isa.halt
 
@@ -29,10 +29,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     %s1 = npu.buffer "slot" at 96 : !npu.buffer<tile, 32xi8>
     %s2 = npu.buffer "slot" at 128 : !npu.buffer<tile, 32xi8>
     %s3 = npu.buffer "slot" at 160 : !npu.buffer<tile, 32xi8>
-    npu.isa.load source %in + 4 target %s0 + 8 size0 8 size1 1 size2 1
-    npu.isa.load source %in + 4 target %s1 + 8 size0 8 size1 1 size2 1
-    npu.isa.load source %in + 4 target %s2 + 8 size0 8 size1 1 size2 1
-    npu.isa.load source %in + 4 target %s3 + 8 size0 8 size1 1 size2 1
+    npu.isa.load source %in + 4 target %s0 + 8 size0 8
+    npu.isa.load source %in + 4 target %s1 + 8 size0 8
+    npu.isa.load source %in + 4 target %s2 + 8 size0 8
+    npu.isa.load source %in + 4 target %s3 + 8 size0 8
     npu.isa.halt
   }
 }
@@ -49,10 +49,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
     %t = npu.buffer "tensor" at 0 : !npu.buffer<arena, 32xi8>
     %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
-    npu.isa.load source %in target %s size0 8 size1 1 size2 1 waits [1]
-    npu.isa.load source %in + 8 target %s size0 8 size1 1 size2 1 waits [2]
-    npu.isa.load source %in + 16 target %s size0 8 size1 1 size2 1 waits [3]
-    npu.isa.load source %t target %s size0 8 size1 1 size2 1 waits [3]
+    npu.isa.load source %in target %s size0 8 waits [1]
+    npu.isa.load source %in + 8 target %s size0 8 waits [2]
+    npu.isa.load source %in + 16 target %s size0 8 waits [3]
+    npu.isa.load source %t target %s size0 8 waits [3]
     npu.isa.halt
   }
 }

@@ -6,8 +6,8 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
     %out = npu.buffer "out" at 0 : !npu.buffer<outputs, 32xi8>
     %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
-    npu.isa.load source %in target %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32
-    npu.isa.store target %out source %s size0 32 size1 1 size2 1 tile_stride1 32 tile_stride2 32 waits [6]
+    npu.isa.load source %in target %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.store target %out source %s size0 32 tile_stride1 32 tile_stride2 32 waits [6]
     npu.isa.halt
   }
 }

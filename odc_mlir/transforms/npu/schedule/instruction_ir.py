@@ -192,11 +192,12 @@ def make_instruction(command: Command, values: dict[Buffer, SSAValue], location:
     """The operation of ``command``; ``values``: the value of each buffer."""
     cls = BY_MNEMONIC[command.mnemonic]
     properties: dict[str, Attribute] = {}
-    for name, code in command.values.items():
+    defaults = cls.DEFAULTS
+    for name, code in (dict.fromkeys(defaults, 0) | command.values if defaults else command.values).items():
         words = cls.WORD_FIELDS.get(name)
         if words is not None:
             properties[name] = word(words[code])
-        elif code:
+        elif code != defaults.get(name, 0):
             properties[name] = integer(code)
     if command.spec.queue is None:
         properties["queue"] = word(command.queue.name.lower())
