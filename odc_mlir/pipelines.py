@@ -80,7 +80,7 @@ STAGES = (
     ),
     Stage(
         "npu",
-        ("convert-circle-to-npu", "npu-fuse-padding", "npu-elide-reshapes", "cse", "dce"),
+        ("convert-circle-to-npu", "npu-fuse-padding", "npu-swap-axes", "npu-elide-reshapes", "cse", "dce"),
         "segments as NPU operations on tensors",
     ),
     Stage(

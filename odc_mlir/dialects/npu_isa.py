@@ -12,7 +12,8 @@
 The program is the linear order of the block, whatever queue an instruction runs in; ``npu.isa.halt`` ends it. Address
 fields are buffers with an optional offset, enum fields are words, all others integers; a field left out has its
 default, 1 for factors that change nothing then, else 0. ``waits`` and ``posts`` name semaphores; there are none until
-``npu-insert-sync`` has run. ``npu.loop`` repeats its body and adds the steps of its instructions to their addresses after every iteration; there are none until ``npu-roll-loops`` has run.
+``npu-insert-sync`` has run. ``npu.loop`` repeats its body and adds the steps of its instructions to their addresses
+after every iteration; there are none until ``npu-roll-loops`` has run.
 """
 
 from __future__ import annotations

@@ -1,0 +1,85 @@
+"""``npu-swap-axes``: windows over images one pixel wide work on the same images one pixel high.
+
+The array computes several pixels of a row at once, so of an image with one pixel in a row it uses one column.
+
+Before::
+
+    %1 = npu.conv %0 kernel [3, 1] stride [2, 1] … : tensor<1x28x1x40x…> -> tensor<1x13x1x64x…>
+
+After, with the same bytes in memory, weights in the other order of taps::
+
+    %2 = npu.reshape %0 : tensor<1x28x1x40x…> -> tensor<1x1x28x40x…>
+    %3 = npu.conv %2 kernel [1, 3] stride [1, 2] … : tensor<1x1x28x40x…> -> tensor<1x1x13x64x…>
+    %1 = npu.reshape %3 : tensor<1x1x13x64x…> -> tensor<1x13x1x64x…>
+
+``npu-elide-reshapes`` removes the views between neighbours. Convolutions, depthwise too, and pooling, where images and
+results both are one pixel wide and at least one of them is higher. Results keep every bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern, op_type_rewrite_pattern
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_attributes import BlobAttr
+
+_PAIRS = ("kernel", "stride", "dilation")
+
+
+@dataclass(frozen=True)
+class NpuSwapAxesPass(ModulePass):
+    """Swap; see the module's text."""
+
+    name = "npu-swap-axes"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        PatternRewriteWalker(SwapAxes(), apply_recursively=False).rewrite_module(op)
+
+
+class SwapAxes(RewritePattern):
+    """One window operation on one-pixel-wide images becomes the same on one-pixel-high images."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: npu.ConvOp | npu.PoolOp, rewriter: PatternRewriter) -> None:
+        (_, height, width, _), (_, out_height, out_width, _) = map(npu.shape_of, (op.input, op.output))
+        if (width, out_width) != (1, 1) or max(height, out_height) == 1:
+            return
+        view = npu.ReshapeOp(op.input, _swapped_type(op.input))
+        swapped = type(op).create(
+            operands=[view.output], properties=_swapped(op), result_types=[_swapped_type(op.output)]
+        )
+        back = npu.ReshapeOp(swapped.results[0], op.output.type)
+        for made in (view, swapped, back):
+            made.location = op.location
+        rewriter.replace(op, [view, swapped, back])
+
+
+def _swapped_type(value: SSAValue) -> TensorType[Attribute]:
+    """The type of ``[N, H, W, C]`` as ``[N, W, H, C]``."""
+    kind = value.type
+    assert isinstance(kind, TensorType), "npu operations are on tensors"
+    batch, height, width, channels = kind.get_shape()
+    return TensorType(kind.element_type, [batch, width, height, channels], kind.encoding)
+
+
+def _swapped(op: npu.ConvOp | npu.PoolOp) -> dict[str, Attribute]:
+    """The properties with height and width in each other's place."""
+    properties = dict(op.properties)
+    for name in _PAIRS:
+        pair = getattr(op, name, None)
+        if pair is not None:
+            properties[name] = npu.ints(reversed(tuple(pair.get_values())))
+    top, left, bottom, right = op.pads.get_values()
+    properties["pads"] = npu.ints((left, top, right, bottom))
+    if isinstance(op, npu.ConvOp):
+        taps = (0, 1) if op.depthwise else (1, 2)
+        weights = np.frombuffer(op.weights.bytes, np.uint8).reshape(op.weight_shape).swapaxes(*taps)
+        properties["weights"] = BlobAttr.of(np.ascontiguousarray(weights).tobytes())
+    return properties
