@@ -52,27 +52,42 @@ def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProg
     return [TargetedProgram(program, choice) for program in found if choice is not None]
 
 
+class _Layers:
+    """Locations numbered in order of first use; equal ones are one layer.
+
+    Instructions of a layer mostly share the object, and a hash of a location walks through all of it.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[LocationAttr, int] = {}
+        self._of_object: dict[int, tuple[int, LocationAttr]] = {}  # holds the object, so that its id stays its own
+
+    def number(self, location: LocationAttr) -> int:
+        """The number of the layer at ``location``."""
+        known = self._of_object.get(id(location))
+        if known is None:
+            known = self._of_object[id(location)] = self.numbers.setdefault(location, len(self.numbers)), location
+        return known[0]
+
+
 class Program:
     """The commands of a block with the operations they came from."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.commands: list[Command] = []
-        self.locations: list[LocationAttr] = []
         self._ops: dict[int, InstructionOp] = {}
         self._buffers: dict[SSAValue, Buffer] = {}
         self._buffer_ops: dict[Buffer, BufferOp] = {}
-        layers: dict[LocationAttr, int] = {}
+        layers = _Layers()
         for op in block.ops:
-            if isinstance(op, BufferOp):
+            if type(op) is BufferOp:
                 self._read_buffer(op)
             elif isinstance(op, InstructionOp):
-                layer = layers.setdefault(op.location, len(layers))
-                if layer == len(self.locations):
-                    self.locations.append(op.location)
-                self._read_instruction(op, layer)
+                self._read_instruction(op, layers.number(op.location))
             else:
                 raise CompileError(f"{op.name} is no instruction", hint="run npu-lower-to-tiles first")
+        self.locations = list(layers.numbers)
 
     @property
     def working(self) -> list[Command]:
