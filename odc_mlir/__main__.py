@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.kinds import FOLDER
-from odc_mlir.tools.common import EXIT_USAGE, base_parser, run_tool
+from odc_mlir.tools.common import EXIT_USAGE, base_parser, guarded, run_tool
 from odc_mlir.tools.files import add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -40,14 +40,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = importlib.import_module(module).main(rest)
         return code
     if name in ("", "-h", "--help"):
-        print(f"usage: {PROGRAM} COMMAND …; with --help a command says what it does\n")
-        for command, where in commands().items():
-            print(f"  {command:<12} {_summary(where)}")
-        print("  completion   print what makes a shell complete options: bash, zsh or fish")
-        print("  samples      copy sample models and pictures to a folder")
-        return 0
+        return guarded(PROGRAM, _print_commands)
     print(f"{PROGRAM}: error: there is no command {name!r}; one of {', '.join([*commands(), *own])}", file=sys.stderr)
     return EXIT_USAGE
+
+
+def _print_commands() -> None:
+    print(f"usage: {PROGRAM} COMMAND …; with --help a command says what it does\n")
+    for command, where in commands().items():
+        print(f"  {command:<12} {_summary(where)}")
+    print("  completion   print what makes a shell complete options: bash, zsh or fish")
+    print("  samples      copy sample models and pictures to a folder")
 
 
 def _summary(module: str) -> str:

@@ -63,14 +63,17 @@ ready_environment() {
     printf '%s' "$wanted" >"$stamp"
 }
 
-# Pages are tested in a real browser. Without permission to install one, those tests are skipped and counted.
-ready_browser() {
-    for name in chromium chromium-browser google-chrome chrome; do
-        command -v "$name" >/dev/null 2>&1 && return 0
-    done
+# Pages are tested in a real browser, objects for other processors under an emulator. Without permission to install
+# them, those tests are skipped and counted.
+ready_programs() {
+    missing=
+    command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || missing="chromium"
+    command -v qemu-arm >/dev/null 2>&1 || missing="$missing qemu-user"
+    [ -n "$missing" ] || return 0
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-        say "installing chromium"
-        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium; } >&2 && return 0
+        say "installing $missing"
+        # shellcheck disable=SC2086
+        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } >&2 && return 0
     fi
-    say "there is no Chromium, and it cannot be installed here: tests of pages are skipped"
+    say "cannot install $missing here: the tests that need it are skipped"
 }

@@ -24,6 +24,9 @@ MEASURES: Mapping[str, str] = {
 """What can be made small, and in which words."""
 
 
+_LEAST = 1e-9  # of a latency, in milliseconds
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A point with all that evaluating it takes. ``models``: paths; ``machine``: TOML text; ``options``: of compile."""
@@ -42,11 +45,11 @@ class Outcome:
     failure: str | None = None
 
     def value(self, measure: str) -> float:
-        """Of all models together: the geometric mean, of counts that may be 0 the sum."""
+        """Of all models together: the geometric mean of latencies, the sum of all other measures, which can be 0."""
         values = [found[measure] for found in self.by_model.values()]
-        if len(values) == 1 or any(value <= 0 for value in values):
+        if len(values) == 1 or measure != "latency_ms":
             return sum(values)  # of one, its very value
-        return math.exp(sum(map(math.log, values)) / len(values))
+        return math.exp(sum(math.log(max(value, _LEAST)) for value in values) / len(values))
 
 
 def evaluate(task: Task) -> Outcome:
@@ -89,9 +92,12 @@ def parse_bound(text: str) -> Bound:
     if not sign or name.strip() not in MEASURES:
         raise OptionError(f"{text!r} is no constraint", hint=f"write MEASURE<=LIMIT, of {', '.join(MEASURES)}")
     try:
-        return Bound(name.strip(), float(limit))
+        value = float(limit)
     except ValueError:
-        return Bound(name.strip(), bytes_of(limit.strip()))
+        value = bytes_of(limit.strip())
+    if not 0 <= value < math.inf:
+        raise OptionError(f"{limit.strip()!r} is no limit", hint="write a number that is not negative")
+    return Bound(name.strip(), value)
 
 
 def parse_objectives(names: Sequence[str]) -> tuple[str, ...]:

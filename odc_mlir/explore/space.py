@@ -32,6 +32,7 @@ OPTIONS: Mapping[str, tuple[str, ...] | None] = {
 """Axes that are options of the compiler, with the words that each takes; None: a size in bytes."""
 
 MOST_POINTS = 100_000  # of a space that is searched whole
+MOST_VALUES = 10_000  # of an axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def _range(key: str, written: str) -> Iterator[int]:
     low, high = bytes_of(low_text.replace("_", "")), bytes_of(high_text.replace("_", ""))
     ratios = count_text.startswith("log")
     count = int(digits) if (digits := count_text.removeprefix("log")).isdecimal() else 0
-    if count < 2 or low >= high or (ratios and low < 1):
+    if not 2 <= count <= min(high - low + 1, MOST_VALUES) or (ratios and low < 1):
         raise OptionError(
             f"{key}: {written!r} is no range",
             hint="write LOW:HIGH:N or LOW:HIGH:logN, with LOW < HIGH and N of 2 or more",

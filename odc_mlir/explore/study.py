@@ -242,7 +242,7 @@ class _Runner:
         finally:
             for future in running:
                 future.cancel()
-            executor.shutdown(wait=False)
+            executor.shutdown(wait=not running)  # at the end nothing runs: its threads are gone before the interpreter
 
     def _again(self, executor: Executor, lost: Iterable[_Asked]) -> Iterator[tuple[Future[Outcome], _Asked]]:
         """What a pool was doing when one of its processes died, whichever did it, once more in a new pool."""

@@ -89,6 +89,7 @@ _QUALITY = {
     "sqnr_db": ("SQNR", decibel_text),
     "top1_match": ("top1_match", share_text),
     "top5_match": ("top5_match", share_text),
+    "top1_decided": ("top1_decided", share_text),
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from odc_mlir.formats.quantities import count_text
 from odc_mlir.pages.markup import Html, joined, tag
 
-COLOURS = 8  # of the style sheet
+COLOURS = 12  # of the style sheet
 _WIDTH, _LEFT, _ROW = 1000, 90, 18
 _Place = Callable[[float, float], tuple[float, float]]
 

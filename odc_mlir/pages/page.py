@@ -55,7 +55,8 @@ def render(title: str, figures: Iterable[Figure], sections: Iterable[Section], *
         "\n",
     )
     script = Html(f"<script>{_asset('page.js')}</script>")
-    return f'<!DOCTYPE html>\n<html lang="en"><head>\n{head}\n</head>\n<body>\n{body}\n{script}\n</body></html>\n'
+    page = f'<!DOCTYPE html>\n<html lang="en"><head>\n{head}\n</head>\n<body>\n{body}\n{script}\n</body></html>\n'
+    return page.encode(errors="replace").decode()  # names of files may hold bytes that are no text
 
 
 def _figure(figure: Figure) -> Html:

@@ -195,7 +195,7 @@ def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
     text = f"{shlex.join([prog, *argv])}\ndirectory {os.getcwd()}\n{', '.join(versions)}\n\n{traceback.format_exc()}"
     try:
         handle, path = tempfile.mkstemp(prefix=f"{prog}-crash-", suffix=".txt")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except OSError:
         return None

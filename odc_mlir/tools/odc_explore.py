@@ -50,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(parser, "--study", metavar="FILE.toml", help="study: models, vary, objective, constraint, options …")
     parser.add_argument("--vary", metavar="KEY=VALUES", nargs="+", default=[], help="axes of the space")
     add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="machine that the axes change (npu-256)")
-    parser.add_argument("--objective", metavar="MEASURE,…", help="what to make small (cycles_total,sram_peak_bytes)")
+    parser.add_argument("--objective", metavar="MEASURE,…", help="what to make small (latency_ms,sram_peak_bytes)")
     parser.add_argument("--constraint", metavar="MEASURE<=LIMIT", action="append", default=[], help="repeatable")
     parser.add_argument("--memory", choices=("flash", "sram"), help="where constants live, unless varied")
     parser.add_argument("--sampler", choices=("grid", "random", "bayes"), help="which points are tried (grid)")
@@ -75,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
     from odc_mlir.explore import page, results, study
+    from odc_mlir.explore.results import front
 
     settings = _settings(arguments)
     if not settings["models"] or not settings["vary"]:
@@ -97,6 +98,11 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     if not arguments.quiet:
         for line in _summary(definition, trials):
             print(line, file=arguments.files.messages)
+        if arguments.best:
+            print(
+                f"  {compile_command(definition, front(definition, trials)[0], arguments.best)}",
+                file=arguments.files.messages,
+            )
     return None
 
 
@@ -115,7 +121,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "points": arguments.points,
         "seed": arguments.seed,
     }
-    defaults = {"objective": ["cycles_total", "sram_peak_bytes"], "target": "npu-256", "sampler": "grid", "seed": 0}
+    defaults = {"objective": ["latency_ms", "sram_peak_bytes"], "target": "npu-256", "sampler": "grid", "seed": 0}
     merged = {key: value or settings.get(key) or defaults.get(key) or value for key, value in given.items()}
     options = dict(settings.get("options", {}))
     return merged | {"options": options | ({"memory": arguments.memory} if arguments.memory else {})}
@@ -147,15 +153,26 @@ def _tell(trial: Trial, done: int, wanted: int) -> None:
 
 
 def _write_best(arguments: argparse.Namespace, definition: Definition, trials: Sequence[Trial]) -> None:
-    from odc_mlir.errors import OptionError
     from odc_mlir.explore.results import front
     from odc_mlir.explore.space import Machines
 
     best = front(definition, trials)
     if not best:
-        raise OptionError("no point is usable, so there is no machine to write", hint="relax the constraints")
+        return
     text = Machines(definition.target).text(best[0].point, name=Path(arguments.best).stem)
-    arguments.files.write(arguments.best, f"{_MACHINE_HEAD}{text}".encode(), "best")
+    command = compile_command(definition, best[0], arguments.best)
+    arguments.files.write(arguments.best, f"{_MACHINE_HEAD}# {command}\n{text}".encode(), "best")
+
+
+def compile_command(definition: Definition, trial: Trial, target: str) -> str:
+    """The command that compiles as a point was compiled: what is no part of the machine are options."""
+    import shlex
+
+    from odc_mlir.explore.space import OPTIONS
+
+    chosen = {**definition.options, **{key: value for key, value in trial.point.items() if key in OPTIONS}}
+    options = [word for key, value in chosen.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    return shlex.join(["odc-compile", "MODEL", "--target", target, *options])
 
 
 def _summary(definition: Definition, trials: Sequence[Trial]) -> Iterator[str]:

@@ -121,4 +121,7 @@ def summary(made: Optimized) -> Iterator[str]:
     if made.functions:
         yield "functions: " + ", ".join(f"{kind} {count}" for kind, count in sorted(made.functions.items()))
     if made.difference is not None and made.difference.is_none:
-        yield f"outputs are equal on {counted(made.difference.samples, 'random input')}"
+        apart = (
+            f"apart by at most {made.difference.relative:.1e} of the largest" if made.difference.relative else "equal"
+        )
+        yield f"outputs are {apart} on {counted(made.difference.samples, 'random input')}"

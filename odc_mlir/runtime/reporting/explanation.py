@@ -46,11 +46,11 @@ def explanation_lines(
     causes: Mapping[str, float], what_if: Mapping[str, Mapping[str, Any]], cycles: int
 ) -> Iterator[str]:
     """Lines of text: what the cycles of an inference went to, and what a better machine would make of them."""
-    if not causes:
+    if not causes or not cycles:
         return
     shown = list(causes.items())[:_CAUSES_SHOWN]
     yield "cycles went to " + ", ".join(f"{cause} {share_text(spent / cycles)}" for cause, spent in shown)
     for what in sorted(what_if.values(), key=lambda what: what["cycles"]):
-        if what["cycles"] < cycles:
+        if 0 < what["cycles"] < cycles:
             speedup = f"{cycles / what['cycles']:.2f}x"
             yield f"with {what['text']}: {count_text(what['cycles'], 'cycles')} ({speedup})"

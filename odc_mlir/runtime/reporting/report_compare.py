@@ -25,6 +25,7 @@ MEASURES = (
 )
 
 
+_CAUSES_SHOWN = 3
 _TITLE = 40  # characters of a model's name in a title
 
 
@@ -32,7 +33,7 @@ _TITLE = 40  # characters of a model's name in a title
 class LayerChange:
     """An operator in the first report and in another; None where it is not there.
 
-    ``cause``: the engine whose busy cycles changed most, or what changed of its place.
+    ``cause``: by how much cycles of each cause changed, which adds up to the difference, or what changed of its place.
     """
 
     name: str
@@ -79,20 +80,28 @@ def explanation(before: Report, after: Report) -> Iterator[str]:
         yield (f"other machine: {before['target']} ({before['memory']}) against {after['target']} ({after['memory']})")
     if before["compiler_version"] != after["compiler_version"]:
         yield f"other compiler: {before['compiler_version']} against {after['compiler_version']}"
-    busiest = sorted(_engine_changes(before, after), key=lambda item: -abs(item[1]))
-    if difference and busiest:
-        name, cycles = busiest[0]
-        yield f"busy cycles changed most in engine {name}: {cycles:+,.0f} of {difference:+,} cycles in all"
+    causes = sorted(_changes_of(before, after), key=lambda item: -abs(item[1]))
+    if difference and causes:
+        yield f"cycles by cause, {difference:+,} in all: " + _listed(causes)
     for label, key in MEASURES[3:]:
         a, b = measure(before, key), measure(after, key)
         if a != b:
             yield f"{label}: {a:,.0f} -> {b:,.0f}"
 
 
-def _engine_changes(before: Report, after: Report) -> Iterator[tuple[str, float]]:
-    for name in {*before["engines"], *after["engines"]}:
-        first, second = (report["engines"].get(name, {}).get("busy_cycles", 0) for report in (before, after))
-        yield name, second - first
+def _changes_of(before: Report, after: Report) -> list[tuple[str, float]]:
+    """By how much cycles of every cause changed; none where a report, or an operator's record, does not know causes."""
+    first, second = before.get("causes", {}), after.get("causes", {})
+    if not first or not second:
+        return []
+    found = ((name, second.get(name, 0) - first.get(name, 0)) for name in dict.fromkeys((*first, *second)))
+    return [(name, cycles) for name, cycles in found if abs(cycles) >= 0.5]
+
+
+def _listed(causes: Sequence[tuple[str, float]]) -> str:
+    rest = sum(cycles for _, cycles in causes[_CAUSES_SHOWN:])
+    parts = [f"{name} {cycles:+,.0f}" for name, cycles in causes[:_CAUSES_SHOWN]]
+    return ", ".join([*parts, *([f"others {rest:+,.0f}"] if abs(rest) >= 0.5 else [])])
 
 
 def _cycles(layer: Mapping[str, Any] | None) -> int:
@@ -107,12 +116,9 @@ def _cause(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
         return f"{before['placed']} -> {after['placed']}{f': {reason}' if reason else ''}"
     if before["cycles"] == after["cycles"]:
         return ""
-    first, second = before.get("busy_cycles", {}), after.get("busy_cycles", {})
-    deltas = {name: second.get(name, 0) - first.get(name, 0) for name in {*first, *second}}
-    name = max(deltas, key=lambda key: (abs(deltas[key]), key), default="")
-    if not name or abs(deltas[name]) < 0.5:
-        return "waits"
-    return f"{name} {deltas[name]:+,.0f}, bound by {bound_by(before)} -> {bound_by(after)}"
+    causes = sorted(_changes_of(before, after), key=lambda item: -abs(item[1]))
+    bound = f"bound by {bound_by(before)} -> {bound_by(after)}"
+    return f"{_listed(causes)}; {bound}" if causes else bound
 
 
 def titles(reports: Sequence[Report]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from odc_mlir.errors import PackageError
 
 SCHEMA_VERSION = 2
+_LARGEST = 1e18  # more than any count, time or size
 
 _NUMBER, _TEXT, _TABLE, _LIST = (int, float), (str,), (dict,), (list,)
 _COUNTS = (
@@ -18,6 +19,7 @@ _COUNTS = (
     + ("weights_encoded_bytes", "offchip_read_bytes", "offchip_write_bytes", "sram_read_bytes", "sram_write_bytes")
     + ("npu_op_count", "host_op_count", "segment_count")
 )
+_SIGNED = frozenset({"difference_ns"})
 _Fields = Mapping[str, tuple[type, ...]]
 _REPORT: _Fields = {
     **dict.fromkeys(_COUNTS, _NUMBER),
@@ -30,6 +32,8 @@ _LAYER: _Fields = {
     **dict.fromkeys(("name", "op", "placed"), _TEXT),
     **dict.fromkeys(("reason", "segment"), (str, type(None))),
 }
+_MAYBE = (int, float, type(None))
+_OPTIONAL: _Fields = dict.fromkeys(("first_cycle", "last_cycle", "cycles_total_strict", "clock_hz"), _MAYBE)
 _MODELLED = dict.fromkeys(("latency_ms", "npu_ms", "host_ms", "transfer_ms", "switch_ms"), _NUMBER)
 _ENGINE = dict.fromkeys(("busy_cycles", "stall_cycles", "idle_cycles"), _NUMBER)
 _DEFECT = dict.fromkeys(("op", "tensor", "exception", "location"), _TEXT)
@@ -42,7 +46,7 @@ _SEGMENT = {"name": _TEXT, "macs": _NUMBER, **dict.fromkeys(("operators", "input
 def read_report(path: str | Path) -> dict[str, Any]:
     """The report in the file ``path``; raises PackageError where it is none, or another version's."""
     try:
-        document = json.loads(Path(path).read_bytes())
+        document = json.loads(Path(path).read_bytes(), parse_constant=_refuse, parse_float=_number, parse_int=_number)
     except (ValueError, RecursionError) as error:
         raise PackageError(f"{path} is no compile report: {error}") from None
     if not isinstance(document, dict) or "layers" not in document:
@@ -66,6 +70,7 @@ def read_report(path: str | Path) -> dict[str, Any]:
 
 def _check_explanation(found: Mapping[str, Any], path: str) -> None:
     """What the report may leave out: cycles by engine and by cause, and what would help."""
+    _check({**dict.fromkeys(_OPTIONAL), **found}, _OPTIONAL, path)
     for key in ("busy_cycles", "causes"):
         table = found.get(key, {})
         _check(table, dict.fromkeys(table, _NUMBER) if isinstance(table, dict) else {}, f"{path}.{key}")
@@ -86,14 +91,29 @@ def _check_partition(partition: Mapping[str, Any], where: str) -> None:
         _check(plan, _PLAN, f"{where}: a plan")
     for segment in partition["segments"]:
         _check(segment, _SEGMENT, f"{where}: a segment")
-        _check(segment, dict.fromkeys(("npu_ns", "transfer_ns", "switch_ns"), (int, float, type(None))), where)
+        _check(segment, dict.fromkeys(("npu_ns", "transfer_ns", "switch_ns"), _MAYBE), where)
         for tensor in (*segment["inputs"], *segment["outputs"]):
             _check(tensor, _TENSOR, f"{where}: a tensor")
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is no number of a report")
+
+
+def _number(text: str) -> int | float:
+    """A number as reports have them; raises ValueError for one that none can have."""
+    value = float(text)
+    if not -_LARGEST <= value <= _LARGEST:
+        _refuse(text)
+    return value if value != round(value) or not text.lstrip("-").isdigit() else int(text)
 
 
 def _check(found: object, fields: _Fields, where: str) -> None:
     if not isinstance(found, dict):
         raise PackageError(f"{where} is damaged: a table is expected, not {type(found).__name__}")
     for key, types in fields.items():
-        if isinstance(value := found.get(key), bool) or not isinstance(value, types) or key not in found:
+        value = found.get(key)
+        if isinstance(value, int | float) and value < 0 and key not in _SIGNED:
+            raise PackageError(f"{where} is damaged: {key!r} is {value}")
+        if isinstance(value, bool) or not isinstance(value, types) or key not in found:
             raise PackageError(f"{where} is damaged: {key!r} is {type(value).__name__ if key in found else 'missing'}")

@@ -96,7 +96,7 @@ def _binding(report: Mapping[str, Any]) -> Figure:
     """What most cycles went to; where that is not known, the engine that worked longest."""
     if causes := report.get("causes"):
         name = max(causes, key=lambda cause: causes[cause])
-        share = share_text(causes[name] / report["cycles_total"])
+        share = share_text(causes[name] / (report["cycles_total"] or 1))
         return Figure("what binds", CAUSES.get(name, name), f"{share} of the cycles")
     name, part = binding_engine(report["engines"])
     return Figure(
@@ -128,11 +128,11 @@ def _memory(report: Mapping[str, Any]) -> Html:
 def _causes(report: Mapping[str, Any]) -> Html:
     """Cycles by cause, and what a better machine would make of them."""
     causes: Mapping[str, float] = report.get("causes", {})
-    total = report["cycles_total"]
+    total = report["cycles_total"] or 1
     if not causes:
         return Html("")
     columns = (Column("cause"), Column("cycles", number=True), Column("share", number=True), Column(" "))
-    full = max(causes.values())
+    full = max(causes.values()) or 1
     rows = [
         (
             joined((tag("strong", name), f" {CAUSES.get(name, '')}")),

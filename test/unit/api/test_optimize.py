@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert odc_optimize.main(argv) == 0
     shown = capsys.readouterr().out
     assert "5 operators before, 3 after" in shown
-    assert "outputs are equal on 3 random inputs" in shown
+    assert re.search(r"outputs are (equal|apart by at most \S+ of the largest) on 3 random inputs", shown)
     assert json.loads(report.read_text())["operators"]["after"] == {"TRANSPOSE": 2, "CONV_2D": 1}
     assert odc_mlir.load(target)
 

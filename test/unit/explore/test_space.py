@@ -34,7 +34,22 @@ def test_axes(text: str, values: tuple[int | str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "=1", "a=", "a=1,1", "a=1:2", "a=2:1:3", "a=0:8:log3", "a=1:2:1", "a=1:9:logx", "memory=disk", "a=x"],
+    [
+        "",
+        "x",
+        "=1",
+        "a=",
+        "a=1,1",
+        "a=1:2",
+        "a=2:1:3",
+        "a=0:8:log3",
+        "a=1:2:1",
+        "a=1:9:logx",
+        "a=1:3:9",
+        "a=1:1000000:1000000",
+        "memory=disk",
+        "a=x",
+    ],
 )
 def test_what_is_no_axis(text: str) -> None:
     with pytest.raises(OptionError):
@@ -96,7 +111,7 @@ def test_what_is_no_study(content: str, text: str, tmp_path: Path) -> None:
 def test_constraints_and_objectives() -> None:
     assert parse_bound("sram_peak_bytes<=64K") == Bound("sram_peak_bytes", 65536)
     assert parse_bound("latency_ms <= 0.5") == Bound("latency_ms", 0.5)
-    for text in ("sram_peak_bytes", "bananas<=3", "latency_ms<=x"):
+    for text in ("sram_peak_bytes", "bananas<=3", "latency_ms<=x", "latency_ms<=nan", "latency_ms<=-1"):
         with pytest.raises(OdcError):
             parse_bound(text)
     for names in ([], ["cycles_total", "cycles_total"], ["bananas"]):
@@ -107,6 +122,17 @@ def test_constraints_and_objectives() -> None:
 def _trial(values: tuple[int, int], failure: str | None = None) -> Trial:
     measures = {**dict.fromkeys(MEASURES, 1.0), "cycles_total": float(values[0]), "sram_peak_bytes": float(values[1])}
     return Trial({"a": values[0], "b": values[1]}, Outcome({} if failure else {"m": measures}, failure))
+
+
+def test_several_models_are_one_measure() -> None:
+    """Less of one model is never more of all, also where it becomes nothing."""
+
+    def value(measure: str, *values: float) -> float:
+        return Outcome({str(i): {measure: v} for i, v in enumerate(values)}).value(measure)
+
+    assert value("latency_ms", 1, 4) == pytest.approx(2)
+    assert value("cycles_total", 100, 10_000) > value("cycles_total", 0, 10_000) > 0
+    assert value("latency_ms", 1, 4) > value("latency_ms", 0, 4)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=20, unique=True), st.integers(1, 9))

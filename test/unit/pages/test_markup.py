@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Cell, Column, Html, bullets, data, joined, pairs, short_name, table, tag, text
 from odc_mlir.pages.page import Figure, Section, render
+from odc_mlir.simulator.path import CAUSES
 
 EVIL = "<script>alert('x')</script>&\""
 
@@ -22,6 +25,10 @@ def test_a_page_holds_no_tag_of_a_name() -> None:
     page = render(EVIL, [Figure(EVIL, EVIL, EVIL)], [Section(EVIL, text(EVIL), EVIL)])
     assert "<script>alert" not in page
     assert page.count("alert(") >= 4
+
+
+def test_names_that_are_no_text() -> None:
+    assert render("bad\udcff", [], []).encode()
 
 
 def test_a_section_without_content_is_left_out() -> None:
@@ -89,3 +96,12 @@ def test_curves_and_bars() -> None:
     assert 'class="mark"' in found
     assert charts.bars([("a", 10, "10 dB"), ("b", 60, "60 dB")], 80, title="t", worst=10).count("var(--c1)") == 1
     assert charts.histogram([0.0, 0.5, 1.0], [0.25], title="h").count("<rect") == 2
+
+
+def test_every_cause_has_a_colour_of_its_own() -> None:
+    style = (Path(charts.__file__).parent / "page.css").read_text()
+    assert len(CAUSES) <= charts.COLOURS
+    for theme in style.split("@media (prefers-color-scheme: dark)")[:2]:
+        values = [theme.partition(f"--c{index}: ")[2][:7] for index in range(charts.COLOURS)]
+        assert len(set(values)) == charts.COLOURS
+        assert all(value.startswith("#") for value in values)

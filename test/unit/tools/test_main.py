@@ -37,6 +37,12 @@ def test_it_runs_commands_and_gives_their_status(capsys: pytest.CaptureFixture[s
     assert done.stdout.startswith(b"odc-sim ")
 
 
+def test_a_closed_pipe_is_one_line() -> None:
+    done = subprocess.run(f"{sys.executable} -m odc_mlir > /dev/full", shell=True, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell, "compile"]) == 0

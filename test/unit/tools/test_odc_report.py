@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,9 @@ def test_what_changed(folder: Path, report: dict[str, Any], capsys: pytest.Captu
     found = changes(report, other)
     assert sum(change.cycles for change in found) == other["cycles_total"] - report["cycles_total"]
     assert all(change.cause for change in found if change.cycles)
+    spent = other["cycles_total"] - report["cycles_total"]
+    parts = re.findall(r"[a-z]+ ([+-][\d,]+)", next(line for line in explanation(report, other) if "by cause" in line))
+    assert sum(int(part.replace(",", "")) for part in parts) == pytest.approx(spent, abs=3)
     assert [abs(change.cycles) for change in found] == sorted((abs(c.cycles) for c in found), reverse=True)
     assert titles([report, other]) == ["flash", "sram"]
     assert _run(folder / "flash.json", folder / "sram.json", "-o", tmp_path / "d.html") == 0
@@ -95,15 +99,16 @@ def test_causes(report: dict[str, Any]) -> None:
     other = copy.deepcopy(report)
     first, second, third, *_ = other["layers"]
     first |= {"placed": "host", "reason": "too small", "cycles": 0}
-    second["busy_cycles"]["mac"] = second["busy_cycles"].get("mac", 0) + 900
+    second["causes"] = {**second["causes"], "array": second["causes"].get("array", 0) + 900}
     second["cycles"] += 900
     third["cycles"] += 5
+    del third["causes"]
     other["layers"].pop()
     causes = {(change.op, change.name): change.cause for change in changes(report, other)}
     names = [(layer["op"], layer["name"]) for layer in report["layers"]]
     assert causes[names[0]] == "npu -> host: too small"
-    assert causes[names[1]].startswith("mac +900, bound by ")
-    assert causes[names[2]] == "waits"
+    assert causes[names[1]].startswith("array +900; bound by ")
+    assert causes[names[2]].startswith("bound by ")
     assert causes[names[-1]] == "only in the first"
 
 
@@ -136,6 +141,11 @@ DAMAGE = {
     "a cause of text": lambda report: {**report, "causes": {"sram": "x"}},
     "a change without cycles": lambda report: {**report, "what_if": {"sram": {"text": "wider"}}},
     "help of nothing": lambda report: {**report, "layers": [{**report["layers"][0], "helps": [{}]}]},
+    "no number at all": lambda report: {**report, "cycles_total": float("nan")},
+    "a number beyond all": lambda report: {**report, "macs": 10**400},
+    "less than nothing": lambda report: {**report, "cycles_total": -1},
+    "a clock of text": lambda report: {**report, "clock_hz": "fast"},
+    "a time of text": lambda report: {**report, "layers": [{**report["layers"][0], "first_cycle": "x"}]},
     "modelled nothing": lambda report: {**report, "modelled": {}},
 }
 
@@ -152,3 +162,9 @@ def test_what_is_no_report(
     assert text.startswith("odc-report: error: ")
     assert text.count("\n") == 1
     assert not (tmp_path / "p.html").exists()
+
+
+def test_a_report_without_cycles(report: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({**report, "cycles_total": 0, "clock_hz": None}))
+    assert _run(path, path, "-o", tmp_path / "p.html") == _run(path, "-o", tmp_path / "p.html") == 0
