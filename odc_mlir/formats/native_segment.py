@@ -82,14 +82,20 @@ def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
         return target, triple, tuple(_as(str, name) for name in header["features"])
 
 
-def parse_native_segment(data: bytes) -> NativeSegment:
-    """The segment in the bytes of a ``.cpu`` file; raises PackageError where it is damaged."""
+def check_whole(data: bytes) -> None:
+    """Compare a file with its checksum, and read nothing else; raises PackageError."""
     if data[: len(MAGIC)] != MAGIC:
         raise PackageError("it is no .cpu file of this version", hint="compile the model again")
-    length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
     body = memoryview(data)[_HEADER:]
     if len(data) < _HEADER or hashlib.sha256(body).digest() != data[len(MAGIC) + 8 : _HEADER]:
         raise PackageError("the .cpu file is damaged: its checksum is wrong", hint="compile the model again")
+
+
+def parse_native_segment(data: bytes) -> NativeSegment:
+    """The segment in the bytes of a ``.cpu`` file; raises PackageError where it is damaged."""
+    check_whole(data)
+    length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
+    body = memoryview(data)[_HEADER:]
     with parsing("the .cpu file is malformed", PackageError, hint="compile the model again"):
         header = json.loads(bytes(body[:length]))
         sizes = [_as(int, header[key]) for key in _SIZES]

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import PackageError, parsing
 from odc_mlir.formats.atomic import sync_folder, write_file
 from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.manifest import (
@@ -151,7 +151,18 @@ def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
     file = Path(path)
     if not file.exists():
         raise PackageError("there is no such package", location=str(path))
-    return DirectoryMembers(file) if file.is_dir() else ZipMembers(file)
+    if file.is_dir():
+        return DirectoryMembers(file)
+    with parsing("cannot read the file", PackageError, location=str(path)), file.open("rb") as stream:
+        head = stream.read(8)
+    if head[:4] not in _ZIP_MAGICS:
+        from odc_mlir.formats.circle.schema import schema_of
+
+        if schema_of(head[4:]) is not None:  # asked first, as a model may carry a zip archive at its end
+            raise PackageError("it is a model, not a package", location=str(path), hint="compile it into one")
+        if not zipfile.is_zipfile(file):
+            raise PackageError("it is no package: neither a folder nor a zip file", location=str(path))
+    return ZipMembers(file)
 
 
 def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:

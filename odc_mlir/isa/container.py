@@ -188,7 +188,16 @@ def read_stamps(data: bytes | memoryview) -> Stamps:
     return Stamps(major, isa, hardware)
 
 
-def _read(view: memoryview) -> Container:
+def check_whole(data: bytes | memoryview) -> None:
+    """Compare a file's size and checksums with what it says of itself, and read nothing else; raises PackageError."""
+    _read_header(memoryview(data).cast("B"))
+
+
+_Header = tuple[int, int, int, bytes, int]
+
+
+def _read_header(view: memoryview) -> tuple[_Header, dict[int, memoryview]]:
+    """Hardware id, flags, arena bytes, source hash and compiler of a file, and its sections, which are whole."""
     if len(view) < _HEADER.size:
         raise PackageError(f"an NPU program has a header of {_HEADER.size} bytes, the file has {len(view)}")
     (
@@ -213,7 +222,11 @@ def _read(view: memoryview) -> Container:
         raise PackageError("the header asks for another alignment, region or queue count, or feature than supported")
     if arena_bytes > 1 << OFFSET_BITS:
         raise PackageError(f"arena of {arena_bytes} bytes cannot be addressed")
-    sections = _read_sections(view, count, table_end)
+    return (hardware, flags, arena_bytes, bytes(source_hash), compiler), _read_sections(view, count, table_end)
+
+
+def _read(view: memoryview) -> Container:
+    (hardware, flags, arena_bytes, source_hash, compiler), sections = _read_header(view)
     inputs, outputs = _read_tensors(bytes(sections[SectionKind.TENSORS]))
     metadata = _parse(sections[SectionKind.METADATA], "metadata")
     digest = _take_digest(metadata)
@@ -221,7 +234,7 @@ def _read(view: memoryview) -> Container:
         raise PackageError("the header's hardware id does not belong to the target digest")
     container = Container(
         sections[SectionKind.CODE], sections.get(SectionKind.CONSTANTS, memoryview(b"")), inputs, outputs,
-        _read_map(sections.get(SectionKind.MAP)), digest, arena_bytes, metadata, bytes(source_hash),
+        _read_map(sections.get(SectionKind.MAP)), digest, arena_bytes, metadata, source_hash,
         (compiler >> 24, compiler >> 16 & 0xFF, compiler & 0xFFFF),
     )  # fmt: skip
     if (container.memory == "sram") != bool(flags & CONSTANTS_IN_SRAM):

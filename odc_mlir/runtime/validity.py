@@ -1,7 +1,8 @@
-"""Does a package run here as it is? Told by stamps alone: nothing is loaded, and nothing compiled.
+"""Does a package run here as it is? Told by stamps and checksums: nothing is loaded, and nothing compiled.
 
 Versions of formats, compiler and target, features of the processor, and the kernels that operators left to the host
-need. Whether a package is damaged is another question: see verification.py.
+need. Binaries are compared with the checksums in them; whether all else is whole is another question: see
+verification.py.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Validity:
 
 
 _Finding = tuple[State, str]
+_NOTHING_COMPILED = "nothing in it is compiled: host kernels run it"
 
 
 def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str | None = None) -> Validity:
@@ -63,13 +65,14 @@ def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str 
     if plan is None:
         return _uncompiled(chosen)
     found = sorted(_findings(files, plan, chosen), key=lambda item: list(State).index(item[0]), reverse=True)
-    state, reason = found[0] if found else (State.RUNS, f"all of it fits what is here for {plan.target}")
+    fits = f"all of it fits what is here for {plan.target}" if plan.segments else _NOTHING_COMPILED
+    state, reason = found[0] if found else (State.RUNS, fits)
     return Validity(state, reason, plan.target)
 
 
 def _uncompiled(chosen: Chosen | None) -> Validity:
     if chosen is None:
-        return Validity(State.RUNS, "nothing in it is compiled: host kernels run it")
+        return Validity(State.RUNS, _NOTHING_COMPILED)
     missing = _no_compiler(chosen.codegen)
     return Validity(*(missing or (State.REBUILD, "nothing in it is compiled")))
 
@@ -89,12 +92,11 @@ def _findings(files: PackageFiles, plan: Plan, chosen: Chosen | None) -> Iterato
     if isinstance(device, MissingDevice) and plan.segments:
         yield State.CANNOT, str(device.reason)
         return
-    if not isinstance(device, ExaminingDevice):
-        return
     machine = None if chosen is None else chosen.machine
     for step in plan.segments:
         try:
-            reason = device.examine(files.segment(step.file), plan, machine)
+            data = files.segment(step.file)
+            reason = device.examine(data, plan, machine) if isinstance(device, ExaminingDevice) else None
         except OdcError as error:
             reason = str(error)
         if reason is not None:

@@ -76,7 +76,7 @@ class ExaminingDevice(Protocol):
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
         """Why ``data``, of a package with ``plan``, is not for what is here (``machine``: which one is meant, None: any
-        that runs it); None where it is. Raises PackageError where it is of another version."""
+        that runs it); None where it is. Raises PackageError where it is damaged or of another version."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, why_not_k
 from odc_mlir.codegen.loading import LoadedObject
 from odc_mlir.codegen.machine import why_not_here
 from odc_mlir.errors import InputError, PackageError
-from odc_mlir.formats.native_segment import NativePort, NativeSegment, parse_native_segment, read_stamps
+from odc_mlir.formats.native_segment import NativePort, NativeSegment, check_whole, parse_native_segment, read_stamps
 from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.runtime.devices.base import DeviceResult, Port
@@ -89,7 +89,7 @@ class NativeDevice:
         return (cpu.HERE,) if has_code_generator() else ()
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
-        """By architecture and features of the processor, as the system tells them."""
+        """By architecture and features of the processor, as the system tells them, and the checksum."""
         target, triple, features = read_stamps(data)
         if (reason := why_not_known_here(triple.partition("-")[0], features)) is not None:
             return f"it was compiled for {target}: {reason}"
@@ -97,6 +97,7 @@ class NativeDevice:
             return f"it was compiled for {target}, not for {machine}"
         if not has_code_generator():
             return f"what loads it, the package {EXTRA}, is not installed; {HINT}"
+        check_whole(data)
         return None
 
     def load(self, data: bytes) -> NativeProgram:

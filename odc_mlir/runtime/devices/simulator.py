@@ -9,7 +9,7 @@ import numpy as np
 
 from odc_mlir import simulator, targets
 from odc_mlir.formats.plan import Plan
-from odc_mlir.isa.container import ISA_VERSION, MAJOR, hardware_id, read_stamps
+from odc_mlir.isa.container import ISA_VERSION, MAJOR, check_whole, hardware_id, read_stamps
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.runtime.devices.base import DeviceResult, MemoryModel, Port
 
@@ -51,19 +51,21 @@ class SimulatorDevice:
         return ()
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
-        """By container, instruction set and the digest of the machine's description."""
+        """By container, instruction set, the digest of the machine's description, size and checksums."""
         stamps = read_stamps(data)
         if (stamps.major, stamps.isa_version) != (MAJOR, ISA_VERSION):
             versions = f"container {stamps.major}, instruction set {stamps.isa_version}"
             return f"it is of {versions}, known here are {MAJOR} and {ISA_VERSION}"
         name = machine or plan.target or ""
         if machine is None and name not in targets.names():
+            check_whole(data)
             return None  # its description is inside
         if name != plan.target:
             return f"it was compiled for {plan.target}, not for {name}"
         digest = targets.load(name).digest("sram" if plan.memory == "sram" else "flash")
         if hardware_id(digest) != stamps.hardware_id:
             return f"{name} was described otherwise when it was compiled"
+        check_whole(data)
         return None
 
     def load(self, data: bytes) -> SimulatorProgram:

@@ -41,7 +41,7 @@ def plan_with(**values: object) -> Callable[[bytes], bytes]:
 
 
 def byte_at(place: int) -> Callable[[bytes], bytes]:
-    return lambda data: data[:place] + bytes([data[place] ^ 0x5A]) + data[place + 1 :]
+    return lambda data: data[:place] + bytes([data[place] ^ 0x5A]) + data[place % len(data) + 1 :]
 
 
 def native_with(**values: object) -> Callable[[bytes], bytes]:
@@ -68,6 +68,14 @@ STAMPS = [
     ("npu", ".npu", byte_at(4), "rebuild", "container 91, instruction set 1, known here are 1 and 1"),
     ("npu", ".npu", byte_at(0), "rebuild", "not an NPU program"),
     ("npu", ".npu", byte_at(8), "rebuild", "npu-256 was described otherwise"),
+    ("npu", ".npu", lambda data: data[:-1], "rebuild", "the header says"),
+    ("npu", ".npu", lambda data: data[: len(data) // 2], "rebuild", "the header says"),
+    ("npu", ".npu", byte_at(-1), "rebuild", "checksum of the section"),
+    ("npu", ".npu", byte_at(40), "rebuild", "checksum of the header"),
+    ("npu", ".npu", lambda data: b"", "rebuild", "not an NPU program"),
+    ("cpu", ".cpu", lambda data: data[: len(data) // 2], "rebuild", "its checksum is wrong"),
+    ("cpu", ".cpu", byte_at(-1), "rebuild", "its checksum is wrong"),
+    ("cpu", ".cpu", lambda data: b"", "rebuild", "no .cpu file of this version"),
     ("npu", "model.circle", newer_operator, "cannot", "MAX_POOL_2D is of version 99, the newest kernel here is of"),
     ("npu", "model.circle", lambda data: b"nothing", "cannot", "no Circle or TFLite model"),
     ("cpu", ".cpu", byte_at(7), "rebuild", "no .cpu file of this version"),
@@ -122,6 +130,21 @@ def test_other_targets(packages: dict[str, PackageFiles], monkeypatch: pytest.Mo
         assert found.state == "cannot"
         assert "pip install 'odc-mlir[native]'" in found.reason
     assert check(packages["npu"]).state == "runs"
+
+
+def test_what_is_no_package_and_what_has_nothing_compiled(
+    packages: dict[str, PackageFiles], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, text = tmp_path / "m.circle", tmp_path / "t.zip"
+    model.write_bytes(packages["npu"].model)
+    text.write_text("nothing")
+    assert check(model).state == check(text).state == "cannot"
+    assert "it is a model, not a package" in check(model).reason
+    assert "it is no package: neither a folder nor a zip file" in check(text).reason
+    assert odc_package.main(["inspect", str(model)]) == 1
+    assert "it is a model, not a package" in capsys.readouterr().err
+    host = odc_mlir.compile(odc_mlir.load(packages["npu"].model), target="npu-256", placement={"min_operators": 99})
+    assert (check(host).state, check(host).reason) == ("runs", "nothing in it is compiled: host kernels run it")
 
 
 def test_a_device_that_is_not_here(packages: dict[str, PackageFiles]) -> None:
