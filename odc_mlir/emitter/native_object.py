@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import IntegerAttr
 
-from odc_mlir.codegen.objects import emit_object
+from odc_mlir.codegen.objects import emit_linkable
+from odc_mlir.codegen.symbols import read_symbols
 from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.emitter.native_segment import ARENA_BYTES, CONSTANTS, llvm_text, module_of
@@ -32,7 +33,18 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
     assert isinstance(last, YieldOp)
     inputs, outputs = [info_of(v) for v in segment.circle_block.args], [info_of(v) for v in last.operands]
     text = llvm_text(module) + _entry(segment.sym_name.data, name, len(inputs) + len(outputs), constants.data.data)
-    return emit_object(text, target), _header(name, target, inputs, outputs, arena.value.data)
+    code = emit_linkable(text, target, f"{name}_run")
+    return code, _header(name, target, inputs, outputs, arena.value.data, needs(code))
+
+
+def needs(code: bytes) -> str:
+    """What object code wants from whoever links it, as a sentence."""
+    symbols = read_symbols(code)
+    if symbols is None:
+        return "The linker says which functions it needs: it is no ELF file."
+    if not symbols.undefined:
+        return "It needs no other function."
+    return f"It needs from the compiler's runtime and the C library: {', '.join(symbols.undefined)}."
 
 
 def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
@@ -48,11 +60,17 @@ def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
 
 
 def _header(
-    name: str, target: CpuTarget, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], arena_bytes: int
+    name: str,
+    target: CpuTarget,
+    inputs: Sequence[TensorInfo],
+    outputs: Sequence[TensorInfo],
+    arena_bytes: int,
+    needed: str,
 ) -> str:
     upper = name.upper()
     lines = [
         f"/* {MARK}: what {name}.o takes and gives; code for {target.triple}, {target.cpu or 'any processor'}. */",
+        f"/* {needed} */",
         f"#ifndef {upper}_H",
         f"#define {upper}_H",
         "",
@@ -75,6 +93,7 @@ def _header(
         "/* One inference; 0, or 1 where an index is outside its tensor. Keeps nothing: any number may run at a time, "
         "each with an arena of its own. */",
     ]
+    lines += ["#ifdef __cplusplus", 'extern "C"', "#endif"]
     lines += [f"int32_t {name}_run({', '.join(parameters)});", "", "#endif"]
     return "\n".join(lines) + "\n"
 

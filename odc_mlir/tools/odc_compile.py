@@ -164,6 +164,8 @@ def _emit_object(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
     from odc_mlir import native_compiler
+    from odc_mlir.emitter.native_object import needs
+    from odc_mlir.formats.quantities import size_text
     from odc_mlir.runtime import api
 
     code, header = native_compiler.compile_object(
@@ -177,6 +179,8 @@ def _emit_object(arguments: argparse.Namespace) -> None:
     arguments.files.write(arguments.output, code, "output")
     if arguments.header:
         arguments.files.write(arguments.header, header.encode(), "header")
+    if not arguments.quiet:
+        print(f"{arguments.output}: {size_text(len(code))}. {needs(code)}", file=arguments.files.messages)
 
 
 def _emit(arguments: argparse.Namespace) -> None:

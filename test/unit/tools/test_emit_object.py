@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import odc_mlir
+from odc_mlir import native_compiler
 from odc_mlir.codegen.loading import LoadedObject
-from odc_mlir.codegen.machine import resolve
+from odc_mlir.codegen.machine import import_llvm, resolve, target_machine
+from odc_mlir.codegen.symbols import read_symbols
 from odc_mlir.tools import odc_compile
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "digits_cnn_int8.circle"
@@ -38,22 +40,47 @@ def test_the_object_computes_what_the_header_says(tmp_path: Path) -> None:
     source, result, arena = (aligned(number(text, f"DIGITS_{name}_BYTES")) for name in ("INPUT0", "OUTPUT0", "ARENA"))
     random = np.random.default_rng(0).integers(-128, 128, (1, 8, 8, 1)).astype(np.int8)
     source[: random.size] = random.reshape(-1).view(np.uint8)
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(loaded.address)
-    call(source.ctypes.data, result.ctypes.data, arena.ctypes.data)
+    call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(loaded.address)
+    assert call(source.ctypes.data, result.ctypes.data, arena.ctypes.data) == 0
     (expected,) = odc_mlir.run(DIGITS, [random])
     count = number(text, "DIGITS_OUTPUT0_ELEMENTS")
     np.testing.assert_array_equal(result[:count].view(np.int8), expected.reshape(-1))
-    assert "void digits_run(const int8_t *input0, int8_t *output0, void *arena);" in text
+    declared = "int32_t digits_run(const int8_t *input0, int8_t *output0, void *arena);"
+    assert f'#ifdef __cplusplus\nextern "C"\n#endif\n{declared}\n' in text
     assert odc_compile.main(arguments) == 0, "what we wrote may be replaced"
 
 
 @pytest.mark.parametrize(
-    ("triple", "cpu"), [("aarch64-linux-gnu", ""), ("thumbv7em-none-eabi", "cortex-m4"), ("riscv32-unknown-elf", "")]
+    ("triple", "cpu", "needed"),
+    [
+        ("aarch64-linux-gnu", "", ()),
+        ("thumbv7em-none-eabi", "cortex-m4", ()),
+        ("riscv32-unknown-elf", "", ("__muldi3", "__mulsi3")),
+    ],
 )
-def test_other_processors(triple: str, cpu: str, tmp_path: Path) -> None:
-    code = tmp_path / "digits.o"
-    assert odc_compile.main([str(DIGITS), "--emit", "object", "--triple", triple, "--cpu", cpu, "-o", str(code)]) == 0
-    assert code.read_bytes().startswith(b"\x7fELF")
+def test_other_processors(
+    triple: str, cpu: str, needed: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, header = tmp_path / "digits.o", tmp_path / "digits.h"
+    arguments = [str(DIGITS), "--emit", "object", "--triple", triple, "--cpu", cpu, "-o", str(code)]
+    assert odc_compile.main([*arguments, "--header", str(header)]) == 0
+    symbols = read_symbols(code.read_bytes())
+    assert symbols is not None
+    assert symbols.undefined == needed, "no memset, no memcpy"
+    assert symbols.defined == ("digits_run",)
+    said = "It needs no other function." if not needed else f"library: {', '.join(needed)}."
+    assert said in header.read_text()
+    assert said in capsys.readouterr().out
+
+
+def test_objects_of_two_models_are_linked_together() -> None:
+    llvm, machine = import_llvm(), resolve("cpu")
+    library = llvm.JITLibraryBuilder()
+    for name in ("one", "two"):
+        code, _ = native_compiler.compile_object(str(DIGITS), name=name)
+        library.add_object_img(code).export_symbol(f"{name}_run")
+    linked = library.link(llvm.create_lljit_compiler(target_machine(machine)), "both")  # nothing else is there
+    assert linked["one_run"] != linked["two_run"]
 
 
 @pytest.mark.parametrize(
