@@ -46,7 +46,7 @@ def begin_in_the_dark(model: Path, pictures: Array, frames: int = 10, **settings
     return session
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [MODELS[0], *(pytest.param(name, marks=pytest.mark.soak) for name in MODELS[1:])])
 def test_dark_first_frames(name: str, test_data: Path, pictures: tuple[Array, Array]) -> None:
     model = test_data / "models" / "digits" / f"{name}.circle"
     with Session(model) as session:
