@@ -97,7 +97,7 @@ def _in_both_modes() -> Iterator[Any]:
             yield pytest.param(*found.values, memory, id=f"{found.id}-{memory}", marks=marks)
 
 
-@pytest.mark.parametrize(("model", "memory"), _in_both_modes())
+@pytest.mark.parametrize(("model", "memory"), [*_in_both_modes()])
 def test_ir_listing_and_binary_are_the_same_instructions(model: GoldenModel, memory: MemoryMode) -> None:
     target = targets.load("npu-256")
     module = odc_mlir.lower(odc_mlir.load(model.circle), stage="npu-alloc", target=target.name, memory=memory)
