@@ -76,6 +76,7 @@ class Driver:
             limit=self.options.limit,
             max_drop=self.options.max_drop,
             score=self.reference.metric,
+            is_telling=self.reference.is_telling,
             classifier=self.reference.classifier,
             samples=len(self.data.held),
         )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.labels import check_classes
+from odc_mlir.quantizer.labels import check_classes, is_telling
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
@@ -181,6 +181,7 @@ class Reference:
         if labels is not None:
             check_classes(firsts, labels)
         self.scores = None if labels is None else scores(firsts, labels)
+        self.is_telling = labels is not None and is_telling(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
 
     @property

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.reporting.scoring import score
+from odc_mlir.runtime.reporting.scoring import chosen_classes, score
 
 # A model that gets this many times as many right by labels moved by one was labelled from another number on.
 _MUCH_BETTER = 2.0
 _LEAST_RIGHT_PERCENT = 50.0
 _LEAST_LABELS = 10
+_LEAST_TO_TELL_LUCK = 20
+# What is right by chance is counted up to so many standard deviations, but never beyond half of what is left to 100 %.
+_DEVIATIONS = 3.0
+_MOST_OF_REST = 0.5
 
 
 def check_varied(labels: Array) -> None:
@@ -56,3 +61,38 @@ def check_classes(outputs: Sequence[Array], labels: Array) -> None:
                 f"{shift:+d}: they seem to be off by one class",
                 hint="count classes from 0, as outputs do",
             )
+    found = by_chance(outputs, labels)
+    if found is None or labels.size < _LEAST_TO_TELL_LUCK:
+        return
+    if right[0] <= min(found.most_percent, found.percent + _MOST_OF_REST * (100.0 - found.percent)):
+        raise InputError(
+            f"the float model gets {right[0]:.3g} % of the labels right, no better than by guessing "
+            f"({found.percent:.3g} %): they seem to belong to other samples, or to be numbered otherwise",
+            hint="give labels in the samples' order and in the model's classes, more of them, or none",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """``percent``: what the same answers get right of the same labels in any order; ``most_percent``: by luck."""
+
+    percent: float
+    most_percent: float
+
+
+def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
+    """How much of ``labels`` the model would get right if they had nothing to do with samples; None: no classes."""
+    chosen = chosen_classes(outputs, labels)
+    if chosen is None or not chosen.size:
+        return None
+    classes, counts = np.unique(labels, return_counts=True)
+    answers = np.array([np.count_nonzero(chosen == number) for number in classes])
+    share = float(np.dot(counts / labels.size, answers / labels.size))
+    deviation = float(np.sqrt(share * (1.0 - share) / labels.size))
+    return Chance(100.0 * share, 100.0 * (share + _DEVIATIONS * deviation))
+
+
+def is_telling(outputs: Sequence[Array], labels: Array) -> bool:
+    """Whether more of ``labels`` is right than luck can do; other labels than classes are."""
+    found = by_chance(outputs, labels)
+    return found is None or score(outputs, labels)[1] > found.most_percent

@@ -7,7 +7,8 @@ of an RMSE in percent of the answers' range.
 Default limits, where the user names none:
 
 * With known answers: a ``drop`` of at most one percentage point or percent, or half a dB. That is what deployments
-  commonly accept in exchange for integers, and it measures what the user cares for.
+  commonly accept in exchange for integers, and it measures what the user cares for. Where the float model gets no more
+  classes right than luck might, the ``mpeir`` below is asked for as well.
 * Otherwise an ``mpeir`` of at most 0.1: the largest error of an output is a tenth of the output's range, averaged over
   samples. The range is that over all samples, or the one that the output's operator has by definition. Softer measures
   hide a single output that is far off, harder ones refuse noise that no decision depends on.
@@ -130,15 +131,20 @@ def choose_limits(
     limit: float | None = None,
     max_drop: float | None = None,
     score: str | None = None,
+    is_telling: bool = True,
     classifier: str | None = None,
     samples: int = 1,
 ) -> tuple[Limit, ...]:
     """What the user asks for, else the defaults (see the module's text).
 
-    ``score`` is what known answers are scored by (``top1_percent`` or ``psnr_db``), None without any. Raises
-    OptionError for a contradiction, for a metric that has no default limit, and for a limit out of range.
+    ``score`` is what known answers are scored by (``top1_percent`` or ``psnr_db``), None without any; where it is not
+    telling, as luck may do as well, the default ``mpeir`` is asked for beside a default ``drop``. Raises OptionError
+    for a contradiction, for a metric that has no default limit, and for a limit out of range.
     """
-    return tuple(map(_checked, _chosen_limits(metric, limit, max_drop, score, classifier, samples)))
+    chosen = _chosen_limits(metric, limit, max_drop, score, classifier, samples)
+    if score is not None and not is_telling and metric is None and limit is None:
+        chosen = (*chosen, Limit("mpeir", _DEFAULT_BOUNDS["mpeir"]))
+    return tuple(map(_checked, chosen))
 
 
 def _chosen_limits(

@@ -27,14 +27,8 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     """
     if len(outputs) != len(expected):
         raise InputError(f"there are {len(expected)} labels for {len(outputs)} samples")
-    if expected.dtype.kind in "iu" and all(
-        _classes(o) * e.size == o.size for o, e in zip(outputs, expected, strict=True)
-    ):
-        right = [_hits(o, e) for o, e in zip(outputs, expected, strict=True)]
-        return {"top1_percent": 100.0 * float(np.mean(right))}
-    if expected.dtype.kind in "iu" and expected.ndim == 1 and all(o.size > 1 for o in outputs):
-        found = [int(np.argmax(o)) == e for o, e in zip(outputs, expected, strict=True)]
-        return {"top1_percent": 100.0 * float(np.mean(found))}
+    if (chosen := chosen_classes(outputs, expected)) is not None:
+        return {"top1_percent": 100.0 * float(np.mean(chosen == expected.ravel()))}
     if expected.dtype.kind not in "fiu" or any(o.size != e.size for o, e in zip(outputs, expected, strict=True)):
         raise InputError("the labels are neither classes nor arrays like the first output")
     given = np.stack([o.ravel().astype(np.float64) for o in outputs])
@@ -48,9 +42,15 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     return {"rmse": float(np.sqrt(squares)), "mae": float(np.abs(given - wanted).mean()), "r2": r2}
 
 
-def _hits(output: Array, expected: Array) -> Array:
-    """Which rows of the last axis of ``output`` have their largest element at the class in ``expected``."""
-    return np.asarray(output.reshape(-1, output.shape[-1]).argmax(axis=1) == np.ravel(expected))
+def chosen_classes(outputs: Sequence[Array], expected: Array) -> Array | None:
+    """The class that is largest, one for each element of ``expected``; None where these are no classes."""
+    if expected.dtype.kind not in "iu":
+        return None
+    if all(_classes(o) * e.size == o.size for o, e in zip(outputs, expected, strict=True)):
+        return np.concatenate([o.reshape(-1, o.shape[-1]).argmax(axis=1) for o in outputs])
+    if expected.ndim == 1 and all(o.size > 1 for o in outputs):
+        return np.array([int(np.argmax(o)) for o in outputs])
+    return None
 
 
 def _classes(output: Array) -> int:

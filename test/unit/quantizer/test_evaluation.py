@@ -8,6 +8,7 @@ from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.evaluation import EXACT_DB, Reference
+from odc_mlir.quantizer.labels import check_classes, is_telling
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.execution.graph import build_graph
 
@@ -56,6 +57,32 @@ def test_labels_score_and_the_drop_is_in_points() -> None:
     found = reference.measure(graph)
     assert found.score == ("top1_percent", 90.0)
     assert reference.metrics(found)["drop"] == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "kinds", "count", "refused", "telling"),
+    [
+        (1.0, 4, 200, False, True),
+        (0.4, 4, 200, False, True),
+        (0.25, 4, 200, True, False),  # as guessing does
+        (0.98, 1, 200, False, True),  # nearly all of one class, and the others are told
+        (1.0, 1, 12, False, False),  # right, but too few to know
+        (0.0, 4, 8, False, False),
+    ],
+)
+def test_labels_that_are_guessed_tell_nothing(
+    right: float, kinds: int, count: int, refused: bool, telling: bool
+) -> None:
+    answers = np.arange(count) % kinds
+    answers[::20] = 3  # so that there is more than one
+    outputs = [np.eye(4)[[answer]] for answer in answers]
+    wrong = np.arange(count) * 7919 % count >= right * count
+    labels = np.where(wrong, (answers + 1 + np.arange(count) // kinds % 3) % 4, answers)
+    assert is_telling(outputs, labels) is telling
+    if not refused:
+        return check_classes(outputs, labels)
+    with pytest.raises(InputError, match=r"gets 2[0-9.]* % of the labels right, no better than by guessing"):
+        check_classes(outputs, labels)
 
 
 def test_quantised_inputs_and_outputs_are_compared_as_reals() -> None:

@@ -137,3 +137,10 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
     verdict = make_verdict(Evidence((Limit("mpeir", 0.1), Limit("drop", 1.0)), {"mpeir": 0.05, "drop": 0.5}))
     assert verdict["passed"]
     assert describe(verdict) == "passed: mpeir 0.05 (at most 0.1 allowed), drop 0.5 (at most 1 allowed)"
+
+
+def test_a_score_that_luck_may_have_does_not_count_alone() -> None:
+    assert choose_limits(score="top1_percent", samples=200) == (Limit("drop", 1.0),)
+    both = (Limit("drop", 1.0), Limit("mpeir", 0.1))
+    assert choose_limits(score="top1_percent", samples=200, is_telling=False) == both
+    assert choose_limits(score="top1_percent", is_telling=False, metric="drop", limit=2.0) == (Limit("drop", 2.0),)
