@@ -9,9 +9,12 @@ from odc_mlir.codegen.features import HINT
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.fingerprint import fingerprint
-from odc_mlir.plugins.target import choose
+from odc_mlir.plugins.target import Chosen, RuleTable, choose
+from odc_mlir.runtime.auto.original import is_quantized
 from odc_mlir.runtime.devices import attached, runs_here
+from odc_mlir.runtime.execution.graph import Graph
 
+_REASONS = 3  # that are told
 AUTO = "auto"
 """The target of settings that leave it to us."""
 
@@ -22,7 +25,8 @@ class Aim:
 
     ``takes_floats``: the model itself can be compiled; ``takes_codes``: what is quantised of it. ``is_measured``: what
     is made must be faster here, which is no question where the hardware is simulated, or not here. ``facts`` tell one
-    target from another: the plugin, its version and files, and the machine.
+    target from another: the plugin, its version and files, and the machine. ``passed_over``: the better hardware
+    that is here, each with the reason why it is not what is compiled for.
     """
 
     name: str
@@ -32,16 +36,17 @@ class Aim:
     takes_codes: bool
     is_measured: bool
     facts: tuple[str, ...]
+    passed_over: tuple[str, ...] = ()
 
 
-def aim_at(name: str) -> Aim:
-    """What ``name``, a setting, stands for here; raises OdcError, and UnsupportedError where there is nothing."""
+def aim_at(name: str, graph: Graph | None = None) -> Aim:
+    """What ``name``, a setting, stands for here; raises OdcError, and UnsupportedError where there is nothing.
+
+    Hardware that runs nothing of ``graph`` is passed over where there is other hardware.
+    """
+    passed_over: list[str] = []
     if name == AUTO:
-        name = next((target for target, _ in attached()), "")
-        if not name:
-            raise UnsupportedError(
-                "no device reports itself, and there is no code generator for the processor", hint=HINT
-            )
+        name, passed_over = _best_for(graph, [target for target, _ in attached()])
     found = choose(name)
     description = found.description
     identity = () if description is None else description.identity(found.machine)
@@ -53,6 +58,48 @@ def aim_at(name: str) -> Aim:
         description is None or description.scheme is not None,
         description is not None and runs_here(description.extension),
         tuple(target_facts(found.codegen, identity)),
+        tuple(passed_over),
+    )
+
+
+def _best_for(graph: Graph | None, names: Sequence[str]) -> tuple[str, list[str]]:
+    """The first target that may run something of ``graph``, and why those before do not; the first where none does."""
+    if not names:
+        raise UnsupportedError("no device reports itself, and there is no code generator for the processor", hint=HINT)
+    if graph is None or len(names) == 1:
+        return names[0], []
+    passed_over: list[str] = []
+    for name in names:
+        try:
+            reason = _why_nothing_runs(choose(name), graph)
+        except Exception as error:  # whatever the rules of another package do, there are other targets
+            reason = f"{type(error).__name__}: {error}"
+        if reason is None:
+            return name, passed_over
+        passed_over.append(f"{name} is not compiled for: {reason}")
+    return names[0], []
+
+
+def _why_nothing_runs(chosen: Chosen, graph: Graph) -> str | None:
+    """Why the target runs no operator of ``graph``; None where it may, also because that is not known yet.
+
+    What depends on types is known of models that stay as they are, and on shapes where these are given.
+    """
+    description = chosen.description
+    rules = None if description is None else description.rules(chosen.machine)
+    if description is None or not isinstance(rules, RuleTable):
+        return None
+    nodes = [item.node for item in graph.nodes]
+    if not any(node.spec.name in rules.operators for node in nodes):
+        return f"it has none of the model's operators, {', '.join(sorted({node.spec.name for node in nodes}))}"
+    keeps_types = description.scheme is None or is_quantized(graph)
+    if not keeps_types or any(info.shape is None or None in info.shape for info in graph.input_infos()):
+        return None
+    reasons = [rules.reason_against(node) for node in nodes]
+    if None in reasons:
+        return None
+    return "it runs none of the model's operators: " + "; ".join(
+        f"{node.spec.name}: {reason}" for node, reason in list(zip(nodes, reasons, strict=True))[:_REASONS]
     )
 
 

@@ -110,7 +110,7 @@ class Switcher:
             source = loader.source
             package = source.path if source.package is not None and settings.update_package else None
             try:
-                aim, why = aim_at(settings.target), None
+                aim, why = aim_at(settings.target, executor.graph), None
             except OdcError as error:
                 aim, why = None, str(error)
             self.auto = AutoCompiler(
@@ -121,7 +121,7 @@ class Switcher:
                 forbidden=self._why_not(executor, aim) or why,
                 save_to=(self._exchange.quantized_path, self._exchange.codegen_path),
                 problem=source.problem,
-                notes=loader.settings.ignored,
+                notes=(*loader.settings.ignored, *(() if aim is None else aim.passed_over)),
             )
         except OdcError as error:
             self._problem = str(error)

@@ -22,8 +22,10 @@ from odc_mlir.formats.package import PackageFiles
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.target import SegmentModel, TargetDescription, choose, described
 from odc_mlir.runtime import Session
+from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.devices import attached, open_device
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.tools import odc_compile
 from odc_mlir.tools.diagnosis import diagnose
@@ -153,6 +155,50 @@ def test_the_doctor_knows_it() -> None:
     assert "made-up accelerator" in found["targets", "mya"].text
     assert found["plugins", "mya-gen"].status == "good"
     assert found["devices", "mya"].text.startswith("mya, from mya 0.1")
+
+
+def single(operator: str, *, columns: int = 64, dynamic: bool = False) -> Model:
+    """A model of one operator."""
+    builder = ModelBuilder()
+    signature = (-1, columns) if dynamic else None
+    x = builder.tensor("x", (1, columns), signature=signature)
+    y = builder.tensor("y", (1, columns), signature=signature)
+    operands = [x]
+    if operator == "FULLY_CONNECTED":
+        operands.append(builder.tensor("w", (columns, columns), data=np.ones((columns, columns), "f4")))
+    builder.operator(operator, operands, [y])
+    return builder.finish([x], [y])
+
+
+AIMS = [
+    ("LOGISTIC", 64, "mya", None),
+    ("COS", 64, "cpu", "mya is not compiled for: it has none of the model's operators, COS"),
+    ("FULLY_CONNECTED", 64, "mya", None),
+    ("FULLY_CONNECTED", 513, "cpu", "none of the model's operators: FULLY_CONNECTED: narrow: 513 columns"),
+]
+
+
+@pytest.mark.parametrize(("operator", "columns", "target", "why"), AIMS)
+def test_hardware_that_runs_nothing_of_a_model_is_passed_over(
+    operator: str, columns: int, target: str, why: str | None
+) -> None:
+    settings = {"OnDeviceCompilation": "1", "ODC_TRIGGER": "explicit"}
+    with Session(model_bytes(single(operator, columns=columns)), settings=settings) as session:
+        session.infer([sample(columns)])
+        status = session.odc_status
+        assert status.target == target
+        assert [why in note for note in status.notes] == ([] if why is None else [True])  # type: ignore[operator]
+
+
+def test_what_is_not_known_of_a_model_is_no_reason_and_broken_rules_are(installed: Path) -> None:
+    dynamic = build_graph(single("FULLY_CONNECTED", columns=513, dynamic=True))
+    assert (aim_at("auto", dynamic).name, aim_at("auto").name) == ("mya", "mya")
+    target = installed / "mya" / "target.py"
+    target.write_text(target.read_text().replace("rules=lambda _machine: RULES", "rules=lambda _machine: 1 / 0"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mya"]:
+        del sys.modules[name]
+    found = aim_at("auto", dynamic)
+    assert (found.name, found.passed_over) == ("cpu", ("mya is not compiled for: ZeroDivisionError: division by zero",))
 
 
 def test_what_is_broken_is_told_and_hurts_nobody(installed: Path) -> None:
