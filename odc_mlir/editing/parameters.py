@@ -22,7 +22,9 @@ from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.parameters import dequantize_constant
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
+from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.rewriting import constant
+from odc_mlir.transforms.common.tensor_names import values_of
 from odc_mlir.transforms.quant.common.conversion import retype, set_function_type
 from odc_mlir.universe import make_context
 
@@ -84,37 +86,88 @@ def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> Modu
     for (name, entry), value in zip(entries.items(), find_values(made, entries), strict=True):
         _implant(value, name, entry, folder)
     set_function_type(main_function(made))
-    made.verify()
+    _check_operators(made)
     return made
+
+
+def _check_operators(made: ModuleOp) -> None:
+    """Raises ModelError, naming operator and tensor, for what does not verify."""
+    for op in made.walk():
+        try:
+            op.verify(verify_nested_ops=False)
+        except Exception as error:
+            if not isinstance(op, CircleOp) or not op.results:
+                break
+            raise ModelError(
+                f"the operator does not take these types: {error}",
+                op=op.SPEC.name,
+                tensor=value_name(op.results[0]),
+                hint="give its other tensors parameters too",
+            ) from error
+    try:
+        made.verify()
+    except Exception as error:
+        raise ModelError(f"the model does not hold together with these types: {error}") from error
 
 
 def _implant(value: SSAValue, name: str, entry: Mapping[str, Any], folder: Path) -> None:
     dtype = entry.get("dtype")
-    if dtype not in DTYPES or DTYPES[dtype].kind == "float":
+    if not isinstance(dtype, str) or dtype not in DTYPES or not DTYPES[dtype].is_integer:
         raise OptionError(f"the element type of {name!r} is {dtype!r}, not one of codes")
     scale = _array(entry, "scale", name, folder)
     zeros = _array(entry, "zerop", name, folder)
-    if scale is None:
+    if scale is None or not scale.size:
         raise OptionError(f"{name!r} has no scale")
     if zeros is not None and zeros.size != scale.size:
         raise OptionError(f"{name!r} has {scale.size} scales and {zeros.size} zero points")
     shape = tensor_facts(value.type).shape
-    axis = int(entry.get("quantized_dimension", 0)) if scale.size > 1 else 0
+    axis = entry.get("quantized_dimension", 0)
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise OptionError(f"quantized_dimension of {name!r} is {axis!r}, not a whole number")
+    axis = axis if scale.size > 1 else 0
     if scale.size > 1 and (shape is None or not 0 <= axis < len(shape) or shape[axis] != scale.size):
         raise OptionError(f"{name!r} has {scale.size} scales along dimension {axis}, its shape is {shape}")
-    points = tuple(zeros.reshape(-1).tolist()) if zeros is not None else (0,) * scale.size
-    scales = tuple(np.asarray(scale, np.float32).reshape(-1).tolist())
-    type = tensor_type(dtype, shape, QuantParams(scales, points, axis))
+    points = _points(zeros, dtype, name) if zeros is not None else (0,) * scale.size
+    type = tensor_type(dtype, shape, QuantParams(_scales(scale, name), points, axis))
     codes = _array(entry, "value", name, folder)
     if isinstance(value, OpResult) and isinstance(value.op, ConstOp):
         if codes is None or codes.shape != shape:
             seen = "is missing" if codes is None else f"has the shape {codes.shape}, not {shape}"
             raise OptionError(f"the value of the constant {name!r} {seen}")
+        _check_whole(codes, dtype, f"the value of {name!r}")
         stored = np.ascontiguousarray(codes.astype(DTYPES[dtype].numpy))
         value.op.properties["value"] = BlobAttr.of(stored.tobytes())
     elif codes is not None:
         raise OptionError(f"{name!r} has a value, but is no constant")
     retype(value, type)
+
+
+def _scales(scale: NDArray[Any], name: str) -> tuple[float, ...]:
+    if scale.dtype.kind not in "fiu":
+        raise OptionError(f"the scale of {name!r} is of type {scale.dtype}, not numbers")
+    with np.errstate(over="ignore"):
+        found = np.asarray(scale, np.float32).reshape(-1)
+    wrong = found[~(np.isfinite(found) & (found > 0))]
+    if wrong.size:
+        raise OptionError(f"the scale of {name!r} is {wrong[0]:g} in float32, not finite and above 0")
+    return tuple(found.tolist())
+
+
+def _points(zeros: NDArray[Any], dtype: str, name: str) -> tuple[int, ...]:
+    _check_whole(zeros, dtype, f"the zero point of {name!r}")
+    return tuple(int(point) for point in zeros.reshape(-1))
+
+
+def _check_whole(array: NDArray[Any], dtype: str, what: str) -> None:
+    """Raises OptionError for what ``dtype`` does not hold."""
+    low, high = DTYPES[dtype].range
+    if array.dtype.kind not in "fiu":
+        raise OptionError(f"{what} is of type {array.dtype}, not numbers")
+    fits = (array >= low) & (array <= high)
+    if array.dtype.kind == "f":
+        fits &= array == np.floor(array)
+    if not fits.all():
+        raise OptionError(f"{what} is {array[~fits][0]:g}, not a whole number from {low} to {high}")
 
 
 def _array(entry: Mapping[str, Any], key: str, name: str, folder: Path) -> NDArray[Any] | None:
@@ -161,13 +214,24 @@ def fake_quantize(module: ModuleOp) -> ModuleOp:
             for result in op.results:
                 seen += _rounded(result, InsertPoint.after(op))
     if not seen:
-        raise ModelError("no tensor of the model is quantised", hint="odc-quantize makes a quantised model of it")
+        raise _not_quantised()
     set_function_type(function)
     try:
         made.verify()
     except Exception as error:
         raise UnsupportedError(f"an operator of the model does not work on real numbers: {error}") from error
     return made
+
+
+def require_codes(module: ModuleOp) -> None:
+    """Raises ModelError where no tensor of any function is quantised."""
+    values = (value for function in functions(module) for value in values_of(function))
+    if not any(tensor_facts(value.type).quant for value in values if not isinstance(value.owner, NoneOp)):
+        raise _not_quantised()
+
+
+def _not_quantised() -> ModelError:
+    return ModelError("no tensor of the model is quantised", hint="odc-quantize makes a quantised model of it")
 
 
 def _is_codes(value: SSAValue) -> bool:

@@ -4,7 +4,7 @@ NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading 
 then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
 NPY: the only input, of one sample or all. HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many. Other tensors
 stand beside the outputs under their names: in NPZ as they are, or behind ``K/`` where samples are numbered, in HDF5
-below ``/tensor`` or ``/tensor/K``.
+below ``/tensor`` or ``/tensor/K``; one whose name is a folder of others is ``NAME/value`` there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import io
 import os
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -244,9 +245,29 @@ def _hdf5_bytes(outputs: Sequence[Sequence[Array]], layout: Layout, tensors: Seq
                 file.create_dataset(f"{folder}/{j}", data=_plain(array))
         for k, named in enumerate(tensors):
             folder = "tensor" if layout == "single" else f"tensor/{k}"
-            for name, array in named.items():
+            for name, array in zip(_places(tuple(named)), named.values(), strict=True):
                 file.create_dataset(f"{folder}/{name}", data=_plain(array))
     return buffer.getvalue()
+
+
+def _places(names: Sequence[str]) -> list[str]:
+    """Where tensors called ``names`` go in HDF5: a name that is a folder of others is ``NAME/value``."""
+    plain = ["/".join(filter(None, name.split("/"))) for name in names]
+    taken = {name[:end] for name in plain for end in range(len(name)) if name[end] == "/"}
+    occupied = taken.union(plain)
+    places = []
+    for name in plain:
+        place = name
+        if name in taken:
+            place = f"{name}/value"
+            while place in occupied:
+                place += "_"
+        places.append(place)
+    times = Counter(places)
+    for name, place in zip(names, places, strict=True):
+        if not place or times[place] > 1:
+            raise OptionError(f"the tensor {name!r} has no name of its own in HDF5", hint="write an .npz file")
+    return places
 
 
 def _h5py() -> Any:

@@ -239,11 +239,13 @@ def _implant(arguments: argparse.Namespace) -> None:
 
 
 def _requantize(arguments: argparse.Namespace) -> None:
+    from odc_mlir.editing.parameters import require_codes
     from odc_mlir.runtime import api
     from odc_mlir.transforms.quant.quant_flip_sign import QuantFlipSignPass
     from odc_mlir.universe import make_context
 
     module = api.load(arguments.model)
+    require_codes(module)
     QuantFlipSignPass(arguments.to).apply(make_context(), module)
     _save(arguments, module)
 

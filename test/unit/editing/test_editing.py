@@ -153,6 +153,36 @@ def test_parameters_are_implanted(tmp_path: Path) -> None:
             implant(module, {"neg": wrong}, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "scale", "zero", "text"),
+    [
+        *[({}, bad, 0, "is .* in float32, not finite and above 0") for bad in (np.nan, np.inf, 0.0, -1.0, 1e-60)],
+        ({}, "half", 0, "not numbers"),
+        ({}, 0.5, "none", "not numbers"),
+        ({}, 0.5, 128, "the zero point of 'neg' is 128, not a whole number from -128 to 127"),
+        ({}, 0.5, 0.5, "is 0.5, not a whole number"),
+        ({"quantized_dimension": "0"}, 0.5, 0, "quantized_dimension of 'neg' is '0'"),
+        ({"dtype": ["int8"]}, 0.5, 0, "element type"),
+        ({"dtype": "bool"}, 0.5, 0, "element type"),
+    ],
+)
+def test_parameters_that_no_tensor_has(
+    tmp_path: Path, change: dict[str, object], scale: object, zero: object, text: str
+) -> None:
+    np.save(tmp_path / "s.npy", np.array([scale]))
+    np.save(tmp_path / "z.npy", np.array([zero]))
+    entry = {"dtype": "int8", "scale": "s.npy", "zerop": "z.npy", **change}
+    with pytest.raises(OptionError, match=text):
+        implant(_chain()[1], {"neg": entry}, tmp_path)
+
+
+def test_an_operator_that_does_not_take_what_is_implanted_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "s.npy", np.array([0.5]))
+    with pytest.raises(ModelError, match=r"op NEG, tensor 'neg'") as raised:
+        implant(_chain()[1], {"neg": {"dtype": "int8", "scale": "s.npy"}}, tmp_path)
+    assert len(str(raised.value).splitlines()) == 1
+
+
 def test_a_constant_gets_its_codes(tmp_path: Path) -> None:
     n = FloatNet(2)
     module = n.module(n.add("ADD", n.real(2), n.weights(2)))
@@ -201,6 +231,9 @@ def test_codes_of_the_other_sign(tmp_path: Path) -> None:
     assert main(["requantize", model, "-o", out, "--to", "uint8"]) == 0
     np.testing.assert_array_equal(odc_mlir.run(out, net.inputs)[0], odc_mlir.run(model, net.inputs)[0])
     assert main(["fake-quantize", model, "-o", str(tmp_path / "f.circle")]) == 0
+    odc_mlir.optimize(_chain()[1], level=None).save(str(tmp_path / "real.circle"))
+    for command in (["requantize", "--to", "int8"], ["fake-quantize"]):
+        assert main([*command, str(tmp_path / "real.circle"), "-o", str(tmp_path / "g.circle")]) == 1
     assert main(["tensors", model, "-o", str(tmp_path / "t.npz")]) == 0
     with np.load(tmp_path / "t.npz") as archive:
         assert any(name.endswith("/scale") for name in archive.files)

@@ -277,3 +277,14 @@ def test_random_inputs(dtype: str) -> None:
 def test_no_random_strings() -> None:
     with pytest.raises(InputError, match="cannot make up data of type object"):
         random_inputs([(np.dtype(object), (1,))], 1)
+
+
+def test_names_that_are_folders_of_others_in_hdf5(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    names = {"w": 1, "w/scale": 2, "w/value": 3, "w/value/scale": 4, "v": 5}
+    write_outputs(tmp_path / "t.h5", [[]], "single", [{name: np.array(value) for name, value in names.items()}])
+    with h5py.File(tmp_path / "t.h5") as file:
+        places = ("w/value_", "w/scale", "w/value/value", "w/value/scale", "v")
+        assert [file["tensor"][place][()] for place in places] == [1, 2, 3, 4, 5]
+    with pytest.raises(OptionError, match="no name of its own"):
+        write_outputs(tmp_path / "u.h5", [[]], "single", [{"a/b": np.array(1), "a//b": np.array(2)}])
