@@ -66,7 +66,11 @@ class PackageFiles:
 
     def segment(self, file: str) -> bytes:
         """Bytes of the segment binary ``file``, which lies beside the plan."""
-        return self.read(str(PurePosixPath(self.manifest.plan or "").parent / file))
+        return self.read(self.segment_path(file))
+
+    def segment_path(self, file: str) -> str:
+        """The member that is the segment binary ``file``."""
+        return str(PurePosixPath(self.manifest.plan or "").parent / file)
 
     def read(self, path: str) -> bytes:
         """The member ``path``; raises PackageError when it is missing."""

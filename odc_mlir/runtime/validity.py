@@ -16,6 +16,7 @@ from odc_mlir import ops
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.reader import read_operator_codes
+from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of
 from odc_mlir.formats.package import PackageFiles, read_package
 from odc_mlir.formats.plan import Plan
 from odc_mlir.plugins import registry
@@ -95,13 +96,22 @@ def _findings(files: PackageFiles, plan: Plan, chosen: Chosen | None) -> Iterato
     machine = None if chosen is None else chosen.machine
     for step in plan.segments:
         try:
-            data = files.segment(step.file)
-            reason = device.examine(data, plan, machine) if isinstance(device, ExaminingDevice) else None
+            if isinstance(device, ExaminingDevice):
+                reason = device.examine(files.segment(step.file), plan, machine)
+            else:
+                reason = _damage(files, step.file)
         except OdcError as error:
             reason = str(error)
         if reason is not None:
             yield rebuild, f"{step.file}: {reason}{but}"
             return
+
+
+def _damage(files: PackageFiles, file: str) -> str | None:
+    """What only the manifest can tell of a binary."""
+    path = files.segment_path(file)
+    listed = files.manifest.files.get(path)
+    return None if listed in (None, digest_of(files.read(path))) else f"its digest is not the one in {MANIFEST_PATH}"
 
 
 def _no_compiler(codegen: str) -> _Finding | None:

@@ -17,6 +17,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles, parse_package
+from odc_mlir.runtime import validity
 from odc_mlir.runtime.validity import check
 from odc_mlir.tools import odc_package
 
@@ -156,6 +157,17 @@ def test_a_device_that_is_not_here(packages: dict[str, PackageFiles]) -> None:
     assert path not in members
     found = check(parse_package(members, "test"))
     assert found.state == "cannot"
+
+
+def test_a_device_that_examines_nothing(packages: dict[str, PackageFiles], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain:
+        name, simulated = "plain", False
+
+    monkeypatch.setattr(validity, "open_device", lambda _extension: Plain())
+    assert check(packages["cpu"]).state == "runs"
+    found = check(changed(packages["cpu"], ".cpu", byte_at(-1)))
+    assert found.state == "rebuild"
+    assert "its digest is not the one in metadata/MANIFEST" in found.reason
 
 
 def test_the_command(packages: dict[str, PackageFiles], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
