@@ -32,10 +32,13 @@ def _longer(report: dict[str, Any]) -> dict[str, Any]:
 def pages() -> dict[str, str]:
     flash, sram = (odc_mlir.compile(MODEL, memory=memory).report for memory in ("flash", "sram"))
     on_host = odc_mlir.compile(FLOAT_MODEL).report
+    data = str(samples.path("calibration.npz"))
+    verdict = odc_mlir.quantize(FLOAT_MODEL, calibration=data, help=False, max_samples=8)
     return {
         "report": report_html.render(flash),
         "long": report_html.render(_longer(flash)),
         "host": report_html.render(on_host),
+        "verdict": verdict.report_html(),
         "compare": compare_html.render([flash, sram, _longer(sram)]),
     }
 
