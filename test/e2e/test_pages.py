@@ -11,6 +11,7 @@ import pytest
 import odc_mlir
 from helpers.browser import WIDTHS, find_browser, take_picture, use_pages
 from helpers.data import REPOSITORY
+from odc_mlir import samples
 from odc_mlir.runtime.reporting import compare_html, report_html
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
