@@ -16,7 +16,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, op_class, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.editing.cutting import find_values, main_function
-from odc_mlir.errors import ModelError, OptionError, UnsupportedError, parsing
+from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError, parsing
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.parameters import dequantize_constant
@@ -98,8 +98,9 @@ def _check_operators(made: ModuleOp) -> None:
         except Exception as error:
             if not isinstance(op, CircleOp) or not op.results:
                 break
+            cause = error.__cause__
             raise ModelError(
-                f"the operator does not take these types: {error}",
+                f"the operator does not take these types: {cause.message if isinstance(cause, OdcError) else error}",
                 op=op.SPEC.name,
                 tensor=value_name(op.results[0]),
                 hint="give its other tensors parameters too",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 _PLACE = "{}"
+_CANNOT_RUN = (126, 127)  # what a shell says of commands that it cannot start
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -61,6 +63,8 @@ def _body(arguments: argparse.Namespace) -> None:
 
     if arguments.max_checks < 1:
         raise OptionError(f"--max-checks is {arguments.max_checks}", hint="give 1 or more")
+    if not arguments.check.strip():
+        raise OptionError("--check is empty", hint="give a command that fails")
     module = api.load(arguments.model)
     suffix = Path(arguments.output).suffix.lower()
     with tempfile.TemporaryDirectory(prefix="odc-reduce-") as folder:
@@ -73,8 +77,13 @@ def _body(arguments: argparse.Namespace) -> None:
         code, text = run(module)
         if code == 0:
             raise OptionError("the command succeeds on the whole model", hint="it has to fail; see --help")
+        if code in _CANNOT_RUN:
+            said = " ".join(text.split())
+            raise OptionError(f"the command cannot be run, exit code {code}" + (f": {said}" if said else ""))
         if arguments.match and arguments.match not in text:
             raise OptionError(f"the command fails on the whole model, but does not print {arguments.match!r}")
+        path.write_bytes(b"")
+        is_blind = _run(arguments.check, path, arguments.timeout) == (code, text)
         found = reduce(
             module,
             _check(run, code, arguments.match),
@@ -82,6 +91,12 @@ def _body(arguments: argparse.Namespace) -> None:
             zeros=not arguments.keep_weights,
         )
     save_module(found.model, arguments.output, overwrite=arguments.overwrite)
+    if is_blind:
+        print(
+            f"odc-reduce: note: the command ends with {code} and the same output on an empty file: it may not read the "
+            "model",
+            file=sys.stderr,
+        )
     if not arguments.quiet:
         print(f"{counted(found.before, 'operator')} before, {found.after} after {counted(found.checks, 'check')}")
 

@@ -101,10 +101,9 @@ def add_target_flag(group: argparse._ArgumentGroup) -> None:
     """The machine that has a say in types."""
     group.add_argument(
         "--target",
-        default=os.environ.get("ODC_TARGET"),
         metavar="NAME",
         help="machine whose rules limit types and forms: npu-128, npu-256, npu-512 or a .toml file "
-        "(default: $ODC_TARGET, else all types)",
+        "(default: $ODC_TARGET unless auto, else all types)",
     )
 
 
@@ -141,10 +140,30 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "max_seconds": arguments.max_seconds,
         "metric": arguments.metric,
         "limit": arguments.limit,
-        "target": arguments.target,
+        "target": arguments.target if arguments.target is not None else _target_of_environment(),
         "pictures": pictures(arguments),
     }
     return {name: value for name, value in options.items() if value is not None} | common_options(arguments)
+
+
+def _target_of_environment() -> str | None:
+    """The machine that ``$ODC_TARGET`` names for sessions, None where it leaves that to them; raises OptionError."""
+    from odc_mlir import targets
+    from odc_mlir.errors import TargetError
+    from odc_mlir.runtime.auto.aim import AUTO
+    from odc_mlir.targets.cpu import is_cpu
+
+    name = os.environ.get("ODC_TARGET", "").strip()
+    if name in ("", AUTO):
+        return None
+    try:
+        if not is_cpu(name):
+            targets.load(name)
+    except TargetError as error:
+        raise OptionError(
+            f"$ODC_TARGET: {error.message}", location=error.location, hint="give --target, or unset it"
+        ) from error
+    return name
 
 
 def range_options(arguments: argparse.Namespace) -> dict[str, float | int]:

@@ -181,6 +181,7 @@ def test_an_operator_that_does_not_take_what_is_implanted_is_named(tmp_path: Pat
     with pytest.raises(ModelError, match=r"op NEG, tensor 'neg'") as raised:
         implant(_chain()[1], {"neg": {"dtype": "int8", "scale": "s.npy"}}, tmp_path)
     assert len(str(raised.value).splitlines()) == 1
+    assert str(raised.value).count("op NEG") == 1
 
 
 def test_a_constant_gets_its_codes(tmp_path: Path) -> None:

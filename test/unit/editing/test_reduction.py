@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -76,3 +77,16 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([model, "-o", out, "--check", "echo no; false", "--match", "boom"]) == 1
     assert "does not print 'boom'" in capsys.readouterr().err
     assert main([model, "-o", out, "--check", "sleep 5; test -f", "--timeout", "0.1", "--max-checks", "1", "-q"]) == 0
+
+
+def test_a_command_that_cannot_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, out = str(tmp_path / "m.circle"), tmp_path / "o.circle"
+    odc_mlir.optimize(_network(2), level=None).save(model)
+    for command, text in (("", "empty"), ("no-such-command-here", "127: .*not found"), (f"{model} {{}}", "126")):
+        assert main([model, "-o", str(out), "--check", command]) == 1
+        assert re.search(text, capsys.readouterr().err)
+        assert not out.exists()
+    assert main([model, "-o", str(out), "--check", "echo usage; exit 2;"]) == 0
+    assert "ends with 2 and the same output on an empty file" in capsys.readouterr().err
+    assert main([model, "-o", str(out), "--overwrite", "--check", "grep -q CIR0 {} && exit 7"]) == 0
+    assert not capsys.readouterr().err

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from helpers.float_models import rescaled_mobilenet, squeeze_excite
+from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.tools import odc_quantize
+from odc_mlir.tools import odc_quantize, quantizing
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +140,19 @@ def test_refusals(
     assert _run(plain, *(flag.format(data=data) for flag in flags)) == code
     assert text in capsys.readouterr().err
     assert not (tmp_path / "q.circle").exists()
+
+
+@pytest.mark.parametrize(("name", "found"), [("auto", None), ("", None), ("npu-256", "npu-256"), ("cpu", "cpu")])
+def test_the_target_of_the_environment(name: str, found: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODC_TARGET", name)
+    arguments = odc_quantize.build_parser().parse_args(["m.circle", "-o", "q.circle"])
+    assert quantizing.all_options(arguments).get("target") == found
+
+
+def test_a_target_of_the_environment_that_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODC_TARGET", "tvn-gen")
+    words = ["m.circle", "-o", "q.circle"]
+    with pytest.raises(OptionError, match=r"\$ODC_TARGET: unknown target 'tvn-gen'"):
+        quantizing.all_options(odc_quantize.build_parser().parse_args(words))
+    chosen = odc_quantize.build_parser().parse_args([*words, "--target", "npu-128"])
+    assert quantizing.all_options(chosen)["target"] == "npu-128"
