@@ -5,14 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from odc_mlir.codegen.machine import import_llvm, target_machine
-from odc_mlir.errors import PackageError
+from odc_mlir.codegen.symbols import read_symbols
+from odc_mlir.errors import PackageError, parsing
 from odc_mlir.targets.cpu import CpuTarget
+
+_MATHEMATICS = (
+    "ceil", "cos", "erf", "exp", "exp2", "floor", "fma", "fmax", "fmin", "fmod", "ldexp", "log", "log2", "nearbyint",
+    "pow", "rint", "round", "roundeven", "sin", "sqrt", "tanh", "trunc",
+)  # fmt: skip
+# All that LLVM makes calls of by itself.
+_RUNTIME = frozenset(
+    ["memcpy", "memmove", "memset", "bzero"] + [f"{name}{suffix}" for name in _MATHEMATICS for suffix in ("", "f")]
+)
 
 
 class LoadedObject:
-    """The function ``entry`` of object code; ``address`` is where it is while this object lives."""
+    """The function ``entry`` of object code; ``address`` is where it is while this object lives.
+
+    Raises PackageError where the code has no such function, or needs more of this process than memory and mathematics:
+    names are otherwise looked for among all that the process has, ``system`` included.
+    """
 
     def __init__(self, code: bytes, entry: str, target: CpuTarget, name: str) -> None:
+        with parsing("the object code is malformed", PackageError, hint="compile the model again"):
+            symbols = read_symbols(code)
+        if symbols is None or entry not in symbols.defined:
+            raise PackageError(f"the object code has no function {entry!r}", hint="compile the model again")
+        if foreign := [symbol for symbol in symbols.undefined if symbol not in _RUNTIME]:
+            raise PackageError(
+                f"the object code calls {foreign[0]!r}, which native code never needs", hint="compile the model again"
+            )
         llvm = import_llvm()
         try:
             self._jit = llvm.create_lljit_compiler(target_machine(target))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -57,7 +59,35 @@ def for_triple(triple: str, name: str) -> CpuTarget:
         import_llvm().Target.from_triple(triple)
     except RuntimeError:
         raise OptionError(f"LLVM knows no target {triple!r}", hint="use a triple such as thumbv7em-none-eabi") from None
+    _check_cpu(triple, name)
     return replace(cpu.load("generic"), triple=triple, cpu=name)
+
+
+_TRY_CPU = """
+import sys
+from llvmlite import binding as llvm
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+machine = llvm.Target.from_triple(sys.argv[1]).create_target_machine(cpu=sys.argv[2], reloc="pic")
+module = llvm.parse_assembly("define void @f() { ret void }")
+module.triple, module.data_layout = sys.argv[1], str(machine.target_data)
+machine.emit_object(module)
+"""
+
+
+def _check_cpu(triple: str, name: str) -> None:
+    """Raise OptionError for a processor that LLVM does not know, or not with ``triple``.
+
+    LLVM cannot be asked: it prints, and takes no notice of the name or ends the process. So a process of its own tries.
+    """
+    if not name:
+        return
+    arguments = [sys.executable, "-c", _TRY_CPU, triple, name]
+    tried = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if tried.returncode or tried.stdout or tried.stderr:
+        raise OptionError(
+            f"LLVM knows no processor {name!r} for {triple}", hint="use a name that llc -mcpu=help lists, or none"
+        )
 
 
 def why_not_here(architecture: str, features: tuple[str, ...]) -> str | None:

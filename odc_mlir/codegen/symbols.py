@@ -35,7 +35,7 @@ def read_symbols(code: bytes) -> Symbols | None:
         names = sections[link][4]
         for fields in struct.iter_unpack(order + ("IBBHQQ" if wide else "IIIBBH"), code[offset : offset + length]):
             name, info, section = (fields[0], fields[1], fields[3]) if wide else (fields[0], fields[3], fields[5])
-            if info >> 4 != _LOCAL:
+            if info >> 4 != _LOCAL or (section == 0 and name):
                 first = names + name
                 found[section != 0].add(code[first : code.index(0, first)].decode())
     return Symbols(tuple(sorted(found[True])), tuple(sorted(found[False] - _OF_THE_LINKER)))

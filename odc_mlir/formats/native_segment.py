@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from odc_mlir.errors import PackageError, parsing
+from odc_mlir.ops.dtypes import DTYPES
 
 MAGIC = b"ODCCPU\x00\x01"
 SUFFIX = ".cpu"
@@ -19,6 +21,9 @@ ALIGNMENT_BYTES = 64  # of all buffers: one cache line, and the longest register
 SLACK_BYTES = 256  # behind every buffer, where a row of registers may read and write
 _HEADER = len(MAGIC) + 8 + 32
 _SIZES = ("code_bytes", "constants_bytes", "arena_bytes", "alignment_bytes", "slack_bytes")
+_MAX_ALIGNMENT_BYTES = 4096
+_MAX_SLACK_BYTES = 1 << 20
+_MAX_BUFFER_BYTES = 1 << 34
 _Value = TypeVar("_Value", str, int)
 
 
@@ -101,14 +106,17 @@ def parse_native_segment(data: bytes) -> NativeSegment:
         sizes = [_as(int, header[key]) for key in _SIZES]
         code_bytes, constants_bytes, arena_bytes, alignment_bytes, slack_bytes = sizes
         end = length + code_bytes
-        if len(body) != end + constants_bytes or min(sizes) < 0 or not alignment_bytes:
+        if len(body) != end + constants_bytes or min(sizes) < 0:
             raise ValueError("its parts do not add up")
+        if alignment_bytes & (alignment_bytes - 1) or not ALIGNMENT_BYTES <= alignment_bytes <= _MAX_ALIGNMENT_BYTES:
+            raise ValueError(f"no buffer can be aligned to {alignment_bytes} bytes")
+        if not SLACK_BYTES <= slack_bytes <= _MAX_SLACK_BYTES:
+            raise ValueError(f"{slack_bytes} bytes of slack, at least {SLACK_BYTES} are needed")
+        if arena_bytes > _MAX_BUFFER_BYTES:
+            raise ValueError(f"an arena of {arena_bytes} bytes")
         target, triple, entry = (_as(str, header[key]) for key in ("target", "triple", "entry"))
         inputs, outputs = (
-            tuple(
-                NativePort(_as(str, name), _as(str, dtype), tuple(_as(int, dim) for dim in shape))
-                for name, dtype, shape in header[key]
-            )
+            tuple(_port(_as(str, name), _as(str, dtype), shape) for name, dtype, shape in header[key])
             for key in ("inputs", "outputs")
         )
         features = tuple(_as(str, name) for name in header["features"])
@@ -125,6 +133,15 @@ def parse_native_segment(data: bytes) -> NativeSegment:
             bytes(body[length:end]),
             bytes(body[end:]),
         )
+
+
+def _port(name: str, dtype: str, dims: list[object]) -> NativePort:
+    shape = tuple(_as(int, dim) for dim in dims)
+    if dtype not in DTYPES or DTYPES[dtype].numpy.hasobject:
+        raise ValueError(f"{name!r} is of the unknown type {dtype!r}")
+    if min(shape, default=1) < 0 or math.prod(shape) > _MAX_BUFFER_BYTES // DTYPES[dtype].numpy.itemsize:
+        raise ValueError(f"{name!r} has the shape {list(shape)}")
+    return NativePort(name, dtype, shape)
 
 
 def _as(kind: type[_Value], value: object) -> _Value:

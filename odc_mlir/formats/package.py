@@ -72,6 +72,17 @@ class PackageFiles:
         """The member that is the segment binary ``file``."""
         return str(PurePosixPath(self.manifest.plan or "").parent / file)
 
+    def unchanged_segment(self, file: str) -> bytes:
+        """The same for code that this process is to run; raises PackageError unless the manifest lists its digest."""
+        data = self.segment(file)
+        if self.manifest.files.get(self.segment_path(file)) != digest_of(data):
+            raise PackageError(
+                f"the {PurePosixPath(file).suffix} file was changed: its checksum is wrong by {MANIFEST_PATH}",
+                location=self.location,
+                hint="compile the model again",
+            )
+        return data
+
     def read(self, path: str) -> bytes:
         """The member ``path``; raises PackageError when it is missing."""
         try:

@@ -25,6 +25,7 @@ from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.reporting.clocks import Modelled
 from odc_mlir.runtime.reporting.report_object import Report, small_table
+from odc_mlir.targets.cpu import HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class Package:
             graph,
             self.plan,
             open_device(self.plan.extension),
-            self.files.segment,
+            self.files.unchanged_segment if self.plan.extension == HERE else self.files.segment,
             context=context,
             location=location,
             **options,

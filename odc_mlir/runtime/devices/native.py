@@ -11,7 +11,7 @@ import numpy as np
 from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, why_not_known_here
 from odc_mlir.codegen.loading import LoadedObject
 from odc_mlir.codegen.machine import why_not_here
-from odc_mlir.errors import InputError, PackageError
+from odc_mlir.errors import InputError, PackageError, parsing
 from odc_mlir.formats.native_segment import NativePort, NativeSegment, check_whole, parse_native_segment, read_stamps
 from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array, numpy_dtype
@@ -29,10 +29,11 @@ class NativeProgram:
         self.inputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.inputs)
         self.outputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.outputs)
         self._object = LoadedObject(segment.code, segment.entry, cpu.load(segment.target), segment.entry)
-        buffers = [_buffer(_port_bytes(port), segment) for port in (*segment.inputs, *segment.outputs)]
-        constants = _buffer(len(segment.constants), segment)
+        with parsing("there is no memory for the segment", PackageError):
+            buffers = [_buffer(_port_bytes(port), segment) for port in (*segment.inputs, *segment.outputs)]
+            constants, arena = (_buffer(size, segment) for size in (len(segment.constants), segment.arena_bytes))
         constants[: len(segment.constants)] = np.frombuffer(segment.constants, np.uint8)
-        memory = [*buffers, _buffer(segment.arena_bytes, segment), constants]
+        memory = [*buffers, arena, constants]
         self._memory = memory  # what the addresses below point to
         self._addresses = tuple(ctypes.c_void_p(part.ctypes.data) for part in memory)
         self._function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * len(memory))(self._object.address)

@@ -11,7 +11,7 @@ from odc_mlir.errors import OdcError, PackageError, SimulationError
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
-from odc_mlir.ops.spec import ResultType
+from odc_mlir.ops.spec import ResultType, Shape
 from odc_mlir.runtime.devices.base import Device, DeviceProgram, DirectProgram, ModelledProgram, Port
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
@@ -120,6 +120,13 @@ class SegmentUnit:
                         f"{self._graph.tensors[tensor].dtype}",
                         tensor=port.name,
                     )
+                # nobody looks at what a step gives; what others give is compared at every run
+                direct = isinstance(program, DirectProgram)
+                if direct and not _may_have(self._graph.tensors[tensor].shape, port.shape):
+                    raise PackageError(
+                        f"{self.step.file} has {what} of shape {list(port.shape)}, which the model does not allow",
+                        tensor=port.name,
+                    )
 
     def cycles(self) -> int | None:
         """Of one run on the device, which do not depend on data; None for host kernels and what is not modelled."""
@@ -194,6 +201,13 @@ class SegmentUnit:
             raise error
         self.failure = f"cannot {action} the segment: {error}"
         _log.warning("%s: %s; host kernels run it instead", self.step.file, self.failure)
+
+
+def _may_have(known: Shape | None, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor of which ``known`` is known may have the shape ``shape``."""
+    return known is None or (
+        len(known) == len(shape) and all(want in (None, dim) for want, dim in zip(known, shape, strict=True))
+    )
 
 
 def _port_text(port: Port) -> str:

@@ -16,6 +16,7 @@ from odc_mlir.codegen.machine import import_llvm, resolve, target_machine
 from odc_mlir.codegen.symbols import read_symbols
 from odc_mlir.tools import odc_compile
 
+_FOR = ["--emit", "object", "-o", "digits.o", "--triple"]
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "digits_cnn_int8.circle"
 
 
@@ -88,6 +89,12 @@ def test_objects_of_two_models_are_linked_together() -> None:
     [
         (["--emit", "object", "--triple", "z80-none", "-o", "digits.o"], 1, "LLVM knows no target 'z80-none'"),
         (["--emit", "object", "-o", "1.o"], 1, "'1' is no name in C"),
+        (
+            _FOR + ["thumbv7em-none-eabi", "--cpu", "bogus"],
+            1,
+            "LLVM knows no processor 'bogus' for thumbv7em-none-eabi",
+        ),
+        (_FOR + ["x86_64-unknown-linux-gnu", "--cpu", "i386"], 1, "LLVM knows no processor 'i386' for x86_64"),
         (["--emit", "object"], 2, "needs -o FILE.o"),
         (["--triple", "aarch64", "-o", "package"], 2, "are for --emit object"),
     ],
