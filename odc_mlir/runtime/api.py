@@ -186,7 +186,7 @@ def open_executor(
     if backend == "npu" and (not isinstance(opened, Package) or opened.plan is None or _is_native(opened)):
         opened = compile(source, target=target, memory=memory, strict=strict)
     if backend == "native" and not _is_native(opened):
-        opened = _native_in_place(source, strict=strict)
+        opened = native_in_place(source, strict=strict)
     if isinstance(opened, Graph):
         return graph_executor(opened, host, all_tensors=all_tensors, **options)
     if backend in ("host", "litert", "onert") or opened.plan is None or numerics == "litert":
@@ -216,7 +216,7 @@ def _is_native(opened: Package | Graph) -> bool:
     return why_not_here(processor.architecture, processor.features) is None
 
 
-def _native_in_place(model: Any, *, strict: bool) -> Package:
+def native_in_place(model: Any, *, strict: bool) -> Package:
     """Native code for this machine, from the cache where it was compiled before."""
     from odc_mlir.runtime.execution.native_cache import remembered
 

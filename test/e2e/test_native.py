@@ -16,6 +16,7 @@ from helpers.operator_cases import CASES, inputs_of, module_of
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats import package as package_files
 from odc_mlir.interpreters.module import run_module
+from odc_mlir.runtime import Session
 from odc_mlir.runtime.package import Package
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_cnn_int8.circle"
@@ -176,3 +177,19 @@ def test_litert_numerics_are_refused() -> None:
 def test_what_is_for_npus_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="is for NPUs, the target is 'cpu'"):
         odc_mlir.compile(DIGITS, target="cpu", **options)
+
+
+def test_a_session_runs_natively_by_name(test_data: Path) -> None:
+    """The same integers as on the host, also by the second call, which finds the code in the cache."""
+    path = test_data / "models" / "digits" / "digits_cnn_int8.circle"
+    values = np.random.default_rng(3).integers(-128, 128, (1, 8, 8, 1)).astype(np.int8)
+    expected = odc_mlir.run(path, [values], backend="host")
+    for _ in range(2):
+        session = Session(path)
+        session.set_available_backends("native")
+        np.testing.assert_array_equal(session.infer([values])[0], expected[0])
+    session = Session(path)
+    session.set_available_backends("native")
+    session.set_backends_per_operation("0=cpu")
+    with pytest.raises(OptionError, match="single operators cannot be given to backends"):
+        session.infer([values])

@@ -14,16 +14,18 @@ from odc_mlir.ops.context import Context
 from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.execution.executor import Executor
-from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
 
 _log = logging.getLogger(__name__)
 
-HOST, NPU, LITERT = "host", "npu", "litert"
+HOST, NPU, LITERT, NATIVE = "host", "npu", "litert", "native"
 CPU = "cpu"  # a name that users of other runtimes know for whatever runs there
 # Names that users of other runtimes know for kernels on the CPU mean ours.
-NAMES: Mapping[str, str] = MappingProxyType({"cpu": HOST, "host": HOST, "builtin": HOST, "npu": NPU, "litert": LITERT})
+NAMES: Mapping[str, str] = MappingProxyType(
+    {"cpu": HOST, "host": HOST, "builtin": HOST, "npu": NPU, "litert": LITERT, "native": NATIVE}
+)
 _MAX_LIST_BYTES = 31
 _KIND_SEPARATORS = str.maketrans("", "", "_")
 
@@ -87,6 +89,22 @@ def open_executor(graph: Graph, package: Package | None, choice: Choice, context
         if name != order[0]:
             raise _cannot(graph, index, name, f"the model is run by {order[0]}")
     return graph_executor(graph, order[0], context=context, **options)
+
+
+def wants_native(choice: Choice, plan: Plan | None) -> bool:
+    """Whether the model is to run as code for this processor, compiled in place; raises SessionError as below."""
+    return bool(choice.backends) and usable_backends(choice.backends, plan)[0] == NATIVE
+
+
+def open_native(package: Package, choice: Choice, context: Context) -> Executor:
+    """What runs ``package``, the native code of a model; what has none runs on the host, as with the NPU."""
+    shared = context.custom_ops is package.graph.custom_ops
+    graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops)
+    if choice.by_index or choice.by_kind:
+        raise OptionError("single operators cannot be given to backends where the model runs natively")
+    if package.plan is None or not package.plan.segments:
+        return graph_executor(graph, HOST, context=context, max_bytes=choice.max_bytes, resize=True)
+    return open_executor(graph, package, replace(choice, backends=(NPU, HOST)), context)
 
 
 def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:

@@ -18,7 +18,16 @@ from odc_mlir.ops.spec import Array, Shape
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, tensor_info
 from odc_mlir.runtime.execution.specialization import is_static
-from odc_mlir.runtime.session.backends import Choice, open_executor, parse_assignments, parse_backends, split_backends
+from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.session.backends import (
+    Choice,
+    open_executor,
+    open_native,
+    parse_assignments,
+    parse_backends,
+    split_backends,
+    wants_native,
+)
 from odc_mlir.runtime.session.settings import Settings
 from odc_mlir.runtime.session.source import Source, model_bytes, model_digest, without_installed
 from odc_mlir.runtime.session.tensors import Port, layout_of, port_at, tensorinfo
@@ -242,6 +251,8 @@ class Loader:
         """By the backends that were chosen; where nothing can run by what the package says of them, without that."""
         package, context = self.source.package, self.choices.context
         try:
+            if wants_native(self.choice, None if package is None else package.plan):
+                return open_native(self._native_package(graph), self.choice, context())
             return open_executor(graph, package, self.choice, context())
         except OdcError as error:
             before, found = self.settings, self.settings.without_backends(error.message)
@@ -253,6 +264,14 @@ class Loader:
             except OdcError:
                 self.settings = before
                 raise error from None
+
+    def _native_package(self, graph: Graph) -> Package:
+        """The model as native code, compiled now or remembered; raises OdcError."""
+        from odc_mlir.runtime.api import native_in_place
+
+        if graph.subgraph != 0:
+            raise SessionError("only the first signature of a model runs natively")
+        return native_in_place(model_bytes(self.source), strict=self.choice.strict)
 
 
 def _ports(source: Source, subgraph: int) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
