@@ -74,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
+    from odc_mlir.errors import OptionError
     from odc_mlir.explore import page, results, study
-    from odc_mlir.explore.results import front
 
     settings = _settings(arguments)
     if not settings["models"] or not settings["vary"]:
@@ -93,16 +93,17 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         arguments.files.write_json(arguments.json, results.document(definition, trials), "json")
     if arguments.csv:
         arguments.files.write(arguments.csv, results.to_csv(definition, trials).encode(), "csv")
-    if arguments.best:
-        _write_best(arguments, definition, trials)
+    best = results.front(definition, trials)
+    if arguments.best and best:
+        _write_best(arguments, definition, best[0])
     if not arguments.quiet:
-        for line in _summary(definition, trials):
+        for line in _summary(definition, trials, best):
             print(line, file=arguments.files.messages)
-        if arguments.best:
-            print(
-                f"  {compile_command(definition, front(definition, trials)[0], arguments.best)}",
-                file=arguments.files.messages,
-            )
+        if arguments.best and best:
+            print(f"  {compile_command(definition, best[0], arguments.best)}", file=arguments.files.messages)
+    if not best:
+        why = next((trial.outcome.failure for trial in trials if trial.outcome.failure), "the constraints allow none")
+        raise OptionError(f"no point is usable: {why}", hint="try other values, or relax the constraints")
     return None
 
 
@@ -152,15 +153,11 @@ def _tell(trial: Trial, done: int, wanted: int) -> None:
     print(f"odc-explore: {done} of {wanted}: {point_text(trial.point)}: {what}", file=sys.stderr)
 
 
-def _write_best(arguments: argparse.Namespace, definition: Definition, trials: Sequence[Trial]) -> None:
-    from odc_mlir.explore.results import front
+def _write_best(arguments: argparse.Namespace, definition: Definition, best: Trial) -> None:
     from odc_mlir.explore.space import Machines
 
-    best = front(definition, trials)
-    if not best:
-        return
-    text = Machines(definition.target).text(best[0].point, name=Path(arguments.best).stem)
-    command = compile_command(definition, best[0], arguments.best)
+    text = Machines(definition.target).text(best.point, name=Path(arguments.best).stem)
+    command = compile_command(definition, best, arguments.best)
     arguments.files.write(arguments.best, f"{_MACHINE_HEAD}# {command}\n{text}".encode(), "best")
 
 
@@ -175,11 +172,10 @@ def compile_command(definition: Definition, trial: Trial, target: str) -> str:
     return shlex.join(["odc-compile", "MODEL", "--target", target, *options])
 
 
-def _summary(definition: Definition, trials: Sequence[Trial]) -> Iterator[str]:
+def _summary(definition: Definition, trials: Sequence[Trial], best: Sequence[Trial]) -> Iterator[str]:
     from odc_mlir.explore.evaluate import MEASURES
-    from odc_mlir.explore.results import effects, front, point_text, sentence, usable
+    from odc_mlir.explore.results import effects, point_text, sentence, usable
 
-    best = front(definition, trials)
     yield f"{counted(len(trials), 'point')}, {len(usable(definition, trials))} usable, {len(best)} best"
     for trial in best[:_BEST_SHOWN]:
         values = ", ".join(f"{MEASURES[name]} {trial.outcome.value(name):,.6g}" for name in definition.objectives)

@@ -141,6 +141,15 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         run(_definition())
 
 
+def test_a_study_without_a_usable_point(tried: list[Task], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    axes = ["array.macs_per_cycle=128,256", "sram.bytes_per_cycle=4,8"]
+    best = tmp_path / "best.toml"
+    options = ["--vary", *axes, "--constraint", "sram_peak_bytes<=1", "--best", str(best), "-q"]
+    assert main([str(MODEL), *options]) == 1
+    assert capsys.readouterr().err.startswith("odc-explore: error: no point is usable: the constraints allow none")
+    assert not best.exists()
+
+
 @pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real machines in real processes: the best one's description compiles to what the study says."""
