@@ -42,7 +42,7 @@ def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of time on a row of a time line, in cycles."""
+    """An interval on a row of a time line, in cycles."""
 
     row: str
     start: float

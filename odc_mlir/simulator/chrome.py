@@ -129,7 +129,7 @@ def _arrow(number: int, edge: Edge) -> Iterator[dict[str, Any]]:
 
 
 def _counters(trace: Trace, others: int) -> Iterator[dict[str, Any]]:
-    """Averages over equal stretches of time, as many as :data:`_COUNTED` allows beside so many other events."""
+    """Averages over equal intervals of time, as many as :data:`_COUNTED` allows beside so many other events."""
     used = [r for r in _COUNTERS if any(usage[r] for _, _, usage in trace.segments)]
     samples = min(_SAMPLES, int(others * _COUNTED / (1 - _COUNTED)) // max(1, len(used)))
     if not samples or not trace.segments:

@@ -80,22 +80,15 @@ def weight_codes(site: Site) -> tuple[NDArray[Any] | None, int]:
     return (centred(filters) + zero).astype(filters.info.numpy), zero
 
 
-def lower_conv_2d(site: Site) -> None:
-    """CONV_2D; with one input channel per group it is a depthwise convolution with transposed weights."""
-    filters = site.info(1)
-    _, height, width, taken = filters.static_shape
-    stride, dilation, pads = window_of(site, (height, width))
-    depthwise = taken == 1 and site.info(0).static_shape[3] > 1
-    codes, _ = weight_codes(site)
-    weights = site.blob(1) if codes is None else blob_of(codes)
-    if depthwise:
-        weights = blob_of((filters.array() if codes is None else codes)[..., 0].transpose(1, 2, 0))
+def _finish_convolution(site: Site, kernel: Pair, weights: BlobAttr, *, depthwise: bool) -> None:
+    """Replace the operator by one convolution with its window and integers."""
+    stride, dilation, pads = window_of(site, kernel)
     site.finish(
         npu.ConvOp(
             site.operand(0),
             site.result_type,
             depthwise=depthwise,
-            kernel=(height, width),
+            kernel=kernel,
             stride=stride,
             dilation=dilation,
             pads=pads,
@@ -103,31 +96,30 @@ def lower_conv_2d(site: Site) -> None:
             **convolution_integers(site),
         )
     )
+
+
+def lower_conv_2d(site: Site) -> None:
+    """CONV_2D; with one input channel per group it is a depthwise convolution with transposed weights."""
+    filters = site.info(1)
+    _, height, width, taken = filters.static_shape
+    depthwise = taken == 1 and site.info(0).static_shape[3] > 1
+    codes, _ = weight_codes(site)
+    weights = site.blob(1) if codes is None else blob_of(codes)
+    if depthwise:
+        weights = blob_of((filters.array() if codes is None else codes)[..., 0].transpose(1, 2, 0))
+    _finish_convolution(site, (height, width), weights, depthwise=depthwise)
 
 
 def lower_depthwise_conv_2d(site: Site) -> None:
     """DEPTHWISE_CONV_2D; on a single input channel it is an ordinary convolution with transposed weights."""
     filters = site.info(1)
     _, height, width, _ = filters.static_shape
-    stride, dilation, pads = window_of(site, (height, width))
     depthwise = site.info(0).static_shape[3] > 1
     codes, _ = weight_codes(site)
     weights = site.blob(1) if codes is None else blob_of(codes)
     if not depthwise:
         weights = blob_of((filters.array() if codes is None else codes)[0].transpose(2, 0, 1))
-    site.finish(
-        npu.ConvOp(
-            site.operand(0),
-            site.result_type,
-            depthwise=depthwise,
-            kernel=(height, width),
-            stride=stride,
-            dilation=dilation,
-            pads=pads,
-            weights=weights,
-            **convolution_integers(site),
-        )
-    )
+    _finish_convolution(site, (height, width), weights, depthwise=depthwise)
 
 
 def convolution_integers(site: Site) -> dict[str, Any]:
