@@ -89,7 +89,7 @@ INTS = DenseArrayBase.constr(i32)
 
 @irdl_op_definition
 class BufferOp(IRDLOperation):
-    """A piece of one memory; ``address`` is its offset there, which the passes of stage ``npu-alloc`` give.
+    """A range of one memory; ``address`` is its offset there, which the passes of stage ``npu-alloc`` give.
 
     ``data`` is the content of a buffer in the constants region, ``binds`` the numbers of the program's inputs or
     outputs that a buffer of these regions holds. ``live`` asks ``npu-allocate-memory`` to keep the bytes of a buffer in

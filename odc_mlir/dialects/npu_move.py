@@ -14,7 +14,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.npu_base import INT, INTS, TENSOR, NpuTensorOp, code_range, dtype_of, int_attr, shape_of
 
-HEAD = 3  # integers of a piece before its loops
+HEAD = 3  # integers of a copy before its loops
 
 
 class StridedCopy(NamedTuple):
@@ -39,43 +39,43 @@ class StridedCopy(NamedTuple):
 class MoveOp(NpuTensorOp):
     """Codes of the operands at other places; nothing is computed.
 
-    Each array in ``pieces`` is a loop nest: operand, first element read, first element written, then for each loop,
+    Each array in ``copies`` is a strided copy: operand, first element read, first element written, then for each loop,
     outermost first, ``size, read distance, write distance``: ``output[to + sum(i*w)] = operand[start + sum(i*r)]``,
-    counting elements in row-major order. No element is written twice; those that no piece writes get the code ``fill``.
+    counting elements in row-major order. No element is written twice; those that no copy writes get the code ``fill``.
     """
 
     name = "npu.move"
 
     inputs = var_operand_def(TENSOR)
-    pieces = prop_def(ArrayAttr.constr(INTS))
+    copies = prop_def(ArrayAttr.constr(INTS))
     fill = opt_prop_def(INT)
     output = result_def(TENSOR)
 
     traits = traits_def(Pure())
-    assembly_format = "$inputs `pieces` $pieces (`fill` $fill^)? attr-dict `:` type($inputs) `->` type($output)"
+    assembly_format = "$inputs `copies` $copies (`fill` $fill^)? attr-dict `:` type($inputs) `->` type($output)"
 
     def __init__(
         self,
         sources: Sequence[SSAValue],
         result_type: Attribute,
         *,
-        pieces: Sequence[StridedCopy],
+        copies: Sequence[StridedCopy],
         fill: int | None = None,
     ) -> None:
         arrays = []
-        for piece in pieces:
-            loops = zip(piece.sizes, piece.reads, piece.writes, strict=True)
-            flat = [piece.source, piece.start, piece.to, *(value for loop in loops for value in loop)]
+        for copy in copies:
+            loops = zip(copy.sizes, copy.reads, copy.writes, strict=True)
+            flat = [copy.source, copy.start, copy.to, *(value for loop in loops for value in loop)]
             arrays.append(DenseArrayBase.from_list(i32, flat))
         properties: dict[str, Attribute | None] = {
-            "pieces": ArrayAttr(arrays),
+            "copies": ArrayAttr(arrays),
             "fill": None if fill is None else int_attr(fill),
         }
         super().__init__(operands=[list(sources)], properties=properties, result_types=[result_type])
 
-    def copies(self) -> Iterator[StridedCopy]:
-        """The pieces as records."""
-        for array in self.pieces:
+    def strided_copies(self) -> Iterator[StridedCopy]:
+        """The copies as records."""
+        for array in self.copies:
             assert isinstance(array, DenseArrayBase)
             source, start, to, *loops = array.get_values()
             yield StridedCopy(source, start, to, tuple(loops[0::3]), tuple(loops[1::3]), tuple(loops[2::3]))
@@ -85,25 +85,23 @@ class MoveOp(NpuTensorOp):
         for value in self.inputs:
             if dtype_of(value) != dtype_of(self.output):
                 raise VerifyException(f"{self.name} keeps the element type, {value.type} became {self.output.type}")
-        for array in self.pieces:
+        for array in self.copies:
             assert isinstance(array, DenseArrayBase)
             if len(array) <= HEAD or len(array) % 3:
-                raise VerifyException(f"{self.name}: a piece has {len(array)} integers, expected 3 and 3 for each loop")
-        for nest in self.copies():
-            if not 0 <= nest.source < len(self.inputs) or min(nest.sizes) < 1:
-                raise VerifyException(
-                    f"{self.name}: a piece reads operand {nest.source} in loops of {list(nest.sizes)}"
-                )
-            sizes = (math.prod(shape_of(self.inputs[nest.source])), total)
+                raise VerifyException(f"{self.name}: a copy has {len(array)} integers, expected 3 and 3 for each loop")
+        for copy in self.strided_copies():
+            if not 0 <= copy.source < len(self.inputs) or min(copy.sizes) < 1:
+                raise VerifyException(f"{self.name}: a copy reads operand {copy.source} in loops of {list(copy.sizes)}")
+            sizes = (math.prod(shape_of(self.inputs[copy.source])), total)
             for what, first, steps, size in (
-                ("reads", nest.start, nest.reads, sizes[0]),
-                ("writes", nest.to, nest.writes, sizes[1]),
+                ("reads", copy.start, copy.reads, sizes[0]),
+                ("writes", copy.to, copy.writes, sizes[1]),
             ):
-                ends = [(count - 1) * step for count, step in zip(nest.sizes, steps, strict=True)]
+                ends = [(count - 1) * step for count, step in zip(copy.sizes, steps, strict=True)]
                 low, high = first + sum(min(0, e) for e in ends), first + sum(max(0, e) for e in ends)
                 if not 0 <= low <= high < size:
                     raise VerifyException(f"{self.name} {what} elements {low} to {high} of {size}")
-            covered += math.prod(nest.sizes)
+            covered += math.prod(copy.sizes)
         if covered > total or (covered < total) != (self.fill is not None):
             given = "no fill code" if self.fill is None else "a fill code"
             raise VerifyException(f"{self.name} moves {covered} of {total} elements and has {given}")

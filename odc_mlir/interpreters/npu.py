@@ -152,10 +152,10 @@ class NpuFunctions(InterpreterFunctions):
         fill = 0 if op.fill is None else _integer(op.fill)
         result = np.full(npu.shape_of(op.output), fill, storage(op.output))
         flat = result.reshape(-1)
-        for nest in op.copies():
-            source, target = np.array([nest.start]), np.array([nest.to])
-            for size, read, write in zip(nest.sizes, nest.reads, nest.writes, strict=True):
+        for copy in op.strided_copies():
+            source, target = np.array([copy.start]), np.array([copy.to])
+            for size, read, write in zip(copy.sizes, copy.reads, copy.writes, strict=True):
                 source = (source[:, None] + np.arange(size) * read).reshape(-1)
                 target = (target[:, None] + np.arange(size) * write).reshape(-1)
-            flat[target] = np.asarray(args[nest.source]).reshape(-1)[source]
+            flat[target] = np.asarray(args[copy.source]).reshape(-1)[source]
         return (result,)

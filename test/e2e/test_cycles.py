@@ -17,7 +17,7 @@ from cycle_table import Key, Value
 from helpers.compiled import Compiled
 from odc_mlir.formats.package import read_package
 from odc_mlir.transforms.npu import npu_hoist_transfers
-from odc_mlir.transforms.npu.schedule import balance, prefetch, residence_plan, window_search
+from odc_mlir.transforms.npu.schedule import balance, prefetch, resident_plan, window_search
 
 # These rows run in the quick suite; together they notice every mutation below.
 QUICK = (
@@ -86,7 +86,7 @@ def _single_buffers(patch: pytest.MonkeyPatch) -> None:
 
 def _nothing_resident(patch: pytest.MonkeyPatch) -> None:
     """Every tensor goes through SRAM."""
-    patch.setattr(residence_plan.Planner, "_fitting", lambda _self: frozenset())
+    patch.setattr(resident_plan.Planner, "_fitting", lambda _self: frozenset())
 
 
 def _worst_tiling(patch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, integer, targeted_programs
 from odc_mlir.transforms.npu.schedule.local_placement import LocalMemory
 from odc_mlir.transforms.npu.schedule.program import local_sizes
-from odc_mlir.transforms.npu.schedule.residence import gaps, place_residents
+from odc_mlir.transforms.npu.schedule.residents import gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 

@@ -23,9 +23,9 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, TilingAttr
 from odc_mlir.support.deadline import checkpoint, in_time
 from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
-from odc_mlir.transforms.npu.schedule.residence import largest_gap
-from odc_mlir.transforms.npu.schedule.residence_ir import read_graph, resident_attribute
-from odc_mlir.transforms.npu.schedule.residence_plan import Planner
+from odc_mlir.transforms.npu.schedule.resident_graph import read_graph, resident_attribute
+from odc_mlir.transforms.npu.schedule.resident_plan import Planner
+from odc_mlir.transforms.npu.schedule.residents import largest_gap
 from odc_mlir.transforms.npu.schedule.tilings import tilings_of
 
 

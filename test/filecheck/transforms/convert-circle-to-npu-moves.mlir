@@ -6,7 +6,7 @@ func.func @concatenation(%x: tensor<1x2x2x4x!quant.uniform<i8:f32, 0.5>>, %y: te
   func.return %0 : tensor<1x2x2x12x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @concatenation(
-// CHECK: npu.move %{{.*}}, %{{.*}} pieces [array<i32: 0, 0, 0, 4, 4, 12, 4, 1, 1>, array<i32: 1, 0, 4, 4, 8, 12, 8, 1, 1>] : tensor<1x2x2x4x
+// CHECK: npu.move %{{.*}}, %{{.*}} copies [array<i32: 0, 0, 0, 4, 4, 12, 4, 1, 1>, array<i32: 1, 0, 4, 4, 8, 12, 8, 1, 1>] : tensor<1x2x2x4x
 
 // -----
 
@@ -17,7 +17,7 @@ func.func @pad(%x: tensor<1x2x2x4x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<1x2
   func.return %0 : tensor<1x2x2x6x!quant.uniform<i8:f32, 0.5:-3>>
 }
 // CHECK-LABEL: func.func @pad(
-// CHECK: npu.move %{{.*}} pieces [array<i32: 0, 0, 1, 4, 4, 6, 4, 1, 1>] fill -3 : tensor<1x2x2x4x
+// CHECK: npu.move %{{.*}} copies [array<i32: 0, 0, 1, 4, 4, 6, 4, 1, 1>] fill -3 : tensor<1x2x2x4x
 
 // -----
 
@@ -27,5 +27,5 @@ func.func @unpack(%x: tensor<4x2x!quant.uniform<i8:f32, 0.5>>) -> (tensor<4x!qua
   func.return %0, %1 : tensor<4x!quant.uniform<i8:f32, 0.5>>, tensor<4x!quant.uniform<i8:f32, 0.5>>
 }
 // CHECK-LABEL: func.func @unpack(
-// CHECK: npu.move %{{.*}} pieces [array<i32: 0, 0, 0, 4, 2, 1>] : tensor<4x2x
-// CHECK: npu.move %{{.*}} pieces [array<i32: 0, 1, 0, 4, 2, 1>] : tensor<4x2x
+// CHECK: npu.move %{{.*}} copies [array<i32: 0, 0, 0, 4, 2, 1>] : tensor<4x2x
+// CHECK: npu.move %{{.*}} copies [array<i32: 0, 1, 0, 4, 2, 1>] : tensor<4x2x

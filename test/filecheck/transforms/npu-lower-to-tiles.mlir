@@ -39,7 +39,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // A move: the fill code everywhere first, then every nest through the tile buffer, transposed by the store.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @move(%a: tensor<1x4x8x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>> {
-    %m = npu.move %a pieces [array<i32: 0, 0, 1, 8, 1, 6, 4, 8, 1>] fill 7 : tensor<1x4x8x!quant.uniform<i8:f32, 0.5>> -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
+    %m = npu.move %a copies [array<i32: 0, 0, 1, 8, 1, 6, 4, 8, 1>] fill 7 : tensor<1x4x8x!quant.uniform<i8:f32, 0.5>> -> tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
     odc.yield %m : tensor<1x8x6x!quant.uniform<i8:f32, 0.5>>
   }
 }

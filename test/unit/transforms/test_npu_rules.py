@@ -261,7 +261,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("stride-dilation", lambda: conv(dilation_h_factor=256), "dilation_h_factor is 256, allowed 1 to 255"),
     ("weight-scales", lambda: with_operand(conv(), 1, quant=PER_AXIS_1), "'w' has 3 scales along axis 1"),
     ("groups", lambda: grouped(33), "33 groups of 2 input channels, at most 32"),
-    ("phases", lambda: transpose_conv(1), "height 4 to 8 with a kernel of 1 and stride 2"),
+    ("polyphase", lambda: transpose_conv(1), "height 4 to 8 with a kernel of 1 and stride 2"),
     (
         "interpolation",
         lambda: bilinear(align_corners=True),
@@ -308,7 +308,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("paddings", lambda: pad(((0, 0), (-1, 0), (0, 0), (0, 0))), "negative"),
     ("element-type", lambda: with_operand(moving("SLICE"), 1, data=None), "'details' is int32"),
     ("understood", lambda: with_operand(conv(), 0, foreign_quant="Custom"), "in a way that only its author knows"),
-    ("moves", scattered, "'y' takes more than 64 loops of moves"),
+    ("moves", scattered, "'y' takes more than 64 strided copies"),
     ("moves", lambda: with_result(moving("REVERSE_V2"), shape=(4, 4, 4)), "'y0' holds more than codes of the operands"),
 ]
 

@@ -72,7 +72,7 @@ def lower_in_channel_groups(site: Site) -> None:
         for number, group in enumerate(groups)
         for at, first, count in runs_of(group)
     ]
-    site.finish(npu.MoveOp(parts, site.result_of_shape(*shape), pieces=copies))
+    site.finish(npu.MoveOp(parts, site.result_of_shape(*shape), copies=copies))
 
 
 def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:
@@ -83,7 +83,7 @@ def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:
         StridedCopy(0, first, at, (pixels, count), (channels, 1), (len(group), 1))
         for at, first, count in runs_of(group)
     ]
-    return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (*image, len(group))), pieces=copies))
+    return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (*image, len(group))), copies=copies))
 
 
 def group_codes(site: Site, group: list[int]) -> tuple[NDArray[Any], int]:

@@ -1,8 +1,8 @@
 """Where operators that only move codes take every element from, by asking their host kernels.
 
-A kernel that runs on the numbers of elements in place of codes tells the whole map; loop nests are found in it. So an
-operator that moves codes can be lowered as soon as it has a host kernel, with the same result by construction. Knows no
-IR.
+A kernel that runs on the numbers of elements in place of codes tells the whole map; strided copies are found in it. So
+an operator that moves codes can be lowered as soon as it has a host kernel, with the same result by construction. Knows
+no IR.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array, Node, TensorInfo
-from odc_mlir.transforms.npu.schedule.moves import FILLED, pieces_of
+from odc_mlir.transforms.npu.schedule.moves import FILLED, strided_copies
 
 CODES = ("int8", "uint8")
-MOST_PIECES = 64  # loop nests that one result may take
+MOST_COPIES = 64  # that one result may take
 MOST_ELEMENTS = 1 << 22  # of one tensor: the map is made element by element
 
 
@@ -56,8 +56,8 @@ def _numbered(info: TensorInfo) -> TensorInfo:
     return replace(info, dtype="int32", quant=None, data=None, _array=None)
 
 
-def result_pieces(node: Node) -> list[list[StridedCopy]] | str:
-    """The loop nests of every result, or why there are none."""
+def result_copies(node: Node) -> list[list[StridedCopy]] | str:
+    """The strided copies of every result, or why there are none."""
     sizes = [math.prod(node.operand(index).static_shape) for index in moved_operands(node)]
     largest = max([*sizes, *(math.prod(result.static_shape) for result in node.results)])
     if largest > MOST_ELEMENTS:
@@ -72,8 +72,8 @@ def result_pieces(node: Node) -> list[list[StridedCopy]] | str:
     for result, index in zip(node.results, maps, strict=True):
         if index.shape != result.static_shape or index.min(initial=0) < FILLED or index.max(initial=0) >= sum(sizes):
             return f"{result.name!r} holds more than codes of the operands"
-        pieces = pieces_of(index, sizes, MOST_PIECES)
-        if pieces is None:
-            return f"{result.name!r} takes more than {MOST_PIECES} loops of moves"
-        found.append(pieces)
+        copies = strided_copies(index, sizes, MOST_COPIES)
+        if copies is None:
+            return f"{result.name!r} takes more than {MOST_COPIES} strided copies"
+        found.append(copies)
     return found

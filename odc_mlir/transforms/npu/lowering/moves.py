@@ -9,7 +9,7 @@ from xdsl.rewriter import Rewriter
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.support.locations import name_loc, value_name
-from odc_mlir.transforms.npu.lowering.move_maps import moved_operands, result_pieces
+from odc_mlir.transforms.npu.lowering.move_maps import moved_operands, result_copies
 from odc_mlir.transforms.npu.lowering.site import Site, quant_of
 from odc_mlir.transforms.npu.lowering.windows import lower_pad, lower_view
 from odc_mlir.transforms.partition.rules.checks import image_padding, moves_no_element
@@ -18,8 +18,8 @@ from odc_mlir.transforms.partition.rules.checks import image_padding, moves_no_e
 def lower_move(site: Site) -> None:
     """Any operator that only moves codes; each used result is one operation."""
     node = site.node
-    pieces = result_pieces(node)
-    assert not isinstance(pieces, str), "the placement rules ask for loop nests"
+    found = result_copies(node)
+    assert not isinstance(found, str), "the placement rules ask for strided copies"
     values = []
     for index in moved_operands(node):
         value = site.operand(index)
@@ -27,13 +27,13 @@ def lower_move(site: Site) -> None:
             value = site.emit(npu.ConstantOp(site.blob(index), value.type))
         values.append(value)
     results = []
-    for result, info, nests in zip(site.op.results, node.results, pieces, strict=True):
-        used = sorted({nest.source for nest in nests})
-        covered = sum(nest.elements for nest in nests) == math.prod(info.static_shape)
+    for result, info, copies in zip(site.op.results, node.results, found, strict=True):
+        used = sorted({copy.source for copy in copies})
+        covered = sum(copy.elements for copy in copies) == math.prod(info.static_shape)
         made = npu.MoveOp(
             [values[index] for index in used],
             result.type,
-            pieces=[StridedCopy(*nest._replace(source=used.index(nest.source))) for nest in nests],
+            copies=[StridedCopy(*copy._replace(source=used.index(copy.source))) for copy in copies],
             fill=None if covered else quant_of(info).zero_point,
         )
         results.append(site.emit(made))

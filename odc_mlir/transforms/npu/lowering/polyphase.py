@@ -1,4 +1,4 @@
-"""``circle`` to ``npu``: transposed and grouped convolutions and bilinear interpolation, by simpler convolutions."""
+"""``circle`` to ``npu``: polyphase decomposition of convolutions and interpolation, and grouped convolutions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.transforms.npu.lowering.channel_groups import group_codes, needs_channel_groups, of_channels
-from odc_mlir.transforms.npu.lowering.phases import Phase, interpolated_phases, interpolation_weights, transposed_phases
+from odc_mlir.transforms.npu.lowering.polyphase_decomposition import (
+    Component,
+    interpolated_components,
+    interpolation_weights,
+    transposed_components,
+)
 from odc_mlir.transforms.npu.lowering.products import (
     convolution_integers,
     lower_conv_2d,
@@ -26,12 +31,12 @@ from odc_mlir.transforms.partition.rules.checks import channel_groups, runs_of
 
 
 def lower_transpose_conv(site: Site) -> None:
-    """TRANSPOSE_CONV: for each phase of rows and columns a convolution with the taps that meet there.
+    """TRANSPOSE_CONV: for each component of rows and columns a convolution with the taps that meet there.
 
     Weights with zero points too far apart are divided by result channels as well.
     """
-    phases = transposed_phases(site.node)
-    assert not isinstance(phases, str), "the placement rules ask for phases"
+    components = transposed_components(site.node)
+    assert not isinstance(components, str), "the placement rules ask for components"
     filters = site.info(1)
     batch, _, _, channels = site.result.static_shape
     groups = channel_groups(filters, 0) if needs_channel_groups(site) else [list(range(channels))]
@@ -39,8 +44,8 @@ def lower_transpose_conv(site: Site) -> None:
     for group in groups:
         weights, zero = group_codes(site, group)
         integers = requantisation(site, zero, single_product=filters.dtype == "uint8", operands=(2, 3))
-        for row in phases[0]:
-            for column in phases[1]:
+        for row in components[0]:
+            for column in components[1]:
                 made = npu.ConvOp(
                     site.operand(2),
                     site.result_of_shape(batch, row.results, column.results, len(group)),
@@ -53,19 +58,19 @@ def lower_transpose_conv(site: Site) -> None:
                     **of_channels(integers, group),
                 )
                 parts.append(Part(row, column, group, site.emit(made)))
-    interleave(site, parts, (len(phases[0]), len(phases[1])))
+    interleave(site, parts, (len(components[0]), len(components[1])))
 
 
 def lower_resize_bilinear(site: Site) -> None:
-    """RESIZE_BILINEAR by a whole factor: for each phase a depthwise convolution with the neighbours' weights."""
-    phases = interpolated_phases(site.node)
-    assert not isinstance(phases, str), "the placement rules ask for phases"
+    """RESIZE_BILINEAR by a whole factor: for each component a depthwise convolution with the neighbours' weights."""
+    components = interpolated_components(site.node)
+    assert not isinstance(components, str), "the placement rules ask for components"
     batch, height, width, channels = site.info(0).static_shape
     image = _with_edges_twice(site)
     low, high = site.info(0).info.range
     parts = []
-    for a, row in enumerate(phases[0]):
-        for b, column in enumerate(phases[1]):
+    for a, row in enumerate(components[0]):
+        for b, column in enumerate(components[1]):
             weights, shift = interpolation_weights(row, column)
             made = npu.ConvOp(
                 _window(site, image, (row.start, column.start)),
@@ -85,9 +90,9 @@ def lower_resize_bilinear(site: Site) -> None:
                 multiplier=per_channel(np.array(1 << 30), channels),
                 exponent=per_channel(np.array(-shift), channels),
             )
-            places = Phase(a, height, (), 0, 0), Phase(b, width, (), 0, 0)
+            places = Component(a, height, (), 0, 0), Component(b, width, (), 0, 0)
             parts.append(Part(*places, list(range(channels)), site.emit(made)))
-    interleave(site, parts, (len(phases[0]), len(phases[1])))
+    interleave(site, parts, (len(components[0]), len(components[1])))
 
 
 def _with_edges_twice(site: Site) -> SSAValue:
@@ -110,11 +115,11 @@ def _with_edges_twice(site: Site) -> SSAValue:
                     )
                 )
     kind = with_shape(tensor_of(site.operand(0)), (batch, height + 2, width + 2, channels))
-    return site.emit(npu.MoveOp([site.operand(0)], kind, pieces=copies))
+    return site.emit(npu.MoveOp([site.operand(0)], kind, copies=copies))
 
 
 def _window(site: Site, image: SSAValue, start: tuple[int, int]) -> SSAValue:
-    """The rows and columns of the enlarged image that a phase starting at ``start`` reads."""
+    """The rows and columns of the enlarged image that a component starting at ``start`` reads."""
     batch, height, width, channels = npu.shape_of(image)
     rows, columns = height - 1, width - 1
     copy = StridedCopy(
@@ -126,20 +131,20 @@ def _window(site: Site, image: SSAValue, start: tuple[int, int]) -> SSAValue:
         (rows * columns * channels, columns * channels, 1),
     )
     kind = with_shape(tensor_of(image), (batch, rows, columns, channels))
-    return site.emit(npu.MoveOp([image], kind, pieces=[copy]))
+    return site.emit(npu.MoveOp([image], kind, copies=[copy]))
 
 
 class Part(NamedTuple):
-    """A phase of rows, one of columns, and some channels of a result."""
+    """A component of rows, one of columns, and some channels of a result."""
 
-    row: Phase
-    column: Phase
+    row: Component
+    column: Component
     channels: list[int]
     value: SSAValue
 
 
 def interleave(site: Site, parts: Sequence[Part], steps: tuple[int, int]) -> None:
-    """Replace the operator by the result that ``parts`` make; ``steps``: phases of rows and columns."""
+    """Replace the operator by the result that ``parts`` make; ``steps``: components of rows and columns."""
     batch, height, width, channels = site.result.static_shape
     copies = []
     for number, (row, column, chosen, _) in enumerate(parts):
@@ -156,7 +161,7 @@ def interleave(site: Site, parts: Sequence[Part], steps: tuple[int, int]) -> Non
                     (height * width * channels, steps[0] * width * channels, steps[1] * channels, 1),
                 )
             )
-    site.finish(npu.MoveOp([part.value for part in parts], site.result_type, pieces=copies))
+    site.finish(npu.MoveOp([part.value for part in parts], site.result_type, copies=copies))
 
 
 def lower_any_conv_2d(site: Site) -> None:
@@ -179,7 +184,7 @@ def lower_grouped_conv_2d(site: Site) -> None:
     for group in range(groups):
         kind = with_shape(tensor_of(site.operand(0)), (batch, rows, columns, taken))
         copy = StridedCopy(0, group * taken, 0, (batch * rows * columns, taken), (total, 1), (taken, 1))
-        source = site.emit(npu.MoveOp([site.operand(0)], kind, pieces=[copy]))
+        source = site.emit(npu.MoveOp([site.operand(0)], kind, copies=[copy]))
         chosen = slice(group * each, (group + 1) * each)
         made = npu.ConvOp(
             source,
@@ -195,4 +200,4 @@ def lower_grouped_conv_2d(site: Site) -> None:
         values.append(site.emit(made))
     pixels = batch * out_rows * out_columns
     copies = [StridedCopy(g, 0, g * each, (pixels, each), (each, 1), (channels, 1)) for g in range(groups)]
-    site.finish(npu.MoveOp(values, site.result_type, pieces=copies))
+    site.finish(npu.MoveOp(values, site.result_type, copies=copies))

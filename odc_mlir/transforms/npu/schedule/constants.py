@@ -44,7 +44,7 @@ def packed_weights(op: npu.ConvOp, step: Step, columns: int) -> bytes:
 
 
 def stored_bytes(weights: bytes, channels: int) -> int:
-    """Estimate of what a convolution's constants take: weights as if they were coded in one piece, and records."""
+    """Estimate of what a convolution's constants take: weights as if they were coded as a whole, and records."""
     return coded_bytes(weights) + FULL_RECORD_BYTES * channels
 
 

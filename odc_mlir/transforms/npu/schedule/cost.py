@@ -33,7 +33,7 @@ def mean_bursts(size: int, stride: int, burst: int) -> float:
 
 
 def transfer_bytes(runs: Runs, burst: int) -> float:
-    """Bytes that cross the port: whole bursts per contiguous stretch."""
+    """Bytes that cross the port: whole bursts per contiguous range."""
     size, count, stride, groups, group_stride = runs
     if size <= 0 or count <= 0 or groups <= 0:
         return 0.0

@@ -207,13 +207,13 @@ def ring_rows(window: Window, rows: int) -> int:
 
 
 def parts(total: int, size: int) -> Iterator[tuple[int, int]]:
-    """``total`` cut into (start, length) pieces of ``size``; the last may be shorter."""
+    """``total`` cut into (start, length) parts of ``size``; the last may be shorter."""
     for start in range(0, total, size):
         yield start, min(size, total - start)
 
 
 def even_splits(total: int, most: int, limit: int = 12) -> list[int]:
-    """Piece sizes up to ``most`` that cut ``total`` into nearly equal pieces, largest first, at most ``limit``."""
+    """Sizes up to ``most`` that cut ``total`` into nearly equal parts, largest first, at most ``limit``."""
     sizes: list[int] = []
     count = max(1, -(-total // most))
     while total > 0 and len(sizes) < limit:

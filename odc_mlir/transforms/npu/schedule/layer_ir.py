@@ -16,8 +16,8 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor, WindowLayer
 from odc_mlir.transforms.npu.schedule.program import Buffer, shaped
-from odc_mlir.transforms.npu.schedule.residence import Border, Layout
-from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, residence_of, window_of
+from odc_mlir.transforms.npu.schedule.residents import Border, Layout
+from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, resident_image, window_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +102,15 @@ class _Reader:
 
     def _keep(self, op: Operation) -> None:
         """Note that the result of ``op`` stays in the tile buffer, if it does."""
-        residence = residence_of(op)
-        if residence is None:
+        kept = resident_image(op)
+        if kept is None:
             return
         layer, value = len(self.result.layers), op.results[0]
-        layout = residence.layout
+        layout = kept.layout
         self.buffers[value] = shaped(op_name(op), Space.TILE, layout.shape, code_type(value))
         self.layouts[value] = layout
-        if residence.fill is not None:
-            self.result.fills[layer] = (self._tensor(value), residence.fill)
+        if kept.fill is not None:
+            self.result.fills[layer] = (self._tensor(value), kept.fill)
 
     def _read(self, op: Operation) -> None:
         if not isinstance(op, npu.NpuTensorOp):

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from odc_mlir.dialects import npu
 from odc_mlir.transforms.npu.schedule.geometry import Window
 from odc_mlir.transforms.npu.schedule.program import Buffer
-from odc_mlir.transforms.npu.schedule.residence import Layout
+from odc_mlir.transforms.npu.schedule.residents import Layout
 
 Op = TypeVar("Op", bound=npu.NpuTensorOp, covariant=True)
 

@@ -1,7 +1,7 @@
 """Loops in straight programs.
 
-Tiles of a layer give the same instructions again and again, with addresses that advance by constant steps. A stretch of
-``n`` repetitions of a body becomes a loop: the same instructions are issued in the same order with the same addresses,
+Tiles of a layer give the same instructions again and again, with addresses that advance by constant steps. ``n``
+repetitions of a body become a loop: the same instructions are issued in the same order with the same addresses,
 but their bytes are fetched once. The cheapest cover of the program by loops and single instructions is found by dynamic
 programming from its end.
 """

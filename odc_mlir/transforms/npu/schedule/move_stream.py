@@ -1,4 +1,4 @@
-"""Commands of an operation that only moves codes: through the tile buffer, piece by piece."""
+"""Commands of an operation that only moves codes: through the tile buffer, one strided copy after another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGEST_RUN = field_range("load", "size0")[1]
 LARGEST_COUNT = field_range("load", "size1")[1]
 LEVELS = 3  # loops of one transfer, contiguous elements included
 BURSTS = 64  # elements that make transfers worth their bursts
-ROLLED_TRANSFERS = 12  # of a piece that remain in the program once loops are rolled
+ROLLED_TRANSFERS = 12  # of a copy that remain in the program once loops are rolled
 
 
 class Transfer(NamedTuple):
@@ -66,7 +66,7 @@ class Transfer(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Codes of one piece that are in the tile buffer at a time; offsets are in the source and in the result."""
+    """Codes of one copy that are in the tile buffer at a time; offsets are in the source and in the result."""
 
     source: int
     start: int
@@ -76,52 +76,52 @@ class Tile(NamedTuple):
     stores: tuple[Transfer, ...]
 
 
-def tiles(piece: StridedCopy, room: int) -> Iterator[Tile]:
-    """``piece`` in tiles of at most ``room`` bytes, those that read the same one after another.
+def tiles(copy: StridedCopy, room: int) -> Iterator[Tile]:
+    """``copy`` in tiles of at most ``room`` bytes, those that read the same one after another.
 
     In the tile, codes lie in the order in which they are read.
     """
-    nest = sorted(zip(piece.sizes, piece.reads, piece.writes, strict=True), key=lambda loop: (abs(loop[2]), loop[1]))
-    counts = _tile_counts(nest, room)
-    order = sorted(range(len(nest)), key=lambda i: nest[i][1] == 0)  # what is read once only varies fastest
-    for firsts in product(*(range(0, nest[i][0], counts[i]) for i in order)):
+    axes = sorted(zip(copy.sizes, copy.reads, copy.writes, strict=True), key=lambda loop: (abs(loop[2]), loop[1]))
+    counts = _tile_counts(axes, room)
+    order = sorted(range(len(axes)), key=lambda i: axes[i][1] == 0)  # what is read once only varies fastest
+    for firsts in product(*(range(0, axes[i][0], counts[i]) for i in order)):
         first = dict(zip(order, firsts, strict=True))
-        times = [min(counts[i], nest[i][0] - first[i]) for i in range(len(nest))]
-        inside, taken = [0] * len(nest), 1
-        for i in sorted(range(len(nest)), key=lambda i: abs(nest[i][1])):
-            if nest[i][1]:
+        times = [min(counts[i], axes[i][0] - first[i]) for i in range(len(axes))]
+        inside, taken = [0] * len(axes), 1
+        for i in sorted(range(len(axes)), key=lambda i: abs(axes[i][1])):
+            if axes[i][1]:
                 inside[i] = taken
                 taken *= times[i]
-        loops = list(zip(times, nest, inside, strict=True))
+        loops = list(zip(times, axes, inside, strict=True))
         yield Tile(
-            piece.source,
-            piece.start + sum(first[i] * nest[i][1] for i in first),
-            piece.to + sum(first[i] * nest[i][2] for i in first),
+            copy.source,
+            copy.start + sum(first[i] * axes[i][1] for i in first),
+            copy.to + sum(first[i] * axes[i][2] for i in first),
             taken,
             tuple(_transfers([(count, tile, read) for count, (_, read, _), tile in loops if tile])),
             tuple(_transfers([(count, write, tile) for count, (_, _, write), tile in loops])),
         )
 
 
-def _tile_counts(nest: Sequence[tuple[int, int, int]], room: int) -> list[int]:
+def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int) -> list[int]:
     """For each loop the iterations of a tile: first some for whole bursts on both sides, then as many as fit.
 
     A loop that reads the same again takes no room; at most two loops beside the contiguous one fit a transfer.
     """
-    counts = [1] * len(nest)
-    able = [i for i, (_, read, write) in enumerate(nest) if read >= 0 and write >= 0]
-    runs = [i for i in able if nest[i][1:] == (1, 1)]
+    counts = [1] * len(axes)
+    able = [i for i, (_, read, write) in enumerate(axes) if read >= 0 and write >= 0]
+    runs = [i for i in able if axes[i][1:] == (1, 1)]
 
     def grow(index: int, most: int) -> None:
-        size, read, _ = nest[index]
-        used = sum(counts[i] > 1 for i in range(len(nest)) if i not in runs)
+        size, read, _ = axes[index]
+        used = sum(counts[i] > 1 for i in range(len(axes)) if i not in runs)
         if index not in runs and counts[index] == 1 and used == LEVELS - 1:
             return
-        others = math.prod(count for i, count in enumerate(counts) if i != index and nest[i][1])
+        others = math.prod(count for i, count in enumerate(counts) if i != index and axes[i][1])
         limit = min(size, most, LARGEST_RUN if index in runs else LARGEST_COUNT)
         counts[index] = max(counts[index], limit if read == 0 else min(limit, max(1, room // others)))
 
-    by_read = sorted((i for i in able if nest[i][1]), key=lambda i: nest[i][1])
+    by_read = sorted((i for i in able if axes[i][1]), key=lambda i: axes[i][1])
     for index in (*able[:1], *by_read[:1]):
         grow(index, BURSTS)
     for index in (*able[:1], *by_read[:1], *able):
@@ -151,13 +151,13 @@ def _transfers(loops: Sequence[tuple[int, int, int]]) -> Iterator[Transfer]:
         yield Transfer(written, read, size, (levels[0], levels[1]))
 
 
-def move_cycles(pieces: Sequence[StridedCopy], filled: int, room: int, target: Target) -> tuple[float, float]:
-    """(cycles, program bytes) of moving ``pieces`` through ``room`` bytes after filling ``filled`` bytes."""
+def move_cycles(copies: Sequence[StridedCopy], filled: int, room: int, target: Target) -> tuple[float, float]:
+    """(cycles, program bytes) of moving ``copies`` through ``room`` bytes after filling ``filled`` bytes."""
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
     moved, count = float(filled), -(-filled // max(1, min(room, LARGEST_RUN)))
-    for piece in pieces:
+    for copy in copies:
         previous = None
-        for tile in tiles(piece, tile_room(room)):
+        for tile in tiles(copy, tile_room(room)):
             loads = tile.loads if (tile.start, tile.loads) != previous else ()
             previous = (tile.start, tile.loads)
             moved += sum(transfer_bytes(item.runs(load=True), burst) for item in loads)
@@ -165,7 +165,7 @@ def move_cycles(pieces: Sequence[StridedCopy], filled: int, room: int, target: T
             count += len(loads) + len(tile.stores)
     latency = target.sram.read_latency_cycles
     cycles = max(moved / width, (moved / width + count * latency) / target.dma.descriptors_in_flight) + 2 * latency
-    return cycles, instruction_bytes("load") * min(count, ROLLED_TRANSFERS * len(pieces))
+    return cycles, instruction_bytes("load") * min(count, ROLLED_TRANSFERS * len(copies))
 
 
 def tile_room(room: int) -> int:
@@ -174,10 +174,10 @@ def tile_room(room: int) -> int:
 
 
 def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator[Command]:
-    """The commands of a move: the fill code where nothing else goes, then every piece."""
-    room, pieces = tile_room(memories.tile_room), tuple(layer.op.copies())
+    """The commands of a move: the fill code where nothing else goes, then every copy."""
+    room, copies = tile_room(memories.tile_room), tuple(layer.op.strided_copies())
     fill = None if layer.op.fill is None else layer.op.fill.value.data
-    most = max((tile.bytes for piece in pieces for tile in tiles(piece, room)), default=0)
+    most = max((tile.bytes for copy in copies for tile in tiles(copy, room)), default=0)
     filled = min(room, layer.result.elements) if fill is not None else 0
     slots = memories.take(Space.TILE, [Slot("moved", (max(most, filled),), layer.result.type)] * BUFFERS)
     if fill is not None:
@@ -186,8 +186,8 @@ def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator
         for start, size in parts(total, min(filled, LARGEST_RUN)):
             yield flat_store((layer.result.buffer, start), (slot, 0), size)
     turns = Slots(slots)
-    for piece in pieces:
-        for tile in tiles(piece, room):
+    for copy in copies:
+        for tile in tiles(copy, room):
             slot, empty = turns.get((tile.source, tile.start, tile.loads))
             source = layer.sources[tile.source].buffer
             for item in tile.loads if empty else ():

@@ -1,6 +1,6 @@
 """Operators that only move codes as a few strided copies, found from where every result element comes from.
 
-:func:`pieces_of` finds the nests in a plain map from result elements to
+:func:`strided_copies` finds them in a plain map from result elements to
 source elements, so that concatenation, slices, transpositions, repetition and the like need no rule of their own.
 """
 
@@ -28,7 +28,7 @@ def indices(copy: StridedCopy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 class _Blocks(NamedTuple):
-    """Loop nests of one shape: where each starts, and the (size, read, write) of the loops that all have."""
+    """Copies of one shape: where each starts, and the (size, read, write) of the loops that all have."""
 
     source: int
     starts: NDArray[np.int64]
@@ -36,8 +36,8 @@ class _Blocks(NamedTuple):
     loops: tuple[tuple[int, int, int], ...]
 
 
-def pieces_of(index: NDArray[Any], sources: Sequence[int], limit: int) -> list[StridedCopy] | None:
-    """The pieces that move what ``index`` says, None where more than ``limit`` are needed.
+def strided_copies(index: NDArray[Any], sources: Sequence[int], limit: int) -> list[StridedCopy] | None:
+    """The copies that move what ``index`` says, None where more than ``limit`` are needed.
 
     ``index``: for every result element in order the element it comes from, counting through all sources one after
     another, or FILLED; ``sources``: elements of each source.
@@ -46,20 +46,20 @@ def pieces_of(index: NDArray[Any], sources: Sequence[int], limit: int) -> list[S
     owner = np.searchsorted(np.cumsum(sources), flat, side="right")
     owner[flat < 0] = FILLED
     first = np.concatenate([[0], np.flatnonzero((np.diff(flat) != 1) | (np.diff(owner) != 0)) + 1])
-    found = _pieces(flat, owner, first, sources, limit)
-    # Runs that happen to continue each other make irregular nests; cut where all others end, they may be regular.
+    found = _copies(flat, owner, first, sources, limit)
+    # Runs that happen to continue each other make irregular copies; cut where all others end, they may be regular.
     step = int(np.gcd.reduce(np.append(first, flat.size)))
     if step > 1 and (found is None or len(found) > 1):
-        regular = _pieces(flat, owner, np.arange(0, flat.size, step), sources, limit)
+        regular = _copies(flat, owner, np.arange(0, flat.size, step), sources, limit)
         if regular is not None and (found is None or len(regular) < len(found)):
             return regular
     return found
 
 
-def _pieces(
+def _copies(
     flat: NDArray[np.int64], owner: NDArray[np.int64], first: NDArray[np.int64], sources: Sequence[int], limit: int
 ) -> list[StridedCopy] | None:
-    """As :func:`pieces_of`, from runs of neighbours that begin at ``first``; ``owner``: source of each element."""
+    """As :func:`strided_copies`, from runs of neighbours that begin at ``first``; ``owner``: source of each element."""
     length, owners = np.diff(np.append(first, flat.size)), owner[first]
     bases = np.cumsum(sources) - sources
     todo: list[_Blocks] = []
@@ -71,15 +71,15 @@ def _pieces(
     while todo:
         blocks = todo.pop()
         if len(blocks.starts) == 1:
-            found.append(_piece(blocks))
+            found.append(_copy_of(blocks))
         else:
             todo += _with_another_loop(blocks)
         if len(found) + len(todo) > limit:
             return None
-    return sorted(found, key=lambda piece: piece.to)
+    return sorted(found, key=lambda copy: copy.to)
 
 
-def _piece(blocks: _Blocks) -> StridedCopy:
+def _copy_of(blocks: _Blocks) -> StridedCopy:
     loops = [loop for loop in reversed(blocks.loops) if loop[0] > 1] or [(1, 1, 1)]
     merged = [loops[-1]]
     for size, read, write in reversed(loops[:-1]):

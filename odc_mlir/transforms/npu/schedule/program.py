@@ -29,7 +29,7 @@ def local_sizes(target: Target) -> dict[Space, int]:
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """A piece of one memory, compared by identity.
+    """A range of one memory, compared by identity.
 
     ``size`` is in the unit of the space (bytes; accumulators; parameter entries), ``shape`` in elements of the type
     named ``element``; without them it is a row of units. ``address`` is the offset in the

@@ -17,7 +17,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import Window, make_window
-from odc_mlir.transforms.npu.schedule.residence import Border, Layout
+from odc_mlir.transforms.npu.schedule.residents import Border, Layout
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
 NOTHING_COMPUTED = (npu.ReshapeOp, npu.ConstantOp, YieldOp)
@@ -62,14 +62,14 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Residence:
-    """A resident result as its attribute describes it."""
+class ResidentImage:
+    """A scratchpad-resident result as its attribute describes it."""
 
     layout: Layout
     fill: int | None
 
 
-def residence_of(op: Operation) -> Residence | None:
+def resident_image(op: Operation) -> ResidentImage | None:
     """How the result of ``op`` stays in the tile buffer, None where it does not; CompileError for several images."""
     attribute = op.attributes.get(RESIDENT)
     if attribute is None:
@@ -79,7 +79,7 @@ def residence_of(op: Operation) -> Residence | None:
         raise CompileError(f"{attribute} does not describe a resident image", op=op.name, tensor=op_name(op))
     residency = attribute.data
     border = Border(*(getattr(residency, name) for name in Border._fields))
-    return Residence(Layout(*image, border), residency.fill)
+    return ResidentImage(Layout(*image, border), residency.fill)
 
 
 def tiling_of(op: Operation, target: Target) -> WindowTiling:

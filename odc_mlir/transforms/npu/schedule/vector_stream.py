@@ -253,7 +253,7 @@ class _ReducedPart(NamedTuple):
 def _reduced_parts(
     layer: Layer[npu.ReduceOp], image: int, channel: int, count: int, pixels: int, slots: Slots
 ) -> Iterator[_ReducedPart]:
-    """The pixels of an image in pieces; all at once where the source is resident."""
+    """The pixels of an image in parts; all at once where the source is resident."""
     _, height, width, channels = layer.source.shape
     layout = layer.source.layout
     if layout is not None:
@@ -268,7 +268,7 @@ def _reduced_parts(
 
 
 def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
-    """The commands of a reduction over the pixels of each image: channel slices, pixels in pieces."""
+    """The commands of a reduction over the pixels of each image: channel slices, pixels in parts."""
     batch, height, width, channels = layer.source.shape
     room = memories.tile_room // (2 * BUFFERS) // TILE_ALIGNMENT * TILE_ALIGNMENT
     slice_channels = min(channels, target.local.accumulators)
@@ -284,24 +284,24 @@ def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalM
     for image in range(batch):
         for channel, count in parts(channels, slice_channels):
             output: Place = (layer.result.buffer, channel) if layer.result.layout else (outputs.take(), 0)
-            pieces = list(_reduced_parts(layer, image, channel, count, pixels, inputs))
-            for number, piece in enumerate(pieces):
-                yield from piece.loads
-                yield _reduce_command(layer, piece, count, number, len(pieces), output, memories)
+            divided = list(_reduced_parts(layer, image, channel, count, pixels, inputs))
+            for number, part in enumerate(divided):
+                yield from part.loads
+                yield _reduce_command(layer, part, count, number, len(divided), output, memories)
             if layer.result.layout is None:
                 yield flat_store((layer.result.buffer, image * channels + channel), output, count)
 
 
 def _reduce_command(
     layer: Layer[npu.ReduceOp],
-    piece: _ReducedPart,
+    part: _ReducedPart,
     count: int,
     number: int,
-    pieces: int,
+    total: int,
     output: Place,
     memories: LocalMemories,
 ) -> Command:
-    is_last = number == pieces - 1
+    is_last = number == total - 1
     made = command(
         "reduce",
         kind=layer.op.kind.data.value,
@@ -309,17 +309,17 @@ def _reduce_command(
         emit=int(is_last),
         in_type=layer.source.type,
         out_type=layer.result.type,
-        input=piece.place,
-        in_stride_x=piece.stride_x,
-        in_stride_y=piece.stride_y,
-        width=piece.width,
-        height=piece.height,
+        input=part.place,
+        in_stride_x=part.stride_x,
+        in_stride_y=part.stride_y,
+        width=part.width,
+        height=part.height,
         channels=count,
         in_zero=layer.op.in_zero.value.data,
         **scale_fields("out", layer.op.scale),
         **output_fields(layer.op),
     )
-    if pieces > 1:
+    if total > 1:
         made.places["accumulators"] = (memories.accumulators, 0)
     if is_last:
         made.places["output"] = output
@@ -342,9 +342,9 @@ def softmax_commands(layer: Layer[npu.SoftmaxOp], target: Target, memories: Loca
             f"softmax over {columns} elements, the tile buffer of {target.name} holds {room}", op="SOFTMAX"
         )
     wanted = -(-rows // OVERLAPPED_TILES) if rows * columns > OVERLAPPED_TILES * SMALLEST_TILE else rows
-    piece = max(1, min(wanted, LARGEST_RUN, (room - TILE_ALIGNMENT) // columns))
-    slots = Slots(memories.take(Space.TILE, [Slot("rows", (piece, columns), layer.source.type)] * buffers))
-    for first, count in parts(rows, piece):
+    most = max(1, min(wanted, LARGEST_RUN, (room - TILE_ALIGNMENT) // columns))
+    slots = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), layer.source.type)] * buffers))
+    for first, count in parts(rows, most):
         slot = slots.take()
         yield flat_load((layer.source.buffer, first * columns), (slot, 0), count * columns)
         yield _softmax_command(layer, (slot, 0), (slot, 0), count, columns)

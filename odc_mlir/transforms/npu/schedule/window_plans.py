@@ -9,21 +9,21 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import Window
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
-CHANNEL_PIECES = (512, 256, 192, 160, 128, 96, 80, 64, 48, 32, 16, 8, 4, 2, 1)
+CHANNEL_COUNTS = (512, 256, 192, 160, 128, 96, 80, 64, 48, 32, 16, 8, 4, 2, 1)
 STORE_GROUPS = (256, 128, 64, 32)  # whole SRAM bursts
 K_SLICES = (256, 64, 16, 4, 1)
 
 
 def pool_plans(window: Window) -> Iterator[WindowTiling]:
     """Channel slices of a pooling operation."""
-    for group in _pieces(window.out_channels, 1):
+    for group in _channel_counts(window.out_channels, 1):
         yield WindowTiling(1, 1, group, group, group, outer=Outer.GROUPS)
 
 
 def depthwise_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
     """All channels at once, or slices with their own weights and parameters."""
     entries, cap = target.local.param_entries, target.local.weight_bytes
-    for group in _pieces(window.out_channels, window.multiplier):
+    for group in _channel_counts(window.out_channels, window.multiplier):
         single = group == window.out_channels
         slots = 1 if single else 2
         if group * slots <= entries and window.taps * group * slots <= cap:
@@ -130,10 +130,10 @@ def _groups(channels: int) -> Iterator[int]:
             yield size
 
 
-def _pieces(channels: int, multiplier: int) -> Iterator[int]:
+def _channel_counts(channels: int, multiplier: int) -> Iterator[int]:
     """Channel counts worth handling at a time: all, then bursts and array widths."""
     yield channels
-    for size in CHANNEL_PIECES:
+    for size in CHANNEL_COUNTS:
         if size < channels and size % multiplier == 0:
             yield size
     if 1 < multiplier < channels:

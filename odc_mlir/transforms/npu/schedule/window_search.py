@@ -80,8 +80,8 @@ Estimate = tuple[float, float, int, WindowTiling]
 _cost = itemgetter(0, 1)
 
 
-class _Piece(NamedTuple):
-    """Pieces of one axis with equal sizes: result pixels, input pixels loaded, occurrences."""
+class _AxisTile(NamedTuple):
+    """Tiles along one axis with equal sizes: result pixels, input pixels loaded, occurrences."""
 
     size: int
     loaded: int
@@ -106,7 +106,7 @@ class _Search:
         self.window, self.target, self.room, self.weighted = window, target, room, weighted
         shapes = range(len(target.array.shapes))
         self.shapes = shapes if weighted and not window.depthwise else range(1)
-        self._pieces: dict[tuple[int, bool, bool], list[_Piece]] = {}
+        self._tiles: dict[tuple[int, bool, bool], list[_AxisTile]] = {}
         self._steps: dict[tuple[int, int, int], list[tuple[StepKind, int]]] = {}
         self._traffics: dict[tuple[Hashable, int, float], _Traffic] = {}
         self._computes: dict[tuple[int, ...], float] = {}
@@ -170,12 +170,12 @@ class _Search:
                 high = middle - 1
         return low
 
-    def _axis(self, step: int, *, vertical: bool, ring: bool) -> list[_Piece]:
-        """The pieces of one axis, most frequent first."""
+    def _axis(self, step: int, *, vertical: bool, ring: bool) -> list[_AxisTile]:
+        """The tiles along one axis, most frequent first."""
         key = (step, vertical, ring)
-        if key not in self._pieces:
-            self._pieces[key] = _axis_pieces(self.window, step, vertical=vertical, ring=ring)
-        return self._pieces[key]
+        if key not in self._tiles:
+            self._tiles[key] = _axis_tiles(self.window, step, vertical=vertical, ring=ring)
+        return self._tiles[key]
 
     def _traffic(self, tiling: WindowTiling) -> _Traffic:
         """Totals over all tiles and result channels."""
@@ -334,7 +334,7 @@ def _array_cycles(window: Window, target: Target, shape: int, pixels: int, kind:
     return cost.conv_cycles(target, shape, work)
 
 
-def _axis_pieces(window: Window, step: int, *, vertical: bool, ring: bool) -> list[_Piece]:
+def _axis_tiles(window: Window, step: int, *, vertical: bool, ring: bool) -> list[_AxisTile]:
     if vertical:
         total, size, pad = window.out_height, window.in_height, window.pad_top
         stride, span = window.stride_y, window.span_y
@@ -351,4 +351,4 @@ def _axis_pieces(window: Window, step: int, *, vertical: bool, ring: bool) -> li
             end = part.first + part.length
             fresh, loaded = max(0, end - max(loaded, part.first)), max(loaded, end)
         found[count, fresh] += 1
-    return [_Piece(*sizes, times) for sizes, times in found.most_common()]
+    return [_AxisTile(*sizes, times) for sizes, times in found.most_common()]

@@ -27,7 +27,7 @@ from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.schedule.balance import EXPOSED
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports
-from odc_mlir.transforms.npu.schedule.residence_ir import layer_choices
+from odc_mlir.transforms.npu.schedule.resident_graph import layer_choices
 from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.partition.plans.plans import Work

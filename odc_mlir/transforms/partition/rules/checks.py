@@ -21,8 +21,8 @@ from odc_mlir.ops.bias import in_units_of_sums
 from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.targets import ELEMENT_TYPES, Target
-from odc_mlir.transforms.npu.lowering.move_maps import result_pieces
-from odc_mlir.transforms.npu.lowering.phases import interpolated_phases, transposed_phases
+from odc_mlir.transforms.npu.lowering.move_maps import result_copies
+from odc_mlir.transforms.npu.lowering.polyphase_decomposition import interpolated_components, transposed_components
 
 CODES = ELEMENT_TYPES
 MOST_DIMENSIONS = 6  # of element-wise operands
@@ -346,14 +346,14 @@ def groups(node: Node, _: Limits) -> str | None:
 
 
 def transposed(node: Node, _: Limits) -> str | None:
-    """The result divides into phases that windows of the source give."""
-    found = transposed_phases(node)
+    """The result divides into polyphase components that windows of the source give."""
+    found = transposed_components(node)
     return found if isinstance(found, str) else None
 
 
 def interpolated(node: Node, _: Limits) -> str | None:
     """The image grows by a whole factor, with weights that repeat and fit 8 bits."""
-    found = interpolated_phases(node)
+    found = interpolated_components(node)
     return found if isinstance(found, str) else None
 
 
@@ -460,7 +460,7 @@ def padding(node: Node, _: Limits | None = None) -> str | None:
 
 def moves(node: Node, _: Limits) -> str | None:
     """Every result is made of codes of the operands in a few loops of strided moves."""
-    found = result_pieces(node)
+    found = result_copies(node)
     return found if isinstance(found, str) else None
 
 

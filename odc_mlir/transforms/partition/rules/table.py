@@ -160,7 +160,7 @@ _ARITHMETIC = (
 _SELECTION = (_SAME_QUANT, _BROADCAST)
 _VIEW = (_SAME_TYPE, _SAME_QUANT)
 
-_MOVES = Rule("moves", "results are codes of the operands in a few loops of moves", check.moves)
+_MOVES = Rule("moves", "results are codes of the operands in a few strided copies", check.moves)
 
 # Rules of operators that only move codes.
 MOVING: tuple[Rule, ...] = (_SAME_QUANT, _MOVES)
@@ -208,7 +208,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         *_SUMS,
         _KERNEL,
         Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
-        Rule("phases", "the result divides into phases that the kernel's taps reach", check.transposed),
+        Rule("polyphase", "the result has polyphase components that the kernel's taps reach", check.transposed),
     ),
     "RESIZE_BILINEAR": (
         _RANK4,
@@ -261,7 +261,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("constant-paddings", "paddings are constant", check.constant(1)),
         Rule(
             "paddings",
-            "height and width are padded, by what an instruction can add; or by a few loops of moves",
+            "height and width are padded, by what an instruction can add; or by a few strided copies",
             check.either(check.image_padding, check.moves),
         ),
     ),

@@ -256,24 +256,24 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // A piece is made of three numbers and three for each loop.
 func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.move %x pieces [array<i32: 0, 0, 0, 4, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.move %x copies [array<i32: 0, 0, 0, 4, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.move: a piece has 5 integers, expected 3 and 3 for each loop
+// CHECK: npu.move: a copy has 5 integers, expected 3 and 3 for each loop
 
 // -----
 
 func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.move %x pieces [array<i32: 1, 0, 0, 4, 1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.move %x copies [array<i32: 1, 0, 0, 4, 1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.move: a piece reads operand 1 in loops of [4]
+// CHECK: npu.move: a copy reads operand 1 in loops of [4]
 
 // -----
 
 // Pieces stay in their tensors.
 func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.move %x pieces [array<i32: 0, 2, 0, 4, -1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.move %x copies [array<i32: 0, 2, 0, 4, -1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.move reads elements -1 to 2 of 4
@@ -281,7 +281,7 @@ func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
 // -----
 
 func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.move %x pieces [array<i32: 0, 0, 1, 4, 1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.move %x copies [array<i32: 0, 0, 1, 4, 1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.move writes elements 1 to 4 of 4
@@ -290,7 +290,7 @@ func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
 
 // What nothing writes has a fill code, and only that.
 func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.move %x pieces [array<i32: 0, 0, 0, 3, 1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.move %x copies [array<i32: 0, 0, 0, 3, 1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.move moves 3 of 4 elements and has no fill code
@@ -298,7 +298,7 @@ func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
 // -----
 
 func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.move %x pieces [array<i32: 0, 0, 0, 4, 1, 1>] fill 1 : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.move %x copies [array<i32: 0, 0, 0, 4, 1, 1>] fill 1 : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.move moves 4 of 4 elements and has a fill code
@@ -306,7 +306,7 @@ func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
 // -----
 
 func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.move %x pieces [array<i32: 0, 0, 0, 3, 1, 1>] fill 200 : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %0 = npu.move %x copies [array<i32: 0, 0, 0, 3, 1, 1>] fill 200 : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.move: the fill code is 200, allowed -128 to 127
@@ -314,7 +314,7 @@ func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
 // -----
 
 func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
-  %0 = npu.move %x pieces [array<i32: 0, 0, 0, 4, 1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<u8:f32, 0.5>>
+  %0 = npu.move %x copies [array<i32: 0, 0, 0, 4, 1, 1>] : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<u8:f32, 0.5>>
   func.return
 }
 // CHECK: npu.move keeps the element type, tensor<4x!quant.uniform<i8:f32, 0.5>> became tensor<4x!quant.uniform<u8:f32, 0.5>>

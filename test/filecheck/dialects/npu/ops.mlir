@@ -19,8 +19,8 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x
   %13 = npu.scale %c scale <3, 4> clamp (0, 9) : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<i8:f32, 0.5>>
   %14 = npu.reshape %c : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x!quant.uniform<i8:f32, 0.5>>
   %15 = npu.constant <"0x0102"> : tensor<2x!quant.uniform<i8:f32, 0.5>>
-  %16 = npu.move %c, %15 pieces [array<i32: 0, 0, 0, 2, 1, 1>, array<i32: 1, 1, 2, 2, -1, 1>] : tensor<2x!quant.uniform<i8:f32, 0.5>>, tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
-  %17 = npu.move %c pieces [array<i32: 0, 0, 1, 2, 1, 1>] fill 7 : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %16 = npu.move %c, %15 copies [array<i32: 0, 0, 0, 2, 1, 1>, array<i32: 1, 1, 2, 2, -1, 1>] : tensor<2x!quant.uniform<i8:f32, 0.5>>, tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %17 = npu.move %c copies [array<i32: 0, 0, 1, 2, 1, 1>] fill 7 : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
 // CHECK: %{{.*}} = npu.conv %{{.*}} kernel [1, 1] weights <"0x0102"> i8 zeros(7, 0, 0) clamp(-128, 127) bias <5> multiplier <1073741824> exponent <-3> : {{.*}} -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
@@ -39,5 +39,5 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x
 // CHECK-NEXT: %{{.*}} = npu.scale %{{.*}} scale <3, 4> clamp(0, 9) : {{.*}} -> tensor<2x!quant.uniform<i8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.reshape %{{.*}} : {{.*}} -> tensor<1x2x!quant.uniform<i8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.constant <"0x0102"> : tensor<2x!quant.uniform<i8:f32, 0.5>>
-// CHECK-NEXT: %{{.*}} = npu.move %{{.*}}, %{{.*}} pieces [array<i32: 0, 0, 0, 2, 1, 1>, array<i32: 1, 1, 2, 2, -1, 1>] : {{.*}} -> tensor<4x!quant.uniform<i8:f32, 0.5>>
-// CHECK-NEXT: %{{.*}} = npu.move %{{.*}} pieces [array<i32: 0, 0, 1, 2, 1, 1>] fill 7 : {{.*}} -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.move %{{.*}}, %{{.*}} copies [array<i32: 0, 0, 0, 2, 1, 1>, array<i32: 1, 1, 2, 2, -1, 1>] : {{.*}} -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.move %{{.*}} copies [array<i32: 0, 0, 1, 2, 1, 1>] fill 7 : {{.*}} -> tensor<4x!quant.uniform<i8:f32, 0.5>>

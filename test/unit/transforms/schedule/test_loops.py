@@ -65,7 +65,7 @@ def load(source: int, target: int = 0, **fields: object) -> Instr:
     return make("load", source=source, target=target, size0=16, size1=1, size2=1, **fields)
 
 
-def test_a_regular_stretch_becomes_one_loop() -> None:
+def test_a_regular_sequence_becomes_one_loop() -> None:
     program = [load(64 * i, 32 * (i % 2)) for i in range(20)] + [make("halt")]
     rolled = roll(program)
     assert [i.mnemonic for i in rolled] == ["loop", "load", "load", "end", "halt"]

@@ -21,7 +21,7 @@ from odc_mlir.transforms.npu.schedule.arena import (
     overlapping,
 )
 from odc_mlir.transforms.npu.schedule.program import Buffer
-from odc_mlir.transforms.npu.schedule.residence import Border, Layout, Resident, gaps, place_residents
+from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident, gaps, place_residents
 
 ALIGNMENT = 32
 

@@ -1,4 +1,4 @@
-"""Loop nests found in maps of elements: exactly the map, few where it is regular, and tiles that cover each piece."""
+"""Strided copies found in maps of elements: the map exactly, few where it is regular, tiles that cover each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from odc_mlir import targets
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.transforms.npu.schedule.move_stream import LARGEST_COUNT, LARGEST_RUN, Transfer, move_cycles, tiles
-from odc_mlir.transforms.npu.schedule.moves import FILLED, indices, pieces_of
+from odc_mlir.transforms.npu.schedule.moves import FILLED, indices, strided_copies
 
 Map = NDArray[Any]
 X = np.arange(8 * 8 * 16).reshape(1, 8, 8, 16)
@@ -37,45 +37,45 @@ REGULAR: dict[str, tuple[Map, int]] = {
 }
 
 
-def applied(pieces: list[StridedCopy], sources: list[int], size: int) -> Map:
-    """The map that pieces make; each element is written once."""
+def applied(copies: list[StridedCopy], sources: list[int], size: int) -> Map:
+    """The map that copies make; each element is written once."""
     offsets = np.cumsum([0, *sources])
     result = np.full(size, FILLED)
-    for piece in pieces:
-        source, target = indices(piece)
+    for copy in copies:
+        source, target = indices(copy)
         assert (result[target] == FILLED).all()
-        result[target] = source + offsets[piece.source]
+        result[target] = source + offsets[copy.source]
     return result
 
 
 @pytest.mark.parametrize("name", REGULAR)
 def test_regular_maps_are_few_loops(name: str) -> None:
     index, most = REGULAR[name]
-    pieces = pieces_of(index, [X.size], 64)
-    assert pieces is not None
-    assert len(pieces) <= most
-    np.testing.assert_array_equal(applied(pieces, [X.size], index.size), index.reshape(-1))
+    copies = strided_copies(index, [X.size], 64)
+    assert copies is not None
+    assert len(copies) <= most
+    np.testing.assert_array_equal(applied(copies, [X.size], index.size), index.reshape(-1))
 
 
 def test_sources_are_told_apart() -> None:
-    """The second source begins where the first ends, yet no piece reads both."""
-    pieces = pieces_of(np.arange(12), [5, 7], 64)
-    assert pieces == [StridedCopy(0, 0, 0, (5,), (1,), (1,)), StridedCopy(1, 0, 5, (7,), (1,), (1,))]
+    """The second source begins where the first ends, yet no copy reads both."""
+    copies = strided_copies(np.arange(12), [5, 7], 64)
+    assert copies == [StridedCopy(0, 0, 0, (5,), (1,), (1,)), StridedCopy(1, 0, 5, (7,), (1,), (1,))]
 
 
 def test_no_order_is_no_loop() -> None:
     index = np.random.default_rng(0).permutation(200)
-    assert pieces_of(index, [200], 64) is None
-    found = pieces_of(index, [200], 200)
+    assert strided_copies(index, [200], 64) is None
+    found = strided_copies(index, [200], 200)
     assert found is not None
     np.testing.assert_array_equal(applied(found, [200], 200), index)
 
 
 @given(st.lists(st.integers(FILLED, 11), min_size=1, max_size=40))
 def test_any_map_comes_back(index: list[int]) -> None:
-    pieces = pieces_of(np.array(index), [5, 7], 1000)
-    assert pieces is not None
-    assert applied(pieces, [5, 7], len(index)).tolist() == index
+    copies = strided_copies(np.array(index), [5, 7], 1000)
+    assert copies is not None
+    assert applied(copies, [5, 7], len(index)).tolist() == index
 
 
 def elements(transfer: Transfer, *, written: bool) -> Map:
@@ -91,8 +91,8 @@ def elements(transfer: Transfer, *, written: bool) -> Map:
 def test_tiles_move_what_their_piece_does(name: str, room: int) -> None:
     index, _ = REGULAR[name]
     result = np.full(index.size, FILLED)
-    for piece in pieces_of(index, [X.size], 64) or []:
-        for tile in tiles(piece, room):
+    for copy in strided_copies(index, [X.size], 64) or []:
+        for tile in tiles(copy, room):
             assert tile.bytes <= max(room, 1)
             slot = np.full(tile.bytes, FILLED)
             for load in tile.loads:
@@ -106,8 +106,8 @@ def test_tiles_move_what_their_piece_does(name: str, room: int) -> None:
 
 @pytest.mark.parametrize("name", REGULAR)
 def test_transfers_fit_their_instructions(name: str) -> None:
-    for piece in pieces_of(REGULAR[name][0], [X.size], 64) or []:
-        for tile in tiles(piece, 5000):
+    for copy in strided_copies(REGULAR[name][0], [X.size], 64) or []:
+        for tile in tiles(copy, 5000):
             for load, transfer in [*((True, t) for t in tile.loads), *((False, t) for t in tile.stores)]:
                 fields = transfer.fields(load=load)
                 assert all(value >= 0 for value in fields.values())
@@ -122,6 +122,6 @@ def test_more_to_move_costs_more() -> None:
     target = targets.load("npu-256")
     small, large = (StridedCopy(0, 0, 0, (size,), (1,), (1,)) for size in (64, 64_000))
     scattered = StridedCopy(0, 0, 0, (64_000,), (7,), (1,))
-    costs = [move_cycles([piece], 0, 8000, target)[0] for piece in (small, large, scattered)]
+    costs = [move_cycles([copy], 0, 8000, target)[0] for copy in (small, large, scattered)]
     assert costs == sorted(costs)
     assert move_cycles([small], 1000, 8000, target)[0] > costs[0]

@@ -1,4 +1,4 @@
-"""Choice of the tensors that stay in the tile buffer, together with the tilings of all layers of a segment."""
+"""Choice of the scratchpad residents, together with the tilings of all layers of a segment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.balance import Balance, Balancer
-from odc_mlir.transforms.npu.schedule.residence import Resident, largest_gap, place_residents
+from odc_mlir.transforms.npu.schedule.residents import Resident, largest_gap, place_residents
 from odc_mlir.transforms.npu.schedule.window_search import Choice
 
 ROOM_STEP = 256  # bytes: rooms are rounded down to this, so that searches are shared between similar plans
@@ -21,7 +21,7 @@ Choices = Callable[[int, tuple[bool, ...], bool], tuple[Choice, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A layer: its candidates for residence among sources and as result (indices, None: stays in memory)."""
+    """A layer: the candidates among its sources and its result (indices, None: stays in memory)."""
 
     choices: Choices
     sources: tuple[int | None, ...]

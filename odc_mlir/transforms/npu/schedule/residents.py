@@ -1,4 +1,4 @@
-"""Tensors that never leave the tile buffer.
+"""Scratchpad residents: tensors that never leave the tile buffer.
 
 A small tensor between two layers can stay where the first one wrote it: no store, no load, no latency. Around it lies
 the border that the layers reading it need as padding.
@@ -120,12 +120,12 @@ def place_residents(residents: Sequence[Placed]) -> int:
 
 
 def largest_gap(residents: Sequence[Placed], layer: int, total: int) -> int:
-    """The largest stretch of ``total`` bytes that no resident tensor occupies at ``layer``."""
+    """The largest range of ``total`` bytes that no resident tensor occupies at ``layer``."""
     return max((end - start for start, end in gaps(residents, layer, total)), default=0)
 
 
 def gaps(residents: Sequence[Placed], layer: int, total: int) -> list[tuple[int, int]]:
-    """(start, end) of the free stretches of ``total`` bytes at ``layer``, in order."""
+    """(start, end) of the free ranges of ``total`` bytes at ``layer``, in order."""
     free: list[tuple[int, int]] = []
     start = 0
     for resident in sorted((r for r in residents if r.first <= layer <= r.last), key=lambda r: r.address or 0):

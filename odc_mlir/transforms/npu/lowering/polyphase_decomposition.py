@@ -1,8 +1,8 @@
-"""How operators that enlarge images divide into convolutions of the small image, one for each phase of the result.
+"""Polyphase decomposition of operators that enlarge images, into convolutions of the small image.
 
-Result pixels ``first + step * t`` of an axis, a phase, come from a window that slides over the source one by one. A
-transposed convolution becomes one convolution per pair of phases with some of its taps, bilinear interpolation by a
-whole factor one with the weights of its neighbours. Knows no IR.
+Result pixels ``first + step * t`` of an axis, a polyphase component, come from a window that slides over the source one
+by one. A transposed convolution becomes one convolution per pair of components with some of its taps, bilinear
+interpolation by a whole factor one with the weights of its neighbours. Knows no IR.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odc_mlir.ops.spec import Node
 LARGEST_WEIGHT = 127  # of an interpolation, doubled: see interpolation_weights
 
 
-class Phase(NamedTuple):
+class Component(NamedTuple):
     """Result pixels ``first, first + step, …`` (``results`` of them) of one axis.
 
     ``taps``: of the transposed convolution's kernel, in the order of the window; ``before``, ``after``: padding.
@@ -35,45 +35,50 @@ class Phase(NamedTuple):
     after: int
 
 
-def transposed_phases(node: Node) -> tuple[list[Phase], list[Phase]] | str:
-    """The phases of both axes of a TRANSPOSE_CONV, or why it cannot be divided."""
+def transposed_components(node: Node) -> tuple[list[Component], list[Component]] | str:
+    """The components of both axes of a TRANSPOSE_CONV, or why it cannot be divided."""
     (stride, padding), kernel = transposed_options(node), node.operand(1).static_shape[1:3]
     source, result = node.operand(2).static_shape, node.results[0].static_shape
     found = []
     for axis, name in ((0, "height"), (1, "width")):
         size, output = source[axis + 1], result[axis + 1]
         pad = transposed_pad(size, kernel[axis], stride[axis], padding, output)
-        phases = [_transposed_phase(a, size, kernel[axis], stride[axis], pad, output) for a in range(stride[axis])]
-        if any(phase.results < 1 or not phase.taps or min(phase.before, phase.after) < 0 for phase in phases):
+        components = [
+            _transposed_component(a, size, kernel[axis], stride[axis], pad, output) for a in range(stride[axis])
+        ]
+        if any(
+            component.results < 1 or not component.taps or min(component.before, component.after) < 0
+            for component in components
+        ):
             return f"{name} {size} to {output} with a kernel of {kernel[axis]} and stride {stride[axis]}"
-        found.append(phases)
+        found.append(components)
     return found[0], found[1]
 
 
-def _transposed_phase(phase: int, size: int, kernel: int, stride: int, pad: int, output: int) -> Phase:
-    """Kernel taps ``phase + stride * j``: the result ``stride * q + phase - pad`` is a sum over ``source[q - j]``."""
-    taps = tuple(reversed(range(phase, kernel, stride)))
-    first = -((phase - pad) // stride)  # the least q whose result is not negative
-    last = (output - 1 + pad - phase) // stride
-    return Phase(stride * first + phase - pad, last - first + 1, taps, len(taps) - 1 - first, last - (size - 1))
+def _transposed_component(offset: int, size: int, kernel: int, stride: int, pad: int, output: int) -> Component:
+    """Kernel taps ``offset + stride * j``: the result ``stride * q + offset - pad`` is a sum over ``source[q - j]``."""
+    taps = tuple(reversed(range(offset, kernel, stride)))
+    first = -((offset - pad) // stride)  # the least q whose result is not negative
+    last = (output - 1 + pad - offset) // stride
+    return Component(stride * first + offset - pad, last - first + 1, taps, len(taps) - 1 - first, last - (size - 1))
 
 
 class Blend(NamedTuple):
-    """A phase of an interpolated axis: window start on the image with a pixel more on each side, and its weights."""
+    """A component of an interpolated axis: window start on the image with a pixel more on each side, its weights."""
 
     start: int
     weights: tuple[int, int]
 
 
-def interpolated_phases(node: Node) -> tuple[list[Blend], list[Blend]] | str:
-    """The phases of both axes of a RESIZE_BILINEAR, or why it cannot be divided."""
+def interpolated_components(node: Node) -> tuple[list[Blend], list[Blend]] | str:
+    """The components of both axes of a RESIZE_BILINEAR, or why it cannot be divided."""
     source, result = node.operand(0).static_shape, node.results[0].static_shape
     found = []
     for axis, name in ((1, "height"), (2, "width")):
-        phases = _blends(source[axis], result[axis], node.operand(0).dtype, *resize_modes(node))
-        if phases is None:
+        components = _blends(source[axis], result[axis], node.operand(0).dtype, *resize_modes(node))
+        if components is None:
             return f"{name} {source[axis]} to {result[axis]} with these options has no repeating weights"
-        found.append(phases)
+        found.append(components)
     for first in found[0]:
         for second in found[1]:
             weights, _ = interpolation_weights(first, second)
@@ -88,24 +93,24 @@ def _blends(size: int, output: int, dtype: str, align_corners: bool, half_pixel:
     step = output // size
     low, high, fraction = axis_line(size, output, align_corners, half_pixel, fixed=dtype == "int8")
     padded = np.clip(np.arange(-1, size + 1), 0, size - 1)  # the edges twice
-    phases = []
-    for phase in range(step):
-        chosen = slice(phase, None, step)
+    components = []
+    for first in range(step):
+        chosen = slice(first, None, step)
         for start in (0, 1):
             window = padded[start : start + size], padded[start + 1 : start + 1 + size]
             blend = _blend(low[chosen], high[chosen], fraction[chosen], *window)
             if blend is not None:
-                phases.append(Blend(start, blend))
+                components.append(Blend(start, blend))
                 break
         else:
             return None
-    return phases
+    return components
 
 
 def _blend(
     low: NDArray[Any], high: NDArray[Any], fraction: NDArray[Any], first: NDArray[Any], second: NDArray[Any]
 ) -> tuple[int, int] | None:
-    """The weights of ``first`` and ``second`` that give every result of a phase, None where there are none.
+    """The weights of ``first`` and ``second`` that give every result of a component, None where there are none.
 
     Where both neighbours are one pixel, at the edges, any weights do.
     """

@@ -1,4 +1,4 @@
-"""What the planner of residence and tilings needs to know about the tensor operations of a segment."""
+"""What the planner of scratchpad residents and tilings needs to know about the tensor operations of a segment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
-from odc_mlir.transforms.npu.schedule.residence import Border, Layout, Resident
-from odc_mlir.transforms.npu.schedule.residence_plan import Node
+from odc_mlir.transforms.npu.schedule.resident_plan import Node
+from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings
 from odc_mlir.transforms.npu.schedule.vector_cost import vector_choice
@@ -121,7 +121,7 @@ def layer_choices(
             return tilings.choices(window, place, weighted=isinstance(op, npu.ConvOp))
         if isinstance(op, npu.MoveOp):
             filled = math.prod(npu.shape_of(op.output)) if op.fill is not None else 0
-            return (Choice(None, *move_cycles(list(op.copies()), filled, room, target)),)
+            return (Choice(None, *move_cycles(list(op.strided_copies()), filled, room, target)),)
         return _vector_choices(op, target, room, sources, result)
     except CompileError as error:
         raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None

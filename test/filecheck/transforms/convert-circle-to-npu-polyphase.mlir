@@ -14,7 +14,7 @@ func.func @transposed(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>) -> tens
 // CHECK-NEXT: npu.conv %{{.*}} kernel [2, 1] pads [1, 0, 0, 0] weights <"0x0802"> i8
 // CHECK-NEXT: npu.conv %{{.*}} kernel [1, 2] pads [0, 1, 0, 0] weights <"0x0604"> i8
 // CHECK-NEXT: npu.conv %{{.*}} kernel [1, 1] weights <"0x05"> i8
-// CHECK-NEXT: npu.move %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} pieces [array<i32: 0, 0, 0, 1, 4, 16, 2, 2, 8, 2, 1, 2, 1, 1, 1>, array<i32: 1, 0, 1, {{.*}}>, array<i32: 2, 0, 4, {{.*}}>, array<i32: 3, 0, 5, {{.*}}>]
+// CHECK-NEXT: npu.move %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} copies [array<i32: 0, 0, 0, 1, 4, 16, 2, 2, 8, 2, 1, 2, 1, 1, 1>, array<i32: 1, 0, 1, {{.*}}>, array<i32: 2, 0, 4, {{.*}}>, array<i32: 3, 0, 5, {{.*}}>]
 
 // -----
 
@@ -31,7 +31,7 @@ func.func @interpolated(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>) -> te
 // CHECK: npu.conv depthwise {{.*}} weights <"0x06021206"> i8
 // CHECK: npu.conv depthwise {{.*}} weights <"0x06120206"> i8
 // CHECK: npu.conv depthwise {{.*}} weights <"0x12060602"> i8
-// CHECK: npu.move %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} pieces
+// CHECK: npu.move %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} copies
 
 // -----
 
@@ -44,8 +44,8 @@ func.func @grouped(%x: tensor<1x1x1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x
 }
 // CHECK-LABEL: func.func @grouped(
 // CHECK: npu.program @segment_0
-// CHECK: npu.move %{{.*}} pieces [array<i32: 0, 0, 0, 1, 4, 2, 2, 1, 1>]
+// CHECK: npu.move %{{.*}} copies [array<i32: 0, 0, 0, 1, 4, 2, 2, 1, 1>]
 // CHECK-NEXT: npu.conv {{.*}} weights <"0x0102"> i8
-// CHECK-NEXT: npu.move %{{.*}} pieces [array<i32: 0, 2, 0, 1, 4, 2, 2, 1, 1>]
+// CHECK-NEXT: npu.move %{{.*}} copies [array<i32: 0, 2, 0, 1, 4, 2, 2, 1, 1>]
 // CHECK-NEXT: npu.conv {{.*}} weights <"0x0304"> i8
-// CHECK-NEXT: npu.move %{{.*}}, %{{.*}} pieces [array<i32: 0, 0, 0, 1, 1, 2, 1, 1, 1>, array<i32: 1, 0, 1, 1, 1, 2, 1, 1, 1>]
+// CHECK-NEXT: npu.move %{{.*}}, %{{.*}} copies [array<i32: 0, 0, 0, 1, 1, 2, 1, 1, 1>, array<i32: 1, 0, 1, 1, 1, 2, 1, 1, 1>]
