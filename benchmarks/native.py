@@ -1,9 +1,10 @@
-"""Native code beside LiteRT's default kernels (XNNPACK): CPU time of one run, one thread, in one process.
+"""Native code beside LiteRT's default kernels (XNNPACK) or onert: CPU time of one run, one thread, in one process.
 
-    .venv/bin/python benchmarks/native.py FOLDER|MODEL... [--rounds 7] [--seconds 0.2] [--json OUT]
+    .venv/bin/python benchmarks/native.py FOLDER|MODEL... [--peer onert] [--by session] [--rounds 7] [--seconds 0.2]
 
-Every model runs in turn by native code and by LiteRT, in several rounds that alternate; the median counts. A run takes
-its inputs as arrays and gives its outputs as arrays. The ratio is native over LiteRT, so below 1 is faster.
+Every model runs in turn by native code and by the peer, in several rounds that alternate; the median counts. A run takes
+its inputs as arrays and gives its outputs as arrays. The ratio is native over the peer, so below 1 is faster. Outputs
+are compared with those of host kernels: codes to the bit, real numbers to a hundred-thousandth of the largest.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -24,12 +26,14 @@ def main() -> None:
     """Print a line per model and the geometric mean of integer and of float models."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="+", type=Path, help="models, or folders of them")
+    parser.add_argument("--peer", choices=("litert", "onert"), default="litert")
+    parser.add_argument("--by", choices=("package", "session"), default="package", help="what runs the native code")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.1, help="CPU time of one round of one side")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     arguments = parser.parse_args()
-    print(f"{'model':34} {'native µs':>10} {'LiteRT µs':>10} {'ratio':>6} {'compile s':>9} {'KiB':>7}  on the host")
-    rows = [measure(path, arguments.rounds, arguments.seconds) for path in found(arguments.models)]
+    print(f"{'model':34} {'native µs':>10} {'peer µs':>10} {'ratio':>6} {'compile s':>9} {'KiB':>7}  on the host")
+    rows = [measure(path, arguments) for path in found(arguments.models)]
     for kind in ("int", "float"):
         ratios = [row["ratio"] for row in rows if row["kind"] == kind and row["ratio"] is not None]
         if ratios:
@@ -45,9 +49,11 @@ def found(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(files))
 
 
-def measure(path: Path, rounds: int, seconds: float) -> dict[str, Any]:
+def measure(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """The figures of one model, printed as well."""
+    import odc_mlir
     from odc_mlir import native_compiler
+    from odc_mlir.runtime import Session
     from odc_mlir.runtime.package import Package
 
     start = time.process_time()
@@ -56,27 +62,32 @@ def measure(path: Path, rounds: int, seconds: float) -> dict[str, Any]:
     executor = package.executor()
     inputs = [_example(info, seed) for seed, info in enumerate(executor.graph.input_infos())]
     sides: dict[str, Callable[[], Any]] = {"native": lambda: executor.run(inputs)}
-    litert = _litert(path, inputs)
-    if litert is not None:
-        sides["litert"] = litert
+    if arguments.by == "session":
+        session = Session(package)
+        sides["native"] = lambda: session.infer(inputs)
+    same = all(map(_agree, sides["native"](), odc_mlir.run(path, inputs, backend="host")))
+    peer = _PEERS[arguments.peer](path, inputs)
+    if peer is not None:
+        sides["peer"] = peer
     times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds):
+    for _ in range(arguments.rounds):
         for name, run in sides.items():
-            times[name].append(_cpu_seconds(run, seconds))
+            times[name].append(_cpu_seconds(run, arguments.seconds))
     medians = {name: 1e6 * statistics.median(values) for name, values in times.items()}
     plan = package.plan
     assert plan is not None
     left = [package.graph.nodes[index].node.spec.name for index in plan.host_reasons]
     code = sum(len(package.files.segment(step.file)) for step in plan.segments)
     kind = "float" if any(info.dtype == "float32" for info in executor.graph.tensors if not info.is_const) else "int"
-    ratio = medians["native"] / medians["litert"] if "litert" in medians else None
+    ratio = medians["native"] / medians["peer"] if "peer" in medians else None
     print(
-        f"{path.stem:34} {medians['native']:10.1f} {medians.get('litert', math.nan):10.1f} "
+        f"{path.stem:34} {medians['native']:10.1f} {medians.get('peer', math.nan):10.1f} "
         f"{math.nan if ratio is None else ratio:6.2f} {compile_seconds:9.2f} {code / 1024:7.0f}  "
-        + ", ".join(f"{left.count(name)} {name}" for name in sorted(set(left))),
+        + ", ".join(f"{left.count(name)} {name}" for name in sorted(set(left)))
+        + ("" if same else "  DIFFERS"),
         flush=True,
     )
-    return {"model": path.stem, "kind": kind, "ratio": ratio, "compile_seconds": compile_seconds, **medians}
+    return {"model": path.stem, "kind": kind, "ratio": ratio, "same": same, "compile_seconds": compile_seconds, **medians}
 
 
 def _example(info: Any, seed: int) -> np.ndarray:
@@ -85,6 +96,12 @@ def _example(info: Any, seed: int) -> np.ndarray:
         return generator.normal(size=shape).astype(info.info.numpy)
     low, high = info.info.range if info.info.bits == 8 else (0, 2)
     return generator.integers(low, high, shape).astype(info.info.numpy)
+
+
+def _agree(found: np.ndarray, expected: np.ndarray) -> bool:
+    if expected.dtype.kind != "f":
+        return np.array_equal(found, expected)
+    return bool(np.allclose(found, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max(initial=0))))
 
 
 def _litert(path: Path, inputs: Sequence[np.ndarray]) -> Callable[[], Any] | None:
@@ -111,6 +128,23 @@ def _litert(path: Path, inputs: Sequence[np.ndarray]) -> Callable[[], Any] | Non
         print(f"{path.stem}: LiteRT refuses: {str(error).splitlines()[0]}")
         return None
     return run
+
+
+def _onert(path: Path, inputs: Sequence[np.ndarray]) -> Callable[[], Any] | None:
+    """A run of the model by onert, None where it refuses it."""
+    os.environ["NUM_THREADS"] = "1"
+    from onert import infer
+
+    try:
+        session = infer.session(str(path), "cpu")
+        session.infer(list(inputs))
+    except Exception as error:
+        print(f"{path.stem}: onert refuses: {str(error).splitlines()[0]}")
+        return None
+    return lambda: session.infer(list(inputs))
+
+
+_PEERS = {"litert": _litert, "onert": _onert}
 
 
 def _cpu_seconds(run: Callable[[], Any], seconds: float) -> float:

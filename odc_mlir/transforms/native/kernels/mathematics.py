@@ -18,7 +18,9 @@ _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the first has few bits, so that products with integers are exact
 _ROUNDING = 12582912.0  # 1.5 * 2^23: what is added to it is rounded to an integer, in the low bits
 _ROUNDING_BITS = 0x4B400000
-_LEAST, _MOST = -87.33654, 88.72283  # between them, exponentials are normal numbers
+_INFINITY_BITS = 0x7F800000
+# Between them exponentials are normal numbers; from the first down they are 0, from the second up infinite.
+_LEAST, _MOST = -87.33655, 88.72284
 # e^r = 1 + r + r^2 * polynomial for |r| <= ln 2 / 2 (the coefficients of Cephes' expf).
 _POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 
@@ -29,7 +31,7 @@ def _type(x: SSAValue) -> VectorType:
 
 
 def exponential(w: Loops, x: SSAValue) -> SSAValue:
-    """``e^x``; beyond what float32 has, its smallest normal number or a very large one."""
+    """``e^x``, 0 where that is no normal number: products of those below take many times as long."""
     type = _type(x)
     limited = w.emit(arith.MinimumfOp(w.emit(arith.MaximumfOp(x, w.constant(_LEAST, type))), w.constant(_MOST, type)))
     shifted = w.fused(limited, w.constant(_LOG2_E, type), w.constant(_ROUNDING, type))
@@ -43,7 +45,17 @@ def exponential(w: Loops, x: SSAValue) -> SSAValue:
     value = w.emit(arith.AddfOp(w.fused(value, square, rest), w.constant(1.0, type)))
     bits = lanes(type.get_shape()[0], i32)
     exponent = w.shift_left(w.sub(w.bitcast(shifted, bits), _ROUNDING_BITS), 23)
-    return w.bitcast(w.add(w.bitcast(value, bits), exponent), type)
+    found = w.add(w.bitcast(value, bits), exponent)
+    found = _unless_equal(w, limited, _LEAST, found, 0)
+    return w.bitcast(_unless_equal(w, limited, _MOST, found, _INFINITY_BITS), type)
+
+
+def _unless_equal(w: Loops, x: SSAValue, number: float, bits: SSAValue, other: int) -> SSAValue:
+    """``bits``, ``other`` where ``x`` is ``number``; xDSL's comparisons take no vectors."""
+    distance = w.sub(w.bitcast(x, bits.type), w.bitcast(w.constant(number, x.type), bits.type))
+    differs = w.shift_right(w.emit(arith.OrIOp(distance, w.sub(w.constant(0, bits.type), distance))), 31)
+    fill = w.constant(other, bits.type)
+    return w.xor(fill, w.logical_and(w.xor(bits, fill), differs))
 
 
 def small_integers(w: Loops, x: SSAValue) -> SSAValue:

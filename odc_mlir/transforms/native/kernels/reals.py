@@ -172,15 +172,23 @@ def average_reals(w: Loops, helpers: Helpers, *, count: int, clamp: int) -> None
     bounds = _bounds(w, clamp)
     divisor, zero = w.constant(float(count), VECTOR), w.constant(0.0, VECTOR)
 
-    def combine(
-        state: Sequence[SSAValue], values: Sequence[SSAValue], tap: SSAValue, channel: SSAValue
-    ) -> Sequence[SSAValue]:
-        return [w.emit(arith.AddfOp(state[0], values[0]))]
+    def block(position: SSAValue) -> None:
+        channel = w.mul(w.sub(w.sub(w["blocks"], 1), position), LANES)
 
-    def finish(total: SSAValue) -> SSAValue:
-        return _clamped(w, w.emit(arith.DivfOp(total, divisor)), bounds)
+        def window(pixel: SSAValue) -> None:
+            begin = w.add(w.to_index(w.load(w["places"], pixel)), channel)
 
-    _each_window(w, 1, lambda _: zero, combine, finish)
+            def add(tap: SSAValue, total: SSAValue) -> SSAValue:
+                place = w.add(begin, w.to_index(w.load(w["taps"], tap)))
+                return w.emit(arith.AddfOp(total, w.load_lanes(w["input"], place, LANES)))
+
+            total = w.sum_in_blocks(w.constant(0), w["tap_count"], 1, add, zero)
+            mean = _clamped(w, w.emit(arith.DivfOp(total, divisor)), bounds)
+            w.store_lanes(mean, w["output"], w.add(w.mul(pixel, w["channels"]), channel))
+
+        w.each(0, w["pixels"], 1, window)
+
+    w.each(0, w["blocks"], 1, block)
 
 
 @kernel(**_WINDOWS)

@@ -65,12 +65,15 @@ def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> No
         target = w.mul(number, w["inner"])
 
         def column(index: SSAValue) -> None:
-            def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            def step(k: SSAValue, state: SSAValue) -> SSAValue:
                 place = w.add(w.add(begin, w.mul(k, w["inner"])), index)
                 value = w.load_lanes(w["input"], place, LANES) if wide else w.load(w["input"], place)
-                return [combine(w, state[0], value)]
+                return combine(w, state, value)
 
-            found = w.loop(0, w["count"], 1, step, [first])[0]
+            if dtype == "float32" and NAMES[name] == "SUM":
+                found = w.sum_in_blocks(w.constant(0), w["count"], 1, step, first)
+            else:
+                found = w.loop(0, w["count"], 1, lambda k, state: [step(k, state[0])], [first])[0]
             place = w.add(target, index)
             if wide:
                 w.store_lanes(found, w["output"], place)
@@ -90,14 +93,13 @@ def sum_rows(w: Loops, helpers: Helpers) -> None:
     def row(number: SSAValue) -> None:
         begin = w.mul(number, w["count"])
 
-        def over(count: int, first: SSAValue, end: SSAValue, start: SSAValue) -> SSAValue:
-            def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
-                return [w.emit(arith.AddfOp(state[0], w.load_lanes(w["input"], w.add(begin, k), count)))]
+        def step(k: SSAValue, total: SSAValue, count: int) -> SSAValue:
+            return w.emit(arith.AddfOp(total, w.load_lanes(w["input"], w.add(begin, k), count)))
 
-            return w.loop(first, end, count, step, [start])[0]
-
-        many = over(LANES, w.constant(0), whole, w.constant(0.0, lanes(LANES, f32)))
-        one = over(1, whole, w["count"], w.broadcast(w.reduce(many, "add"), 1))
+        zero = w.constant(0.0, lanes(LANES, f32))
+        many = w.sum_in_blocks(w.constant(0), whole, LANES, lambda k, total: step(k, total, LANES), zero)
+        first = w.broadcast(w.reduce(many, "add"), 1)
+        one = w.loop(whole, w["count"], 1, lambda k, state: [step(k, state[0], 1)], [first])[0]
         total = w.emit(arith.MulfOp(one, w.broadcast(w["scale"], 1)))
         w.store_lanes(total, w["output"], number)
 

@@ -63,6 +63,8 @@ BYTES, WORDS, REALS = buffer(i8), buffer(i32), buffer(f32)
 
 Number = SSAValue | int
 
+_BLOCK = 64  # reals that are added up one after the other
+
 
 def lanes(count: int, element: Attribute) -> VectorType[Attribute]:
     """A vector of ``count`` elements."""
@@ -267,6 +269,27 @@ class Loops:
         self._builder.insert(scf.YieldOp(*values))
         self._builder = outer
         return op.results
+
+    def sum_in_blocks(
+        self,
+        first: SSAValue,
+        end: SSAValue,
+        step: int,
+        add: Callable[[SSAValue, SSAValue], SSAValue],
+        zero: SSAValue,
+    ) -> SSAValue:
+        """Reals that ``add(i, sum)`` adds for ``i in range(first, end, step)``.
+
+        Every 64 are added up by themselves, so that roundings grow with the root of how many there are, as in
+        numpy's pairwise sums, and not with their number.
+        """
+
+        def block(begin: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            limit = self.least(self.add(begin, _BLOCK * step), end)
+            part = self.loop(begin, limit, step, lambda i, inner: [add(i, inner[0])], [zero])[0]
+            return [self.emit(arith.AddfOp(state[0], part))]
+
+        return self.loop(first, end, _BLOCK * step, block, [zero])[0]
 
     def each(self, first: Number, end: Number, step: Number, body: Callable[[SSAValue], None]) -> None:
         """``for i in range(first, end, step): body(i)``."""
