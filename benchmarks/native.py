@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/native.py FOLDER|MODEL... [--peer onert] [--by session] [--rounds 7] [--seconds 0.2]
 
-Every model runs in turn by native code and by the peer, in several rounds that alternate; the median counts. A run takes
-its inputs as arrays and gives its outputs as arrays. The ratio is native over the peer, so below 1 is faster. Outputs
-are compared with those of host kernels: codes to the bit, real numbers to a hundred-thousandth of the largest.
+Every model runs in turn by native code and by the peer, in several rounds that alternate; the median counts. A run
+takes its inputs as arrays and gives its outputs as arrays. The ratio is native over the peer, so below 1 is faster.
+Outputs are compared with those of host kernels: codes to the bit, reals to a hundred-thousandth of the largest.
 """
 
 from __future__ import annotations
@@ -87,7 +87,14 @@ def measure(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         + ("" if same else "  DIFFERS"),
         flush=True,
     )
-    return {"model": path.stem, "kind": kind, "ratio": ratio, "same": same, "compile_seconds": compile_seconds, **medians}
+    return {
+        "model": path.stem,
+        "kind": kind,
+        "ratio": ratio,
+        "same": same,
+        "compile_seconds": compile_seconds,
+        **medians,
+    }
 
 
 def _example(info: Any, seed: int) -> np.ndarray:

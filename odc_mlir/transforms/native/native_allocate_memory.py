@@ -25,8 +25,10 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.native.lowering.segment_writer import ALIGNMENT, KERNEL, SLACK
-from odc_mlir.transforms.npu.schedule.arena import lowest_gap
+from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
+from odc_mlir.transforms.npu.schedule.program import Buffer
 
 ARENA_BYTES = "native.arena_bytes"
 """Attribute of a segment's module: the size of its arena."""
@@ -59,40 +61,29 @@ def segment_function(module: ModuleOp) -> FuncOp:
     return found
 
 
-@dataclass(frozen=True)
-class _Interval:
-    op: memref.AllocOp
-    size: int
-    first: int
-    last: int
-
-
 def _place(function: FuncOp) -> int:
     """Replace all allocations of a function; the bytes that they take."""
     position = {op: index for index, op in enumerate(function.body.block.ops)}
+    found = [(op, index) for op, index in position.items() if isinstance(op, memref.AllocOp)]
     intervals = [
-        _Interval(op, _reserved(op), index, max(index, *_uses(op.memref, position)))
-        for op, index in position.items()
-        if isinstance(op, memref.AllocOp)
-    ]
-    placed: list[tuple[int, int, _Interval]] = []
-    for interval in sorted(intervals, key=lambda item: (-item.size, item.first)):
-        taken = sorted(
-            (start, end)
-            for start, end, other in placed
-            if other.first <= interval.last and interval.first <= other.last
+        Interval(
+            Buffer(op.memref.name_hint or "buffer", Space.ARENA, _size(op) + SLACK),
+            index,
+            max(index, *_uses(op.memref, position)),
+            ALIGNMENT,
         )
-        start = lowest_gap(taken, interval.size)
-        placed.append((start, start + interval.size, interval))
+        for op, index in found
+    ]
+    used = allocate_tightly(intervals)
     arena = function.args[-2]
-    for start, _, interval in placed:
-        op = interval.op
-        place = arith.ConstantOp(IntegerAttr(start, IndexType()))
+    for (op, _), interval in zip(found, intervals, strict=True):
+        assert interval.buffer.address is not None
+        place = arith.ConstantOp(IntegerAttr(interval.buffer.address, IndexType()))
         view = memref.ViewOp(arena, place.result, list(op.dynamic_sizes), op.memref.type)
         place.location = view.location = op.location
         Rewriter.insert_op(place, InsertPoint.before(op))
         Rewriter.replace_op(op, view)
-    return max((end for _, end, _ in placed), default=0)
+    return used
 
 
 def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:
@@ -105,12 +96,12 @@ def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:
     return found
 
 
-def _reserved(op: memref.AllocOp) -> int:
-    """Bytes of an allocation with the gap behind it, whole cache lines."""
+def _size(op: memref.AllocOp) -> int:
+    """Bytes of an allocation."""
     size = op.dynamic_sizes[0].owner
     assert isinstance(size, arith.ConstantOp)
     assert isinstance(size.value, IntegerAttr)
     type = op.memref.type
     assert isinstance(type, MemRefType)
     assert isinstance(type.element_type, FixedBitwidthType)
-    return -(-(size.value.value.data * type.element_type.size + SLACK) // ALIGNMENT) * ALIGNMENT
+    return size.value.value.data * type.element_type.size

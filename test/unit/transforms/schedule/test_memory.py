@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.arena import (
     Interval,
     allocate,
+    allocate_tightly,
     allocate_within,
     lowest_gap,
     most_live_bytes,
@@ -33,10 +35,11 @@ def intervals_of(items: list[tuple[int, int, int]]) -> list[Interval]:
     return [Interval(b, first, first + n, ALIGNMENT) for b, (_, first, n) in zip(buffers, items, strict=True)]
 
 
-@given(lives)
-def test_allocation_is_disjoint_and_not_below_the_bound(items: list[tuple[int, int, int]]) -> None:
+@pytest.mark.parametrize("method", [allocate, allocate_tightly])
+@given(items=lives)
+def test_allocation_is_disjoint_and_not_below_the_bound(method: Any, items: list[tuple[int, int, int]]) -> None:
     intervals = intervals_of(items)
-    used = allocate(intervals)
+    used = method(intervals)
     assert overlapping(intervals) is None
     assert most_live_bytes(intervals) <= used
     assert all((i.buffer.address or 0) % ALIGNMENT == 0 for i in intervals)
@@ -46,6 +49,15 @@ def test_allocation_is_disjoint_and_not_below_the_bound(items: list[tuple[int, i
 def test_a_chain_needs_two_tensors_at_a_time() -> None:
     intervals = intervals_of([(64, i, 1) for i in range(6)])
     assert allocate(intervals) == most_live_bytes(intervals) == 128
+
+
+def test_a_search_finds_what_no_order_does() -> None:
+    """A chain of large and small tensors, which have to go to either end in turn."""
+    items = [(3, 0, 1), (2, 1, 1), (2, 2, 1), (3, 3, 1), (2, 4, 1), (2, 5, 1), (3, 6, 1)]
+    intervals = intervals_of([(size * ALIGNMENT, first, length) for size, first, length in items])
+    assert allocate(intervals_of([(i.buffer.size, i.first, i.last - i.first) for i in intervals])) > 5 * ALIGNMENT
+    assert allocate_tightly(intervals) == most_live_bytes(intervals) == 5 * ALIGNMENT
+    assert overlapping(intervals) is None
 
 
 def test_given_addresses_are_kept() -> None:
