@@ -223,7 +223,70 @@ def rewrites() -> str:
     return table(("rewrite", "level", "what it does"), [(code(r.name), r.level, r.summary) for r in RULES])
 
 
+def cycles() -> str:
+    """The pinned cycles beside Vela's estimates, with geometric means."""
+    import csv
+    import math
+
+    import cycle_table
+
+    with (DOCS.parent / "benchmarks" / "vela.csv").open(newline="") as stream:
+        lines = csv.DictReader(line for line in stream if not line.startswith("#"))
+        theirs = {cycle_table.Key(row["model"], row["target"], row["memory"]): int(row["cycles"]) for row in lines}
+    ours = cycle_table.read()
+    columns = [(target, memory) for target in cycle_table.TARGETS for memory in cycle_table.MEMORIES]
+    rows, ratios = [], {column: list[float]() for column in columns}
+    for model in dict.fromkeys(key.model for key in theirs):
+        row = [code(model)]
+        for column in columns:
+            key = cycle_table.Key(model, *column)
+            ratios[column].append(ours[key].cycles / theirs[key])
+            row.append(f"{ours[key].cycles:,} ({ratios[column][-1]:.2f})")
+        rows.append(row)
+    means = [
+        f"{math.exp(sum(map(math.log, found)) / len(found)):.2f}, worst {max(found):.2f}" for found in ratios.values()
+    ]
+    head = ("model", *(f"{target} {memory}" for target, memory in columns))
+    return table(head, [*rows, ["part of Vela's, geometric mean", *means]])
+
+
+def commands() -> str:
+    """What every command takes, and its subcommands."""
+    import importlib
+
+    from odc_mlir.__main__ import commands as known
+
+    parts = []
+    for name, module in known().items():
+        parser = importlib.import_module(module).build_parser()
+        parts += [f"## `odc-{name}`", parser.description, *_arguments(parser)]
+    return "\n\n".join(parts)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The arguments of a command as a table, without those that every command has; then its subcommands."""
+    rows, below = [], []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below = [(item.dest, item.help, action.choices[item.dest]) for item in action._choices_actions]
+        elif action.help != argparse.SUPPRESS and not {"-h", "--version", "-v", "-q", "--debug"} & {
+            *action.option_strings
+        }:
+            values = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+            shown = action.metavar or values
+            names = " ".join(filter(None, (", ".join(action.option_strings), None if action.nargs == 0 else shown)))
+            rows.append((code(names), parser._get_formatter()._expand_help(action) if action.help else ""))
+    if rows:
+        yield table(("argument", "meaning"), rows)
+    for name, text, own in below:
+        yield f"### `{parser.prog} {name}`"
+        yield f"{text[:1].upper()}{text[1:]}."
+        yield from _arguments(own)
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "cycles": cycles,
     "stages": stages,
     "passes": passes,
     "operators": operators,

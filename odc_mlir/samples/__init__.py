@@ -21,6 +21,9 @@ FILES = {
     "evaluation.npz": "examples/digits",
     "digits_cnn.circle": "examples/on_device",
     "digits_mobile_hard.circle": "examples/on_device",
+    "digits_mbv2.circle": "examples/pytorch",
+    "digits_mbv2.calibration.npz": "examples/pytorch",
+    "digits_mbv2.evaluation.npz": "examples/pytorch",
 }
 """Names of the samples, and where they lie in a clone: an int8 model with inputs for it, float models, their data."""
 
@@ -29,7 +32,8 @@ def path(name: str) -> Path:
     """The file of the sample called ``name``, one of :data:`FILES`; raises OptionError for another name.
 
     ``digits_cnn_int8.circle`` takes ``samples.npz``; ``digits_mobile_hard.circle`` is quantised with
-    ``calibration.npz`` and scored on ``evaluation.npz``.
+    ``calibration.npz`` and scored on ``evaluation.npz``. ``digits_mbv2.circle`` was written by PyTorch and has data of
+    its own.
     """
     if name not in FILES:
         raise OptionError(f"there is no sample {name!r}", hint=f"there are {', '.join(FILES)}")

@@ -39,7 +39,7 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/quickstart.md", "docs/quantisation.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/quickstart.md", "docs/quantisation.md", "docs/answers.md"])
 def test_commands(document: str, checkout: Path) -> None:
     scripts = blocks(document, "sh")
     assert scripts
