@@ -95,6 +95,12 @@ def _wload(v: Values) -> Effects:
     return Effects((Area("source", v["coded_bytes"]),), (Area("target", v["bytes"]),))
 
 
+def _mload(v: Values) -> Effects:
+    rows, columns = v["rows"], v["columns"]
+    source = _extent(columns, rows, v.get("row_stride", 0), 1, 0)
+    return Effects((Area("source", source),), (Area("target", rows * columns),))
+
+
 def param_bytes(count: int, form: int) -> int:
     """Bytes that a ``param`` instruction reads."""
     return FULL_RECORD_BYTES * count if form == _FULL_RECORDS else COMMON_RECORD_BYTES + BIAS_BYTES * count
@@ -185,6 +191,7 @@ EFFECTS: Mapping[str, Callable[[Values], Effects]] = {
     "load": _load,
     "store": _store,
     "wload": _wload,
+    "mload": _mload,
     "param": _param,
     "table": _table,
     "conv": _conv,

@@ -83,6 +83,12 @@ def _wload(draw: Draw) -> Instr:
     return make("wload", source=draw(0, 6000), coded_bytes=size, bytes=size)
 
 
+def _mload(draw: Draw) -> Instr:
+    rows, columns = draw(1, 20), draw(1, 80)
+    stride, source = draw(0, 1) * (columns + draw(0, 30)), _address(Region.INPUTS, draw(0, 2000))
+    return make("mload", source=source, rows=rows, columns=columns, row_stride=stride, group=8 << draw(0, 3))
+
+
 def _param(draw: Draw) -> Instr:
     return make("param", source=draw(0, 6000), count=draw(1, 120), form=draw(0, 1))
 
@@ -155,7 +161,7 @@ def _sync(draw: Draw) -> Instr:
     return make("sync", queue=list(Queue)[draw(0, len(Queue) - 1)])
 
 
-_MAKERS = (_copy, _load, _store, _fill, _wload, _param, _table, _conv, _vop, _pool, _reduce, _softmax, _sync)
+_MAKERS = (_copy, _load, _store, _fill, _wload, _mload, _param, _table, _conv, _vop, _pool, _reduce, _softmax, _sync)
 MNEMONICS = tuple(maker.__name__.removeprefix("_") for maker in _MAKERS)
 
 

@@ -9,7 +9,7 @@ from odc_mlir.isa.effects import param_bytes
 from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, SCALE
 from odc_mlir.isa.weight_coding import CODINGS
 from odc_mlir.simulator.boxes import Box, box
-from odc_mlir.simulator.engines.machine import DTYPES, LARGEST_SHIFT, Machine, Values, Work, require
+from odc_mlir.simulator.engines.machine import DTYPES, LARGEST_SHIFT, Machine, Values, Work, ceil_div, require
 from odc_mlir.simulator.memories import Space
 
 _FULL_RECORD = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
@@ -84,6 +84,23 @@ def wload(m: Machine, v: Values) -> Work:
     return Work(latency=_read_latency(source), start=m.target.decoder.start_cycles, symbols=v["bytes"])
 
 
+def mload(m: Machine, v: Values) -> Work:
+    """Rows of a matrix in SRAM into the weight buffer, as weights of the columns' groups stand."""
+    source, start = _sram(m, v["source"])
+    rows, columns, group = v["rows"], v["columns"], v["group"]
+    require(group > 0, "divides columns into groups of 0")
+    data = m.access.read(source, box(start, columns, rows, v["row_stride"]))
+    out = m.access.write(m.memories.weights, Box(v["target"], rows * columns))
+    widths = [min(group, columns - first) for first in range(0, columns, group)]
+    if out is not None and data is not None:
+        matrix = data.reshape(rows, columns)
+        parts = [matrix[:, index * group : index * group + width] for index, width in enumerate(widths)]
+        out[...] = np.concatenate([part.reshape(-1) for part in parts])
+    decoder = m.target.decoder
+    turns = rows * sum(ceil_div(width, decoder.symbols_per_cycle) for width in widths)
+    return Work(_read_latency(source), decoder.start_cycles, symbols=turns * decoder.symbols_per_cycle)
+
+
 def param(m: Machine, v: Values) -> Work:
     """Bias, multiplier and exponent of ``count`` channels into the parameter buffer."""
     source, start = m.memories.at(v["source"])
@@ -118,10 +135,10 @@ def table(m: Machine, v: Values) -> Work:
 
 
 def _sram(m: Machine, address: int) -> tuple[Space, int]:
-    """Memory behind the SRAM port: all that the tile buffer's transfers reach."""
+    """Memory behind the SRAM port: all that transfers of computed codes reach."""
     space, offset = m.memories.at(address)
     if space.port is not m.target.sram:
-        raise SimulationError(f"the tile buffer exchanges data with SRAM only, not with off-chip {space.name}")
+        raise SimulationError(f"codes are exchanged with SRAM only, not with off-chip {space.name}")
     return space, offset
 
 

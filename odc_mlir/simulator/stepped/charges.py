@@ -34,7 +34,7 @@ class Charge:
 def charge(mnemonic: str, v: Values, target: Target, memory: MemoryMode, *, strict: bool) -> Charge:
     """The cost of an instruction with field values ``v``."""
     c = Charge()
-    if mnemonic in ("copy", "load", "store", "fill", "wload", "param", "table"):
+    if mnemonic in ("copy", "load", "store", "fill", "wload", "mload", "param", "table"):
         _transfer(c, mnemonic, v, _Machine(target, memory, strict))
     elif mnemonic == "conv":
         _conv(c, v, target)
@@ -89,6 +89,8 @@ def _transfer(c: Charge, mnemonic: str, v: Values, m: _Machine) -> None:
         m.move(c, v["source"], iter([(0, v["coded_bytes"])]))
         c.start = m.target.decoder.start_cycles
         c.use(Resource.DECODER, v["bytes"])
+    elif mnemonic == "mload":
+        _matrix(c, v, m)
     elif mnemonic == "param":
         biases = v["count"] * (FULL_RECORD_BYTES - COMMON_RECORD_BYTES)
         m.move(
@@ -98,6 +100,17 @@ def _transfer(c: Charge, mnemonic: str, v: Values, m: _Machine) -> None:
         )
     else:
         m.move(c, v["source"], iter([(0, v["bytes"])]))
+
+
+def _matrix(c: Charge, v: Values, m: _Machine) -> None:
+    """Rows from memory; in the weight buffer, one row of one group after the other."""
+    rows, columns, group, stride = v["rows"], v["columns"], v["group"], v["row_stride"]
+    in_one = rows == 1 or stride == columns
+    m.move(c, v["source"], iter([(0, rows * columns)] if in_one else [(row * stride, columns) for row in range(rows)]))
+    c.start = m.target.decoder.start_cycles
+    width = m.target.decoder.symbols_per_cycle
+    for first in range(0, columns, group):
+        c.use(Resource.DECODER, rows * _up(min(group, columns - first), width) * width)
 
 
 def _runs(v: Values) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ from odc_mlir import targets
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.fields import Queue
 from odc_mlir.isa.weight_coding import encode
+from odc_mlir.numerics.fixed import multiply
 from odc_mlir.simulator import Result
 
 NPU = targets.load("npu-256")
@@ -168,6 +169,10 @@ output=64 act_min=-128 act_max=127 wait=2 post=3
         ),
         ("load source=region7:0 size0=1 size1=1 size2=1", "region 7 is not bound to a memory"),
         ("load source=constants:0 size0=1 size1=1 size2=1", "with SRAM only, not with off-chip constants"),
+        ("mload source=constants:0 rows=1 columns=1 group=8", "with SRAM only, not with off-chip constants"),
+        ("mload source=inputs:0 rows=1 columns=1", "divides columns into groups of 0"),
+        ("mload source=inputs:0 rows=2 columns=8 row_stride=60 group=8", "reads 0..67 of the inputs, which has 64"),
+        ("mload source=inputs:0 rows=2 columns=8 group=8 target=16370", "writes 16370..16385 of the weight buffer"),
         ("load source=arena:0 size0=8 size1=1 size2=1", "reads 0..7 of the arena, parts of which were never written"),
         ("store target=arena:0 source=0 size0=8 size1=1 size2=1", "reads 0..7 of the tile buffer, parts of which"),
         ("copy source=inputs:0 target=constants:0 bytes=8", "writes 0..7 of the constants, which is read only"),
@@ -213,6 +218,37 @@ act_min=-128 act_max=127 wait=2 post=3
     bursts = -(-len(data) // SRAM.burst_bytes) * SRAM.burst_bytes
     moving = max(bursts / SRAM.bytes_per_cycle, 320 / NPU.decoder.symbols_per_cycle)
     assert cycles(result, 0) == SRAM.read_latency_cycles + NPU.decoder.start_cycles + moving
+
+
+@pytest.mark.parametrize(("shape", "group"), [(0, 8), (1, 16), (2, 32)])
+def test_a_matrix_of_sram_is_weights(shape: int, group: int) -> None:
+    """Two pixels times 5 x 20 codes that lie 23 bytes apart, zero points of both sides."""
+    matrix, pixels = bytes_of(5 * 23).view("i1"), np.array([[1, -2, 3, 4, -5], [100, 0, 7, -128, 9]], "i1")
+    text = f"""
+        mload source=inputs:0 rows=5 columns=20 row_stride=23 group={group} post=0
+        param source=constants:0 count=20 form=full post=1
+        load source=inputs:128 size0=10 size1=1 size2=1 post=2
+        sync@mac wait=0,1
+        conv emit=1 in_type=i8 weight_type=i8 out_type=i8 shape={shape} multiplier=1 in_channels=5 out_width=2 \
+in_stride_x=5 out_height=1 channels=20 kernel_height=1 kernel_width=1 stride_y=1 stride_x=1 dilation_y=1 dilation_x=1 \
+output=64 out_stride_x=20 in_zero=3 weight_zero=-7 act_min=-128 act_max=127 wait=2 post=3
+        store target=outputs:0 source=64 size0=40 size1=1 size2=1 wait=3
+        halt"""
+    inputs = [matrix[: 4 * 23 + 20].view(np.uint8), pixels.reshape(-1).view(np.uint8)]
+    result = run(
+        text,
+        inputs,
+        inputs=[("uint8", (112,)), ("uint8", (10,))],
+        constants=records([0] * 20, [1 << 30] * 20, [-6] * 20),
+        outputs=[(40,)],
+    )
+    columns = matrix.reshape(5, 23)[:, :20].astype(int)
+    sums = (pixels.astype(int) - 3) @ (columns + 7)
+    expected = np.clip(multiply(sums.astype(np.int32), 1 << 30, -6), -128, 127)
+    assert result.outputs[0].tolist() == expected.reshape(-1).tolist()
+    bursts = 1 + 2 + 2 + 1 + 2  # of rows that begin at bytes 0, 23, 46, 69 and 92
+    moved = bursts * SRAM.burst_bytes / SRAM.bytes_per_cycle
+    assert cycles(result, 0) == SRAM.read_latency_cycles + NPU.decoder.start_cycles + moved
 
 
 def test_a_damaged_stream_names_the_instruction() -> None:

@@ -46,6 +46,15 @@ def transfer_bytes(runs: Runs, burst: int) -> float:
     return groups * count * mean_bursts(size, stride, burst) * burst
 
 
+def matrix_load_cycles(target: Target, rows: int, columns: int, row_stride: int, group: int) -> float:
+    """Cycles in which a matrix of computed codes enters the weight buffer: of the SRAM port, or the decoder's way."""
+    decoder, sram = target.decoder, target.sram
+    whole, rest = divmod(columns, group)
+    turns = whole * -(-group // decoder.symbols_per_cycle) + -(-rest // decoder.symbols_per_cycle)
+    moved = transfer_bytes(Runs(columns, rows, row_stride), sram.burst_bytes) / sram.bytes_per_cycle
+    return decoder.start_cycles + max(moved, rows * turns)
+
+
 class ArrayWork(NamedTuple):
     """One convolution instruction. ``kernel_run``: contiguous bytes of one operand fetch, ``kernel_runs``: how many."""
 

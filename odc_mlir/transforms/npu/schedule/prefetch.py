@@ -26,6 +26,7 @@ SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
 SPILL = 4  # what is at most 1/SPILL of a chunk may be the one that exceeds it: alone it would waste part of a burst
+FROM_SRAM_ONLY = ("load", "mload")
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # of the copy queue's depth: when a batch starts and ends
 
 
@@ -33,7 +34,7 @@ class Item(NamedTuple):
     """A constant and the commands that read it.
 
     ``settled``: end of the layers that use it: reusing its SRAM earlier would make later layers wait for it.
-    ``required``: read by a load, which cannot reach off-chip memory.
+    ``required``: read by an instruction that cannot reach off-chip memory.
     """
 
     buffer: Buffer
@@ -155,7 +156,7 @@ def _items(commands: Sequence[Command]) -> list[Item]:
         for buffer, _ in item.places.values():
             if buffer.space is Space.CONSTANTS:
                 uses.setdefault(buffer, []).append(index)
-                if item.mnemonic == "load":
+                if item.mnemonic in FROM_SRAM_ONLY:
                     required.add(buffer)
     return [
         Item(buffer, indices[0], indices[-1], layer_end[commands[indices[-1]].layer], buffer in required)

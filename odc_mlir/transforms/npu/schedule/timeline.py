@@ -59,6 +59,8 @@ def transfer_cycles(target: Target, command: Command) -> float:
     if command.mnemonic in ("load", "store"):
         runs = Runs(v["size0"], v["size1"], v.get("memory_stride1", 0), v["size2"], v.get("memory_stride2", 0))
         return cost.transfer_bytes(runs, burst) / width
+    if command.mnemonic == "mload":
+        return cost.matrix_load_cycles(target, v["rows"], v["columns"], v["row_stride"], v["group"])
     reads, _ = accesses(command)
     size = sum(span_bytes(span) for span in reads)
     if command.mnemonic == "wload":
