@@ -12,6 +12,7 @@ from typing import NamedTuple
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp, LoopOp
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING
@@ -82,19 +83,7 @@ class Level(NamedTuple):
 
 _MODEL = ("builtin.", "func.", "circle.")
 _SEGMENTS = (*_MODEL, "odc.")
-_TENSORS = (
-    "npu.constant",
-    "npu.conv",
-    "npu.elementwise",
-    "npu.lut",
-    "npu.move",
-    "npu.pool",
-    "npu.reduce",
-    "npu.reshape",
-    "npu.scale",
-    "npu.softmax",
-    "odc.yield",
-)
+_TENSORS = (*(kind.name for kind in TENSOR_OPS if kind is not PadOp), "odc.yield")  # padding has become part of others
 _INSTRUCTIONS = ("npu.buffer", "npu.isa.")
 _BUFFERS = (*_SEGMENTS, "arith.", "memref.")
 _LOOPS = (*_BUFFERS, "llvm.", "scf.", "vector.")

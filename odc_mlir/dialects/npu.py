@@ -44,6 +44,7 @@ from odc_mlir.dialects.npu_base import (
     same_shape,
     shape_of,
 )
+from odc_mlir.dialects.npu_matmul import MatmulOp
 from odc_mlir.dialects.npu_move import MoveOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 
@@ -57,6 +58,7 @@ __all__ = [
     "Int",
     "Ints",
     "LutOp",
+    "MatmulOp",
     "MoveOp",
     "NpuTensorOp",
     "PadOp",
@@ -350,7 +352,20 @@ class ReshapeOp(NpuTensorOp):
             raise VerifyException(f"{self.name} keeps all elements, {self.input.type} became {self.output.type}")
 
 
-TENSOR_OPS = (ConstantOp, ConvOp, ElementwiseOp, PoolOp, PadOp, ReduceOp, SoftmaxOp, LutOp, ScaleOp, ReshapeOp, MoveOp)
+TENSOR_OPS = (
+    ConstantOp,
+    ConvOp,
+    MatmulOp,
+    ElementwiseOp,
+    PoolOp,
+    PadOp,
+    ReduceOp,
+    SoftmaxOp,
+    LutOp,
+    ScaleOp,
+    ReshapeOp,
+    MoveOp,
+)
 TENSOR_ATTRIBUTES = (ScaleAttr, ElementwiseKindAttr, PoolKindAttr, ReduceKindAttr, CodeTypeAttr, ChannelsAttr)
 
 

@@ -80,6 +80,15 @@ class NpuFunctions(InterpreterFunctions):
         matrix = convolution.conv_filter(weights, LARGEST_CODE_DIFFERENCE)
         return (convolution.conv2d(x, matrix, window, in_zero=in_zero, finish=finish, dtype=result),)
 
+    @impl(npu.MatmulOp)
+    def run_matmul(self, interpreter: Interpreter, op: npu.MatmulOp, args: PythonValues) -> PythonValues:
+        zeros = _integer(op.a_zero), _integer(op.b_zero)
+        a, b = (x.astype(np.int32) - zero for x, zero in zip(args, zeros, strict=True))
+        clamp = _integer(op.out_zero), _integer(op.act_min), _integer(op.act_max)
+        multiplier, exponent = map(np.array, op.scale.values)
+        scale = Requantizer(multiplier, exponent, *clamp, storage(op.output))
+        return (scale((a @ b).astype(np.int32)),)
+
     @impl(npu.ElementwiseOp)
     def run_elementwise(self, interpreter: Interpreter, op: npu.ElementwiseOp, args: PythonValues) -> PythonValues:
         a, b = args

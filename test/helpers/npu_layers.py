@@ -107,6 +107,15 @@ class Body:
             )
         )
 
+    def matmul(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The product of two matrices, image by image."""
+        images, _, rows, depth = npu.shape_of(a)
+        result = tensor_type((images, 1, rows, npu.shape_of(b)[3]), npu.dtype_of(a))
+        zeros = (3, -9, 3) if npu.dtype_of(b) == "int8" else (3, 130, 3)
+        scale = npu.ScaleAttr.of(1_500_000_000, -6 - int(np.log2(depth) / 2))
+        clamp = (-100, 120) if npu.dtype_of(a) == "int8" else (5, 250)
+        return self.add(npu.MatmulOp(a, b, result, zeros=zeros, scale=scale, clamp=clamp))
+
     def pool(
         self,
         kind: npu.PoolKind,

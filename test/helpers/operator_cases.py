@@ -127,6 +127,64 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         conv(L, q("3x8", "0.02", 6), q("2x3x3"), "keep_num_dims = true", bias=3, name="fully_connected", size=24),
         q("2x3x3"),
     ),
+    "batch-matmul": (
+        (q("2x3x5x7", zero=-3), q("2x3x7x4", "0.02", 9)),
+        call("batch_matmul", [("%x", q("2x3x5x7", zero=-3)), ("%z", q("2x3x7x4", "0.02", 9))], q("2x3x5x4", "0.1", 4)),
+        q("2x3x5x4", "0.1", 4),
+    ),
+    "batch-matmul-adjoint-uint8": (
+        (q("3x7x5", "0.05", 130, "u8"), q("3x4x7", "0.02", 20, "u8")),
+        call(
+            "batch_matmul",
+            [("%x", q("3x7x5", "0.05", 130, "u8")), ("%z", q("3x4x7", "0.02", 20, "u8"))],
+            q("3x5x4", "0.3", 90, "u8"),
+            "adjoint_lhs = true, adjoint_rhs = true",
+        ),
+        q("3x5x4", "0.3", 90, "u8"),
+    ),
+    "batch-matmul-of-one-right-matrix": (
+        (q("2x3x5x7", zero=-3), q("1x4x7", "0.02", 9)),
+        call(
+            "batch_matmul",
+            [("%x", q("2x3x5x7", zero=-3)), ("%z", q("1x4x7", "0.02", 9))],
+            q("2x3x5x4", "0.1", 4),
+            "adjoint_rhs = true",
+        ),
+        q("2x3x5x4", "0.1", 4),
+    ),
+    "batch-matmul-broadcast": (
+        (q("2x1x5x7", zero=-3), q("3x7x4", "0.02", 9)),
+        call("batch_matmul", [("%x", q("2x1x5x7", zero=-3)), ("%z", q("3x7x4", "0.02", 9))], q("2x3x5x4", "0.1", 4)),
+        q("2x3x5x4", "0.1", 4),
+    ),
+    "batch-matmul-by-a-constant": (
+        (q("2x5x7", zero=-3),),
+        f"%w = circle.const {codes(28)} : {axis('7x4', 1, 4)}\n"
+        + call("batch_matmul", [("%x", q("2x5x7", zero=-3)), ("%w", axis("7x4", 1, 4))], q("2x5x4", "0.05", 4)),
+        q("2x5x4", "0.05", 4),
+    ),
+    "batch-matmul-by-constants": (
+        (q("2x5x7", zero=-3),),
+        f"%w = circle.const {codes(56)} : {q('2x4x7', '0.02', 9)}\n"
+        + call(
+            "batch_matmul",
+            [("%x", q("2x5x7", zero=-3)), ("%w", q("2x4x7", "0.02", 9))],
+            q("2x5x4", "0.1", 4),
+            "adjoint_rhs = true",
+        ),
+        q("2x5x4", "0.1", 4),
+    ),
+    "batch-matmul-of-a-constant": (
+        (q("2x7x5", "0.02", 9),),
+        f"%w = circle.const {codes(28)} : {q('7x4', '0.05', -3)}\n"
+        + call(
+            "batch_matmul",
+            [("%w", q("7x4", "0.05", -3)), ("%x", q("2x7x5", "0.02", 9))],
+            q("2x4x5", "0.1", 4),
+            "adjoint_lhs = true",
+        ),
+        q("2x4x5", "0.1", 4),
+    ),
     "add": ((X, q("2x6x7x4", "0.02", 9)), call("add", [("%x", X), ("%z", q("2x6x7x4", "0.02", 9))], X), X),
     "sub-broadcast": ((X, q("6x1x4", "0.02")), call("sub", [("%x", X), ("%z", q("6x1x4", "0.02"))], X), X),
     "mul": ((X, X), call("mul", [("%x", X), ("%z", X)], X, "activation = relu_n1_to_1"), X),

@@ -40,6 +40,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.channel_groups import lower_in_channel_groups, needs_channel_groups
 from odc_mlir.transforms.npu.lowering.elementwise import lower_binary, lower_by_table, lower_scale
+from odc_mlir.transforms.npu.lowering.matmul import lower_batch_matmul
 from odc_mlir.transforms.npu.lowering.moves import lower_move, lower_padding, lower_transpose
 from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_resize_bilinear, lower_transpose_conv
 from odc_mlir.transforms.npu.lowering.products import lower_depthwise_conv_2d, lower_fully_connected
@@ -53,6 +54,7 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "RESIZE_BILINEAR": lower_resize_bilinear,
     "DEPTHWISE_CONV_2D": lower_depthwise_conv_2d,
     "FULLY_CONNECTED": lower_fully_connected,
+    "BATCH_MATMUL": lower_batch_matmul,
     "ADD": lower_binary,
     "SUB": lower_binary,
     "MUL": lower_binary,

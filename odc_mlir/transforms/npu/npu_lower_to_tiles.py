@@ -48,6 +48,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import (
 from odc_mlir.transforms.npu.schedule.layer_ir import Layers, read_layers
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
+from odc_mlir.transforms.npu.schedule.matmul_stream import matmul_commands
 from odc_mlir.transforms.npu.schedule.move_stream import move_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Command, command
 from odc_mlir.transforms.npu.schedule.tensor_ir import slot_bytes, tiling_of
@@ -123,6 +124,8 @@ def _layer_commands(
     op, target = layer.op, job.target
     if isinstance(layer, WindowLayer) and isinstance(op, npu.ConvOp):
         return conv_commands(layer, tiling_of(op, target), target, memories, pool)
+    if isinstance(layer, WindowLayer) and isinstance(op, npu.MatmulOp):
+        return matmul_commands(layer, tiling_of(op, target), target, memories, pool)
     if isinstance(layer, WindowLayer):
         return pool_commands(layer, tiling_of(op, target), memories)
     if isinstance(op, npu.ElementwiseOp | npu.ScaleOp | npu.LutOp):

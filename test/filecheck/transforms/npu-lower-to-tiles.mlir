@@ -49,3 +49,18 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK-NEXT: npu.isa.load {{.*}} size0 8 size1 4 memory_stride1 8 tile_stride1 8
 // CHECK-NEXT: npu.isa.store target %{{.*}} + 1 {{.*}} size0 1 size1 4 size2 8 memory_stride1 1 memory_stride2 6 tile_stride1 8 tile_stride2 1
 // CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// A computed right-hand side enters the weight buffer image by image, from where it lies.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%a: tensor<2x1x5x3x!quant.uniform<i8:f32, 0.5>>, %b: tensor<2x1x3x40x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x1x5x40x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.matmul %a, %b a_zero 1 b_zero 2 out_zero 3 scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x5x3x!quant.uniform<i8:f32, 0.5>>, tensor<2x1x3x40x!quant.uniform<i8:f32, 0.5>> -> tensor<2x1x5x40x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<2x1x5x40x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: %[[B:.*]] = npu.buffer {{.*}} binds [1]
+// CHECK: npu.isa.mload source %[[B]] target %{{.*}} rows 3 columns 40 row_stride 40 group 16
+// CHECK: npu.isa.conv {{.*}} in_zero 1 weight_zero 2
+// CHECK: npu.isa.mload source %[[B]] + 120 target
+// CHECK: npu.isa.conv

@@ -86,6 +86,18 @@ def fully_connected(**options: Any) -> Node:
     )
 
 
+def matmul(a: tuple[int, ...] = (2, 5, 7), b: tuple[int, ...] = (2, 7, 4), *, adjoint: bool = False) -> Node:
+    options = {"adjoint_lhs": False, "adjoint_rhs": adjoint}
+    result = tensor("y", *a[:-1], b[-2 if adjoint else -1])
+    return Node(ops.get("BATCH_MATMUL"), (tensor("a", *a), tensor("b", *b)), (result,), options, "y")
+
+
+def matmul_by(codes: Any, quant: QuantParams | None) -> Node:
+    """A product with a constant right matrix."""
+    right = const("b", codes, quant=quant)
+    return replace(matmul(b=right.static_shape), operands=(tensor("a", 2, 5, 7), right))
+
+
 def binary(name: str = "ADD", shape: tuple[int, ...] = (1, 4, 4, 2), **options: Any) -> Node:
     options = {"fused_activation_function": "none"} | options
     return Node(ops.get(name), (tensor("a", *shape), tensor("b", *shape)), (tensor("y", *shape),), options, "y")
@@ -192,6 +204,7 @@ SUPPORTED: dict[str, Callable[[], Node]] = {
     "FULLY_CONNECTED": fully_connected,
     "TRANSPOSE_CONV": transpose_conv,
     "RESIZE_BILINEAR": bilinear,
+    "BATCH_MATMUL": matmul,
     "ADD": lambda: binary("ADD"),
     "SUB": lambda: binary("SUB"),
     "MUL": lambda: binary("MUL"),
@@ -272,6 +285,27 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("depth-multiplier", lambda: depthwise(4 * 256), "1024 result channels of 4 input channels, at most 255 of each"),
     ("weights-format", lambda: fully_connected(weights_format="shuffled4x16int8"), "weights format shuffled4x16int8"),
     ("numerics", fully_connected, "numerics litert"),
+    (
+        "matrix-scales",
+        lambda: with_operand(matmul(), 1, dtype="int4", quant=QuantParams((1.0,), (0,)), data=b""),
+        "'b' int4",
+    ),
+    ("matrix-scales", lambda: with_result(matmul(), dtype="uint8"), "'a' is int8, 'b' int8, 'y' uint8"),
+    ("matrix-scales", lambda: with_operand(matmul(), 0, quant=None, data=b""), "'a' has no scale"),
+    ("matrix-scales", lambda: matmul_by(np.zeros((7, 4)), None), "'b' has no scale"),
+    ("matrix-scales", lambda: matmul_by(np.zeros((7, 3)), QuantParams((0.0,) * 3, (0,) * 3, 1)), "'b' has 3 scales"),
+    ("matrix-scales", lambda: matmul_by(np.zeros((2, 7, 3)), PER_AXIS_1), "'b' has 3 scales along axis 1"),
+    (
+        "matrix-scales",
+        lambda: matmul_by(np.zeros((3, 7)).T, replace(PER_AXIS_1, axis=0)),
+        "'b' has 3 scales along axis 0",
+    ),
+    (
+        "matrix-scales",
+        lambda: matmul_by([[127, -128]] * 7, QuantParams((0.5, 0.5), (-1, 0), 1)),
+        "'b' has 2 different zero points and values from -128 to 128",
+    ),
+    ("matrices", lambda: matmul((1, 1, 7), (1, 7, 65_536)), "65536 columns, at most 65535"),
     ("constant-scale", lambda: with_operand(binary(), 1, quant=None, data=memoryview(bytes(32))), "'b' has no scale"),
     ("one-input", lambda: replace(unary("TANH"), operands=binary().operands), "2 operands are computed at run time"),
     ("one-input", lambda: with_two_operands(3), "constant 'c' has shape [3]"),
@@ -354,6 +388,8 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         conv(taken=1, out=8),
         depthwise(4 * 255),
         fully_connected_of(65_535),
+        matmul((1, 1, 7), (1, 7, 65_535)),
+        matmul_by([[127, -127]] * 7, QuantParams((0.5, 0.5), (-1, 0), 1)),
         pool(filter_height=8, filter_width=8),
         mean((1, 4095, 4095, 1), (1, 2)),
         mean((2, 1, 7), (-1,)),

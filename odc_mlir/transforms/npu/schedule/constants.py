@@ -61,9 +61,18 @@ def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
     part = slice(first, first + count)
     uniform = bool((multiplier == multiplier[0]).all() and (exponent == exponent[0]).all())
     if uniform and count > 1:
-        common = np.zeros(1, _COMMON)
-        common["multiplier"], common["exponent"] = multiplier[0], exponent[0]
-        return common.tobytes() + bias[part].astype(_FULL["bias"]).tobytes(), "bias"
+        return _common_record(int(multiplier[0]), int(exponent[0])) + bias[part].astype(_FULL["bias"]).tobytes(), "bias"
     records = np.zeros(count, _FULL)
     records["bias"], records["multiplier"], records["exponent"] = bias[part], multiplier[part], exponent[part]
     return records.tobytes(), "full"
+
+
+def uniform_params(count: int, multiplier: int, exponent: int) -> tuple[bytes, str]:
+    """As :func:`packed_params`, for ``count`` channels without biases that are scaled alike."""
+    return _common_record(multiplier, exponent) + bytes(_FULL["bias"].itemsize * count), "bias"
+
+
+def _common_record(multiplier: int, exponent: int) -> bytes:
+    common = np.zeros(1, _COMMON)
+    common["multiplier"], common["exponent"] = multiplier, exponent
+    return common.tobytes()

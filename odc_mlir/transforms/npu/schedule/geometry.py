@@ -17,7 +17,8 @@ from odc_mlir.isa.instructions import field_range
 class Window:
     """``in_*``: the input image, ``pixel_bytes``/``row_bytes``/``image_bytes``: distance in memory between its
     neighbouring pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c`` only
-    (pooling counts as depthwise with multiplier 1).
+    (pooling counts as depthwise with multiplier 1). ``weights_per_image``: several images, each with
+    weights of its own.
     """
 
     batch: int
@@ -39,6 +40,7 @@ class Window:
     pixel_bytes: int = 0
     row_bytes: int = 0
     image_bytes: int = 0
+    weights_per_image: bool = False
 
     @property
     def multiplier(self) -> int:
@@ -99,6 +101,7 @@ def make_window(
     dilation: tuple[int, int] = (1, 1),
     pads: tuple[int, int] = (0, 0),
     depthwise: bool = False,
+    weights_per_image: bool = False,
     source_resident: bool = False,
     result_resident: bool = False,
 ) -> Window:
@@ -124,8 +127,9 @@ def make_window(
         pixel_bytes=in_channels,
         row_bytes=in_width * in_channels,
         image_bytes=in_height * in_width * in_channels,
+        weights_per_image=weights_per_image and batch > 1,
     )
-    return window if source_resident else _simplified(window, flat=not result_resident)
+    return window if source_resident else _simplified(window, flat=not (result_resident or window.weights_per_image))
 
 
 def _simplified(window: Window, *, flat: bool) -> Window:

@@ -117,7 +117,7 @@ class _Reader:
             raise CompileError("the scheduler does not know this operation", op=op.name, tensor=op_name(op))
         self._keep(op)
         sources, result = tuple(self._tensor(value) for value in op.operands), self._tensor(op.results[0])
-        if not isinstance(op, npu.ConvOp | npu.PoolOp):
+        if not isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
             self.result.layers.append(Layer(op, sources, result))
             return
         stays = sources[0].layout is not None, result.layout is not None

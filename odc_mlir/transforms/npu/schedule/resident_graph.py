@@ -115,10 +115,10 @@ def layer_choices(
     """Tilings of ``op`` with ``room`` bytes of the tile buffer for slots; CompileError, naming it, where none fits."""
     target = tilings.target
     try:
-        if isinstance(op, npu.ConvOp | npu.PoolOp):
+        if isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
             window = window_of(op, source_resident=sources[0], result_resident=result)
             place = Room(room, sources[0], result)
-            return tilings.choices(window, place, weighted=isinstance(op, npu.ConvOp))
+            return tilings.choices(window, place, weighted=not isinstance(op, npu.PoolOp))
         if isinstance(op, npu.MoveOp):
             filled = math.prod(npu.shape_of(op.output)) if op.fill is not None else 0
             return (Choice(None, *move_cycles(list(op.strided_copies()), filled, room, target)),)

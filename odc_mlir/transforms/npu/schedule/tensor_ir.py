@@ -28,8 +28,16 @@ def layer_ops(block: Block) -> list[Operation]:
     return [op for op in block.ops if not isinstance(op, NOTHING_COMPUTED)]
 
 
-def window_of(op: npu.ConvOp | npu.PoolOp, *, source_resident: bool, result_resident: bool) -> Window:
+def window_of(op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bool, result_resident: bool) -> Window:
     """Geometry of a window operation; the flags say which of its tensors lie in the tile buffer."""
+    if isinstance(op, npu.MatmulOp):
+        return make_window(
+            npu.shape_of(op.a),
+            npu.shape_of(op.output),
+            weights_per_image=True,
+            source_resident=source_resident,
+            result_resident=result_resident,
+        )
     if isinstance(op, npu.ConvOp):
         dilation, depthwise = _pair(op.dilation), op.depthwise is not None
     else:
@@ -109,7 +117,9 @@ def slot_bytes(op: Operation, target: Target) -> int:
     return attribute.value.data
 
 
-def output_fields(op: npu.ConvOp | npu.PoolOp | npu.ElementwiseOp | npu.ScaleOp | npu.ReduceOp) -> dict[str, int]:
+def output_fields(
+    op: npu.ConvOp | npu.MatmulOp | npu.PoolOp | npu.ElementwiseOp | npu.ScaleOp | npu.ReduceOp,
+) -> dict[str, int]:
     """How finished results become codes, as fields of an instruction."""
     fields = {"act_min": op.act_min.value.data, "act_max": op.act_max.value.data}
     return fields if isinstance(op, npu.PoolOp) else {"out_zero": op.out_zero.value.data, **fields}

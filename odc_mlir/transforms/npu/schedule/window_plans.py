@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.targets import Target
@@ -59,8 +60,17 @@ def conv_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
     if window.weight_bytes <= local.weight_bytes:
         fits = channels <= local.param_entries
         block = channels if fits else local.param_entries // 2
-        for group in (channels, *_groups(channels)):
-            yield WindowTiling(1, 1, group, min(group, block), window.in_channels, params_resident=fits)
+        most = min(2 if window.weights_per_image else 1, local.weight_bytes // window.weight_bytes)
+        for group, buffered in product((channels, *_groups(channels)), range(1, most + 1)):
+            yield WindowTiling(
+                1,
+                1,
+                group,
+                min(group, block),
+                window.in_channels,
+                params_resident=fits,
+                weight_slots=buffered,
+            )
         return
     for block in _blocks(channels, target):
         yield from _streamed(window, target, block)

@@ -235,7 +235,8 @@ class _Search:
         edge = traffic.first_load_bytes / width + store / max(1, stores)
         waits_in_line = jobs > 1 and tiling.in_slots == 1 and not tiling.ring
         waits_to_store = stores > 1 and tiling.out_slots == 1
-        waits_for_weights = self.weighted and by_groups and tiling.weight_slots == 1 and groups > 1
+        several = (groups if by_groups else 1) * (window.batch if window.weights_per_image else 1)
+        waits_for_weights = self.weighted and tiling.resident and tiling.weight_slots == 1 and several > 1
         moves = (min(loads, 1) + min(stores, 1)) * TRANSFER_BYTES
         program = (COMPUTE_BYTES + moves) * min(jobs, ROLLED_TILES)
         more = max(0, steps - (groups if by_groups else 1))
@@ -250,7 +251,7 @@ class _Search:
             if waits_to_store:
                 serial += store + stores * 2 * latency
             if waits_for_weights:
-                serial += moved_weights + groups * 2 * latency
+                serial += moved_weights + several * 2 * latency
             cycles = max(cycles, serial) + latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
             yield cycles, program, shape, tiling
 
@@ -278,7 +279,7 @@ class _Search:
         """(bytes, transfers) of weights and parameters."""
         if not self.weighted:
             return 0.0, 0
-        uses = 1 if tiling.resident else tiles
+        uses = (self.window.batch if self.window.weights_per_image else 1) if tiling.resident else tiles
         param_uses = 1 if tiling.params_resident else tiles
         params = self.window.out_channels * self.target.local.param_entry_bytes
         moved = self.window.weight_bytes * uses + params * param_uses

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import Outer
@@ -25,44 +27,61 @@ from odc_mlir.transforms.npu.schedule.window_tiling import Step, WindowTiling, f
 
 Convolution = WindowLayer[npu.ConvOp]
 Pooling = WindowLayer[npu.PoolOp]
-AnyWindow = WindowLayer[npu.ConvOp | npu.PoolOp]
+AnyWindow = WindowLayer[npu.ConvOp | npu.MatmulOp | npu.PoolOp]
+Product = TypeVar("Product", npu.ConvOp, npu.MatmulOp)
 
 
-class _Weights:
-    """Weight and parameter loads of a convolution."""
+class Weights(ABC, Generic[Product]):
+    """Weight and parameter loads of a product. ``element``: the type of weight codes."""
+
+    layer: WindowLayer[Product]
 
     def __init__(
         self,
-        layer: Convolution,
+        layer: WindowLayer[Product],
         tiling: WindowTiling,
         target: Target,
         memories: LocalMemories,
         pool: ConstantPool,
+        element: str,
     ) -> None:
         size = footprint(layer.window, tiling)
         self.layer, self.tiling, self.pool = layer, tiling, pool
         self.columns = target.array.shapes[tiling.shape][1]
-        weights = Slot("weights", (size.weight_bytes,), layer.op.weight_type.data.value)
+        weights = Slot("weights", (size.weight_bytes,), element)
         self.weights = Slots(memories.take(Space.WEIGHT, [weights] * size.weight_slots))
         self.params = Slots(memories.take(Space.PARAM, [Slot("params", (size.params,), "record")] * size.param_slots))
+
+    @abstractmethod
+    def owner(self, tile: Tile) -> int:
+        """Tiles with the same number share weights."""
+
+    @abstractmethod
+    def load(self, tile: Tile, step: Step, target: Place) -> Command:
+        """The command that brings the weights of ``step`` to ``target``."""
+
+    @abstractmethod
+    def records(self, first: int, count: int) -> tuple[bytes, str]:
+        """Parameters of ``count`` result channels, and the form of the ``param`` instruction that reads them."""
 
     def unit(self, group: tuple[int, int]) -> tuple[int, int]:
         """Result channels (first, count) that stay resident together."""
         return group if self.tiling.outer is Outer.GROUPS else (0, self.layer.window.out_channels)
 
-    def weights_for(self, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
+    def weights_for(self, tile: Tile, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
         """Where the weights of ``step`` are, and the loads that bring them there."""
+        owner = self.owner(tile)
         if not self.tiling.resident:
-            slot, empty = self.weights.get((step.first, step.k_first))
-            return (slot, 0), [self._load(step, (slot, 0))] if empty else []
+            slot, empty = self.weights.get((owner, step.first, step.k_first))
+            return (slot, 0), [self.load(tile, step, (slot, 0))] if empty else []
         unit = self.unit(group)
-        slot, empty = self.weights.get(unit)
+        slot, empty = self.weights.get((owner, unit))
         offset, place, loads = 0, None, []
         for other in self._unit_steps(unit):
             if (other.first, other.k_first) == (step.first, step.k_first):
                 place = (slot, offset)
             if empty:
-                loads.append(self._load(other, (slot, offset)))
+                loads.append(self.load(tile, other, (slot, offset)))
             offset += self._bytes(other)
         assert place is not None, "a step lies in its unit"
         return place, loads
@@ -74,7 +93,25 @@ class _Weights:
     def _bytes(self, step: Step) -> int:
         return self.layer.window.taps * step.channels * (1 if self.layer.window.depthwise else step.k_count)
 
-    def _load(self, step: Step, target: Place) -> Command:
+    def params_for(self, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
+        """Where the parameter records of ``step`` are, and the load that brings them there."""
+        first, count = self.unit(group) if self.tiling.params_resident else (step.first, step.channels)
+        slot, empty = self.params.get((first, count))
+        loads = []
+        if empty:
+            records, form = self.records(first, count)
+            data = self.pool.get("params", records)
+            loads.append(command("param", source=(data, 0), target=(slot, 0), count=count, form=form))
+        return (slot, step.first - first), loads
+
+
+class _Constants(Weights[npu.ConvOp]):
+    """Weights of a convolution, the same for all images."""
+
+    def owner(self, tile: Tile) -> int:
+        return 0
+
+    def load(self, tile: Tile, step: Step, target: Place) -> Command:
         data = self.pool.get("weights", packed_weights(self.layer.op, step, self.columns))
         return command(
             "wload",
@@ -85,16 +122,8 @@ class _Weights:
             coding="raw",
         )
 
-    def params_for(self, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
-        """Where the parameter records of ``step`` are, and the load that brings them there."""
-        first, count = self.unit(group) if self.tiling.params_resident else (step.first, step.channels)
-        slot, empty = self.params.get((first, count))
-        loads = []
-        if empty:
-            records, form = packed_params(self.layer.op, first, count)
-            data = self.pool.get("params", records)
-            loads.append(command("param", source=(data, 0), target=(slot, 0), count=count, form=form))
-        return (slot, step.first - first), loads
+    def records(self, first: int, count: int) -> tuple[bytes, str]:
+        return packed_params(self.layer.op, first, count)
 
 
 class _Part(NamedTuple):
@@ -204,6 +233,10 @@ def _jobs(window: Window, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[in
     grid = list(tiles(window, tiling.rows, tiling.cols, strips=tiling.ring))
     if tiling.outer is Outer.TILES:
         yield from ((tile, group) for tile in grid for group in groups)
+    elif window.weights_per_image:
+        for _, image in groupby(grid, attrgetter("image")):
+            tiles_of_image = list(image)
+            yield from ((tile, group) for group in groups for tile in tiles_of_image)
     else:
         yield from ((tile, group) for group in groups for tile in grid)
 
@@ -219,10 +252,34 @@ def conv_commands(
     layer: Convolution, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
 ) -> Iterator[Command]:
     """The commands of a convolution in plain order."""
+    op, element = layer.op, layer.op.weight_type.data.value
+    constant: dict[str, int | str] = {
+        "weight_type": element,
+        "in_zero": op.in_zero.value.data,
+        "weight_zero": op.weight_zero.value.data,
+        **output_fields(op),
+    }
+    return product_commands(
+        layer, tiling, memories, _Constants(layer, tiling, target, memories, pool, element), constant
+    )
+
+
+def product_commands(
+    layer: WindowLayer[Product],
+    tiling: WindowTiling,
+    memories: LocalMemories,
+    weights: Weights[Product],
+    integers: Mapping[str, int | str],
+) -> Iterator[Command]:
+    """The commands of anything that the array computes, in plain order; ``integers``: fields of all its instructions.
+
+    Slots of ``weights`` are those that were taken first.
+    """
     window = layer.window
-    slots = _Tiles(layer, tiling, memories, layer.op.in_zero.value.data, weighted=True)
-    weights = _Weights(layer, tiling, target, memories, pool)
-    constant = _conv_fields(layer, tiling)
+    zero = integers["in_zero"]
+    assert isinstance(zero, int), "zero points are integers"
+    slots = _Tiles(layer, tiling, memories, zero, weighted=True)
+    constant = _conv_fields(layer, tiling) | dict(integers)
     for tile, group in _jobs(window, tiling):
         output, stores = slots.outputs.take(tile, group)
         for step in group_steps(window, tiling, *group):
@@ -233,7 +290,7 @@ def conv_commands(
                 "input": _moved(source.place, step.k_first - channels[0]),
                 "output": _moved(output.place, step.first - group[0]),
             }
-            places["weights"], loads = weights.weights_for(step, group)
+            places["weights"], loads = weights.weights_for(tile, step, group)
             yield from loads
             if step.is_first or step.is_last:
                 places["param"], loads = weights.params_for(step, group)
@@ -258,22 +315,18 @@ def _accumulators(tiling: WindowTiling, tile: Tile, step: Step, group: tuple[int
     return tile.rows * tile.cols * (step.first - group[0]) if tiling.sliced else 0
 
 
-def _conv_fields(layer: Convolution, tiling: WindowTiling) -> dict[str, int | str]:
-    """Fields that all compute instructions of a convolution share."""
+def _conv_fields(layer: WindowLayer[Product], tiling: WindowTiling) -> dict[str, int | str]:
+    """Fields that all compute instructions of a product share, but for its integers."""
     window = layer.window
     return {
         "depthwise": int(window.depthwise),
         "in_type": layer.source.type,
-        "weight_type": layer.op.weight_type.data.value,
         "out_type": layer.result.type,
         "shape": tiling.shape,
         "multiplier": window.multiplier,
         **_kernel_fields(window),
         "dilation_y": window.dilation_y,
         "dilation_x": window.dilation_x,
-        "in_zero": layer.op.in_zero.value.data,
-        "weight_zero": layer.op.weight_zero.value.data,
-        **output_fields(layer.op),
     }
 
 

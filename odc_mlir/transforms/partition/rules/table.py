@@ -15,6 +15,7 @@ from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, OpSpec, Trait
 from odc_mlir.transforms.partition.plans.patterns import PATTERNS
 from odc_mlir.transforms.partition.rules import checks as check
+from odc_mlir.transforms.partition.rules import matrix_checks
 from odc_mlir.transforms.partition.rules.checks import Limits
 
 
@@ -228,6 +229,14 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
         Rule("weights-format", "weights are stored row by row", check.weights_format),
         Rule("numerics", "requantisation is by fixed-point multipliers", check.fixed_numerics),
+    ),
+    "BATCH_MATMUL": (
+        Rule(
+            "matrix-scales",
+            "codes have one scale; of a single constant right matrix, one per column",
+            matrix_checks.scales,
+        ),
+        Rule("matrices", "transposed and repeated matrices take a few strided copies", matrix_checks.moves),
     ),
     "ADD": _ARITHMETIC,
     "SUB": _ARITHMETIC,

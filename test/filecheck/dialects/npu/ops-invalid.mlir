@@ -318,3 +318,36 @@ func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
   func.return
 }
 // CHECK: npu.move keeps the element type, tensor<4x!quant.uniform<i8:f32, 0.5>> became tensor<4x!quant.uniform<u8:f32, 0.5>>
+
+// -----
+
+// Matrices of a product are single rows of an image, as many on both sides, that fit each other.
+func.func @f(%x: tensor<2x1x4x3x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.matmul %x, %x scale <1, 0> clamp(-128, 127) : tensor<2x1x4x3x!quant.uniform<i8:f32, 0.5>>, tensor<2x1x4x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2x1x4x3x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.matmul: [2, 1, 4, 3] by [2, 1, 4, 3] is no product of [N, 1, M, K] by [N, 1, K, C]
+
+// -----
+
+func.func @f(%x: tensor<1x2x3x3x!quant.uniform<i8:f32, 0.5>>, %y: tensor<1x1x3x3x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.matmul %x, %y scale <1, 0> clamp(-128, 127) : tensor<1x2x3x3x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x3x3x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x3x3x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.matmul: [1, 2, 3, 3] by [1, 1, 3, 3] is no product
+
+// -----
+
+func.func @f(%x: tensor<2x1x3x3x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.matmul %x, %x scale <1, 0> clamp(-128, 127) : tensor<2x1x3x3x!quant.uniform<i8:f32, 0.5>>, tensor<2x1x3x3x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x6x3x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.matmul gives [2, 1, 3, 3], not [1, 1, 6, 3]
+
+// -----
+
+func.func @f(%x: tensor<1x1x1x1x!quant.uniform<i8:f32, 0.5>>, %y: tensor<1x1x1x65536x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.matmul %x, %y scale <1, 0> clamp(-128, 127) : tensor<1x1x1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x1x65536x!quant.uniform<i8:f32, 0.5>> -> tensor<1x1x1x65536x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.matmul: columns is 65536, the instruction holds 0 to 65535

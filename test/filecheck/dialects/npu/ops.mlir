@@ -21,6 +21,10 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x
   %15 = npu.constant <"0x0102"> : tensor<2x!quant.uniform<i8:f32, 0.5>>
   %16 = npu.move %c, %15 copies [array<i32: 0, 0, 0, 2, 1, 1>, array<i32: 1, 1, 2, 2, -1, 1>] : tensor<2x!quant.uniform<i8:f32, 0.5>>, tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   %17 = npu.move %c copies [array<i32: 0, 0, 1, 2, 1, 1>] fill 7 : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+  %18 = npu.reshape %x : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<2x1x4x4x!quant.uniform<i8:f32, 0.5:7>>
+  %19 = npu.reshape %u : tensor<1x4x4x2x!quant.uniform<u8:f32, 0.5>> -> tensor<2x1x4x4x!quant.uniform<u8:f32, 0.5>>
+  %20 = npu.matmul %18, %18 a_zero 7 b_zero 7 out_zero -1 scale <5, -6> clamp (-128, 127) : tensor<2x1x4x4x!quant.uniform<i8:f32, 0.5:7>>, tensor<2x1x4x4x!quant.uniform<i8:f32, 0.5:7>> -> tensor<2x1x4x4x!quant.uniform<i8:f32, 0.5>>
+  %21 = npu.matmul %19, %18 scale <5, -6> clamp (0, 255) : tensor<2x1x4x4x!quant.uniform<u8:f32, 0.5>>, tensor<2x1x4x4x!quant.uniform<i8:f32, 0.5:7>> -> tensor<2x1x4x4x!quant.uniform<u8:f32, 0.5>>
   func.return
 }
 // CHECK: %{{.*}} = npu.conv %{{.*}} kernel [1, 1] weights <"0x0102"> i8 zeros(7, 0, 0) clamp(-128, 127) bias <5> multiplier <1073741824> exponent <-3> : {{.*}} -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
@@ -41,3 +45,5 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x
 // CHECK-NEXT: %{{.*}} = npu.constant <"0x0102"> : tensor<2x!quant.uniform<i8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.move %{{.*}}, %{{.*}} copies [array<i32: 0, 0, 0, 2, 1, 1>, array<i32: 1, 1, 2, 2, -1, 1>] : {{.*}} -> tensor<4x!quant.uniform<i8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.move %{{.*}} copies [array<i32: 0, 0, 1, 2, 1, 1>] fill 7 : {{.*}} -> tensor<4x!quant.uniform<i8:f32, 0.5>>
+// CHECK: %{{.*}} = npu.matmul %{{.*}}, %{{.*}} a_zero 7 b_zero 7 out_zero -1 scale <5, -6> clamp(-128, 127) : {{.*}} -> tensor<2x1x4x4x!quant.uniform<i8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.matmul %{{.*}}, %{{.*}} scale <5, -6> clamp(0, 255) : {{.*}} -> tensor<2x1x4x4x!quant.uniform<u8:f32, 0.5>>

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,6 +49,58 @@ def test_convolution(case, channels, uniform, dtype, target, memory) -> None:  #
         return body.conv(body.block.args[0], channels, uniform=uniform, **window)
 
     check(make_module(build, shape, dtype=dtype, target=target, memory=memory))
+
+
+sizes = st.integers(1, 80)
+
+
+@settings(max_examples=15)
+@given(
+    images=st.integers(1, 3),
+    sizes=st.tuples(sizes, sizes, sizes),
+    constant=st.sampled_from((False, False, True)),
+    dtype=st.sampled_from(DTYPES),
+    target=st.sampled_from(TARGETS),
+    memory=st.sampled_from(MEMORIES),
+)
+def test_matmul(images, sizes, constant, dtype, target, memory) -> None:  # type: ignore[no-untyped-def]
+    rows, depth, columns = sizes
+
+    def build(body: Body) -> SSAValue:
+        right = body.constant((images, 1, depth, columns), dtype) if constant else body.block.args[1]
+        return body.matmul(body.block.args[0], right)
+
+    shapes = [(images, 1, rows, depth), (images, 1, depth, columns)]
+    check(make_module(build, *shapes[: 1 if constant else 2], dtype=dtype, target=target, memory=memory))
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "local"),
+    [
+        (70, 200, 300, {}),  # the right matrix exceeds the weight buffer
+        (20, 60, 40, {"weight_bytes": 512}),  # column by column, depth in slices
+        (3, 5000, 20, {"tile_bytes": 2048}),  # not one row fits
+        (9, 40, 500, {"param_entries": 64}),
+    ],
+)
+def test_matmul_in_parts(rows: int, depth: int, columns: int, local: dict[str, int], tmp_path: Path) -> None:
+    target = small_target(tmp_path, **local)
+
+    def build(body: Body) -> SSAValue:
+        return body.matmul(*body.block.args)
+
+    check(make_module(build, (2, 1, rows, depth), (2, 1, depth, columns), target=target))
+
+
+def test_matrices_made_in_the_same_program_wait_for_each_other() -> None:
+    """Both operands are results of other layers, and the next product reads the result as its right-hand side."""
+
+    def build(body: Body) -> SSAValue:
+        x, y = body.block.args
+        product = body.matmul(body.scale(x), body.softmax(y))
+        return body.matmul(body.scale(x), product)
+
+    check(make_module(build, (4, 1, 33, 33), (4, 1, 33, 33)))
 
 
 @settings(max_examples=30)

@@ -1,0 +1,57 @@
+"""Commands of products of two computed matrices: convolutions whose weights lie in SRAM as a plain matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from odc_mlir.dialects import npu
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.constants import ConstantPool, uniform_params
+from odc_mlir.transforms.npu.schedule.geometry import Tile
+from odc_mlir.transforms.npu.schedule.layers import WindowLayer
+from odc_mlir.transforms.npu.schedule.local import LocalMemories
+from odc_mlir.transforms.npu.schedule.program import Command, Place, command
+from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields
+from odc_mlir.transforms.npu.schedule.window_stream import Weights, product_commands
+from odc_mlir.transforms.npu.schedule.window_tiling import Step, WindowTiling
+
+Matmul = WindowLayer[npu.MatmulOp]
+
+
+class _Matrix(Weights[npu.MatmulOp]):
+    """Loads of the right-hand side; every image has its own."""
+
+    def owner(self, tile: Tile) -> int:
+        return tile.image
+
+    def load(self, tile: Tile, step: Step, target: Place) -> Command:
+        matrix = self.layer.sources[1]
+        _, _, depth, columns = matrix.shape
+        first = (tile.image * depth + step.k_first) * columns + step.first
+        return command(
+            "mload",
+            source=(matrix.buffer, first),
+            target=target,
+            rows=step.k_count,
+            columns=step.channels,
+            row_stride=columns,
+            group=self.columns,
+        )
+
+    def records(self, first: int, count: int) -> tuple[bytes, str]:
+        return uniform_params(count, *self.layer.op.scale.values)
+
+
+def matmul_commands(
+    layer: Matmul, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
+) -> Iterator[Command]:
+    """The commands of a matrix product in plain order."""
+    op, weights = layer.op, layer.sources[1].type
+    constant: dict[str, int | str] = {
+        "weight_type": weights,
+        "in_zero": op.a_zero.value.data,
+        "weight_zero": op.b_zero.value.data,
+        **output_fields(op),
+    }
+    matrix = _Matrix(layer, tiling, target, memories, pool, weights)
+    return product_commands(layer, tiling, memories, matrix, constant)

@@ -1,0 +1,41 @@
+"""The checks behind the placement rules of products of two computed matrices."""
+
+from __future__ import annotations
+
+import math
+
+from odc_mlir.isa.instructions import field_range
+from odc_mlir.ops.spec import Node
+from odc_mlir.transforms.npu.lowering.matrices import matrices
+from odc_mlir.transforms.partition.rules import checks
+
+
+def scales(node: Node, _: checks.Limits) -> str | None:
+    """Left and result have one type; the right matrix has one scale, or is a single constant one scaled by columns."""
+    left, right, result = node.operand(0), node.operand(1), node.results[0]
+    if left.dtype != result.dtype or right.dtype not in checks.CODES:
+        return f"{left.name!r} is {left.dtype}, {right.name!r} {right.dtype}, {result.name!r} {result.dtype}"
+    if left.is_const and (left.quant is None or not left.quant.per_tensor):
+        return f"{left.name!r} has {checks.quant_text(left.quant)}"
+    quant, shape = right.quant, right.static_shape
+    if quant is None or not all(0 < scale < math.inf for scale in quant.scales):
+        return f"{right.name!r} has {checks.quant_text(quant)}"
+    column = len(shape) - (2 if node.options.get("adjoint_rhs") else 1)
+    if quant.per_tensor:
+        return None
+    if math.prod(shape[:-2]) != 1 or quant.axis != column or len(quant.scales) != shape[column]:
+        return f"{right.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
+    low, high = checks.centred_range(right)
+    if len(set(quant.zero_points)) > 1 and high - low > 255:
+        return f"{right.name!r} has {len(set(quant.zero_points))} different zero points and values from {low} to {high}"
+    return None
+
+
+def moves(node: Node, _: checks.Limits) -> str | None:
+    """Transposed and repeated matrices take a few strided copies, and dimensions fit the instructions."""
+    found = matrices(node)
+    if isinstance(found, str):
+        return found
+    highest = field_range("mload", "columns")[1]
+    seen = max(found.depth, found.columns)
+    return None if seen <= highest else f"{seen} columns, at most {highest}"
