@@ -85,7 +85,7 @@ STAGES = (
     ),
     Stage(
         "npu-sched",
-        ("npu-choose-tiles", "npu-lower-to-tiles", "npu-encode-weights"),
+        ("npu-choose-tiles", "npu-lower-to-tiles", "npu-encode-weights", "npu-share-arena"),
         "segments as instructions on tiles, each transfer just before its use",
     ),
     Stage(

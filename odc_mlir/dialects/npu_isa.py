@@ -92,9 +92,10 @@ class BufferOp(IRDLOperation):
     """A range of one memory; ``address`` is its offset there, which the passes of stage ``npu-alloc`` give.
 
     ``data`` is the content of a buffer in the constants region, ``binds`` the numbers of the program's inputs or
-    outputs that a buffer of these regions holds. ``live`` asks ``npu-allocate-memory`` to keep the bytes of a buffer in
-    the arena for longer than its instructions do: from the first to the last instruction of the two numbers, counted
-    without copies of constants.
+    outputs that a buffer of these regions holds. A buffer of the arena holds inputs, which are there when the program
+    starts, by ``takes``, and outputs, which are there when it ends, by ``gives``. ``live`` asks ``npu-allocate-memory``
+    to keep the bytes of a buffer in the arena for longer than its instructions do: from the first to the last
+    instruction of the two numbers, counted without copies of constants.
     """
 
     name = "npu.buffer"
@@ -103,11 +104,14 @@ class BufferOp(IRDLOperation):
     address = opt_prop_def(INT)
     data = opt_prop_def(BlobAttr)
     binds = opt_prop_def(INTS)
+    takes = opt_prop_def(INTS)
+    gives = opt_prop_def(INTS)
     live = opt_prop_def(INTS)
     buffer = result_def(BufferType)
 
     assembly_format = (
-        "$label (`at` $address^)? (`data` $data^)? (`binds` $binds^)? (`live` $live^)? attr-dict `:` type($buffer)"
+        "$label (`at` $address^)? (`data` $data^)? (`binds` $binds^)? (`takes` $takes^)? (`gives` $gives^)?"
+        " (`live` $live^)? attr-dict `:` type($buffer)"
     )
 
     def __init__(
@@ -118,12 +122,16 @@ class BufferOp(IRDLOperation):
         address: int | None = None,
         data: bytes | None = None,
         binds: Sequence[int] = (),
+        takes: Sequence[int] = (),
+        gives: Sequence[int] = (),
     ) -> None:
         properties: dict[str, Attribute | None] = {
             "label": StringAttr(label),
             "address": None if address is None else IntegerAttr(address, i64),
             "data": None if data is None else BlobAttr.of(data),
             "binds": DenseArrayBase.from_list(i32, list(binds)) if binds else None,
+            "takes": DenseArrayBase.from_list(i32, list(takes)) if takes else None,
+            "gives": DenseArrayBase.from_list(i32, list(gives)) if gives else None,
         }
         super().__init__(properties=properties, result_types=[type_])
 
@@ -144,14 +152,19 @@ class BufferOp(IRDLOperation):
             raise VerifyException(f"{self.name} in {type_.space} {verb} data")
         if self.binds is not None and type_.space not in BOUND_SPACES:
             raise VerifyException(f"{self.name} in {type_.space} takes no number of an input or output")
+        if (self.takes is not None or self.gives is not None) and type_.space is not Space.ARENA:
+            raise VerifyException(
+                f"{self.name} in {type_.space} is no place for inputs and outputs beside other tensors"
+            )
         if self.live is not None:
             if type_.space is not Space.ARENA:
                 raise VerifyException(f"{self.name} in {type_.space} takes no time to live")
             first_last = _integers(self.live)
             if len(first_last) != 2 or not 0 <= first_last[0] <= first_last[1]:
                 raise VerifyException(f"{self.name}: live is {first_last}, expected a first and a last instruction")
-            if self.address is not None:
-                raise VerifyException(f"{self.name} has an address, and takes no time to live")
+            if self.address is not None or self.takes is not None or self.gives is not None:
+                what = "an address" if self.address is not None else "inputs or outputs"
+                raise VerifyException(f"{self.name} has {what}, and takes no time to live")
         if self.data is not None and self.data.data.size != type_.size:
             raise VerifyException(f"{self.name} of {type_.size} bytes has {self.data.data.size} bytes of data")
 

@@ -51,8 +51,9 @@ def container_of(
     Raises CompileError for a program that is not at the end of the stage npu-alloc.
     """
     emitted = _emitted(program)
-    inputs = _records(Region.INPUTS, program.input_names, program.input_types, _offsets(program, INPUT_OFFSETS))
-    outputs = _records(Region.OUTPUTS, program.output_names, program.output_types, _offsets(program, OUTPUT_OFFSETS))
+    regions = _regions(program)
+    inputs = _records(regions[0], program.input_names, program.input_types, _offsets(program, INPUT_OFFSETS))
+    outputs = _records(regions[1], program.output_names, program.output_types, _offsets(program, OUTPUT_OFFSETS))
     constants = _constants(program)
     return Container(
         code=write_code((item.instr for item in emitted), target.fetch.loop_buffer_bytes),
@@ -149,12 +150,23 @@ def _offsets(program: ProgramOp, name: str) -> tuple[int, ...]:
     return tuple(attribute.get_values()) if isinstance(attribute, DenseArrayBase) else ()
 
 
+def _regions(program: ProgramOp) -> tuple[list[Region], list[Region]]:
+    """In which region each input and each output lies: in its own, where no buffer of the arena holds it."""
+    inputs = [Region.INPUTS] * len(program.input_types)
+    outputs = [Region.OUTPUTS] * len(program.output_types)
+    for _, op in _buffers(program, Space.ARENA):
+        for numbers, regions in ((op.takes, inputs), (op.gives, outputs)):
+            for number in () if numbers is None else numbers.get_values():
+                regions[number] = Region.ARENA
+    return inputs, outputs
+
+
 def _records(
-    region: Region, names: Sequence[str], types: Sequence[Attribute], offsets: Sequence[int]
+    regions: Sequence[Region], names: Sequence[str], types: Sequence[Attribute], offsets: Sequence[int]
 ) -> tuple[TensorRecord, ...]:
-    """The tensors in one region."""
+    """The tensors with their places."""
     records = []
-    for name, type_, offset in zip(names, types, offsets, strict=True):
+    for region, name, type_, offset in zip(regions, names, types, offsets, strict=True):
         facts = tensor_facts(type_)
         assert facts.shape is not None, "operations of the NPU have static shapes"
         shape, quant = tuple(size for size in facts.shape if size is not None), facts.quant

@@ -179,6 +179,7 @@ def make_module(
     target: str = "npu-256",
     memory: str = "flash",
     sram_limit: int | None = None,
+    prefer: str = "performance",
 ) -> ModuleOp:
     """A module with one program; ``build`` makes its results from the inputs of the given shapes."""
     types = [tensor_type(shape, dtype) for shape in shapes]
@@ -191,7 +192,7 @@ def make_module(
     last.location = name_loc("yield")
     block.add_op(last)
     module = ModuleOp([ProgramOp("segment_0", types, [value.type for value in outputs], Region(block))])
-    module.attributes[TARGET] = TargetAttr(TargetChoice(target, memory, sram_limit=sram_limit))
+    module.attributes[TARGET] = TargetAttr(TargetChoice(target, memory, prefer, sram_limit))
     return module
 
 

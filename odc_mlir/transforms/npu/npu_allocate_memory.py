@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.npu.schedule.arena import allocate_within, live_intervals
+from odc_mlir.transforms.npu.schedule.arena import allocate_around, live_intervals
 from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram, targeted_programs
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
@@ -43,7 +43,7 @@ def _allocate(job: TargetedProgram) -> None:
     program = Program(job.block)
     limit = arena_bytes(job, program)
     intervals = live_intervals(program.commands, job.target.sram.burst_bytes)
-    used = allocate_within(intervals, limit)
+    used = allocate_around(intervals)
     if used > limit:
         raise arena_too_small(intervals, used, limit, job.sram_bytes - limit)
     end = 0

@@ -13,6 +13,9 @@ as there is room. ``live`` says from when until when the copy needs its bytes::
     npu.isa.copy source %c target %s bytes 8192
     npu.isa.wload source %s + 128 target %slot
 
+Where the target was chosen with ``prefer = memory``, constants take room that tensors leave in the arena, and never
+make it larger; what finds none is read from off-chip memory when it is used.
+
 Mode ``sram`` is left alone: constants are behind the SRAM port already. Refuses programs whose tensors do not fit in
 the SRAM limit.
 """
@@ -47,7 +50,8 @@ class NpuPrefetchConstantsPass(ModulePass):
 def _prefetch(job: TargetedProgram) -> None:
     program = Program(job.block)
     arena = arena_bytes(job, program)
-    program.update(prefetch_constants(program.working, job.target, arena, job.sram_bytes - arena))
+    thrifty = job.choice.prefer == "memory"
+    program.update(prefetch_constants(program.working, job.target, arena, job.sram_bytes - arena, thrifty=thrifty))
     program.keep_alive()
     for op in [item for item in job.block.ops if isinstance(item, BufferOp)]:
         if not op.buffer.uses:

@@ -11,10 +11,10 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} 
 // CHECK: .metadata {"target": "npu-256"
 // CHECK: .constants 16
 // CHECK-NEXT: .bytes
-// CHECK-NEXT: copy target=arena:0x0 bytes=16 post=2
-// CHECK-NEXT: load source=inputs:0x0
-// CHECK-NEXT: wload source=arena:0x0 coded_bytes=3 coding=rice bytes=4 wait=2
-// CHECK-NEXT: param source=arena:0x3 count=2 form=bias post=18
+// CHECK-NEXT: copy target=arena:0x20 bytes=16 post=2
+// CHECK-NEXT: load source=arena:0x0
+// CHECK-NEXT: wload source=arena:0x20 coded_bytes=3 coding=rice bytes=4 wait=2
+// CHECK-NEXT: param source=arena:0x23 count=2 form=bias post=18
 // CHECK-NEXT: conv 
-// CHECK-NEXT: store target=outputs:0x0
+// CHECK-NEXT: store target=arena:0x0
 // CHECK-NEXT: halt

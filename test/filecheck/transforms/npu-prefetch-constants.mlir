@@ -24,3 +24,15 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 }
 // CHECK-NOT: npu.isa.copy
 // CHECK-NOT: prefetched
+
+// -----
+
+// Where memory counts more than cycles, constants never make the arena larger: here no tensor leaves them room.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash, prefer = memory>} {
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 2> multiplier <1073741824, 1073741824> exponent <0, 0> : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK-NOT: npu.isa.copy
+// CHECK: npu.isa.wload source %{{.*}} coded

@@ -35,7 +35,7 @@ class Interval:
 def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval]:
     """The arena buffers in order of first use, each at a multiple of ``alignment``.
 
-    Buffers that say themselves how long they live come last.
+    Inputs are in use from the start, outputs until the end. Buffers that say themselves how long they live come last.
     """
     found: dict[int, Interval] = {}
     kept: dict[int, Interval] = {}
@@ -51,9 +51,12 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
             if buffer.space is Space.ARENA:
                 interval = found.get(id(buffer))
                 if interval is None:
-                    found[id(buffer)] = Interval(buffer, index, index, alignment)
+                    found[id(buffer)] = Interval(buffer, 0 if buffer.takes else index, index, alignment)
                 else:
                     interval.last = index
+    for interval in found.values():
+        if interval.buffer.gives:
+            interval.last = index
     return [*found.values(), *kept.values()]
 
 
@@ -115,23 +118,26 @@ ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 )
 
 
-def allocate_within(intervals: Sequence[Interval], limit: int) -> int:
-    """As :func:`allocate`; where that exceeds ``limit``, constants find their place around the addresses of tensors.
+def allocate_around(intervals: Sequence[Interval]) -> int:
+    """As :func:`allocate`, or with copies of constants around the addresses of tensors where that needs less.
 
-    That is how room for them was planned, so it fits whenever tensors do.
+    That is how room for them was planned, so it needs no more than was planned.
     """
-    used = allocate(intervals)
+    copies = [interval for interval in intervals if interval.buffer.live is not None]
     tensors = [interval for interval in intervals if interval.buffer.live is None]
-    if used <= limit or len(tensors) == len(intervals):
+    bound = most_live_bytes(intervals)
+    used = allocate(intervals)
+    if used == bound or not copies:
         return used
+    together = {id(interval.buffer): interval.buffer.address for interval in intervals}
     for interval in intervals:
         interval.buffer.address = None
     allocate(tensors)
-    addresses, used = _place(tensors, [interval for interval in intervals if interval.buffer.live is not None])
-    for interval in intervals:
-        if interval.buffer.live is not None:
-            interval.buffer.address = addresses[id(interval.buffer)]
-    return used
+    apart, around = _place(tensors, copies)
+    for interval in intervals if used <= around else copies:
+        addresses = together if used <= around else apart
+        interval.buffer.address = addresses[id(interval.buffer)]
+    return min(used, around)
 
 
 def allocate(intervals: Sequence[Interval]) -> int:

@@ -103,12 +103,13 @@ class Program:
         assert isinstance(kind, BufferType)
         address = None if op.address is None else op.address.value.data
         data = None if op.data is None else bytes(op.data.data.data)
-        binds = () if op.binds is None else tuple(op.binds.get_values())
+        binds, takes, gives = (() if n is None else tuple(n.get_values()) for n in (op.binds, op.takes, op.gives))
         live = None
         if op.live is not None:
             first, last = op.live.get_values()
             live = (first, last)
         buffer = Buffer(op.label.data, kind.space, kind.size, address, data, binds, live, kind.shape, kind.element)
+        buffer.takes, buffer.gives = takes, gives
         self._buffers[op.buffer] = buffer
         self._buffer_ops[buffer] = op
 

@@ -9,21 +9,23 @@ waiting copies never stop the instruction fetch.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import NamedTuple
 
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals, lowest_gap
-from odc_mlir.transforms.npu.schedule.hazards import dependences
+from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.timeline import Timeline
 
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
+CHUNKS_AT_A_TIME = 4  # in a small arena: while some are read, others arrive
 GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
 SPILL = 4  # what is at most 1/SPILL of a chunk may be the one that exceeds it: alone it would waste part of a burst
 FROM_SRAM_ONLY = ("load", "mload")
@@ -80,11 +82,12 @@ class Chunk:
 
 
 def prefetch_constants(
-    commands: Sequence[Command], target: Target, sram_bytes: int, held_bytes: int = 0
+    commands: Sequence[Command], target: Target, sram_bytes: int, held_bytes: int = 0, *, thrifty: bool = False
 ) -> list[Command]:
     """``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena they may use.
 
-    ``held_bytes`` of inputs and outputs lie beside it.
+    ``held_bytes`` of inputs and outputs lie beside it. ``thrifty``: only where they make the arena no larger than
+    tensors do, but for constants that cannot be read where they are.
 
     Room in the arena is planned here, because free room at each time decides what can be copied when; addresses are
     given later, to buffers that say how long they live. Constants for which SRAM has no room stay off-chip and are
@@ -94,14 +97,22 @@ def prefetch_constants(
     used = allocate(intervals)
     if used > sram_bytes:
         raise arena_too_small(intervals, used, sram_bytes, held_bytes)
-    copied = _place(_chunks(commands), intervals, sram_bytes, held_bytes, target.sram.burst_bytes)
+    alignment, before, items = target.sram.burst_bytes, dependences(commands), _items(commands)
+
+    def schedule(room: int) -> _Schedule:
+        chunks = _chunks(items, min(LARGEST_CHUNK, room // CHUNKS_AT_A_TIME))
+        return _schedule(commands, before, _place(chunks, intervals, (room, sram_bytes), held_bytes, alignment), target)
+
+    best = schedule(used if thrifty else sram_bytes)
+    if not thrifty and sum(len(chunk.items) for chunk in best.chunks) < len(items):
+        best = min(best, schedule(used), key=lambda found: found.end)
     planned = [
-        Interval(chunk.target, chunk.earliest, chunk.held_until, target.sram.burst_bytes)
-        for chunk in copied
+        Interval(chunk.target, chunk.earliest, chunk.held_until, alignment)
+        for chunk in best.chunks
         if chunk.target is not None
     ]
     used = max((end_of(interval) for interval in (*intervals, *planned)), default=0)
-    result, live = _insert_copies(commands, copied, target)
+    result, live = _insert_copies(commands, best, alignment)
     for interval in (*intervals, *live):
         interval.buffer.address = None
     for interval in live if allocate([*intervals, *live]) <= used else planned:
@@ -123,18 +134,21 @@ def arena_too_small(intervals: Sequence[Interval], used: int, limit: int, held: 
     busiest = max(intervals, key=lambda i: sum(o.size for o in intervals if o.first <= i.first <= o.last))
     alive = sorted((o for o in intervals if o.first <= busiest.first <= o.last), key=lambda o: -o.size)
     largest = ", ".join(f"{o.buffer.name!r} ({o.buffer.size} bytes)" for o in alive[:3])
-    text = f"tensors need {used} bytes of SRAM at a time, inputs and outputs leave {limit}; the largest are {largest}"
+    left = f"inputs and outputs leave {limit}" if held else f"{limit} are allowed"
+    text = f"tensors need {used} bytes of SRAM at a time, {left}; the largest are {largest}"
     return too_small(text, used + held, limit + held)
 
 
-def _chunks(commands: Sequence[Command]) -> list[Chunk]:
-    """Constants merged in order of first use, none of the merged ones larger than its limit and an item beyond."""
-    items = _items(commands)
+def _chunks(items: Sequence[Item], largest: int) -> list[Chunk]:
+    """Constants merged in order of first use, none of the merged ones larger than its limit and an item beyond.
+
+    ``largest``: the highest limit, in bytes.
+    """
     groups: list[list[Item]] = []
     total, left, size = 0, sum(item.buffer.size for item in items), 0
     for item in items:
         more = item.buffer.size
-        limit = min(LARGEST_CHUNK, max(SMALLEST_CHUNK, min(total, left) // GROWTH))
+        limit = min(largest, max(SMALLEST_CHUNK, min(total, left) // GROWTH))
         fits = size + more <= limit or (size < limit and more <= limit // SPILL)
         if groups and fits and not item.required and not groups[-1][-1].required:
             groups[-1].append(item)
@@ -165,11 +179,14 @@ def _items(commands: Sequence[Command]) -> list[Item]:
 
 
 def _place(
-    chunks: Sequence[Chunk], tensors: Sequence[Interval], sram_bytes: int, held_bytes: int, alignment: int
+    chunks: Sequence[Chunk], tensors: Sequence[Interval], limits: tuple[int, int], held_bytes: int, alignment: int
 ) -> list[Chunk]:
     """The chunks that find room, with a buffer and the earliest program position from which their SRAM is free until
     their last use. What finds no room as a whole is divided; what finds none alone stays off-chip.
+
+    ``limits``: bytes of the arena that chunks may take, and that those may take that have to be in SRAM.
     """
+    sram_bytes = limits[1]
     taken = [(i.buffer.address or 0, (i.buffer.address or 0) + i.size, i.first, i.last) for i in tensors]
     taken.sort()
     start = 0
@@ -178,8 +195,11 @@ def _place(
     while waiting:
         chunk = waiting.pop()
         size = -(-chunk.size // alignment) * alignment
-        for last in (chunk.settled, chunk.last_use):
-            found = _earliest_gap(taken, start, chunk.first_use, last, size, sram_bytes)
+        if size * CHUNKS_AT_A_TIME > sram_bytes and len(chunk.items) == 1 and not chunk.required:
+            continue  # alone in the arena: nothing would arrive while it is read
+        wanted = product(limits if chunk.required else limits[:1], (chunk.settled, chunk.last_use))
+        for limit, last in wanted:
+            found = _earliest_gap(taken, start, chunk.first_use, last, size, limit)
             if found is not None:
                 break
         else:
@@ -229,7 +249,6 @@ class _CopyQueue:
         self._few, self._many = (int(target.fetch.queue_depth * part) for part in (FEW_COPIES, MANY_COPIES))
         self.starts: list[float] = []
         self.positions: list[int] = []
-        self._port_free = 0.0
         self._filling = False
 
     def take(self, index: int) -> Iterator[Chunk]:
@@ -247,37 +266,64 @@ class _CopyQueue:
     def _issue(self, chunk: Chunk) -> None:
         port = self.target.offchip
         freed = self.timeline.finish[chunk.earliest - 1] if chunk.earliest else 0.0
-        start = max(self.timeline.fetched, self._port_free, freed)
+        start = max(self.timeline.fetched, self.timeline.offchip_free, freed)
         self.starts.append(start)
-        self._port_free = start + chunk.size / port.bytes_per_cycle
-        self.arrival[chunk] = self._port_free + port.read_latency_cycles
+        self.timeline.offchip_free = start + chunk.size / port.bytes_per_cycle
+        self.arrival[chunk] = self.timeline.offchip_free + port.read_latency_cycles
+
+
+class _Schedule(NamedTuple):
+    """Chunks with the commands in front of which they are copied, and the estimated times of everything."""
+
+    chunks: list[Chunk]
+    positions: list[int]
+    starts: list[float]
+    finish: list[float]
+
+    @property
+    def end(self) -> float:
+        """When the last command is done."""
+        return max(self.finish, default=0.0)
+
+
+def _schedule(commands: Sequence[Command], before: Sequence[Latest], chunks: list[Chunk], target: Target) -> _Schedule:
+    """When the copies of ``chunks`` run; ``before``: what each of ``commands`` depends on."""
+    homes = {item.buffer: chunk for chunk in chunks for item in chunk.items}
+    timeline = Timeline(target)
+    queue = _CopyQueue(chunks, target, timeline)
+    for index, (read, earlier) in enumerate(zip(commands, before, strict=True)):
+        for _ in queue.take(index):
+            pass  # the queue notes where
+        constants = [buffer for buffer, _ in read.places.values() if buffer.space is Space.CONSTANTS]
+        ready = max((queue.arrival[homes[buffer]] for buffer in constants if buffer in homes), default=0.0)
+        timeline.visit(read, earlier, ready, offchip=any(buffer not in homes for buffer in constants))
+    return _Schedule(chunks, queue.positions, queue.starts, timeline.finish)
 
 
 def _insert_copies(
-    commands: Sequence[Command], chunks: Sequence[Chunk], target: Target
+    commands: Sequence[Command], schedule: _Schedule, alignment: int
 ) -> tuple[list[Command], list[Interval]]:
     """The program with a copy per chunk and commands reading the copies, and when the copies' SRAM is in use.
 
     That is from the first command that may still run when the copy starts, in positions of ``commands``.
     """
     homes: dict[Buffer, tuple[Chunk, int]] = {}
-    for chunk in chunks:
+    for chunk in schedule.chunks:
         offset = 0
         for item in chunk.items:
             homes[item.buffer] = (chunk, offset)
             offset += item.buffer.size
-    timeline = Timeline(target)
-    queue = _CopyQueue(chunks, target, timeline)
+    waiting = deque(zip(schedule.chunks, schedule.positions, strict=True))
     result: list[Command] = []
-    for index, (read, before) in enumerate(zip(commands, dependences(commands), strict=True)):
-        result += (_copy(chunk, commands[chunk.first_use].layer) for chunk in queue.take(index))
-        needed = [queue.arrival[homes[buffer][0]] for buffer, _ in read.places.values() if buffer in homes]
-        timeline.visit(read, before, max(needed, default=0.0))
+    for index, read in enumerate(commands):
+        while waiting and waiting[0][1] == index:
+            chunk, _ = waiting.popleft()
+            result.append(_copy(chunk, commands[chunk.first_use].layer))
         result.append(_redirected(read, homes))
-    done = list(accumulate(timeline.finish, max))
+    done = list(accumulate(schedule.finish, max))
     live = [
-        Interval(chunk.target, min(bisect_right(done, start), position), chunk.settled, target.sram.burst_bytes)
-        for chunk, start, position in zip(chunks, queue.starts, queue.positions, strict=True)
+        Interval(chunk.target, min(bisect_right(done, start), position), chunk.settled, alignment)
+        for chunk, position, start in zip(schedule.chunks, schedule.positions, schedule.starts, strict=True)
         if chunk.target is not None
     ]
     return result, live

@@ -34,8 +34,9 @@ class Buffer:
     ``size`` is in the unit of the space (bytes; accumulators; parameter entries), ``shape`` in elements of the type
     named ``element``; without them it is a row of units. ``address`` is the offset in the
     region or local memory, None before allocation. ``data`` is the content of a constant, ``binds`` the numbers of the
-    inputs or outputs that it holds. ``live``: the first and the last command, copies of constants not counted, between
-    which a buffer of the arena keeps its bytes, whoever uses it.
+    inputs or outputs that it holds, ``takes`` and ``gives`` those that a buffer of the arena holds. ``live``: the first
+    and the last command, copies of constants not counted, between which a buffer of the arena keeps its bytes, whoever
+    uses it.
     """
 
     name: str
@@ -47,6 +48,8 @@ class Buffer:
     live: tuple[int, int] | None = None
     shape: tuple[int, ...] = ()
     element: str = ""
+    takes: tuple[int, ...] = ()
+    gives: tuple[int, ...] = ()
 
     @property
     def type(self) -> BufferType:

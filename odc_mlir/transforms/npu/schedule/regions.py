@@ -1,4 +1,4 @@
-"""Inputs and outputs of a program: how they lie in their regions, and what they leave of the SRAM for the arena."""
+"""Inputs and outputs of a program: where they lie, and what those in regions of their own leave for the arena."""
 
 from __future__ import annotations
 
@@ -30,26 +30,32 @@ def _bytes(type_: Attribute) -> int:
 
 
 def _bound(job: TargetedProgram, program: Program, space: Space) -> dict[int, Buffer]:
-    """The buffers of ``space`` by the number of the input or output; CompileError for a number that does not exist."""
+    """The buffer of each input or output by number, in its own region or in the arena.
+
+    CompileError for a number that does not exist.
+    """
     found: dict[int, Buffer] = {}
     for buffer in program.buffers:
-        for number in buffer.binds if buffer.space is space else ():
+        shared = buffer.takes if space is Space.INPUTS else buffer.gives
+        for number in shared or (buffer.binds if buffer.space is space else ()):
             if not 0 <= number < len(_types(job, space)):
                 raise CompileError(f"buffer {buffer.name!r} is bound to {space.value}, number {number}: there is none")
             found[number] = buffer
     return found
 
 
-def _offsets(job: TargetedProgram, program: Program, space: Space) -> list[int]:
-    """Where each input or output begins; those that are one buffer share a place."""
+def _own_offsets(job: TargetedProgram, program: Program, space: Space) -> dict[int, int]:
+    """Where each input or output that is not in the arena begins; those that are one buffer share a place."""
     bound, places = _bound(job, program, space), dict[Buffer, int]()
-    offsets, end = [], 0
+    offsets, end = {}, 0
     for number, type_ in enumerate(_types(job, space)):
         buffer = bound.get(number)
-        if buffer is not None and buffer in places:
-            offsets.append(places[buffer])
+        if buffer is not None and buffer.space is Space.ARENA:
             continue
-        offsets.append(end)
+        if buffer is not None and buffer in places:
+            offsets[number] = places[buffer]
+            continue
+        offsets[number] = end
         if buffer is not None:
             places[buffer] = end
         end += -(-_bytes(type_) // REGION_ALIGNMENT_BYTES) * REGION_ALIGNMENT_BYTES
@@ -57,26 +63,23 @@ def _offsets(job: TargetedProgram, program: Program, space: Space) -> list[int]:
 
 
 def bind(job: TargetedProgram, program: Program) -> None:
-    """Give inputs and outputs their addresses, and note them on the program."""
+    """Give inputs and outputs their addresses, and note them on the program; those in the arena have theirs."""
     for space, name in _ATTRIBUTES.items():
-        offsets = _offsets(job, program, space)
-        for number, buffer in _bound(job, program, space).items():
-            buffer.address = offsets[number]
-        job.program.attributes[name] = DenseArrayBase.from_list(i64, offsets)
+        offsets, bound = _own_offsets(job, program, space), _bound(job, program, space)
+        for number, offset in offsets.items():
+            if number in bound:
+                bound[number].address = offset
+        places = (offsets[n] if n in offsets else bound[n].address or 0 for n in range(len(_types(job, space))))
+        job.program.attributes[name] = DenseArrayBase.from_list(i64, list(places))
 
 
 def region_bytes(job: TargetedProgram, program: Program) -> dict[Space, int]:
     """Bytes of the input and the output region."""
-    return {
-        space: max(
-            (
-                offset + _bytes(type_)
-                for offset, type_ in zip(_offsets(job, program, space), _types(job, space), strict=True)
-            ),
-            default=0,
-        )
-        for space in _ATTRIBUTES
-    }
+    found = {}
+    for space in _ATTRIBUTES:
+        types, offsets = _types(job, space), _own_offsets(job, program, space)
+        found[space] = max((offset + _bytes(types[number]) for number, offset in offsets.items()), default=0)
+    return found
 
 
 def arena_bytes(job: TargetedProgram, program: Program) -> int:

@@ -1,4 +1,4 @@
-"""Estimated times of commands: in-order queues, dependences, one SRAM port, bounded queues.
+"""Estimated times of commands: in-order queues, dependences, one SRAM and one off-chip port, bounded queues.
 
 Coarser than the simulator (no bandwidth sharing: the port serves one transfer after the other in program order), but
 linear and good enough to decide where in the program a copy from off-chip memory belongs.
@@ -24,14 +24,18 @@ class Timeline:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.offchip_free = 0.0  # when the off-chip port has carried all that it was asked for
         self.finish: list[float] = []
         self._queue_free = dict.fromkeys(Queue, 0.0)
         self._waiting: dict[Queue, deque[float]] = {queue: deque() for queue in Queue}
         self._port_free = 0.0
         self.fetched = 0.0  # when the latest command was issued
 
-    def visit(self, command: Command, before: Latest, ready: float = 0.0) -> None:
-        """Add a command that depends on ``before`` and starts no earlier than ``ready``."""
+    def visit(self, command: Command, before: Latest, ready: float = 0.0, *, offchip: bool = False) -> None:
+        """Add a command that depends on ``before`` and starts no earlier than ``ready``.
+
+        ``offchip``: it reads constants in off-chip memory.
+        """
         target, queue = self.target, command.queue
         waiting = self._waiting[queue]
         self.fetched += target.fetch.issue_cycles
@@ -42,7 +46,11 @@ class Timeline:
             if other != queue:
                 start = max(start, self.finish[index] + target.fetch.semaphore_cycles)
         waiting.append(start)
-        if queue in TRANSFERS:
+        if offchip:
+            reads, _ = accesses(command)
+            moved = sum(map(span_bytes, reads)) / target.offchip.bytes_per_cycle
+            end = self.offchip_free = max(start + target.offchip.read_latency_cycles, self.offchip_free) + moved
+        elif queue in TRANSFERS:
             moved = transfer_cycles(target, command)
             data = max(start + target.sram.read_latency_cycles, self._port_free)
             self._port_free = end = data + moved

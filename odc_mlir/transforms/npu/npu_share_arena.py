@@ -1,0 +1,58 @@
+"""``npu-share-arena``: inputs and outputs lie in the arena, where other tensors take their bytes.
+
+Before::
+
+    %x = npu.buffer "x" binds [0] : !npu.buffer<inputs, 1x8x8x16xi8>
+    %y = npu.buffer "y" binds [0] : !npu.buffer<outputs, 1x10xi8>
+
+After::
+
+    %x = npu.buffer "x" takes [0] : !npu.buffer<arena, 1x8x8x16xi8>
+    %y = npu.buffer "y" gives [0] : !npu.buffer<arena, 1x10xi8>
+
+The host writes inputs before the program starts and reads outputs after it has ended. In between, the bytes of an input
+are free behind its last use, those of an output before its first, which in regions of their own they are not. Inputs
+that nothing reads have no buffer, and stay in their region.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern, op_type_rewrite_pattern
+
+from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
+from odc_mlir.dialects.npu_memory import BufferType, buffer_type
+from odc_mlir.isa.fields import Space
+
+
+@dataclass(frozen=True)
+class NpuShareArenaPass(ModulePass):
+    """Share; see the module's text."""
+
+    name = "npu-share-arena"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        PatternRewriteWalker(ShareArena(), apply_recursively=False).rewrite_module(op)
+
+
+class ShareArena(RewritePattern):
+    """One input or output becomes a buffer of the arena."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: BufferOp, rewriter: PatternRewriter) -> None:
+        kind = op.buffer.type
+        if not isinstance(kind, BufferType) or kind.space not in BOUND_SPACES or op.binds is None:
+            return
+        if op.address is not None:
+            return
+        shared_kind, numbers = buffer_type(Space.ARENA, kind.shape, kind.element), tuple(op.binds.get_values())
+        if kind.space is Space.INPUTS:
+            shared = BufferOp(op.label.data, shared_kind, takes=numbers)
+        else:
+            shared = BufferOp(op.label.data, shared_kind, gives=numbers)
+        shared.location = op.location
+        rewriter.replace(op, shared)

@@ -1,0 +1,37 @@
+// RUN: odc-opt %s --split-input-file -p npu-share-arena,npu-allocate-memory | filecheck %s
+
+// Each takes the place of the one before, which nothing needs any more.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 32xi8>
+    %t = npu.buffer "between" : !npu.buffer<arena, 32xi8>
+    %out = npu.buffer "out" binds [0] : !npu.buffer<outputs, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
+    npu.isa.load source %in target %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.store target %t source %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.load source %t target %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.store target %out source %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.halt
+  }
+}
+// CHECK: npu.input_offsets = array<i64: 0>
+// CHECK-SAME: npu.output_offsets = array<i64: 0>
+// CHECK-DAG: npu.buffer "in" at 0 takes [0] : !npu.buffer<arena, 32xi8>
+// CHECK-DAG: npu.buffer "between" at 0 : !npu.buffer<arena, 32xi8>
+// CHECK-DAG: npu.buffer "out" at 0 gives [0] : !npu.buffer<arena, 32xi8>
+
+// -----
+
+// What has an address in its region already stays there.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> {
+    %in = npu.buffer "in" at 0 binds [0] : !npu.buffer<inputs, 32xi8>
+    %out = npu.buffer "out" at 0 binds [0] : !npu.buffer<outputs, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
+    npu.isa.load source %in target %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.store target %out source %s size0 32 tile_stride1 32 tile_stride2 32
+    npu.isa.halt
+  }
+}
+// CHECK-DAG: npu.buffer "in" at 0 binds [0] : !npu.buffer<inputs, 32xi8>
+// CHECK-DAG: npu.buffer "out" at 0 binds [0] : !npu.buffer<outputs, 32xi8>
