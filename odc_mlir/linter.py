@@ -113,7 +113,7 @@ def _rewritable(model: Model) -> Iterator[Finding]:
     """What the optimiser would do to a copy."""
     copy = model.module.clone()
     before = _count(copy, "TRANSPOSE")
-    counts = CircleOptimizePass().optimize(make_context(), copy)
+    counts = CircleOptimizePass().optimize(make_context(), copy).counts
     after = _count(copy, "TRANSPOSE")
     folded = sum(count for name, count in counts.items() if name.startswith(_FOLDED))
     if folded:

@@ -7,11 +7,12 @@ here prints.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 from odc_mlir import compiler
 from odc_mlir.dialects.circle import CircleOp
@@ -24,10 +25,12 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.index_limits import index_limits
 from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
 from odc_mlir.transforms.circle.functions.recognise import count_functions
 from odc_mlir.transforms.circle.layout.graph import NHWC
 from odc_mlir.transforms.circle.rewrites.table import O1
+from odc_mlir.transforms.common.placement import main_function
 from odc_mlir.universe import make_context
 
 TOLERANCE = 1e-5  # of the largest output, for real numbers; codes and integers are equal
@@ -58,7 +61,8 @@ class Optimized(ModelFile):
     """``model``: the module afterwards. ``rewrites``: how often each was applied, by name.
 
     ``before`` and ``after`` count operators by kind, ``functions`` what groups of operators are recognised afterwards.
-    ``difference`` is what ``verify`` found, None where it was not asked for.
+    ``difference`` is what ``verify`` found, None where it was not asked for. ``channels_last_inputs`` and
+    ``channels_last_outputs`` are the names of those that ``io_layout`` turned.
     """
 
     model: ModuleOp
@@ -67,6 +71,8 @@ class Optimized(ModelFile):
     after: Mapping[str, int]
     functions: Mapping[str, int]
     difference: Difference | None = None
+    channels_last_inputs: tuple[str, ...] = ()
+    channels_last_outputs: tuple[str, ...] = ()
 
 
 def optimize(
@@ -91,11 +97,22 @@ def optimize(
     before = count_operators(module)
     rewriting = CircleOptimizePass(level or "none", tuple(rewrites), tuple(without), io_layout, max_rewrites)
     with typed_errors(_STAGE):
-        counts = rewriting.optimize(make_context(), module)
+        done = rewriting.optimize(make_context(), module)
         module.verify()
-    found = None if original is None else difference(original, module)
+    found = None if original is None else difference(original, module, done.inputs, done.outputs)
     recognised = dict(count_functions(module))
-    return Optimized(module, dict(counts), before, count_operators(module), recognised, found)
+    names = [
+        tuple(value_name(values[number]) for number in turned)
+        for values, turned in zip(_interface(module), (done.inputs, done.outputs), strict=True)
+    ]
+    return Optimized(module, dict(done.counts), before, count_operators(module), recognised, found, *names)
+
+
+def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
+    """The inputs and outputs of the main function."""
+    block = main_function(module).body.block
+    assert block.last_op is not None
+    return block.args, block.last_op.operands
 
 
 def count_operators(module: ModuleOp) -> Counter[str]:
@@ -103,8 +120,15 @@ def count_operators(module: ModuleOp) -> Counter[str]:
     return Counter(op.SPEC.name for op in module.walk() if isinstance(op, CircleOp))
 
 
-def difference(before: ModuleOp, after: ModuleOp, *, samples: int = _SAMPLES) -> Difference:
-    """Run both on the same random inputs and compare outputs, image by image where the interface's layout changed.
+def difference(
+    before: ModuleOp,
+    after: ModuleOp,
+    inputs: Collection[int] = (),
+    outputs: Collection[int] = (),
+    *,
+    samples: int = _SAMPLES,
+) -> Difference:
+    """Run both on the same random inputs and compare outputs; those of these numbers are channels last in ``after``.
 
     Raises OptionError for a model whose input shapes are not static, and what running raises.
     """
@@ -115,24 +139,23 @@ def difference(before: ModuleOp, after: ModuleOp, *, samples: int = _SAMPLES) ->
     relative, codes, limits = 0.0, 0, index_limits(runs[0].graph)
     for seed in range(samples):
         static = [(dtype, tuple(e for e in shape if e is not None)) for dtype, shape in infos]
-        inputs = random_inputs(static, seed, limits)
-        shapes = [info.shape for info in runs[1].graph.input_infos()]
-        turned = [_like(array, shape) for array, shape in zip(inputs, shapes, strict=True)]
-        old = runs[0].run(inputs)
-        new = runs[1].run(turned)
+        given = random_inputs(static, seed, limits)
+        old = turned(runs[0].run(given), outputs)
+        new = runs[1].run(turned(given, inputs))
         for a, b in zip(old, new, strict=True):
-            found = _apart(_like(a, b.shape), b)
+            found = _apart(a, b)
             relative, codes = (
                 (max(relative, found), codes) if a.dtype.kind in "fc" else (relative, max(codes, int(found)))
             )
     return Difference(samples, relative, codes)
 
 
-def _like(array: Array, shape: Sequence[int | None] | None) -> Array:
-    """``array`` channels last where ``shape`` says so."""
-    if shape is None or tuple(shape) == array.shape or array.ndim != len(NHWC):
-        return array
-    return np.ascontiguousarray(array.transpose(NHWC))
+def turned(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]:
+    """``arrays``, those of these numbers channels last."""
+    return [
+        np.ascontiguousarray(array.transpose(NHWC)) if number in numbers else array
+        for number, array in enumerate(arrays)
+    ]
 
 
 def _apart(old: Array, new: Array) -> float:

@@ -23,9 +23,9 @@ from odc_mlir.quantizer.policy.parameters import dequantize_constant
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
 from odc_mlir.transforms.common.placement import functions
+from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import constant
 from odc_mlir.transforms.common.tensor_names import values_of
-from odc_mlir.transforms.quant.common.conversion import retype, set_function_type
 from odc_mlir.universe import make_context
 
 Shapes = Sequence[tuple[int, ...]]

@@ -39,9 +39,9 @@ from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import real
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.conversion import retype, set_function_type
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.universe import make_context

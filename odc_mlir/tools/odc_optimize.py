@@ -99,6 +99,7 @@ def report(made: Optimized) -> Mapping[str, Any]:
         "rewrites": dict(made.rewrites),
         "operators": {"before": dict(made.before), "after": dict(made.after)},
         "functions": dict(made.functions),
+        "channels_last": {"inputs": list(made.channels_last_inputs), "outputs": list(made.channels_last_outputs)},
     }
     if made.difference is not None:
         found = made.difference
@@ -118,6 +119,10 @@ def summary(made: Optimized) -> Iterator[str]:
         yield f"  and {len(changed) - _KINDS_SHOWN} more kinds"
     for name, times in sorted(made.rewrites.items(), key=lambda item: -item[1]):
         yield f"  {name}: {times}"
+    last = [*(f"input {name!r}" for name in made.channels_last_inputs)]
+    last += [f"output {name!r}" for name in made.channels_last_outputs]
+    if last:
+        yield f"channels last now: {', '.join(last)}"
     if made.functions:
         yield "functions: " + ", ".join(f"{kind} {count}" for kind, count in sorted(made.functions.items()))
     if made.difference is not None and made.difference.is_none:

@@ -14,11 +14,13 @@ from xdsl.ir import Block, Region, SSAValue
 from helpers import nodes
 from odc_mlir import transforms
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, VariableOp, info_of, op_class, tensor_type
+from odc_mlir.dialects.circle_sparse import sparsity_attribute
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops import get
 from odc_mlir.ops.custom import spec_of_code
 from odc_mlir.ops.registry import default_custom_ops
+from odc_mlir.ops.sparse import DimMetadata, Sparsity
 from odc_mlir.ops.spec import Node
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
@@ -59,6 +61,18 @@ class FloatNet:
         op.location = name_loc(f"const{len(self._arrays)}")
         self._block.add_op(op)
         self._arrays[op.result] = array
+        return op.result
+
+    def diagonal(self, *numbers: float) -> SSAValue:
+        """A constant matrix stored sparse: nothing but its diagonal."""
+        size = len(numbers)
+        places = DimMetadata("sparse_csr", 0, np.arange(size + 1, dtype=np.int32), np.arange(size, dtype=np.int32))
+        sparsity = sparsity_attribute(Sparsity((0, 1), (), (DimMetadata("dense", size), places)))
+        stored = BlobAttr.of(np.array(numbers, np.float32).tobytes())
+        op = ConstOp(stored, tensor_type("float32", (size, size)), sparsity)
+        op.location = name_loc(f"const{len(self._arrays)}")
+        self._block.add_op(op)
+        self._arrays[op.result] = np.diag(np.array(numbers, np.float32))
         return op.result
 
     def variable(self, *shape: int, name: str) -> SSAValue:

@@ -20,6 +20,7 @@ from helpers.rewrite_parts import (
     gelu,
     grouped,
     guarded,
+    half_precision,
     hard_swish,
     image,
     instance,
@@ -38,6 +39,7 @@ from helpers.rewrite_parts import (
     resolving,
     rms,
     rotary,
+    scattered,
     strided,
     sum_of_layers,
     tokens,
@@ -46,6 +48,10 @@ from helpers.rewrite_parts import (
     twice,
 )
 
+# What these change is what they are for; their lit cases show the operators.
+CHANGE_RESULTS = frozenset(
+    {"remove_redundant_quantize", "remove_quantdequant", "remove_qdq_for_mpo", "remove_fakequant"}
+)
 CASES: Mapping[str, Cases] = {
     "convert_nchw_to_nhwc": Cases(
         [lambda n: transpose(n, n.add("RELU", transpose(n, image(n), 0, 3, 1, 2)), 0, 2, 3, 1)],
@@ -78,6 +84,15 @@ CASES: Mapping[str, Cases] = {
     "fold_shape": folding(
         lambda n: n.add("RESHAPE", n.real(4), n.add("SHAPE", n.real(2, 2), dtypes=["int32"], out_type="int32")),
         lambda n: relu(n, n.real(2, 2)),
+    ),
+    "fold_dequantize": folding(half_precision, lambda n: n.add("DEQUANTIZE", n.input(np.ones((2, 3), np.float16)))),
+    "fold_densify": folding(
+        lambda n: n.add("ADD", n.real(3, 3), n.add("DENSIFY", n.diagonal(1.0, 2.0, 3.0))),
+        lambda n: n.add("ADD", n.real(3, 3), n.weights(3, 3)),
+    ),
+    "fold_sparse_to_dense": folding(
+        lambda n: scattered(n, n.weights(2)),
+        lambda n: scattered(n, n.real(2)),
     ),
     "fold_dwconv": folding(
         lambda n: n.add("ADD", n.real(1, 3, 3, 2), depthwise(n, n.weights(1, 3, 3, 2))),

@@ -265,3 +265,16 @@ def cut(n: FloatNet, *begin: int, size: tuple[int, int], padding: str = "valid",
 def sum_of_layers(n: FloatNet, *, shared: bool) -> SSAValue:
     x = n.real(2, 4)
     return n.add("ADD", dense(n, x), dense(n, x if shared else n.real(2, 4)), fused_activation_function="relu")
+
+
+def half_precision(n: FloatNet) -> SSAValue:
+    """Weights as half-precision numbers behind DEQUANTIZE."""
+    made: SSAValue = n.add("MUL", image(n), n.add("DEQUANTIZE", n.const(n.rng.normal(size=3), "float16")))
+    return made
+
+
+def scattered(n: FloatNet, numbers: SSAValue) -> SSAValue:
+    """A vector of three, of which two numbers are stored."""
+    places = n.const([[0], [2]], "int32")
+    made: SSAValue = n.add("ADD", image(n), n.add("SPARSE_TO_DENSE", places, ints(n, 3), numbers, n.const(0.5)))
+    return made

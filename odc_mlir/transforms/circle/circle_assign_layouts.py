@@ -25,13 +25,13 @@ sums of real numbers may be added in another order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.context import Context
-from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
@@ -45,9 +45,19 @@ from odc_mlir.support.locations import name_loc, names_loc, value_name
 from odc_mlir.transforms.circle.layout.graph import LayoutGraph, Node
 from odc_mlir.transforms.circle.layout.orders import Order, identity, moves, permuted, same_elements
 from odc_mlir.transforms.circle.layout.rules import Change
+from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import make_constant, shape_of
 
 _KEEP, _NHWC = "keep", "nhwc"
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """``saved``: how many TRANSPOSEs fewer there are. The numbers of inputs and outputs that are channels last now."""
+
+    saved: int = 0
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,28 +72,40 @@ class CircleAssignLayoutsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.assign(op)
 
-    def assign(self, module: ModuleOp) -> int:
-        """Rewrite ``module`` in place; how many TRANSPOSEs fewer it has. Raises OptionError."""
+    def assign(self, module: ModuleOp) -> Layouts:
+        """Rewrite ``module`` in place; what that changed. Raises OptionError."""
         if self.interface not in (_KEEP, _NHWC):
             raise OptionError(f"interface is {self.interface!r}", hint=f"use {_KEEP} or {_NHWC}")
         functions = [function for function in module.body.block.ops if isinstance(function, FuncOp)]
         saved = 0
+        turned = Layouts()
         for number, function in enumerate(functions):
             before = _transposes(function)
             if before:
                 # What control flow calls keeps its interface.
-                _assign(function, free_interface=self.interface == _NHWC and number == 0)
+                made = _assign(function, free_interface=self.interface == _NHWC and number == 0)
+                turned = turned if number else made
                 saved += before - _transposes(function)
-        return saved
+        return replace(turned, saved=saved)
 
 
 def _transposes(function: FuncOp) -> int:
     return sum(isinstance(op, CircleOp) and op.SPEC.name == "TRANSPOSE" for op in function.body.block.ops)
 
 
-def _assign(function: FuncOp, *, free_interface: bool) -> None:
+def _assign(function: FuncOp, *, free_interface: bool) -> Layouts:
     graph = LayoutGraph(function, free_interface=free_interface)
-    _Rewrite(function, graph, graph.solve()).run()
+    chosen = graph.solve()
+    arguments = [node for node in graph.nodes if isinstance(node.op, BlockArgument)]
+    inputs = _numbers(node.gives(chosen.get(node, 0), 0) for node in arguments)
+    writing = _Rewrite(function, graph, chosen)
+    writing.run()
+    return Layouts(0, inputs, _numbers(node.wants(chosen.get(node, 0), 0) for node in writing.returned))
+
+
+def _numbers(orders: Iterable[Order | None]) -> tuple[int, ...]:
+    """The places of orders that are not as the model wrote them."""
+    return tuple(place for place, order in enumerate(orders) if order is not None and order != identity(len(order)))
 
 
 class _Rewrite:
@@ -99,8 +121,7 @@ class _Rewrite:
         self.replaced: list[Operation] = []
 
     def run(self) -> None:
-        for argument in self.block.args:
-            self._argument(argument)
+        self.stored = {argument: {self._order_of(argument): argument} for argument in self.block.args}
         for op in list(self.block.ops):
             if isinstance(op, ReturnOp):
                 self._return(op)
@@ -109,18 +130,13 @@ class _Rewrite:
         for op in reversed(self.replaced):
             if not any(result.uses for result in op.results):
                 Rewriter.erase_op(op)
-        inputs = [argument.type for argument in self.block.args]
-        last = self.block.last_op
-        assert last is not None
-        self.function.properties["function_type"] = FunctionType.from_lists(inputs, [v.type for v in last.operands])
+        for argument in self.block.args:  # last: until now shapes are as the model wrote them
+            retype(argument, _type_in(argument.type, self._order_of(argument)))
+        set_function_type(self.function)
 
-    def _argument(self, argument: BlockArgument) -> None:
+    def _order_of(self, argument: BlockArgument) -> Order:
         node = self.nodes[argument]
-        order = node.gives(self.chosen.get(node, 0), 0) or _natural(argument)
-        if order != _natural(argument):
-            kept = argument.type
-            Rewriter.replace_value_with_new_type(argument, _type_in(kept, order))
-        self.stored[argument] = {order: argument}
+        return node.gives(self.chosen.get(node, 0), 0) or _natural(argument)
 
     def _operator(self, op: CircleOp, node: Node) -> None:
         choice = self.chosen.get(node, 0)

@@ -28,13 +28,22 @@ from xdsl.transforms.common_subexpression_elimination import cse
 from xdsl.transforms.dead_code_elimination import dce
 
 from odc_mlir.errors import OptionError
-from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass
+from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass, Layouts
 from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
 from odc_mlir.transforms.circle.rewrites.table import FOLDING, LAYOUTS, O1, ONE_SAMPLE, RewriteRule, select
 from odc_mlir.transforms.common.rewriting import apply_patterns
 from odc_mlir.transforms.partition.odc_fix_batch import fix_batch
 
 _ROUNDS = 8  # of layouts and patterns; two do for every network seen
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """How often each rewrite was applied, by name; the numbers of the inputs and outputs that are channels last now."""
+
+    counts: Counter[str]
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,8 +70,8 @@ class CircleOptimizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.optimize(ctx, op)
 
-    def optimize(self, ctx: Context, module: ModuleOp) -> Counter[str]:
-        """Rewrite ``module`` in place; how often each rewrite was applied, by name. Raises OptionError."""
+    def optimize(self, ctx: Context, module: ModuleOp) -> Rewritten:
+        """Rewrite ``module`` in place; what was applied. Raises OptionError."""
         if self.limit is not None and self.limit < 0:
             raise OptionError(f"limit is {self.limit}", hint="give 0 or more")
         chosen = select(None if self.level == "none" else self.level, self.rewrites, self.without)
@@ -73,17 +82,20 @@ class CircleOptimizePass(ModulePass):
         CircleInferShapesPass().apply(ctx, module)
         # Weights as codes or half-precision numbers are constants before anything looks at the layers that read them.
         apply_patterns(module, [item for item in patterns if item.rule.pattern == FOLDING])
+        turned = Layouts()
         for round in range(_ROUNDS):
             before = tally.total
             interface = "keep" if round else self.io_layout  # inputs and outputs are turned once
             if any(rule.name == LAYOUTS for rule in chosen) and not tally.is_full:
-                tally.add(LAYOUTS, CircleAssignLayoutsPass(interface).assign(module))
+                layouts = CircleAssignLayoutsPass(interface).assign(module)
+                tally.add(LAYOUTS, layouts.saved)
+                turned = layouts if round == 0 else turned
             apply_patterns(module, patterns)
             cse(module)
             dce(module)
             if tally.total == before or tally.is_full:
                 break
-        return tally.counts
+        return Rewritten(tally.counts, turned.inputs, turned.outputs)
 
 
 @dataclass

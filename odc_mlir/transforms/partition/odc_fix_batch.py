@@ -22,9 +22,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, TensorType
-from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
@@ -34,6 +34,7 @@ from odc_mlir.dialects.circle_types import tensor_facts, with_shape
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import OptionError
 from odc_mlir.transforms.common.placement import functions, main_function
+from odc_mlir.transforms.common.retyping import retype, set_function_type
 
 DECLARED = "odc.declared"  # result types of an operator as the model has them
 DECLARED_INPUTS = "odc.declared_inputs"  # the same for a function's arguments
@@ -67,7 +68,7 @@ def fix_batch(module: ModuleOp, batch: int, *, declare: bool = True) -> bool:
         return False
     declared = [list(item.result_types) for item in _operators(function)]
     _retype(arguments, fixed)
-    _set_function_type(function)
+    set_function_type(function)
     refine_function(function)
     if declare:
         function.attributes[DECLARED_INPUTS] = ArrayAttr(inputs)
@@ -88,13 +89,6 @@ def _with_batch(type: Attribute, batch: int) -> Attribute:
     return with_shape(type, (batch, *shape[1:]))
 
 
-def _set_function_type(function: FuncOp) -> None:
-    block = function.body.block
-    last = block.last_op
-    outputs = list(last.operand_types) if isinstance(last, ReturnOp) else []
-    function.properties["function_type"] = FunctionType.from_lists(list(block.arg_types), outputs)
-
-
 def restore_batch(module: ModuleOp) -> None:
     """Put the declared types back, in the functions and in the circle bodies of segments, in place.
 
@@ -113,7 +107,7 @@ def restore_batch(module: ModuleOp) -> None:
                 _restore_segment(op)
             else:
                 _restore(op)
-        _set_function_type(function)
+        set_function_type(function)
 
 
 def _restore(op: Operation) -> None:
@@ -136,8 +130,4 @@ def _restore_segment(segment: SegmentOp) -> None:
 def _retype(values: Iterable[SSAValue], types: Iterable[Attribute]) -> None:
     """Give values other types, with their names and locations."""
     for value, type in zip(tuple(values), tuple(types), strict=True):
-        if value.type == type:
-            continue
-        new = Rewriter.replace_value_with_new_type(value, type)
-        if isinstance(value, BlockArgument) and isinstance(new, BlockArgument):
-            new.location = value.location
+        retype(value, type)

@@ -44,6 +44,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.tensor_names import TensorNames, named, values_of
 from odc_mlir.transforms.quant.common.conversion import (
     Codes,
@@ -57,8 +58,6 @@ from odc_mlir.transforms.quant.common.conversion import (
     is_assigned,
     real_constant,
     result_codes,
-    retype,
-    set_function_type,
 )
 from odc_mlir.transforms.quant.common.ir import (
     IO,

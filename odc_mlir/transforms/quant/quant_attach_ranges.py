@@ -34,7 +34,7 @@ from odc_mlir.dialects.circle import CircleOp, VariableOp
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_clip_masks import mask_of
-from odc_mlir.transforms.quant.common.conversion import retype, set_function_type
+from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.quant.common.ir import is_real, main_function, range_of, with_range
 
 if TYPE_CHECKING:

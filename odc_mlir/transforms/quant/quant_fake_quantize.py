@@ -36,6 +36,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.quantizer.policy.parameters import dequantize_constant
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.tensor_names import TensorNames, named, rename, values_of
 from odc_mlir.transforms.quant.common.conversion import (
     Codes,
@@ -50,8 +51,6 @@ from odc_mlir.transforms.quant.common.conversion import (
     is_assigned,
     real_constant,
     result_codes,
-    retype,
-    set_function_type,
 )
 from odc_mlir.transforms.quant.common.ir import IO, main_function, operators, read_word, without_range
 

@@ -36,8 +36,8 @@ from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.common.placement import functions, operators
+from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.tensor_names import values_of
-from odc_mlir.transforms.quant.common.conversion import retype, set_function_type
 from odc_mlir.transforms.quant.common.ir import SCHEME
 
 _MIDDLE = 128

@@ -1,67 +1,46 @@
-"""Random networks before and after level O1: results stay."""
+"""Random networks before and after optimising: results stay, on codes every bit."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import ModuleOp
 
 import odc_mlir
 from helpers import rewrite_parts as parts
 from helpers.float_nets import FloatNet
+from helpers.mixed_networks import check_codes, check_real
+from odc_mlir.dialects.circle import CircleOp, info_of
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.circle import circle_fuse_batch_norm
+from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass, Layouts
+from odc_mlir.transforms.circle.rewrites.table import RULES
+from odc_mlir.transforms.common.placement import main_function
 
-FEW, MANY = 12, 20_000
-UNARY = ("RELU", "RELU6", "NEG", "ABS", "TANH", "LOGISTIC", "HARD_SWISH")
-BINARY = ("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM")
-
-
-def _next(n: FloatNet, values: list[SSAValue]) -> SSAValue:
-    """One more operator on an image ``[1, H, W, C]`` or on what stands for one channels first."""
-    x = values[-1 - int(n.rng.integers(0, min(3, len(values))))]
-    shape = n.array(x).shape
-    pick = int(n.rng.integers(0, 11))
-    if pick == 0:
-        return parts.conv(n, x, outputs=int(n.rng.integers(1, 4)))
-    if pick == 1:
-        return parts.depthwise(n, x)
-    if pick in (2, 3):
-        operator = BINARY[int(n.rng.integers(0, len(BINARY)))]
-        made: SSAValue = n.add(operator, x, n.weights(*((shape[-1],) if pick == 2 else (1, shape[1], 1, 1))))
-        return made
-    if pick == 4:
-        order = [(0, 3, 1, 2), (0, 2, 3, 1), (0, 2, 1, 3)][int(n.rng.integers(0, 3))]
-        return parts.transpose(n, x, *order)
-    if pick == 5:
-        return parts.reshape(n, x, shape[0], shape[2], shape[1], shape[3])
-    if pick == 6:
-        same = [value for value in values if n.array(value).shape == shape]
-        other = same[int(n.rng.integers(0, len(same)))]
-        made = n.add(("ADD", "MUL")[int(n.rng.integers(0, 2))], x, other)
-        return made
-    if pick == 7:
-        return parts.centred(n, x, *((1, 2), (3,), (1, 3))[int(n.rng.integers(0, 3))], epsilon=0.1)
-    if pick == 8:
-        made = n.add("PAD", x, n.const([[0, 0], [0, 1], [1, 0], [0, 0]], "int32"))
-        return made
-    if pick == 9:
-        # Of what has been normalised the mean is nothing but rounding.
-        return parts.mean(n, parts.relu(n, x), int(n.rng.integers(1, 4)), keep=True)
-    made = n.add(UNARY[int(n.rng.integers(0, len(UNARY)))], x)
-    return made
+FEW, MANY = 32, 20_000
+# The ones that change results, and the one for models whose first dimension is open.
+NOT_MIXED = {
+    "remove_redundant_quantize",
+    "remove_quantdequant",
+    "remove_qdq_for_mpo",
+    "remove_fakequant",
+    "dynamic_batch_to_single_batch",
+}
 
 
-def _check(seed: int) -> None:
-    n = FloatNet(seed)
-    values = [parts.image(n)]
-    for _ in range(int(n.rng.integers(3, 14))):
-        values.append(_next(n, values))
-    outputs = list(dict.fromkeys([values[-1], values[len(values) // 2]]))
-    module = n.module(*outputs)
-    for layout in ("keep", "nhwc")[: 1 + seed % 2]:
-        found = odc_mlir.optimize(module, io_layout=layout, verify=True).difference
-        assert found is not None
-        assert np.isfinite(found.relative)
-        assert found.relative <= 1e-4, (seed, layout, found)
+def _check(seed: int) -> Counter[str]:
+    return check_codes(seed) if seed % 4 == 3 else check_real(seed)
+
+
+def _is_right(seed: int) -> bool:
+    try:
+        _check(seed)
+    except AssertionError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("seed", range(FEW))
@@ -69,16 +48,54 @@ def test_a_few_networks(seed: int) -> None:
     _check(seed)
 
 
-def test_an_interface_is_turned_once() -> None:
+def test_a_weight_that_is_a_little_off_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact: Callable[[np.ndarray, int], np.ndarray | None] = circle_fuse_batch_norm.per_channel
+
+    def off(array: np.ndarray, channels: int) -> np.ndarray | None:
+        found = exact(array, channels)
+        return None if found is None else found * 1.001
+
+    monkeypatch.setattr(circle_fuse_batch_norm, "per_channel", off)
+    assert not all(_is_right(seed) for seed in range(FEW))
+
+
+def test_an_interface_is_turned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What patterns left could make another turn pay, but then nobody would know the order of inputs."""
+    asked: list[str] = []
+    assign = CircleAssignLayoutsPass.assign
+
+    def recorded(layouts: CircleAssignLayoutsPass, module: ModuleOp) -> Layouts:
+        asked.append(layouts.interface)
+        return assign(layouts, module)
+
+    monkeypatch.setattr(CircleAssignLayoutsPass, "assign", recorded)
     n = FloatNet(1)
-    turned = parts.transpose(n, parts.transpose(n, parts.image(n), 0, 2, 3, 1), 0, 2, 3, 1)
-    found = odc_mlir.optimize(n.module(turned), io_layout="nhwc", verify=True).difference
-    assert found is not None
-    assert found.is_none
+    x = parts.transpose(n, n.real(1, 2, 3, 4), 0, 2, 3, 1)
+    made = odc_mlir.optimize(n.module(n.add("MUL", parts.conv(n, x), n.const(2.0))), io_layout="nhwc")
+    (image,) = main_function(made.model).body.block.args
+    assert asked == ["nhwc", "keep"]
+    assert info_of(image).shape == (1, 3, 4, 2)
+    assert value_name(image) == "in0"
+    assert (made.channels_last_inputs, made.channels_last_outputs) == (("in0",), ())
+    assert not any(isinstance(op, CircleOp) and op.SPEC.name == "TRANSPOSE" for op in made.model.walk())
+
+
+@pytest.mark.parametrize("extents", [(4, 4, 4), (2, 4, 6)])
+def test_readers_that_want_another_order_than_a_turned_input_get_it(extents: tuple[int, int, int]) -> None:
+    n = FloatNet(1)
+    x = n.real(1, *extents)
+    orders = [(0, 2, 3, 1), (0, 2, 1, 3)]
+    outputs = [n.add("SPACE_TO_DEPTH", parts.transpose(n, x, *order), block_size=2) for order in orders]
+    made = odc_mlir.optimize(n.module(*outputs), io_layout="nhwc", verify=True)
+    assert made.channels_last_inputs == ("in0",)
+    assert made.difference is not None
+    assert made.difference.is_none
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_many_networks() -> None:
+    applied: Counter[str] = Counter()
     for seed in range(FEW, MANY):
-        _check(seed)
+        applied += _check(seed)
+    assert {rule.name for rule in RULES} - set(applied) == NOT_MIXED

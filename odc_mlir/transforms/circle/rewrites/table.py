@@ -23,7 +23,7 @@ ON_REQUEST = "on request"
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
     """``pattern`` is ``module:class`` in :mod:`odc_mlir.transforms.circle`; ``arguments`` restrict it to what the name
-    says.
+    says. ``undoes`` names rewrites that this one is the opposite of: the two would never come to an end.
 
     A rewrite without pattern is done by the pass ``circle-optimize`` itself, on the whole function.
     """
@@ -33,6 +33,7 @@ class RewriteRule:
     pattern: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     level: str = O1
+    undoes: frozenset[str] = frozenset()
 
     def make(self) -> RewritePattern:
         """The pattern, ready to be applied; only for a rule that has one."""
@@ -92,8 +93,10 @@ def _resolve(name: str, code: str, operator: str) -> RewriteRule:
     )
 
 
-def _on_request(name: str, summary: str, pattern: str, arguments: Mapping[str, Any] | None = None) -> RewriteRule:
-    return RewriteRule(name, summary, pattern, arguments or {}, ON_REQUEST)
+def _on_request(
+    name: str, summary: str, pattern: str, arguments: Mapping[str, Any] | None = None, undoes: Iterable[str] = ()
+) -> RewriteRule:
+    return RewriteRule(name, summary, pattern, arguments or {}, ON_REQUEST, frozenset(undoes))
 
 
 _SUMS, _PRODUCTS = ("ADD", "SUB"), ("MUL", "DIV")
@@ -240,7 +243,12 @@ RULES: tuple[RewriteRule, ...] = (
         "constants as large as results",
         "rewrites.substitutions:WriteOutBroadcast",
     ),
-    _on_request("decompose_hardswish", "HARD_SWISH in its parts", "rewrites.substitutions:HardSwishParts"),
+    _on_request(
+        "decompose_hardswish",
+        "HARD_SWISH in its parts",
+        "rewrites.substitutions:HardSwishParts",
+        undoes=["fuse_hardswish"],
+    ),
     _on_request("decompose_softmax", "SOFTMAX in its parts", "rewrites.substitutions:SoftmaxParts"),
     _on_request("remove_redundant_quantize", "one QUANTIZE instead of two", "rewrites.codes:QuantizeAgain"),
     _on_request("remove_quantdequant", "drop QUANTIZE and DEQUANTIZE", "rewrites.codes:BackToReal"),
@@ -258,7 +266,8 @@ def rules() -> Mapping[str, RewriteRule]:
 def select(level: str | None, more: Iterable[str] = (), without: Iterable[str] = ()) -> list[RewriteRule]:
     """The rewrites of ``level`` (None: no level) and ``more``, in table order.
 
-    Raises OptionError for an unknown name.
+    What one of ``more`` undoes is left out of the level. Raises OptionError for an unknown name, and for rewrites in
+    ``more`` that undo each other.
     """
     known = rules()
     added, dropped = frozenset(more), frozenset(without)
@@ -267,5 +276,9 @@ def select(level: str | None, more: Iterable[str] = (), without: Iterable[str] =
             raise OptionError(f"unknown rewrite {name!r}", hint="odc-optimize --help tells their names")
     if level not in (None, O1):
         raise OptionError(f"unknown level {level!r}", hint=f"use {O1}")
+    wanted = added - dropped
+    undone = {name: rule.name for rule in RULES if rule.name in wanted for name in rule.undoes}
+    for name in sorted(wanted & set(undone)):
+        raise OptionError(f"{undone[name]} undoes {name}", hint="name one of them")
     chosen = {rule.name for rule in RULES if level is not None and rule.level == level} | added
-    return [rule for rule in RULES if rule.name in chosen - dropped]
+    return [rule for rule in RULES if rule.name in chosen - dropped - set(undone)]

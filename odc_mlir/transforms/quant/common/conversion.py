@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import FunctionType, UnitAttr
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -260,23 +260,6 @@ class Constants:
                 Rewriter.erase_op(constant)
             else:
                 named(next(iter(made.values())), self._names.fresh(f"{value_name(constant.result)}_quantized"))
-
-
-def set_function_type(function: FuncOp) -> None:
-    """Make the type of ``function`` that of its body."""
-    block, last = function.body.block, function.body.block.last_op
-    outputs = list(last.operand_types) if isinstance(last, ReturnOp) else []
-    function.properties["function_type"] = FunctionType.from_lists(list(block.arg_types), outputs)
-
-
-def retype(value: SSAValue, type: Attribute) -> SSAValue:
-    """``value`` with another type, its name and location kept."""
-    if value.type == type:
-        return value
-    new = Rewriter.replace_value_with_new_type(value, type)
-    if isinstance(value, BlockArgument) and isinstance(new, BlockArgument):
-        new.location = value.location
-    return new
 
 
 def conversion(operator: str, source: SSAValue, type: Attribute) -> CircleOp:
