@@ -19,11 +19,14 @@ from odc_mlir import Package
 from odc_mlir.errors import OdcError, SimulationError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.package import zip_bytes
-from odc_mlir.runtime import Session
+from odc_mlir.runtime import Session, api
+from odc_mlir.runtime.auto.artefacts import SCHEMA_VERSION
 from odc_mlir.runtime.auto.job import Step
 from odc_mlir.runtime.auto.pruning import entries
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.devices.simulator import SimulatorDevice, SimulatorProgram
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.plan import PlanExecutor
 
 Array = np.ndarray[Any, Any]
 
@@ -254,7 +257,9 @@ def test_a_damaged_result_is_made_anew(
     elif damage == "record":
         record.write_text('{"schema_version": 1')
     else:
-        record.write_text(record.read_text().replace('"schema_version": 3', '"schema_version": 99', 1))
+        version = f'"schema_version": {SCHEMA_VERSION}'
+        assert version in record.read_text()
+        record.write_text(record.read_text().replace(version, '"schema_version": 99', 1))
     again = run()
     again.infer()
     assert any("cached result is damaged" in item.reason for item in again.status.fallbacks)
@@ -357,6 +362,48 @@ def test_nobody_waits_for_the_simulator(made: Made, run: Any, monkeypatch: pytes
     assert quick.levels[-1] is Level.COMPILED
     assert quick.status.fallbacks == []
     assert quick.status.cycles > 1000
+
+
+@pytest.fixture(scope="module")
+def native(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Native code of the quantised model, of another model, and damaged."""
+    folder = tmp_path_factory.mktemp("native")
+    found = {}
+    for name, source in (("right", made.quantized), ("wrong", made.model)):
+        found[name] = folder / f"{name}.cpu"
+        members = dict(api.compile(source, target="cpu").files.members)
+        found[name].write_bytes(zip_bytes(members))
+    segment = next(name for name in members if name.endswith(".cpu"))
+    found["damaged"] = folder / "damaged.cpu"
+    found["damaged"].write_bytes(zip_bytes({**members, segment: members[segment][:-1]}))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("twin", "reason"),
+    [
+        ("right", None),
+        ("wrong", "native code computes something else than the simulator"),
+        ("damaged", "its checksum is wrong"),
+        (None, "host kernels stand in for the simulator: .*there is no native twin"),
+    ],
+)
+def test_native_code_stands_in_for_the_simulator(
+    twin: str | None, reason: str | None, made: Made, native: dict[str, Path], run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it gives the same bits; the answers are those of host kernels all the time."""
+    if twin is not None:
+        monkeypatch.setenv("ODC_TEST_TWIN", str(native[twin]))
+    use_worker(monkeypatch, made)
+    served = run()
+    served.until_settled()
+    served.infer(2)
+    assert served.levels[-1] is Level.COMPILED
+    assert served.status.cycles > 1000
+    candidate = served.session._switcher.auto._current.first
+    assert isinstance(candidate.executor, PlanExecutor if twin == "right" else HostExecutor)
+    told = [*served.status.notes, *(item.reason for item in served.status.fallbacks)]
+    assert told == [] if reason is None else any(re.search(reason, text) for text in told), told
 
 
 def test_a_device_that_fails_later(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from odc_mlir.codegen.features import HINT
+from odc_mlir.codegen.features import HINT, has_code_generator
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.fingerprint import fingerprint
 from odc_mlir.plugins.target import Chosen, RuleTable, choose
 from odc_mlir.runtime.auto.original import is_quantized
-from odc_mlir.runtime.devices import attached, runs_here
+from odc_mlir.runtime.devices import attached, open_device, runs_here
 from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.targets.cpu import HERE
 
 _REASONS = 3  # that are told
 AUTO = "auto"
@@ -25,8 +26,9 @@ class Aim:
 
     ``takes_floats``: the model itself can be compiled; ``takes_codes``: what is quantised of it. ``is_measured``: what
     is made must be faster here, which is no question where the hardware is simulated, or not here. ``facts`` tell one
-    target from another: the plugin, its version and files, and the machine. ``passed_over``: the better hardware
-    that is here, each with the reason why it is not what is compiled for.
+    target from another: the plugin, its version and files, and the machine. ``twin``: the same of what makes native
+    code that may answer in a simulator's place, empty where nothing is simulated or nothing makes it. ``passed_over``:
+    the better hardware that is here, each with the reason why it is not what is compiled for.
     """
 
     name: str
@@ -37,6 +39,12 @@ class Aim:
     is_measured: bool
     facts: tuple[str, ...]
     passed_over: tuple[str, ...] = ()
+    twin: tuple[str, ...] = ()
+
+    @property
+    def key_facts(self) -> tuple[str, ...]:
+        """Of everything that what is made follows from."""
+        return (*self.facts, *self.twin)
 
 
 def aim_at(name: str, graph: Graph | None = None) -> Aim:
@@ -59,7 +67,17 @@ def aim_at(name: str, graph: Graph | None = None) -> Aim:
         description is not None and runs_here(description.extension),
         tuple(target_facts(found.codegen, identity)),
         tuple(passed_over),
+        () if description is None else _twin_of(description.extension),
     )
+
+
+def _twin_of(extension: str) -> tuple[str, ...]:
+    """What tells native code for the running machine from other code, where files of ``extension`` are simulated."""
+    if not open_device(extension).simulated or not has_code_generator():
+        return ()
+    native = choose(HERE)
+    identity = () if native.description is None else native.description.identity(native.machine)
+    return tuple(target_facts(native.codegen, identity))
 
 
 def _best_for(graph: Graph | None, names: Sequence[str]) -> tuple[str, list[str]]:

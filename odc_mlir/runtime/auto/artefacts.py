@@ -29,10 +29,10 @@ from odc_mlir.runtime.auto.locks import file_lock
 
 _log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 RECORD_NAME = "result.json"
 MODEL_NAME = "model.circle"
-COMPILED_STEM = "compiled"
+COMPILED_STEM, TWIN_STEM = "compiled", "twin"
 _KEY_DIGITS = 40
 _MAX_RECORD_BYTES = 1 << 20
 
@@ -55,7 +55,8 @@ class Result:
     ``kind``, one of KINDS, says what the reason is about; with a level it is why there is nothing better. ``budget``
     are the limits that were in force; its ``runs`` are how many records are known not to be enough. Of a failure that
     may pass, ``attempts`` says how often it was met in a row, the last time at ``failed_at``, in seconds since the
-    epoch. ``latency_us`` is processor time of one run by level, measured where it was made.
+    epoch. ``latency_us`` is processor time of one run by level, measured where it was made. ``twin`` is the name of a
+    file of native code that may answer in place of a simulator.
     """
 
     level: str | None
@@ -71,6 +72,7 @@ class Result:
     attempts: int = 0
     failed_at: float = 0.0
     latency_us: dict[str, float] = field(default_factory=dict)
+    twin: str | None = None
 
     @property
     def waits_for_records(self) -> bool:
@@ -100,6 +102,11 @@ class Artefact:
     def compiled(self) -> Path | None:
         """What a plugin made."""
         return None if self.result.compiled is None else self.folder / self.result.compiled
+
+    @property
+    def twin(self) -> Path | None:
+        """Native code of the same model."""
+        return None if self.result.twin is None else self.folder / self.result.twin
 
     def copy_to(self, model: Path | None, compiled: Path | None) -> None:
         """Copy what was made to where the user wants it too, as far as that can be written."""
@@ -260,6 +267,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def _is_file_name(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and Path(value).name == value)
+
+
 def _are_numbers(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_number, value.values()))
 
@@ -271,7 +282,8 @@ _SCHEMA: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
         "kind": lambda value: value is None or value in KINDS,
         "stage": _is_text,
         "scheme": _is_text,
-        "compiled": lambda value: value is None or (isinstance(value, str) and Path(value).name == value),
+        "compiled": _is_file_name,
+        "twin": _is_file_name,
         "verdict": lambda value: value is None or isinstance(value, dict),
         "seconds": _are_numbers,
         "budget": _are_numbers,
@@ -305,10 +317,9 @@ def _checked(place: Path, document: Any) -> Artefact:
         if found != digest:
             raise ValueError(f"{name!r} has other contents than when it was made")
     result = Result(**fields)
-    needed = [name for name in (result.compiled, MODEL_NAME if result.level == "quantized" else None) if name]
-    for name in needed:
-        if name not in files:
-            raise ValueError(f"{name!r} is missing")
+    for needed in (result.compiled, result.twin, MODEL_NAME if result.level == "quantized" else None):
+        if needed is not None and needed not in files:
+            raise ValueError(f"{needed!r} is missing")
     if result.level in ("compiled", "direct") and result.compiled is None:
         raise ValueError("it is compiled, but names no file")
     return Artefact(place, result, frozenset(files))

@@ -41,8 +41,9 @@ class Candidate:
 
     ``tolerance`` is how far real values of the two may be apart, as a share of the largest one: sums of real numbers
     are added up in another order by code for a processor. Codes must be the same. What is ``simulated`` answers by its
-    twin as soon as the two are proven to agree, so that the application waits for no simulator; ``cycles`` are what a
-    run takes on the machine that is simulated.
+    twin as soon as the two are proven to agree, so that the application waits for no simulator: by ``native``, the same
+    model as code for this processor, where that gives the same bits, else by host kernels. ``cycles`` are what a run
+    takes on the machine that is simulated; ``notes`` say why it is not native code that answers.
     """
 
     level: Level
@@ -54,6 +55,8 @@ class Candidate:
     simulated: bool = False
     cycles: int | None = None
     simulation: Executor | None = None
+    native: Executor | None = None
+    notes: list[Fallback] = field(default_factory=list)
 
     def prove(self, inputs: Sequence[Array]) -> None:
         """Compare one run with host kernels on the same model; raises OdcError unless they agree."""
@@ -69,16 +72,30 @@ class Candidate:
                         stage="proof",
                     )
             if self.simulated:
-                self.simulation, self.executor = self.executor, self.twin
+                native = self._proven_native(inputs, outputs)
+                self.simulation, self.executor = self.executor, native or self.twin
                 self.cycles = _cycles(self.simulation)
-        self.proven, self.twin = True, None
+        self.proven, self.twin, self.native = True, None, None
+
+    def _proven_native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Executor | None:
+        """The native code, if it gives the same bits."""
+        if self.native is None:
+            return None
+        try:
+            found = self.native.run(inputs)
+            if all(map(_equal, found, outputs)):
+                return self.native
+            reason = "native code computes something else than the simulator: host kernels stand in for it"
+        except OdcError as error:
+            reason = str(error)
+        self.notes.append(Fallback("twin", "proof", reason))
+        return None
 
     def failures(self) -> list[Fallback]:
         """Why host kernels stand in for segments of it."""
-        return [
-            Fallback(f"segment {name}", "run", reason)
-            for name, reason in (self.simulation or self.executor).fallbacks.items()
-        ]
+        executors = [item for item in (self.simulation, self.executor) if item is not None]
+        failed = {name: reason for executor in executors for name, reason in executor.fallbacks.items()}
+        return [*self.notes, *(Fallback(f"segment {name}", "run", reason) for name, reason in failed.items())]
 
 
 def _cycles(executor: Executor) -> int | None:
@@ -89,10 +106,14 @@ def _cycles(executor: Executor) -> int | None:
     return sum(known) if known else None
 
 
+def _equal(ours: Array, theirs: Array) -> bool:
+    return ours.shape == theirs.shape and ours.dtype == theirs.dtype and ours.tobytes() == theirs.tobytes()
+
+
 def _agree(ours: Array, theirs: Array, tolerance: float) -> bool:
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
-    if ours.tobytes() == theirs.tobytes():
+    if _equal(ours, theirs):
         return True
     if not tolerance or ours.dtype.kind != "f":
         return False
@@ -137,6 +158,9 @@ def open_artefact(
             candidate.executor.prepare(shapes)
             if candidate.twin is not None:
                 candidate.twin.prepare(shapes)
+            if candidate.simulated and artefact.twin is not None:
+                candidate.native, problem = _native_twin(artefact.twin, shapes, options)
+                candidate.notes += [] if problem is None else [Fallback("twin", "load", problem)]
             if inputs is not None and not candidate.proven and not _casts(candidate, original):
                 candidate.prove(inputs)
             opened.candidates.append(candidate)
@@ -161,6 +185,17 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
     device = open_device(package.plan.extension)
     tolerance = 0.0 if device.simulated else _TOLERANCE
     return Candidate(level, executor, twin, proven=False, tolerance=tolerance, simulated=device.simulated)
+
+
+def _native_twin(path: Path, shapes: Shapes, options: ExecutorOptions) -> tuple[Executor | None, str | None]:
+    """What runs the native code of a simulated model, or why nothing does."""
+    try:
+        executor = Package.from_path(path).executor(context=options.context(), resize=True, max_bytes=options.max_bytes)
+        executor.prepare(shapes)
+    except OdcError as error:
+        return None, str(error)
+    reasons = "; ".join(dict.fromkeys(executor.fallbacks.values()))
+    return (None, reasons) if reasons else (executor, None)
 
 
 def _on_host(level: Level, path: Path, options: ExecutorOptions) -> Candidate:

@@ -308,7 +308,7 @@ class AutoCompiler(JobRunner):
         if self._forbidden or shared.aim is None:
             state.enter(Phase.REJECTED, self._forbidden)
             return
-        state.key = key_of(shared.settings, shared.original.digest, state.shapes, shared.aim.facts)
+        state.key = key_of(shared.settings, shared.original.digest, state.shapes, shared.aim.key_facts)
         if shared.aim.takes_codes or self.quantized:
             self._find(state, may_wait=may_wait)
         else:

@@ -34,7 +34,7 @@ class DirectStep:
         shared, aim = self._shared, self._shared.aim
         if aim is None or not aim.takes_floats:
             return
-        key = key_of(shared.settings, shared.original.digest, state.shapes, aim.facts, direct=True)
+        key = key_of(shared.settings, shared.original.digest, state.shapes, aim.key_facts, direct=True)
         state.direct = Direct(key)
         if may_wait or not shared.artefacts.has_files(key):
             self._load(state, state.direct)

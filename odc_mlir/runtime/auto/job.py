@@ -64,7 +64,8 @@ class Job:
     says of it. ``runs`` are recorded; records of so many as ``patience_runs`` are taken even where they show little,
     with 0 they are not looked at. ``verdict`` is that of a model quantised already. ``direct``: the model itself is
     compiled, whatever it computes with. ``rival`` serves now, as a package (None: the model itself, by host kernels):
-    what is made must be faster here, where ``must_be_faster``.
+    what is made must be faster here, where ``must_be_faster``. ``twin`` makes native code of the same model, which
+    answers in place of a simulator; None where nothing is simulated.
     """
 
     key: str
@@ -93,6 +94,7 @@ class Job:
     direct: bool = False
     rival: str | None = None
     must_be_faster: bool = False
+    twin: str | None = None
 
     @property
     def budget(self) -> dict[str, float]:
@@ -162,6 +164,7 @@ def make_job(
         cache_bytes=settings.cache_bytes,
         shapes=[list(shape) for shape in shapes],
         fixed_shapes=fixed,
+        twin=aim.twin[0] if aim.twin else None,
         package=str(package.absolute()) if package is not None and fixed is None else None,
         patience_runs=TIMES_ENOUGH * settings.records if settings.watch else 0,
         **facts,

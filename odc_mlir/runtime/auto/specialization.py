@@ -222,6 +222,7 @@ class Specialization:
         if status.verdict is not None:
             status.verdict.pop("saturation", None)  # a line for each tensor, which nobody reads
         status.seconds = {} if result is None else dict(result.seconds)
+        status.notes += [] if result is None else result.notes
         status.scheme = (result.scheme if result is not None else None) or self.scheme
         status.artefact = None if self.artefact is None else str(self.artefact.folder)
         direct = None if self.direct is None else self.direct.artefact
