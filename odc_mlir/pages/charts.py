@@ -171,8 +171,8 @@ class Roof:
         return self.value if self.value is not None else (self.slope or 0.0) * intensity
 
 
-def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], *, title: str) -> Html:
-    """(name, MACs per byte, MACs per cycle) of layers below the roofs, on logarithmic axes; nothing without layers."""
+def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], unit: str, *, title: str) -> Html:
+    """(name, MACs per ``unit``, MACs per cycle) of layers below the roofs, on logarithmic axes; else nothing."""
     shown = [(name, x, y) for name, x, y in layers if x > 0 and y > 0]
     if not shown:
         return Html("")
@@ -188,14 +188,19 @@ def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], 
 
     parts = [_decade_axis(place, low_x, high_x, low_y, high_y, height)]
     for index, roof in enumerate(roofs):
-        points = [place(10**p, roof.at(10**p)) for p in (low_x + (high_x - low_x) * i / 40 for i in range(41))]
-        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        # A straight line on these axes; what of a slope lies outside of them is left out.
+        first, last = 10.0**low_x, 10.0**high_x
+        if roof.slope:
+            first, last = max(first, 10.0**low_y / roof.slope), min(last, 10.0**high_y / roof.slope)
+        if first >= last:
+            continue
+        path = "M" + "L".join("{:.1f} {:.1f}".format(*place(x, roof.at(x))) for x in (first, last))
         parts.append(
             tag("path", tag("title", roof.name), d=path, style=f"fill:none;stroke:{colour(index + 1)};stroke-width:1.5")
         )
     for name, x, y in shown:
         cx, cy = place(x, y)
-        note = f"{name}: {x:.3g} MACs per byte, {y:.3g} MACs per cycle"
+        note = f"{name}: {x:.3g} MACs per {unit}, {y:.3g} MACs per cycle"
         parts.append(
             tag(
                 "circle",

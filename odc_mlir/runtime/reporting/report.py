@@ -87,6 +87,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "partition": partition_report(plan, work, clock),
         "layers": layers,
         "engines": _engines(segments),
+        "hardware": dict(segments[0].parity["hardware"]) if segments else {},
         "energy": total_energy([segment.energy for segment in segments], _energy_figures(segments)),
         "causes": causes_of_segments([segment.explanation for segment in segments]),
         "what_if": what_ifs([(segment.explanation, segment.parity["cycles"]) for segment in segments]),
@@ -238,7 +239,8 @@ def _layers(plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[d
                 spent = timed.pop(0) if timed else {}
                 layer |= {"placed": "npu", "reason": None, "segment": segment.step.name}
                 layer |= {"cycles": spent.get("cycles", 0), "busy_cycles": spent.get("busy_cycles", {})}
-                layer |= {key: spent[key] for key in ("first_cycle", "last_cycle", *EXPLAINED) if key in spent}
+                kept = ("first_cycle", "last_cycle", "amounts", *EXPLAINED)
+                layer |= {key: spent[key] for key in kept if key in spent}
                 layer |= {"floor": segment.layer_floor(node)}
                 if spent:
                     layer |= {"energy": segment.layer_energy(spent)}

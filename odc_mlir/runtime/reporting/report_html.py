@@ -12,6 +12,7 @@ from odc_mlir.pages.markup import Cell, Column, Html, bullets, joined, pairs, sh
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.runtime.reporting.explanation import help_text
+from odc_mlir.runtime.reporting.report_machine import energy, rooflines, steps
 from odc_mlir.runtime.reporting.report_partition import plan_text
 from odc_mlir.runtime.reporting.report_table import bound_by
 from odc_mlir.simulator.path import CAUSES
@@ -63,18 +64,27 @@ _ENGINES = {
 }
 
 
+_ROOFLINE_NOTE = (
+    "Each dot is an operator. What was done for it before its turn, such as fetching weights, takes none of its "
+    "cycles, which can lift it above a slope."
+)
+
+
 def render(report: Mapping[str, Any]) -> str:
     """The page; every text from the model is escaped."""
     layers: Sequence[Mapping[str, Any]] = report["layers"]
     sections = [
         Section("Defects of the compiler: please report them", _defects(report["defects"])),
         Section("Summary", pairs(_summary(report), caption="latency, cycles and work of one inference")),
+        Section("What runs where", steps(report), "From left to right, in the order in which it runs."),
         Section("Why operators are on the host", _reasons(layers)),
         Section("Where the cycles go", _causes(report), "Every cycle has one cause: what the run waited for then."),
         Section("Operators", _layers(layers), "Click a heading to sort; bars show what an operator's cycles went to."),
         Section("When operators ran", _time_lines(layers), "From the first to the last cycle of each operator."),
         Section("What the engines did", _engines(report["engines"])),
+        Section("Rooflines", rooflines(report), _ROOFLINE_NOTE),
         Section("Memory", _memory(report), "Bytes of one inference."),
+        Section("Energy on the NPU, an estimate", energy(report.get("energy") or {})),
         Section("Why the plan is as it is", _partition(report["partition"])),
     ]
     note = f"{report['memory']} memory mode, compiler {report['compiler_version']}; modelled, not measured"

@@ -84,10 +84,13 @@ def test_time_lines() -> None:
 
 def test_rooflines_leave_out_what_has_no_place() -> None:
     roofs = [charts.Roof("array", value=256), charts.Roof("port", slope=8)]
-    found = charts.roofline(roofs, [("a", 1.0, 5.0), ("none", 0, 0)], title="roofline")
+    found = charts.roofline(roofs, [("a", 1.0, 5.0), ("none", 0, 0)], "byte", title="roofline")
     assert found.count("<circle") == 1
     assert "a: 1 MACs per byte, 5 MACs per cycle" in found
-    assert charts.roofline(roofs, [("none", 0, 1)], title="roofline") == ""
+    assert charts.roofline(roofs, [("none", 0, 1)], "byte", title="roofline") == ""
+    # One decade of each axis: the port's slope of 8 enters at (1.25, 10) and leaves at (10, 80).
+    ends = charts.roofline([charts.Roof("port", slope=8)], [("a", 2.0, 11.0)], "byte", title="r")
+    assert 'd="M177.2 300.0L990.0 36.3"' in ends
 
 
 def test_curves_and_bars() -> None:

@@ -1,0 +1,53 @@
+"""Parts of the page about the machine: what they show is what the report says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import odc_mlir
+from odc_mlir import samples
+from odc_mlir.runtime.reporting.report_machine import energy, rooflines, steps
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    return odc_mlir.compile(samples.path("digits_cnn_int8.circle"), target="npu-256").report
+
+
+def test_every_operator_has_a_dot_where_it_used_something(report: dict[str, Any]) -> None:
+    layers = [layer for layer in report["layers"] if layer["macs"] and layer["cycles"]]
+    used = sum(layer["amounts"].get(name, 0) > 0 for layer in layers for name in ("sram", "offchip", "requant"))
+    assert used > len(layers)
+    assert rooflines(report).count("<circle") == used
+    conv = next(layer for layer in layers if layer["name"] == "conv2")
+    ratios = (
+        f"{conv['macs'] / conv['amounts']['requant']:.3g} MACs per result, {conv['macs'] / conv['cycles']:.3g} MACs"
+    )
+    assert f"CONV_2D conv2: {ratios}" in rooflines(report)
+    assert rooflines({"layers": layers}) == ""
+
+
+def test_energy_is_listed_by_action(report: dict[str, Any]) -> None:
+    found = energy(report["energy"])
+    assert found.count("<tr") == 1 + len(report["energy"]["parts_uj"])
+    assert f"{report['energy']['estimate_uj']:.3g} µJ" in found
+    assert energy({"estimate_uj": 0}) == ""
+
+
+def _layer(operator: int, op: str, segment: str | None) -> dict[str, Any]:
+    return {"operator": operator, "op": op, "name": op, "segment": segment, "host_modelled_ns": 1000}
+
+
+def test_steps_stand_in_the_order_in_which_they_run() -> None:
+    layers = [_layer(0, "CAST", None), _layer(1, "ADD", "s0"), _layer(2, "SIN", None), _layer(3, "MUL", "s0")]
+    layers += [_layer(4, "COS", None), _layer(5, "SUB", "s1")]
+    sizes = {"inputs": [{"bytes": 3}], "outputs": [{"bytes": 4}], "macs": 0, "npu_ns": 5e5}
+    partition = {"segments": [{"name": "s0", **sizes}, {"name": "s1", **sizes}]}
+    found = steps({"layers": layers, "partition": partition})
+    places = [found.index(text) for text in ("CAST", ">s0<", "SIN", "COS", ">s1<")]
+    assert places[0] < places[1] < places[4]
+    assert places[2] < places[3] < places[4]
+    assert found.count('class="device"') == 2
+    assert steps({"layers": layers, "partition": {"segments": []}}) == ""
