@@ -20,9 +20,9 @@ from xdsl.passes import ModulePass
 from odc_mlir import pipelines, targets
 from odc_mlir._version import __version__
 from odc_mlir.codegen import machine
-from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.dialects.circle import CircleOp, VariableOp, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
-from odc_mlir.errors import ModelError, OptionError, UnsupportedError
+from odc_mlir.errors import CompileError, ModelError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.writer import write_model
@@ -34,7 +34,7 @@ from odc_mlir.ops.work import kernel_names
 from odc_mlir.retries import PARTITIONED, schedule_segments
 from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.diagnostics import typed_errors, verify_module
-from odc_mlir.support.locations import op_name
+from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.support.sources import Positions
 from odc_mlir.support.text import parse_module
 from odc_mlir.targets.cpu import is_cpu
@@ -316,8 +316,20 @@ class _TensorIndices:
                 return self._of(owner.operands[value.index])
             return self.graph.inputs[value.index]
         assert isinstance(value, OpResult)
+        if isinstance(value.op, VariableOp):
+            return self._of_variable(value)
         if isinstance(value.op, SegmentOp):
             last = value.op.circle_block.last_op
             assert isinstance(last, YieldOp)
             return self._of(last.operands[value.index])
         return self.graph.operators[self.operator(value.op)].outputs[value.index]
+
+    def _of_variable(self, value: SSAValue) -> int:
+        """Index of a variable, as an operator that uses it knows it."""
+        for use in value.uses:
+            if isinstance(use.operation, CircleOp):
+                index: int = self.graph.operators[self.operator(use.operation)].inputs[use.index]
+                return index
+            if isinstance(use.operation, SegmentOp):
+                return self._of_variable(use.operation.circle_block.args[use.index])
+        raise CompileError("no operator uses this variable", tensor=value_name(value))

@@ -142,6 +142,9 @@ class SegmentOp(IRDLOperation):
     ``circle`` holds the operators as the model has them and never changes: host fallback, reports and compiling again
     read it. Its arguments are the operands; ``odc.yield`` gives the results. What it is lowered to is the symbol of the
     same name in the module: an ``npu.program``, or a module of native functions. There is none before that.
+
+    Operators of ``circle`` may write an argument that is a variable. Where ``odc.yield`` names an argument, the result
+    is what it holds in the end; what the segment is lowered to gives that as a value, which goes back to the variable.
     """
 
     name = "odc.segment"

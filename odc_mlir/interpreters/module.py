@@ -17,6 +17,7 @@ from xdsl.interpreter import (
     impl_terminator,
     register_impls,
 )
+from xdsl.ir import BlockArgument
 
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
@@ -48,7 +49,12 @@ class StructureFunctions(InterpreterFunctions):
         program = programs(interpreter.module).get(op.sym_name.data) if self.run_target else None
         if program is None or not isinstance(program.block.last_op, YieldOp):
             return interpreter.run_ssacfg_region(op.circle, args, op.sym_name.data)
-        return interpreter.run_ssacfg_region(program.body, args, op.sym_name.data)
+        results = interpreter.run_ssacfg_region(program.body, args, op.sym_name.data)
+        last = op.circle_block.last_op
+        for value, result in zip(last.operands if last is not None else (), results, strict=True):
+            if isinstance(value, BlockArgument):  # what a variable holds now
+                args[value.index][...] = result
+        return results
 
     @impl_terminator(YieldOp)
     def run_yield(

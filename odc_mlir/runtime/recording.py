@@ -331,7 +331,7 @@ def _shown(graph: Graph) -> list[int]:
     every = [*graph.inputs]
     for item in graph.nodes:
         every += item.outputs
-        every += [item.inputs[i] for i in item.node.mutated if graph.tensors[item.inputs[i]].is_variable]
+        every += [index for index in item.written if graph.tensors[index].is_variable]
     return [index for index in dict.fromkeys(every) if graph.tensors[index].info.kind == "float"]
 
 

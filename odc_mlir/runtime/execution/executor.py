@@ -236,15 +236,14 @@ class Executor:
     def _written_variables(self, unit: Unit) -> tuple[int, ...]:
         """The variables that the operator of ``unit`` writes."""
         if not isinstance(unit, OperatorUnit):
-            return ()
-        item = self.graph.nodes[unit.index]
-        return tuple(item.inputs[i] for i in item.node.mutated if item.inputs[i] in self._variable_infos)
+            return ()  # what else writes variables says so in its writes
+        return tuple(index for index in self.graph.nodes[unit.index].written if index in self._variable_infos)
 
     def _find_peak(self, shaped: SpecializedGraph) -> None:
         """Tell the graph how many bytes of activations live at the worst moment."""
         live = shaped.peak_bytes = sum(shaped.nbytes(index) for index in self.graph.inputs)
         for unit, dead in zip(self.units, self._last_uses, strict=True):
-            live += sum(shaped.nbytes(index) for index in unit.writes)
+            live += sum(shaped.nbytes(index) for index in unit.writes if index not in self._variable_infos)
             inside = live + unit.inner_bytes(shaped)
             if inside > shaped.peak_bytes:
                 shaped.peak_bytes, shaped.peak_name = inside, shaped.tensors[unit.writes[0]].name

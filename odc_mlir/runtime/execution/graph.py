@@ -38,6 +38,11 @@ class GraphNode:
     outputs: tuple[int, ...]
     calls: Mapping[int, Graph] = field(default_factory=dict)
 
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The operands that the operator writes, variables or not."""
+        return tuple(self.inputs[position] for position in self.node.mutated)
+
 
 @dataclass(slots=True)
 class Graph:

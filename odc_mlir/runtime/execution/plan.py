@@ -65,7 +65,8 @@ def _check_segment(step: SegmentStep, graph: Graph, error: Callable[[str], Packa
     for tensor in (*step.inputs, *step.outputs):
         if tensor >= len(graph.tensors):
             raise error(f"{step.file} is bound to tensor {tensor}, but the model has {len(graph.tensors)}")
-    produced = {tensor for index in step.operators for tensor in graph.nodes[index].outputs}
+    inside = [graph.nodes[index] for index in step.operators]
+    produced = {tensor for item in inside for tensor in (*item.outputs, *item.written)}
     for tensor in step.outputs:
         if tensor not in produced:
             raise error(f"{step.file} gives {graph.tensors[tensor].name!r}, which none of its operators produces")
@@ -182,7 +183,11 @@ class SegmentUnit:
         for port, value in zip(program.outputs, result.outputs, strict=True):
             if value.shape != port.shape:
                 raise SimulationError(f"the device gave the shape {value.shape}, not {port.shape}", tensor=port.name)
-        frame.values.update(zip(self.writes, result.outputs, strict=True))
+        for tensor, value in zip(self.writes, result.outputs, strict=True):
+            if tensor in frame.variables:
+                frame.variables[tensor][...] = value
+            else:
+                frame.values[tensor] = value
         self.counters, self.trace = result.counters, result.trace
         if frame.observe is not None:
             frame.observe(Event(self.step.name, "SEGMENT", "segment", start, time.perf_counter() - start))

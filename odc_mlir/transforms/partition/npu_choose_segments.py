@@ -157,6 +157,7 @@ def _item(op: CircleOp, work: Work | None, tensors: _Tensors, host: HostCosts) -
         is_view(op),
         wanted_place(op) == NPU,
         node.macs,
+        tensors.numbers([op.operands[index] for index in node.mutated]),
     )
 
 

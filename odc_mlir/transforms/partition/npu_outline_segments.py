@@ -16,7 +16,8 @@ After::
     }
     %2 = circle.floor(%1) …
 
-A segment's results are what is used outside. Constants move in with their users; one that is used elsewhere too is
+A segment's results are what is used outside, and what variables hold that its operators write: there it yields the
+argument (see :mod:`odc_mlir.dialects.odc`). Constants move in with their users; one that is used elsewhere too is
 copied (the bytes are shared). A view of a value that leaves the segment in more than one shape, or of a value that only
 passes through, runs on the host instead, where it is free too.
 """
@@ -33,7 +34,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, VariableOp, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import names_loc, value_name
@@ -137,14 +138,16 @@ def outline(name: str, members: list[CircleOp], target_name: str | None = None) 
     """Put ``members``, a run of operators in program order, into a segment that takes their place."""
     group: set[Operation] = set(members)
     inputs = _inputs(members, group)
-    outputs = [result for op in members for result in op.results if _used_outside(result, group)]
+    outputs: list[SSAValue] = [result for op in members for result in op.results if _used_outside(result, group)]
+    outputs += [value for value in inputs if isinstance(value.owner, VariableOp) and _is_written(value, group)]
     circle = Region(Block(arg_types=[value.type for value in inputs]))
     segment = SegmentOp(name, inputs, [value.type for value in outputs], circle, target_name=target_name)
     segment.location = _location_of(outputs)
     Rewriter.insert_op(segment, InsertPoint.before(members[0]))
     for output, result in zip(outputs, segment.results, strict=True):
         result.name_hint = output.name_hint
-        output.replace_uses_with_if(result, lambda use: use.operation not in group)
+        if not isinstance(output.owner, VariableOp):
+            output.replace_uses_with_if(result, lambda use: use.operation not in group)
     _fill(circle.block, members, inputs, outputs)
     return segment
 
@@ -157,6 +160,14 @@ def _inputs(members: list[CircleOp], group: set[Operation]) -> list[SSAValue]:
             if value.owner not in group and not isinstance(value.owner, ConstOp | NoneOp):
                 found[value] = None
     return list(found)
+
+
+def _is_written(variable: SSAValue, group: set[Operation]) -> bool:
+    """Whether an operator of ``group`` writes ``variable``."""
+    return any(
+        use.operation in group and isinstance(use.operation, CircleOp) and use.index in node_of(use.operation).mutated
+        for use in variable.uses
+    )
 
 
 def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs: Sequence[SSAValue]) -> None:
@@ -178,7 +189,7 @@ def _fill(block: Block, members: list[CircleOp], inputs: list[SSAValue], outputs
         for attribute in (SEGMENT, REASON, GROUP):
             op.attributes.pop(attribute, None)
         block.add_op(op)
-    end = YieldOp(*outputs)
+    end = YieldOp(*(inside.get(value, value) for value in outputs))
     end.location = _location_of(outputs)
     block.add_op(end)
     for value in inside:

@@ -31,6 +31,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.circle_ops import op_class
+from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import name_loc, value_name
@@ -70,7 +71,7 @@ def _check(segment: SegmentOp, value: SSAValue) -> None:
     """An edge of the NPU: codes of known shape with one scale."""
     info = info_of(value)
     seen = None
-    if info.dtype not in CODES:
+    if info.dtype not in CODE_TYPES:
         seen = f"is {info.dtype}, which does not cross the edge of a segment"
     elif info.shape is None or any(dim is None for dim in info.shape):
         seen = f"has {shape_text(info)}, the edge of a segment needs a known one"

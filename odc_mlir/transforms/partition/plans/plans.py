@@ -35,7 +35,8 @@ class Work(NamedTuple):
 class Item:
     """An operator. ``work`` None: it cannot run on the NPU. ``pinned``: the user wants it there.
 
-    ``reads`` and ``writes`` are numbers of tensors that are computed at run time.
+    ``reads`` and ``writes`` are numbers of tensors that are computed at run time; ``updates`` those of the ones that it
+    reads and writes, which outlive the inference.
     """
 
     host_ns: float
@@ -45,6 +46,7 @@ class Item:
     is_view: bool = False
     pinned: bool = False
     macs: int = 0
+    updates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,7 @@ class _Search:
         written = {tensor for i in members for tensor in problem.items[i].writes}
         read = {tensor for i in members for tensor in problem.items[i].reads} - written
         left = {t for t in written if t in problem.results or not inside.issuperset(self.readers.get(t, ()))}
+        left |= {tensor for i in members for tensor in problem.items[i].updates}
         sizes = [sum(problem.tensor_bytes[t] for t in tensors) for tensors in (read, left)]
         works = [work for i in members if (work := problem.items[i].work) is not None]
         host = problem.host
