@@ -37,6 +37,7 @@ MODELS = {
     "vww_96_int8": "zoo",
     "mobilenet_v1_0.25_128_quant": "zoo",
     "mobilenet_v2_1.0_224_quant": "zoo",
+    "keras_lstm_mnist_ptq": "lstm",
 }
 TARGETS = ("npu-128", "npu-256", "npu-512")
 MEMORIES = ("flash", "sram")

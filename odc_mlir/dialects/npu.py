@@ -20,6 +20,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_base import (
+    CODE_TYPES,
     INT,
     TENSOR,
     ZERO,
@@ -43,9 +44,11 @@ from odc_mlir.dialects.npu_base import (
     ints,
     same_shape,
     shape_of,
+    size_bytes,
 )
 from odc_mlir.dialects.npu_matmul import MatmulOp
 from odc_mlir.dialects.npu_move import MoveOp
+from odc_mlir.dialects.npu_recurrent import LstmOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 
 __all__ = [
@@ -57,6 +60,7 @@ __all__ = [
     "ElementwiseOp",
     "Int",
     "Ints",
+    "LstmOp",
     "LutOp",
     "MatmulOp",
     "MoveOp",
@@ -84,6 +88,7 @@ class ConstantOp(NpuTensorOp):
     """A constant tensor that element-wise operations read."""
 
     name = "npu.constant"
+    DTYPES: ClassVar = tuple(CODE_TYPES)
 
     value = prop_def(BlobAttr)
     output = result_def(TENSOR)
@@ -95,9 +100,9 @@ class ConstantOp(NpuTensorOp):
         super().__init__(properties={"value": value}, result_types=[result_type])
 
     def verify_operation(self) -> None:
-        elements = math.prod(shape_of(self.output))
-        if self.value.data.size != elements:
-            raise VerifyException(f"{self.name} needs {elements} bytes, the blob has {self.value.data.size}")
+        size = size_bytes(self.output)
+        if self.value.data.size != size:
+            raise VerifyException(f"{self.name} needs {size} bytes, the blob has {self.value.data.size}")
 
 
 @irdl_op_definition
@@ -355,16 +360,17 @@ class ReshapeOp(NpuTensorOp):
 TENSOR_OPS = (
     ConstantOp,
     ConvOp,
-    MatmulOp,
     ElementwiseOp,
-    PoolOp,
-    PadOp,
-    ReduceOp,
-    SoftmaxOp,
+    LstmOp,
     LutOp,
-    ScaleOp,
-    ReshapeOp,
+    MatmulOp,
     MoveOp,
+    PadOp,
+    PoolOp,
+    ReduceOp,
+    ReshapeOp,
+    ScaleOp,
+    SoftmaxOp,
 )
 TENSOR_ATTRIBUTES = (ScaleAttr, ElementwiseKindAttr, PoolKindAttr, ReduceKindAttr, CodeTypeAttr, ChannelsAttr)
 

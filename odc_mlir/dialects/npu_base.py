@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Sized
+from typing import ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i32
 from xdsl.dialects.utils import EnumAttribute
@@ -62,6 +64,7 @@ class CodeType(StrEnum):
 
     U8 = "u8"
     I8 = "i8"
+    I16 = "i16"
 
 
 @irdl_attr_definition
@@ -182,24 +185,37 @@ def dtype_of(value: SSAValue) -> str:
     return info_of(value).dtype
 
 
-CODE_TYPES = {"int8": CodeType.I8, "uint8": CodeType.U8}
+def item_bytes(value: SSAValue) -> int:
+    """Bytes of an element of a tensor value."""
+    return DTYPES[dtype_of(value)].numpy.itemsize
+
+
+def size_bytes(value: SSAValue) -> int:
+    """Bytes of a tensor value."""
+    return math.prod(shape_of(value)) * item_bytes(value)
+
+
+CODE_TYPES = {"int8": CodeType.I8, "uint8": CodeType.U8, "int16": CodeType.I16}
 
 
 def code_range(dtype: str) -> tuple[int, int]:
-    """Smallest and largest code of ``int8`` or ``uint8``."""
+    """Smallest and largest code of a type in :data:`CODE_TYPES`."""
     return DTYPES[dtype].range
 
 
 class NpuTensorOp(IRDLOperation):
     """Base of the tensor-level operations: checks that all of them share."""
 
+    DTYPES: ClassVar[tuple[str, ...]] = ("int8", "uint8")
+
     def verify_(self) -> None:
         for value in (*self.operands, *self.results):
             if isinstance(value.type, TensorType):
                 if any(d < 0 for d in value.type.get_shape()):
                     raise VerifyException(f"{self.name} needs static shapes, {value.type} has an unknown dimension")
-                if dtype_of(value) not in CODE_TYPES:
-                    raise VerifyException(f"{self.name} computes with int8 and uint8 codes, not {dtype_of(value)}")
+                if dtype_of(value) not in self.DTYPES:
+                    allowed = " and ".join(self.DTYPES)
+                    raise VerifyException(f"{self.name} computes with {allowed} codes, not {dtype_of(value)}")
         self.verify_operation()
 
     def verify_operation(self) -> None:

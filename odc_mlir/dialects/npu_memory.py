@@ -18,6 +18,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, Space
+from odc_mlir.isa.instructions import TYPE_BYTES, TYPES
 
 
 @irdl_attr_definition
@@ -60,7 +61,12 @@ ELEMENTS: dict[str, Attribute] = {
 }
 _NAMES = {type_: name for name, type_ in ELEMENTS.items()}
 _ELEMENTS_OF = {Space.ACCUMULATOR: ("i40",), Space.PARAM: ("record",)}  # others hold bytes
-_BYTE_ELEMENTS = {"u8": 1, "i8": 1, "i16": 2, "i32": 4}
+_BYTE_ELEMENTS = dict(zip(TYPES, TYPE_BYTES, strict=True))
+
+
+def element_bytes(element: str) -> int:
+    """Units that an element takes: bytes; accumulators and records are units of their own."""
+    return _BYTE_ELEMENTS.get(element, 1)
 
 
 @irdl_attr_definition
@@ -94,7 +100,7 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
     @property
     def size(self) -> int:
         """In the unit that the memory is addressed by: bytes; accumulators and records in those two."""
-        return math.prod(self.shape) * _BYTE_ELEMENTS.get(self.element, 1)
+        return math.prod(self.shape) * element_bytes(self.element)
 
     def verify(self) -> None:
         allowed = _ELEMENTS_OF.get(self.space, tuple(_BYTE_ELEMENTS))

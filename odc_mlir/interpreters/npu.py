@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.numerics import convolution, elementwise, lut, pooling
+from odc_mlir.numerics import convolution, elementwise, lstm, lut, pooling
 from odc_mlir.numerics.fixed import Requantizer
 from odc_mlir.numerics.reduction import mean_codes
 from odc_mlir.numerics.softmax import softmax_codes
@@ -42,6 +42,33 @@ def _integer(attribute: npu.Int) -> int:
 def _pair(attribute: npu.Ints) -> tuple[int, int]:
     first, second = attribute.get_values()
     return first, second
+
+
+def _lstm_cell(op: npu.LstmOp) -> lstm.IntegerLstm:
+    """The cell that the integers of ``op`` describe."""
+    units, bias = op.sizes[3], np.array(op.bias.values)
+    zero = _integer(op.hidden_zero)
+
+    def matrices(blob: BlobAttr) -> list[Array]:
+        return np.split(codes(blob, "int8").reshape(op.gates * units, -1), op.gates)
+
+    inputs, recurrent = matrices(op.input_weights), matrices(op.recurrent_weights)
+    scales = [[lstm.Factor(*scale.values) for scale in scales] for scales in (op.input_scales, op.recurrent_scales)]
+    gates = [
+        lstm.Gate(own, own_bias, input_scale, last, lstm.bias_with_zero(last, zero), recurrent_scale)
+        for own, own_bias, input_scale, last, recurrent_scale in zip(
+            inputs, np.split(bias, op.gates), scales[0], recurrent, scales[1], strict=True
+        )
+    ]
+    cell = lstm.Cell(
+        _integer(op.cell_exponent),
+        _integer(op.clip),
+        lstm.Factor(*op.out_scale.values),
+        _integer(op.out_zero),
+        _integer(op.out_zero),
+    )
+    coupled: list[lstm.Gate | None] = [None] * (len(lstm.GATES) - op.gates)
+    return lstm.IntegerLstm([*coupled, *gates], cell)
 
 
 @register_impls
@@ -137,6 +164,18 @@ class NpuFunctions(InterpreterFunctions):
     def run_softmax(self, interpreter: Interpreter, op: npu.SoftmaxOp, args: PythonValues) -> PythonValues:
         (x,) = args
         return (softmax_codes(x, *op.scale.values, _integer(op.diff_min), storage(op.output)),)
+
+    @impl(npu.LstmOp)
+    def run_lstm(self, interpreter: Interpreter, op: npu.LstmOp, args: PythonValues) -> PythonValues:
+        x, hidden, cell = args
+        if not op.time_major:
+            x = x.swapaxes(0, 1)
+        prepared, steps = _lstm_cell(op), []
+        for inputs in map(prepared.inputs, x):
+            hidden, cell = prepared.step(inputs, hidden, cell)
+            steps.append(hidden)
+        out = np.stack(steps)
+        return np.ascontiguousarray(out if op.time_major else out.swapaxes(0, 1)), hidden, cell
 
     @impl(npu.LutOp)
     def run_lut(self, interpreter: Interpreter, op: npu.LutOp, args: PythonValues) -> PythonValues:

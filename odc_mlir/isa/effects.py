@@ -177,6 +177,17 @@ def _softmax(v: Values) -> Effects:
     return Effects((Area("input", source),), (Area("output", result),))
 
 
+def lstm_gates(v: Values) -> int:
+    """How many gates an LSTM cell computes."""
+    return 3 if v.get("coupled") else 4
+
+
+def _gates(v: Values) -> Effects:
+    units, sums = v["units"], lstm_gates(v) * v["units"]
+    cell = Area("cell", 2 * units)
+    return Effects((Area("accumulators", sums), Area("input", 2 * sums), cell), (cell, Area("hidden", units)))
+
+
 def _table(v: Values) -> Effects:
     return Effects((Area("source", v["bytes"]),), (Area("target", v["bytes"]),))
 
@@ -199,4 +210,5 @@ EFFECTS: Mapping[str, Callable[[Values], Effects]] = {
     "pool": _pool,
     "reduce": _reduce,
     "softmax": _softmax,
+    "gates": _gates,
 }

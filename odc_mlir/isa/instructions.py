@@ -359,19 +359,23 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         0x44,
         Queue.VECTOR,
         (
-            Field("accumulators", 16, "gate sums, [gate][unit]", Kind.ACCUMULATOR),
+            Field("accumulators", 16, "last output times recurrent weights, [gate][unit]", Kind.ACCUMULATOR),
             _int("units", 16, "cell size"),
-            _tile("cell", "cell state, i16"),
-            _tile("hidden", "hidden state written"),
-            _signed("cell_exponent", 8, "power of two of the cell scale"),
-            _int("clip", 16, "cell clip, 0: none"),
-            _flag("coupled", "input gate is one minus the forget gate"),
-            _type("out_type", "hidden codes"),
+            _tile("input", "what the inputs add, i16 in Q3, [gate][unit]"),
+            _tile("cell", "cell state, i16, updated"),
+            _tile("hidden", "hidden state written, i8"),
+            _flag("coupled", "there is no input gate: it is one minus the forget gate"),
+            *(
+                item
+                for gate in ("input", "forget", "cell", "output")
+                for item in _scale(f"{gate}_gate", f"scale of the {gate} gate's accumulators, to Q3")
+            ),
+            _signed("cell_exponent", 8, "power of two of the cell state's scale"),
+            _int("clip", 16, "largest cell state, 0: any"),
             *_scale("out", "scale of the hidden state"),
             _signed("out_zero", 16, "zero point of the hidden state"),
         ),
-        "LSTM gates and state update",
-        implemented=False,
+        "one step of an LSTM cell: gates, cell state and hidden state",
     ),
     Instruction(
         "resize",

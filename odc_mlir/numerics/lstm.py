@@ -22,7 +22,7 @@ from odc_mlir.numerics.transcendental import inverse_sqrt
 
 Codes = NDArray[Any]
 
-INPUT, FORGET, CELL, OUTPUT = range(4)
+GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
 CELL_EXPONENTS = range(-15, -8)  # of the cell state's scale, a power of two: the tangent takes 0 to 6 integer bits
 
 _LARGEST_CODE = 128
@@ -110,19 +110,10 @@ class IntegerLstm:
         """New output ``[N, O]`` (int8) and cell state ``[N, C]`` (int16) from :meth:`inputs` and the old ones."""
         sums = saturate16(inputs + self._recurrent.product(hidden).astype(np.int64))
         columns = dict(zip(self.present, np.split(sums, len(self.gates), axis=1), strict=True))
-        forget = gates.logistic(self._finished(FORGET, columns, cell)).astype(np.int64)
-        modulation = gates.tanh(self._finished(CELL, columns, cell), gates.GATE_BITS).astype(np.int64)
-        if INPUT in columns:
-            entry = gates.logistic(self._finished(INPUT, columns, cell)).astype(np.int64)
-        else:
-            entry = gates.HIGH - forget
-        kept = rdbpot(forget * cell, 15)
-        new = saturate16(kept + rdbpot(entry * modulation, 30 + self.cell.exponent))
-        if self.cell.clip:
-            new = np.clip(new, -self.cell.clip, self.cell.clip)
-        new = new.astype(np.int16)
-        output = gates.logistic(self._finished(OUTPUT, columns, new)).astype(np.int64)
-        return self._output(output * gates.tanh(new, 15 + self.cell.exponent)), new
+        entry = self._finished(INPUT, columns, cell) if INPUT in columns else None
+        forget, modulation = (self._finished(index, columns, cell) for index in (FORGET, CELL))
+        new = next_cell(entry, forget, modulation, cell, self.cell.exponent, self.cell.clip)
+        return self._output(hidden_products(self._finished(OUTPUT, columns, new), new, self.cell.exponent)), new
 
     def _finished(self, index: int, columns: dict[int, Codes], cell: Codes) -> NDArray[np.int16]:
         """A gate's argument: with what it sees of the cell, normalised."""
@@ -157,6 +148,25 @@ class _Stack:
     def product(self, x: Codes) -> NDArray[np.int32]:
         """``multiply(x @ weights.T + bias)`` for int8 ``x [N, K]``."""
         return multiply(wrap32(self._matrix.product(x) + self._bias), self._q, self._e)
+
+
+def next_cell(
+    entry: Codes | None, forget: Codes, modulation: Codes, cell: Codes, exponent: int, clip: int
+) -> NDArray[np.int16]:
+    """The new cell state from the gates' arguments (int16, Q3) and the old one; ``exponent`` is of its scale.
+
+    ``entry``: of the input gate, None where that is one minus the forget gate. ``clip``: in codes, 0 for none.
+    """
+    kept = gates.logistic(forget).astype(np.int64)
+    taken = gates.HIGH - kept if entry is None else gates.logistic(entry).astype(np.int64)
+    added = rdbpot(taken * gates.tanh(modulation, gates.GATE_BITS), 30 + exponent)
+    new = saturate16(rdbpot(kept * cell, 15) + added)
+    return (np.clip(new, -clip, clip) if clip else new).astype(np.int16)
+
+
+def hidden_products(output: Codes, cell: Codes, exponent: int) -> NDArray[np.int64]:
+    """Output gate times tangent of the new cell state, Q30, from the gate's argument (int16, Q3)."""
+    return gates.logistic(output).astype(np.int64) * gates.tanh(cell, 15 + exponent)
 
 
 def layer_norm(x: Codes, norm: GateNorm) -> NDArray[np.int16]:

@@ -12,7 +12,13 @@ from helpers.data import golden_samples
 from odc_mlir.interpreters.module import run_module
 
 STAGES = ("circle", "circle-opt", "quant", "partition", "npu")
-MODELS = ("zoo/kws_ref_model", "zoo/str_ww_ref_model", "zoo/ad01_int8", "digits/digits_cnn_int8")
+MODELS = (
+    "zoo/kws_ref_model",
+    "zoo/str_ww_ref_model",
+    "zoo/ad01_int8",
+    "digits/digits_cnn_int8",
+    "lstm/keras_lstm_mnist_ptq",
+)
 
 
 @pytest.mark.parametrize("stage", STAGES)

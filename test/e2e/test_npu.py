@@ -16,9 +16,10 @@ from helpers.graph import graph_macs, operator_names
 from odc_mlir import targets
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa import container
+from odc_mlir.runtime.api import open_executor
 from odc_mlir.simulator import load, simulate
 
-QUANTISED = golden_models("zoo", quantised=True)
+QUANTISED = golden_models("zoo", "lstm", quantised=True)
 SMALL = ("kws_ref_model", "pretrainedResnet_quant")
 
 # Operators of these models that the host must never be left with.
@@ -71,6 +72,22 @@ def test_placement_and_cycles(model: GoldenModel, compiled: Compiled) -> None:
     assert 0 < report["model_floor_cycles"] <= report["ideal_cycles"]
     assert report["ideal_cycles"] <= report["cycles_total"] <= report["cycles_total_strict"]
     assert report["sram_peak_bytes"] <= targets.load("npu-256").sram.capacity_bytes
+
+
+def test_state_goes_on_from_run_to_run(test_data: Path, compiled: Compiled) -> None:
+    """Variables hold after each run of a segment what they hold after one of host kernels, until they are reset."""
+    model = test_data / "models" / "lstm" / "keras_lstm_mnist_ptq.circle"
+    package = odc_mlir.load_package(compiled(model))
+    host, npu = (open_executor(source, backend=name) for source, name in ((model, "host"), (package, "npu")))
+    sample = next(golden_samples(model.parent / "golden" / f"{model.stem}.npz"))
+    host.run(sample.inputs)
+    assert_equal(npu.run(sample.inputs), sample.outputs)
+    again = npu.run(sample.inputs)
+    assert_equal(again, host.run(sample.inputs))
+    assert (again[0] != sample.outputs[0]).any()
+    assert not npu.fallbacks
+    npu.reset()
+    assert_equal(npu.run(sample.inputs), sample.outputs)
 
 
 @pytest.mark.parametrize("memory", ["flash", "sram"])

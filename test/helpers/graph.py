@@ -14,7 +14,7 @@ def operator_names(path: Path) -> list[str]:
 
 
 def graph_macs(path: Path) -> int:
-    """Multiply-accumulates of the main subgraph's convolutions and matrix products, padding taps included."""
+    """Multiply-accumulates of the main subgraph's convolutions, matrix products and cells, padding taps included."""
     subgraph = read_model(path).subgraphs[0]
     macs = 0
     for operator in subgraph.operators:
@@ -24,4 +24,7 @@ def graph_macs(path: Path) -> int:
             # Weights are [O, kh, kw, I], [1, kh, kw, O] and [O, I]: one result takes all of one O.
             channels = weights[-1] if operator.name == "DEPTHWISE_CONV_2D" else weights[0]
             macs += results * math.prod(weights) // channels
+        elif operator.name == "UNIDIRECTIONAL_SEQUENCE_LSTM":  # every step, all weights of gates
+            batch, steps, _ = subgraph.tensors[operator.inputs[0]].shape or ()
+            macs += batch * steps * sum(math.prod(subgraph.tensors[i].shape or ()) for i in operator.inputs[1:9])
     return macs

@@ -157,11 +157,19 @@ def _softmax(draw: Draw) -> Instr:
     return make("softmax", in_stride=columns, out_stride=columns, output=4096, **fields)
 
 
+def _gates(draw: Draw) -> Instr:
+    units = draw(1, 40)
+    fields = {"units": units, "cell": 1024, "hidden": 4096, "coupled": draw(0, 1), "cell_exponent": -draw(9, 15)}
+    return make("gates", accumulators=draw(0, 100), **fields)
+
+
 def _sync(draw: Draw) -> Instr:
     return make("sync", queue=list(Queue)[draw(0, len(Queue) - 1)])
 
 
-_MAKERS = (_copy, _load, _store, _fill, _wload, _mload, _param, _table, _conv, _vop, _pool, _reduce, _softmax, _sync)
+_MAKERS = (
+    _copy, _load, _store, _fill, _wload, _mload, _param, _table, _conv, _vop, _pool, _reduce, _softmax, _gates, _sync,
+)  # fmt: skip
 MNEMONICS = tuple(maker.__name__.removeprefix("_") for maker in _MAKERS)
 
 

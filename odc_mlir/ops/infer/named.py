@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.spec import Array, Node, TensorInfo
 
 
 def position(node: Node, name: str) -> int:
@@ -22,3 +22,12 @@ def required(node: Node, name: str) -> TensorInfo:
     if info is None:
         raise node.error(f"{name} is left out; it is required here")
     return info
+
+
+def constants(node: Node) -> dict[str, Array]:
+    """The contents of all constant operands by name."""
+    return {
+        node.spec.operand_name(index): info.array()
+        for index, info in enumerate(node.operands)
+        if info is not None and info.is_const
+    }

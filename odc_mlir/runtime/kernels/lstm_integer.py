@@ -24,9 +24,14 @@ _WIDE_INTERMEDIATES = 12
 
 def integer_cell(node: Node, values: Values) -> IntegerCell:
     """The prepared cell; raises where scales are missing or cannot be used."""
+    return IntegerCell(integer_lstm(node, values))
+
+
+def integer_lstm(node: Node, values: Values) -> IntegerLstm:
+    """All integers of the cell with the contents ``values`` of weights and biases by name; raises as above."""
     if len(node.intermediates) == _WIDE_INTERMEDIATES:
         raise unsupported(node, "cells with 8-bit sums of gates (12 intermediate tensors) are not supported")
-    return IntegerCell(_Scales(node, values).cell())
+    return _Scales(node, values).cell()
 
 
 class IntegerCell:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 
-from odc_mlir.simulator.engines.convolution import conv
+from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.simulator.engines.machine import Executor
-from odc_mlir.simulator.engines.transfer import copy, fill, load, mload, param, store, table, wload
-from odc_mlir.simulator.engines.vector import pool, reduce, softmax, vop
 
 
+@cache
 def executors() -> Mapping[str, Executor]:
-    """Functions by mnemonic; instructions of the fetch engine and ``sync`` have none."""
-    return {
-        function.__name__: function
-        for function in (conv, copy, fill, load, mload, param, pool, reduce, softmax, store, table, vop, wload)
-    }
+    """The functions of this package's modules that are called like an instruction, by mnemonic.
+
+    Instructions of the fetch engine and ``sync`` have none.
+    """
+    found: dict[str, Executor] = {}
+    for item in pkgutil.iter_modules(__path__):
+        module = import_module(f"{__name__}.{item.name}")
+        own = {name: value for name, value in vars(module).items() if name in BY_MNEMONIC}
+        found |= {name: value for name, value in own.items() if value.__module__ == module.__name__}
+    return found

@@ -171,7 +171,7 @@ def _rows(results: int, kernel: int, stride: int, dilation: int, held: int) -> i
 
 def _vector(c: Charge, mnemonic: str, v: Values, target: Target) -> None:
     vector = target.vector
-    c.start = vector.softmax_start_cycles if mnemonic == "softmax" else vector.start_cycles
+    c.start = vector.softmax_start_cycles if mnemonic in ("softmax", "gates") else vector.start_cycles
     if mnemonic == "vop":
         _vop(c, v)
     elif mnemonic == "pool":
@@ -186,6 +186,13 @@ def _vector(c: Charge, mnemonic: str, v: Values, target: Target) -> None:
         c.use(Resource.TILE_WRITE, results * item)
     elif mnemonic == "reduce":
         _reduce(c, v, target)
+    elif mnemonic == "gates":
+        gates, units = 3 if v["coupled"] else 4, v["units"]
+        c.shortest = 2 * (gates + 1) * units / vector.softmax_elements_per_cycle
+        c.use(Resource.REQUANT, (gates + 3) * units)
+        c.use(Resource.ACCUMULATOR_READ, gates * units)
+        c.use(Resource.TILE_READ, 2 * (gates + 1) * units)
+        c.use(Resource.TILE_WRITE, 3 * units)
     else:
         count = v["rows"] * v["columns"]
         c.shortest = 3 * count / vector.softmax_elements_per_cycle

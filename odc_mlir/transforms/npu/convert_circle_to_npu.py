@@ -44,6 +44,7 @@ from odc_mlir.transforms.npu.lowering.matmul import lower_batch_matmul
 from odc_mlir.transforms.npu.lowering.moves import lower_move, lower_padding, lower_transpose
 from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_resize_bilinear, lower_transpose_conv
 from odc_mlir.transforms.npu.lowering.products import lower_depthwise_conv_2d, lower_fully_connected
+from odc_mlir.transforms.npu.lowering.recurrent import lower_lstm
 from odc_mlir.transforms.npu.lowering.site import Site
 from odc_mlir.transforms.npu.lowering.windows import lower_pool, lower_reduction, lower_softmax, lower_view
 from odc_mlir.transforms.partition.rules.table import MOVERS, works_by_table
@@ -66,6 +67,7 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "SUM": lower_reduction,
     "REDUCE_MAX": lower_reduction,
     "SOFTMAX": lower_softmax,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": lower_lstm,
     "QUANTIZE": lower_scale,
     "RELU": lower_scale,
     "RELU6": lower_scale,

@@ -48,6 +48,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import (
 from odc_mlir.transforms.npu.schedule.layer_ir import Layers, read_layers
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
+from odc_mlir.transforms.npu.schedule.lstm_stream import lstm_commands
 from odc_mlir.transforms.npu.schedule.matmul_stream import matmul_commands
 from odc_mlir.transforms.npu.schedule.move_stream import move_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Command, command
@@ -129,11 +130,13 @@ def _layer_commands(
     if isinstance(layer, WindowLayer):
         return pool_commands(layer, tiling_of(op, target), memories)
     if isinstance(op, npu.ElementwiseOp | npu.ScaleOp | npu.LutOp):
-        return elementwise_commands(Layer(op, layer.sources, layer.result), memories, pool)
+        return elementwise_commands(Layer(op, layer.sources, layer.results), memories, pool)
     if isinstance(op, npu.MoveOp):
-        return move_commands(Layer(op, layer.sources, layer.result), memories)
+        return move_commands(Layer(op, layer.sources, layer.results), memories)
     if isinstance(op, npu.ReduceOp):
-        return reduce_commands(Layer(op, layer.sources, layer.result), target, memories)
+        return reduce_commands(Layer(op, layer.sources, layer.results), target, memories)
     if isinstance(op, npu.SoftmaxOp):
-        return softmax_commands(Layer(op, layer.sources, layer.result), target, memories)
+        return softmax_commands(Layer(op, layer.sources, layer.results), target, memories)
+    if isinstance(op, npu.LstmOp):
+        return lstm_commands(Layer(op, layer.sources, layer.results), target, memories, pool)
     raise CompileError("there are no instructions for this operation", op=op.name, tensor=op_name(op))

@@ -137,6 +137,13 @@ def rows(draw: st.DrawFn) -> tuple[dict[str, Any], set[int]]:
 
 
 @st.composite
+def cells(draw: st.DrawFn) -> tuple[dict[str, Any], set[int]]:
+    units, coupled = draw(st.integers(1, 40)), draw(st.integers(0, 1))
+    fields = {"units": units, "coupled": coupled, "cell": 4096, "hidden": 8192, "cell_exponent": -12}
+    return fields, {*range(2 * (4 - coupled) * units), *range(4096, 4096 + 2 * units)}
+
+
+@st.composite
 def stores(draw: st.DrawFn) -> tuple[dict[str, Any], set[int]]:
     sizes, strides = draw(st.tuples(SMALL, SMALL, SMALL)), draw(st.tuples(st.integers(0, 9), st.integers(0, 40)))
     fields = {f"size{i}": size for i, size in enumerate(sizes)} | {"memory_stride1": 16, "memory_stride2": 64}
@@ -150,6 +157,7 @@ CASES: dict[str, st.SearchStrategy[tuple[dict[str, Any], set[int]]]] = {
     "vop": elementwise(),
     "reduce": reductions(),
     "softmax": rows(),
+    "gates": cells(),
     "store": stores(),
 }
 

@@ -125,6 +125,24 @@ def softmax(columns: int = 10) -> Node:
     return Node(ops.get("SOFTMAX"), (tensor("x", 1, columns),), (result,), {"beta": 1.0}, "y")
 
 
+def lstm(**changes: TensorInfo | None) -> Node:
+    """An LSTM cell over three steps of one unit; ``changes``: operands by name."""
+    spec = ops.get("UNIDIRECTIONAL_SEQUENCE_LSTM")
+    cell = tensor("s", 1, 1, dtype="int16", quant=QuantParams((2.0**-11,), (0,)))
+    operands: dict[str, TensorInfo | None] = {
+        "input": tensor("x", 1, 3, 2),
+        "output_state": replace(tensor("h", 1, 1), is_variable=True),
+        "cell_state": replace(cell, is_variable=True),
+    }
+    for gate in ("input", "forget", "cell", "output"):
+        operands[f"input_to_{gate}_weights"] = zeros(f"w_{gate}", 1, 2, quant=QuantParams((0.25,), (0,)))
+        operands[f"recurrent_to_{gate}_weights"] = zeros(f"r_{gate}", 1, 1, quant=QuantParams((0.25,), (0,)))
+        operands[f"{gate}_gate_bias"] = zeros(f"b_{gate}", 1, dtype="int32", quant=QuantParams((0.125,), (0,)))
+    found = tuple((operands | changes).get(operand.name) for operand in spec.operands)
+    options = {"fused_activation_function": "tanh", "cell_clip": 0.0, "proj_clip": 0.0, "time_major": False}
+    return Node(spec, found, (tensor("y", 1, 3, 1),), options, "y")
+
+
 def transpose(permutation: tuple[int, ...] = (0, 2, 1, 3)) -> Node:
     shape = (1, 1, 6, 4)
     operands = (tensor("x", *shape), const("permutation", permutation, "int32"))
@@ -216,6 +234,7 @@ SUPPORTED: dict[str, Callable[[], Node]] = {
     "SUM": lambda: replace(mean(), spec=ops.get("SUM")),
     "REDUCE_MAX": lambda: replace(mean(), spec=ops.get("REDUCE_MAX")),
     "SOFTMAX": softmax,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": lstm,
     "QUANTIZE": lambda: unary("QUANTIZE"),
     "RELU": lambda: unary("RELU"),
     "RELU6": lambda: unary("RELU6"),
@@ -328,6 +347,25 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         "'y' has scale 0.00392157 and zero point -128, expected scale 0.00390625 and zero point -128",
     ),
     ("softmax-row", lambda: softmax(TARGET.local.tile_bytes // 2 + 1), "rows of 9585 elements, allowed 1 to 9584"),
+    ("constant-weights", lambda: lstm(input_to_cell_weights=tensor("w", 1, 2)), "'w' is computed at run time"),
+    ("states", lambda: lstm(cell_state=tensor("s", 1, 1)), "'s' is no variable"),
+    ("states", lambda: lstm(output_state=None), "the output_state is left out"),
+    (
+        "cell",
+        lambda: lstm(cell_to_forget_weights=zeros("p", 1, dtype="int16")),
+        "'p' is the operand cell_to_forget_weights",
+    ),
+    ("cell", lambda: lstm(projection_weights=zeros("p", 1, 1)), "'p' is the operand projection_weights"),
+    (
+        "integers",
+        lambda: lstm(cell_state=replace(tensor("s", 1, 1), is_variable=True)),
+        "the cell_state is int8; it must be int16",
+    ),
+    (
+        "integers",
+        lambda: with_result(lstm(input=tensor("x", 1, 3, 2, dtype="uint8")), dtype="uint8"),
+        "'x' is uint8, the cell's input must be int8",
+    ),
     (
         "constant-permutation",
         lambda: with_operand(transpose(), 1, data=None, quant=Q, dtype="int8"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import Operation
 
 from odc_mlir.dialects import npu
 from odc_mlir.isa.fields import BIAS, FULL_RECORD_BYTES, SCALE, Space
@@ -39,13 +42,23 @@ def packed_weights(op: npu.ConvOp, step: Step, columns: int) -> bytes:
     if op.depthwise:
         return np.ascontiguousarray(weights[:, :, step.first : last]).tobytes()
     block = weights[step.first : last, :, :, step.k_first : step.k_first + step.k_count]
-    groups = [block[start : start + columns].transpose(1, 2, 3, 0) for start in range(0, step.channels, columns)]
+    return packed_channels(block, columns)
+
+
+def packed_channels(block: NDArray[Any], columns: int) -> bytes:
+    """Weights ``[channel, ky, kx, input channel]`` in groups of ``columns`` channels."""
+    groups = [block[start : start + columns].transpose(1, 2, 3, 0) for start in range(0, len(block), columns)]
     return b"".join(np.ascontiguousarray(group).tobytes() for group in groups)
 
 
-def stored_bytes(weights: bytes, channels: int) -> int:
-    """Estimate of what a convolution's constants take: weights as if they were coded as a whole, and records."""
-    return coded_bytes(weights) + FULL_RECORD_BYTES * channels
+def stored_bytes(op: Operation) -> int:
+    """Estimate of what an operation's own constants take: weights as if they were coded as a whole, and records."""
+    if isinstance(op, npu.ConvOp):
+        return coded_bytes(bytes(op.weights.data.data)) + FULL_RECORD_BYTES * len(op.bias)
+    if isinstance(op, npu.LstmOp):
+        weights = coded_bytes(bytes(op.input_weights.data.data)) + coded_bytes(bytes(op.recurrent_weights.data.data))
+        return weights + FULL_RECORD_BYTES * len(op.bias)
+    return 0
 
 
 _FULL = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
@@ -62,9 +75,14 @@ def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
     uniform = bool((multiplier == multiplier[0]).all() and (exponent == exponent[0]).all())
     if uniform and count > 1:
         return _common_record(int(multiplier[0]), int(exponent[0])) + bias[part].astype(_FULL["bias"]).tobytes(), "bias"
-    records = np.zeros(count, _FULL)
-    records["bias"], records["multiplier"], records["exponent"] = bias[part], multiplier[part], exponent[part]
-    return records.tobytes(), "full"
+    return packed_records(bias[part], multiplier[part], exponent[part]), "full"
+
+
+def packed_records(bias: NDArray[Any], multiplier: NDArray[Any], exponent: NDArray[Any]) -> bytes:
+    """Full records of channels."""
+    records = np.zeros(len(bias), _FULL)
+    records["bias"], records["multiplier"], records["exponent"] = bias, multiplier, exponent
+    return records.tobytes()
 
 
 def uniform_params(count: int, multiplier: int, exponent: int) -> tuple[bytes, str]:

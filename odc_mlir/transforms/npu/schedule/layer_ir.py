@@ -116,13 +116,13 @@ class _Reader:
         if not isinstance(op, npu.NpuTensorOp):
             raise CompileError("the scheduler does not know this operation", op=op.name, tensor=op_name(op))
         self._keep(op)
-        sources, result = tuple(self._tensor(value) for value in op.operands), self._tensor(op.results[0])
+        sources, results = (tuple(map(self._tensor, values)) for values in (op.operands, op.results))
         if not isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
-            self.result.layers.append(Layer(op, sources, result))
+            self.result.layers.append(Layer(op, sources, results))
             return
-        stays = sources[0].layout is not None, result.layout is not None
+        stays = sources[0].layout is not None, results[0].layout is not None
         window = window_of(op, source_resident=stays[0], result_resident=stays[1])
-        self.result.layers.append(WindowLayer(op, sources, result, window))
+        self.result.layers.append(WindowLayer(op, sources, results, window))
 
 
 def code_type(value: SSAValue) -> str:

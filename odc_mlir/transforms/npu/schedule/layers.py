@@ -30,16 +30,21 @@ class Tensor:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Layer(Generic[Op]):
-    """An operation with its operands and its result; tensors are dense NHWC in their buffers, but for residents."""
+    """An operation with its operands and its results; tensors are dense NHWC in their buffers, but for residents."""
 
     op: Op
     sources: tuple[Tensor, ...]
-    result: Tensor
+    results: tuple[Tensor, ...]
 
     @property
     def source(self) -> Tensor:
         """The first operand."""
         return self.sources[0]
+
+    @property
+    def result(self) -> Tensor:
+        """The first result."""
+        return self.results[0]
 
 
 @dataclass(eq=False, frozen=True, slots=True)

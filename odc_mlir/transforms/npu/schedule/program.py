@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from odc_mlir.dialects.npu_memory import BufferType, buffer_type, flat_type
+from odc_mlir.dialects.npu_memory import BufferType, buffer_type, element_bytes, flat_type
 from odc_mlir.isa.fields import Instruction, Queue, Space
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import Target
@@ -62,8 +62,9 @@ class Buffer:
 def shaped(
     name: str, space: Space, shape: tuple[int, ...], element: str = "i8", *, binds: tuple[int, ...] = ()
 ) -> Buffer:
-    """A buffer of one-byte elements."""
-    return Buffer(name, space, math.prod(shape), binds=binds, shape=shape, element=element)
+    """A buffer of elements of a type of the instruction set, of accumulators, or of records."""
+    size = math.prod(shape) * element_bytes(element)
+    return Buffer(name, space, size, binds=binds, shape=shape, element=element)
 
 
 Place = tuple[Buffer, int]

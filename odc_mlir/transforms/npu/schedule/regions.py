@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import DenseArrayBase, TensorType, i64
 from xdsl.ir import Attribute
 
+from odc_mlir.dialects.circle_types import tensor_facts
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES, Space
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.transforms.npu.schedule.arena import allocate, live_intervals
 from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram
 from odc_mlir.transforms.npu.schedule.prefetch import too_small
@@ -24,9 +26,9 @@ def _types(job: TargetedProgram, space: Space) -> Sequence[Attribute]:
 
 
 def _bytes(type_: Attribute) -> int:
-    """Bytes of a tensor of one-byte codes."""
+    """Bytes of a tensor of codes."""
     assert isinstance(type_, TensorType), "inputs and outputs are tensors"
-    return math.prod(type_.get_shape())
+    return math.prod(type_.get_shape()) * DTYPES[tensor_facts(type_).dtype].numpy.itemsize
 
 
 def _bound(job: TargetedProgram, program: Program, space: Space) -> dict[int, Buffer]:

@@ -15,6 +15,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
+from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
 from odc_mlir.transforms.npu.schedule.resident_plan import Node
 from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident
@@ -60,8 +61,7 @@ def read_graph(block: Block, tilings: Tilings) -> Graph:
     for op in graph.ops:
         sources = tuple(home.get(value) for value in op.operands)
         graph.nodes.append(Node(partial(layer_choices, op, tilings), sources, home.get(op.results[0])))
-        if isinstance(op, npu.ConvOp):
-            graph.constant_bytes += stored_bytes(bytes(op.weights.data.data), len(op.bias))
+        graph.constant_bytes += stored_bytes(op)
     return graph
 
 
@@ -122,6 +122,9 @@ def layer_choices(
         if isinstance(op, npu.MoveOp):
             filled = math.prod(npu.shape_of(op.output)) if op.fill is not None else 0
             return (Choice(None, *move_cycles(list(op.strided_copies()), filled, room, target)),)
+        if isinstance(op, npu.LstmOp):
+            plan = plan_lstm(op, target, room)
+            return (Choice(None, plan.cycles, plan.program_bytes),)
         return _vector_choices(op, target, room, sources, result)
     except CompileError as error:
         raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None

@@ -68,13 +68,14 @@ def store_tile(result: Tensor, window: Window, tile: Tile, channel: int, channel
 
 def flat_load(source: Place, target: Place, size: int) -> Command:
     """Load contiguous bytes."""
-    return command("load", source=source, target=target, **_runs(size))
+    return command("load", source=source, target=target, **flat_runs(size))
 
 
 def flat_store(target: Place, source: Place, size: int) -> Command:
     """Store contiguous bytes."""
-    return command("store", target=target, source=source, **_runs(size))
+    return command("store", target=target, source=source, **flat_runs(size))
 
 
-def _runs(size: int) -> dict[str, int]:
+def flat_runs(size: int) -> dict[str, int]:
+    """Sizes and strides of a transfer of contiguous bytes."""
     return {"size0": size, "size1": 1, "size2": 1, "tile_stride1": size, "tile_stride2": size}

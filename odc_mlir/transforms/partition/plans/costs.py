@@ -101,9 +101,7 @@ def _layer_work(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Work:
     resident = tuple(False for _ in layer.operands)
     choices = layer_choices(layer, tilings, tilings.target.local.tile_bytes, resident, False)
     best = min(choices, key=lambda choice: choice.cycles + choice.program_bytes / width)
-    constants = 0.0
-    if isinstance(layer, npu.ConvOp):
-        constants += stored_bytes(bytes(layer.weights.data.data), len(layer.bias))
+    constants = float(stored_bytes(layer))
     for operand in layer.operands:
         if isinstance(operand.owner, npu.ConstantOp):
             constants += math.prod(npu.shape_of(operand))

@@ -64,9 +64,9 @@ def shape_text(info: TensorInfo) -> str:
 
 
 def stateless(node: Node, _: Limits) -> str | None:
-    """No operand is a variable."""
-    for tensor in (t for t in node.operands if t is not None):
-        if tensor.is_variable:
+    """No operand is a variable, but for state that the operator itself writes."""
+    for index, tensor in enumerate(node.operands):
+        if tensor is not None and tensor.is_variable and index not in node.mutated:
             return f"{tensor.name!r} keeps its value between runs"
     return None
 
@@ -94,9 +94,10 @@ def not_empty(node: Node, _: Limits) -> str | None:
 
 
 def codes(node: Node, _: Limits) -> str | None:
-    """Everything computed is int8 or uint8."""
+    """Everything computed is int8 or uint8; state has the types that the operator's own rules say."""
+    states = {id(node.operands[index]) for index in node.mutated}
     for tensor in activations(node):
-        if tensor.dtype not in CODES:
+        if tensor.dtype not in CODES and id(tensor) not in states:
             return f"{tensor.name!r} is {tensor.dtype}"
     return None
 
@@ -128,7 +129,7 @@ def understood(node: Node, _: Limits) -> str | None:
 
 def fits_sram(node: Node, limits: Limits) -> str | None:
     """Operands and results fit in SRAM at the same time; the text says what is enough."""
-    needed = sum(math.prod(t.static_shape) for t in activations(node))
+    needed = sum(math.prod(t.static_shape) * t.info.numpy.itemsize for t in activations(node))
     allowed = min(limits.sram_bytes, 1 << OFFSET_BITS)
     return sram_text(needed + limits.held_bytes, allowed) if needed > allowed else None
 

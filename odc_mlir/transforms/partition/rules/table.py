@@ -15,7 +15,7 @@ from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, OpSpec, Trait
 from odc_mlir.transforms.partition.plans.patterns import PATTERNS
 from odc_mlir.transforms.partition.rules import checks as check
-from odc_mlir.transforms.partition.rules import matrix_checks
+from odc_mlir.transforms.partition.rules import matrix_checks, recurrent_checks
 from odc_mlir.transforms.partition.rules.checks import Limits
 
 
@@ -81,7 +81,7 @@ def _lines(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 GENERIC: tuple[Rule, ...] = (
-    Rule("stateless", "no operand keeps a value between runs", check.stateless),
+    Rule("stateless", "no operand keeps a value between runs, but the operator's own state", check.stateless),
     Rule("has-input", "at least one operand is computed at run time", check.has_input),
     Rule("static-shape", "all shapes are known when compiling", check.static_shapes),
     Rule("not-empty", "no tensor is empty", check.not_empty),
@@ -252,6 +252,12 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         _SAME_TYPE,
         Rule("softmax-result", "the result has scale 1/256 and the smallest code as zero point", check.softmax_result),
         Rule("softmax-row", "a row fits the instruction and the tile buffer", check.softmax_row),
+    ),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
+        Rule("constant-weights", "weights and biases are constant", recurrent_checks.lstm_constants),
+        Rule("states", "output state and cell state are variables", recurrent_checks.lstm_states),
+        Rule("cell", "there are no peepholes, projection or layer normalisation", recurrent_checks.lstm_parts),
+        Rule("integers", "input, weights and output are int8, the cell state is int16", recurrent_checks.lstm_integers),
     ),
     "QUANTIZE": (),
     "RELU": (),

@@ -351,3 +351,51 @@ func.func @f(%x: tensor<1x1x1x1x!quant.uniform<i8:f32, 0.5>>, %y: tensor<1x1x1x6
   func.return
 }
 // CHECK: npu.matmul: columns is 65536, the instruction holds 0 to 65535
+
+// -----
+
+func.func @f(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %h: tensor<1x1x!quant.uniform<i8:f32, 0.5>>, %c: tensor<1x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0, %1, %2 = npu.lstm %x, %h, %h inputs <"0x010203040506"> bias <1, 2, 3> scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] recurrent <"0x010203"> hidden_zero -1 scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] cell_exponent -11 clip 99 scale <7, -8> out_zero -1 : (tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>) -> (tensor<1x3x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>)
+  func.return
+}
+// CHECK: npu.lstm: the cell is int8 [1, 1], not int16 [1, 1]
+
+// -----
+
+func.func @f(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %h: tensor<1x1x!quant.uniform<i8:f32, 0.5>>, %c: tensor<1x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0, %1, %2 = npu.lstm %h, %h, %c inputs <"0x010203040506"> bias <1, 2, 3> scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] recurrent <"0x010203"> hidden_zero -1 scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] cell_exponent -11 clip 99 scale <7, -8> out_zero -1 : (tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>) -> (tensor<1x3x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>)
+  func.return
+}
+// CHECK: npu.lstm: the input has rank 2, not 3
+
+// -----
+
+func.func @f(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %h: tensor<1x1x!quant.uniform<i8:f32, 0.5>>, %c: tensor<1x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0, %1, %2 = npu.lstm %x, %h, %c inputs <"0x010203040506"> bias <1, 2, 3> scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] recurrent <"0x010203"> hidden_zero -1 scales [#npu.scale<1, 2>] cell_exponent -11 clip 99 scale <7, -8> out_zero -1 : (tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>) -> (tensor<1x3x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>)
+  func.return
+}
+// CHECK: npu.lstm needs 4 scales of either kind, or 3, not 3 and 1
+
+// -----
+
+func.func @f(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %h: tensor<1x1x!quant.uniform<i8:f32, 0.5>>, %c: tensor<1x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0, %1, %2 = npu.lstm %x, %h, %c inputs <"0x01"> bias <1, 2, 3> scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] recurrent <"0x010203"> hidden_zero -1 scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] cell_exponent -11 clip 99 scale <7, -8> out_zero -1 : (tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>) -> (tensor<1x3x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>)
+  func.return
+}
+// CHECK: npu.lstm needs 6 input_weights, the blob has 1
+
+// -----
+
+func.func @f(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %h: tensor<1x1x!quant.uniform<i8:f32, 0.5>>, %c: tensor<1x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0, %1, %2 = npu.lstm %x, %h, %c inputs <"0x010203040506"> bias <1, 2> scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] recurrent <"0x010203"> hidden_zero -1 scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] cell_exponent -11 clip 99 scale <7, -8> out_zero -1 : (tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>) -> (tensor<1x3x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>)
+  func.return
+}
+// CHECK: npu.lstm needs 3 values in bias, not 2
+
+// -----
+
+func.func @f(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %h: tensor<1x1x!quant.uniform<i8:f32, 0.5>>, %c: tensor<1x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0, %1, %2 = npu.lstm %x, %h, %c inputs <"0x010203040506"> bias <1, 2, 3> scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] recurrent <"0x010203"> hidden_zero -1 scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] cell_exponent -11 clip 65536 scale <7, -8> out_zero -1 : (tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>) -> (tensor<1x3x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>)
+  func.return
+}
+// CHECK: npu.lstm: clip is 65536, the instruction holds 0 to 65535

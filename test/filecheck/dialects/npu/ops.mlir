@@ -47,3 +47,12 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x
 // CHECK-NEXT: %{{.*}} = npu.move %{{.*}} copies [array<i32: 0, 0, 1, 2, 1, 1>] fill 7 : {{.*}} -> tensor<4x!quant.uniform<i8:f32, 0.5>>
 // CHECK: %{{.*}} = npu.matmul %{{.*}}, %{{.*}} a_zero 7 b_zero 7 out_zero -1 scale <5, -6> clamp(-128, 127) : {{.*}} -> tensor<2x1x4x4x!quant.uniform<i8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.matmul %{{.*}}, %{{.*}} scale <5, -6> clamp(0, 255) : {{.*}} -> tensor<2x1x4x4x!quant.uniform<u8:f32, 0.5>>
+
+// A cell without an input gate, and one whose first dimension is time.
+func.func @cells(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %t: tensor<3x1x2x!quant.uniform<i8:f32, 0.5>>, %h: tensor<1x1x!quant.uniform<i8:f32, 0.5>>, %c: tensor<1x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0, %1, %2 = npu.lstm %x, %h, %c inputs <"0x010203040506"> bias <1, 2, 3> scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] recurrent <"0x010203"> hidden_zero -1 scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] cell_exponent -11 clip 99 scale <7, -8> out_zero -1 : (tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>) -> (tensor<1x3x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>)
+  %3, %4, %5 = npu.lstm %t, %h, %c time_major inputs <"0x0102030405060708"> bias <1, 2, 3, 4> scales [#npu.scale<1, 2>, #npu.scale<1, 2>, #npu.scale<1, 2>, #npu.scale<1, 2>] recurrent <"0x01020304"> scales [#npu.scale<1, 2>, #npu.scale<1, 2>, #npu.scale<1, 2>, #npu.scale<1, 2>] cell_exponent -11 scale <7, -8> : (tensor<3x1x2x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>) -> (tensor<3x1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x!quant.uniform<i16:f32, 0.5>>)
+  func.return
+}
+// CHECK: %{{.*}}, %{{.*}}, %{{.*}} = npu.lstm %{{.*}}, %{{.*}}, %{{.*}} inputs <"0x010203040506"> bias <1, 2, 3> scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] recurrent <"0x010203"> hidden_zero -1 scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] cell_exponent -11 clip 99 scale <7, -8> out_zero -1 :
+// CHECK-NEXT: npu.lstm {{.*}} time_major inputs <"0x0102030405060708"> bias <1, 2, 3, 4> scales {{.*}} recurrent <"0x01020304"> scales {{.*}} cell_exponent -11 scale <7, -8> :

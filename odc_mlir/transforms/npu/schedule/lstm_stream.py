@@ -1,0 +1,214 @@
+"""Commands of an LSTM cell over a sequence, in plain order.
+
+In the tile buffer lie, for a block of time steps, inputs ``[step][batch][feature]``, what they add to the gates
+``[step][batch][group][gate][unit]`` (i16), and outputs ``[step][batch][unit]`` behind the output of the step before the
+block; and the cell state ``[batch][unit]`` (i16), which ``gates`` updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.dialects import npu
+from odc_mlir.isa.fields import Space
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_channels, packed_records
+from odc_mlir.transforms.npu.schedule.geometry import parts
+from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
+from odc_mlir.transforms.npu.schedule.lstm_plan import GATE_BYTES, STATE_BYTES, plan_lstm, unit_rows
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
+from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.tensor_ir import scale_fields
+from odc_mlir.transforms.npu.schedule.transfers import flat_load, flat_runs, flat_store
+
+_GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
+_INT16 = np.iinfo(np.int16)
+
+
+def lstm_commands(
+    layer: Layer[npu.LstmOp], target: Target, memories: LocalMemories, pool: ConstantPool
+) -> Iterator[Command]:
+    """The commands of an LSTM cell."""
+    return _Cell(layer, target, memories, pool).commands()
+
+
+class _Cell:
+    """One operation with its slots."""
+
+    def __init__(self, layer: Layer[npu.LstmOp], target: Target, memories: LocalMemories, pool: ConstantPool) -> None:
+        self.layer, self.op, self.pool, self.memories = layer, layer.op, pool, memories
+        self.plan = plan = plan_lstm(layer.op, target, memories.tile_room)
+        self.steps, self.batch, self.features, self.units = layer.op.sizes
+        self.gates = layer.op.gates
+        self.rows = self.gates * self.units
+        self.groups = plan.groups(self.units)
+        self.shapes = target.array.shapes
+        count = 1 if plan.block >= self.steps else 2
+        inputs = Slot("inputs", (plan.block, self.batch, self.features))
+        outputs = Slot("outputs", (plan.block + 1, self.batch, self.units))
+        gates = Slot("gates", (plan.block, self.batch, self.rows), "i16")
+        slots = memories.take(
+            Space.TILE, [*[inputs] * count, *[outputs] * count, gates, Slot("cell", (self.batch, self.units), "i16")]
+        )
+        self.inputs, self.outputs = Slots(slots[:count]), Slots(slots[count : 2 * count])
+        self.added, self.cell = slots[2 * count :]
+        self.input_weights = self._slots("input_weights", plan.input_rows, self.features, stay=plan.inputs_stay)
+        count = 1 if plan.inputs_stay else 2
+        self.params = Slots(memories.take(Space.PARAM, [Slot("scales", (plan.input_rows,), "record")] * count))
+        rows = self.rows if plan.recurrent_stays else self.gates * plan.group
+        self.recurrent = self._slots("recurrent_weights", rows, self.units, stay=plan.recurrent_stays)
+        self.loaded: set[int] = set()  # groups of units whose weights stay
+
+    def _slots(self, name: str, rows: int, columns: int, *, stay: bool) -> Slots:
+        return Slots(self.memories.take(Space.WEIGHT, [Slot(name, (rows, columns))] * (1 if stay else 2)))
+
+    def commands(self) -> Iterator[Command]:
+        """All commands."""
+        x, hidden, cell = self.layer.sources
+        out, last_hidden, last_cell = self.layer.results
+        step_bytes = self.batch * self.units
+        yield flat_load((cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
+        before: Place | None = None
+        for first, count in parts(self.steps, self.plan.block):
+            inputs, outputs = self.inputs.take(), self.outputs.take()
+            yield self._sequence("load", x, first, count, self.features, (inputs, 0))
+            yield self._first_output(before, (outputs, 0), hidden)
+            yield from self._input_products(inputs, count)
+            for step in range(count):
+                yield from self._step(outputs, step)
+            yield self._sequence("store", out, first, count, self.units, (outputs, step_bytes))
+            before = outputs, count * step_bytes
+        assert before is not None, "sequences have steps"
+        yield flat_store((last_hidden.buffer, 0), before, step_bytes)
+        yield flat_store((last_cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
+
+    def _first_output(self, before: Place | None, target: Place, hidden: Tensor) -> Command:
+        """What brings the output before a block to its place: from the block before, or the state."""
+        size = self.batch * self.units
+        if before is None:
+            return flat_load((hidden.buffer, 0), target, size)
+        return command("vop", kind="copy", a_type="i8", b_type="i8", out_type="i8", size0=size, size1=1, size2=1,
+                       a=before, a_stride0=1, output=target)  # fmt: skip
+
+    def _sequence(self, mnemonic: str, tensor: Tensor, first: int, count: int, item: int, tile: Place) -> Command:
+        """The transfer of ``count`` time steps from step ``first`` on; the tile has time outside."""
+        memory = (tensor.buffer, first * item * (self.batch if self.op.time_major else 1))
+        source, target = (tile, memory) if mnemonic == "store" else (memory, tile)
+        if self.op.time_major or self.batch == 1:
+            runs = flat_runs(count * self.batch * item)
+        else:  # what is written has its outer dimension outside
+            levels = [(self.batch, self.steps * item, item), (count, item, self.batch * item)]
+            (size1, memory1, tile1), (size2, memory2, tile2) = levels[::-1] if mnemonic == "store" else levels
+            runs = {"size0": item, "size1": size1, "memory_stride1": memory1, "tile_stride1": tile1}
+            runs |= {"size2": size2, "memory_stride2": memory2, "tile_stride2": tile2}
+        return command(mnemonic, source=source, target=target, **runs)
+
+    def _input_products(self, inputs: Buffer, count: int) -> Iterator[Command]:
+        """What ``count`` steps of inputs add to all gates."""
+        order = np.array(list(unit_rows(self.units, self.gates, self.groups)))
+        weights = np.frombuffer(self.op.input_weights.bytes, np.int8).reshape(self.rows, self.features)[order]
+        bias = np.array(self.op.bias.values)[order]
+        scales = np.repeat([scale.values for scale in self.op.input_scales], self.units, axis=0)[order]
+        shape, pixels = self.plan.input_shape, count * self.batch
+        for first, rows in parts(self.rows, self.plan.input_rows):
+            part = slice(first, first + rows)
+            slot, empty = self.input_weights.get(first)
+            param, _ = self.params.get(first)
+            if empty:
+                yield self._load_weights(slot, 0, weights[part], shape)
+                records = packed_records(bias[part], scales[part, 0], scales[part, 1])
+                data = self.pool.get("scales", records)
+                yield command("param", source=(data, 0), target=(param, 0), count=rows, form="full")
+            made = command(
+                "conv",
+                **self._product_fields(inputs, 0, (slot, 0), shape, pixels, self.features, rows),
+                init="bias",
+                emit=1,
+                out_type="i16",
+                param=(param, 0),
+                output=(self.added, GATE_BYTES * first),
+                act_min=_INT16.min,
+                act_max=_INT16.max,
+            )
+            made.macs = pixels * self.features * rows
+            yield made
+
+    def _load_weights(self, slot: Buffer, offset: int, rows: NDArray[np.int8], shape: int) -> Command:
+        """Decode ``rows`` for the array shape ``shape``."""
+        packed = packed_channels(rows.reshape(len(rows), 1, 1, -1), self.shapes[shape][1])
+        data = self.pool.get("weights", packed)
+        size = len(packed)
+        return command("wload", source=(data, 0), target=(slot, offset), coded_bytes=size, coding="raw", bytes=size)
+
+    def _product_fields(
+        self, source: Buffer, offset: int, weights: Place, shape: int, pixels: int, depth: int, channels: int
+    ) -> dict[str, int | str | Place]:
+        """Fields of a matrix product with int8 ``pixels`` that lie side by side; results are a step's gates apart."""
+        return {
+            "in_type": "i8", "weight_type": "i8", "shape": shape, "multiplier": 1, "input": (source, offset),
+            "in_stride_x": depth, "in_stride_y": depth, "in_channels": depth, "out_width": pixels,
+            "out_height": 1, "channels": channels, "kernel_height": 1, "kernel_width": 1, "stride_y": 1,
+            "stride_x": 1, "dilation_y": 1, "dilation_x": 1, "weights": weights,
+            "out_stride_x": GATE_BYTES * self.rows, "out_stride_y": GATE_BYTES * self.rows,
+        }  # fmt: skip
+
+    def _step(self, outputs: Buffer, step: int) -> Iterator[Command]:
+        """One time step: for each group of units its products, then its gates."""
+        batch, units, gates = self.batch, self.units, self.gates
+        for number, (first, count) in enumerate(self.groups):
+            weights, loads = self._recurrent_weights(number)
+            yield from loads
+            sums = number % 2 * batch * gates * self.plan.group
+            made = command(
+                "conv",
+                **self._product_fields(
+                    outputs, step * batch * units, weights, self.plan.recurrent_shape, batch, units, gates * count
+                ),
+                init="zero",
+                in_zero=self.op.hidden_zero.value.data,
+                out_type="i8",
+                accumulators=(self.memories.accumulators, sums),
+            )
+            made.macs = batch * units * gates * count
+            yield made
+            for row in range(batch):
+                yield command(
+                    "gates",
+                    **self._gate_fields(),
+                    accumulators=(self.memories.accumulators, sums + row * gates * count),
+                    units=count,
+                    input=(self.added, GATE_BYTES * ((step * batch + row) * self.rows + gates * first)),
+                    cell=(self.cell, STATE_BYTES * (row * units + first)),
+                    hidden=(outputs, ((step + 1) * batch + row) * units + first),
+                )
+
+    def _recurrent_weights(self, number: int) -> tuple[Place, list[Command]]:
+        """Where the recurrent weights of a group are, and what brings them there."""
+        first, count = self.groups[number]
+        slot, empty = self.recurrent.get(0 if self.plan.recurrent_stays else number)
+        offset = self.gates * first * self.units if self.plan.recurrent_stays else 0
+        if self.plan.recurrent_stays:
+            empty = number not in self.loaded
+            self.loaded.add(number)
+        if not empty:
+            return (slot, offset), []
+        order = list(unit_rows(self.units, self.gates, [(first, count)]))
+        rows = np.frombuffer(self.op.recurrent_weights.bytes, np.int8).reshape(self.rows, self.units)[order]
+        return (slot, offset), [self._load_weights(slot, offset, rows, self.plan.recurrent_shape)]
+
+    def _gate_fields(self) -> dict[str, int | str | Place]:
+        op = self.op
+        fields: dict[str, int | str | Place] = {
+            "coupled": int(self.gates < len(_GATES)),
+            "cell_exponent": op.cell_exponent.value.data,
+            "clip": op.clip.value.data,
+            "out_zero": op.out_zero.value.data,
+            **scale_fields("out", op.out_scale),
+        }
+        for name, scale in zip(_GATES[-self.gates :], op.recurrent_scales, strict=True):
+            fields |= scale_fields(name, scale)
+        return fields
