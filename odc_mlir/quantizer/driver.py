@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.errors import OdcError
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.evaluation import Powers, Reference
@@ -32,7 +34,7 @@ from odc_mlir.quantizer.policy.precision import Choice
 from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
 from odc_mlir.quantizer.stages import Builder, Candidate, FloatModel, Recipe, Statistics, equalized, layer_names
 from odc_mlir.quantizer.target import Placement, TargetRules
-from odc_mlir.quantizer.widening import Measures, Widening
+from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
@@ -69,6 +71,8 @@ class Driver:
         self.target = None if self.options.target is None else TargetRules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None
+        self._plain_db: tuple[float, ...] = ()  # of the first candidate
+        self._rounding_helps = False  # on the average, if not beyond doubt
 
     def _limits(self) -> tuple[Limit, ...]:
         return choose_limits(
@@ -111,7 +115,7 @@ class Driver:
             free = self._builder.build(best.model, recipe, self.statistics) if self._fixed else candidate
             self.plain = self.target.judge(free.module)
         if self.options.searches_precisions:
-            candidate = self._widened(best.model, candidate)
+            candidate = self._widened(best, candidate)
         return candidate
 
     def _weights_only(self) -> Candidate:
@@ -133,7 +137,10 @@ class Driver:
     def _refined(self, best: _Choice) -> _Choice:
         """The choice with weights rounded by samples, and with corrected biases, where each helps."""
         if self.data.fit and len(self.options.switched(self.options.rounding)) > 1:
+            before = best.powers.quality_db
             best = self._better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
+            last = self.steps[-1]
+            self._rounding_helps = last["step"] == "rounding" and last["sqnr_db"] >= before
         if self.data.fit and len(self.options.switched(self.options.correction)) > 1:
             best = self._better(best, best.model, replace(best.recipe, correction=True), "correction", True)
         return best
@@ -195,8 +202,9 @@ class Driver:
     def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
         """The choice that others are compared with."""
         candidate = self._builder.build(model, recipe, self._statistics(model))
-        powers = self.reference.measure(candidate.graph).decisive
-        return self._noted(_Choice(model, recipe, candidate, powers), what, value, kept=True)
+        measured = self.reference.measure(candidate.graph)
+        self._plain_db = self._plain_db or outputs_db(measured)
+        return self._noted(_Choice(model, recipe, candidate, measured.decisive), what, value, kept=True)
 
     def _better(self, best: _Choice, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
         """The choice with this recipe if its outputs are better than those of the best so far, else that."""
@@ -220,13 +228,12 @@ class Driver:
 
     # More bits where they are needed.
 
-    def _widened(self, model: FloatModel, candidate: Candidate) -> Candidate:
+    def _widened(self, best: _Choice, candidate: Candidate) -> Candidate:
         """``candidate``, or where limits do not hold one in which as few layers as possible have other precisions."""
-        names = layer_names(model.module)
-        plain = self.plain
+        model, rounds = best.model, candidate.recipe.rounding or self._rounding_helps
 
         def build(precisions: Mapping[str, str]) -> Candidate:
-            recipe = candidate.recipe.with_precisions(precisions, self._fixed)
+            recipe = replace(candidate.recipe.with_precisions(precisions, self._fixed), rounding=rounds)
             return self._builder.build(model, recipe, self.statistics)
 
         self.widening = Widening(
@@ -235,16 +242,31 @@ class Driver:
             self._fixed,
             self.examination(model),
             build,
-            self._metrics,
+            self._tried,
+            file_bytes,
             self.share,
             self.min_coverage,
             self._in_time,
             self._say,
-            taken=None if plain is None else dict(zip(names, plain.taken(), strict=True)),
-            host_ns={} if plain is None else {n: p.host_ns for n, p in zip(names, plain.layers, strict=True)},
+            self.target,
+            self.plain,
+            self._plain_db,
+            layer_names(model.module),
             steps=self.steps,
         )
-        return self.widening.run(candidate)
+        found = self.widening.run(candidate)
+        if found is candidate or found.recipe.correction or len(self.options.switched(self.options.correction)) == 1:
+            return found
+        return self._corrected(_Choice(model, found.recipe, found, self.reference.measure(found.graph).decisive))
+
+    def _corrected(self, choice: _Choice) -> Candidate:
+        """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
+        recipe = replace(choice.recipe, correction=True)
+        better = self._better(choice, choice.model, recipe, "mixed, correction", True)
+        if better is choice:
+            return choice.candidate
+        old, new = (self._tried({}, item.candidate).holds(self.limits) for item in (choice, better))
+        return better.candidate if new or not old else choice.candidate
 
     def share(self, candidate: Candidate) -> float:
         """The part of the model that coverage is about: what is not float, or what the target runs of what it could."""
@@ -255,9 +277,9 @@ class Driver:
             found = coverage_of(candidate.graph, shapes, {}).share()
         return 0.0 if found is None else found
 
-    def _metrics(self, candidate: Candidate) -> Measures:
-        """What limits are checked against."""
-        return self.reference.metrics(self.reference.measure(candidate.graph))
+    def _tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
+        measured = self.reference.measure(candidate.graph)
+        return Tried(precisions, candidate, self.reference.metrics(measured), outputs_db(measured))
 
     def examination(self, model: FloatModel) -> Examination:
         """What tells which layers of ``model`` lose accuracy."""
@@ -290,6 +312,11 @@ class _Choice:
     recipe: Recipe
     candidate: Candidate
     powers: Powers
+
+
+def file_bytes(candidate: Candidate) -> int:
+    """The length of the candidate's Circle file."""
+    return len(write_model(export_model(candidate.module)))
 
 
 def _names(model: FloatModel) -> list[str]:

@@ -9,12 +9,13 @@ import numpy as np
 
 from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.coverage import Coverage, coverage_of
-from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.driver import Driver, file_bytes
 from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.intervals import intervals_of, sample_advice
 from odc_mlir.quantizer.mixed import ladder_of
 from odc_mlir.quantizer.policy.verdict import Evidence, make_verdict
 from odc_mlir.quantizer.stages import Candidate, float_reasons
+from odc_mlir.quantizer.widening import Tried
 from odc_mlir.runtime.execution.graph import Graph
 
 # The part of a SOFTMAX's shares that may lie where the float model has none.
@@ -54,9 +55,10 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             driver.findings + sample_advice(driver.limits, intervals, len(data.held)),
             driver.steps,
             _choices(driver, candidate),
-            _problems(driver, found, coverage, shares),
+            _problems(driver, found, coverage, shares) + _over_budget(driver, candidate, coverage),
             coverage | {"leaked_attention": shares},
             intervals,
+            _front(driver),
         )
     )
 
@@ -85,39 +87,53 @@ def _coverage_entry(driver: Driver, candidate: Candidate, found: Coverage) -> di
             "runs_of_possible": None if driver.plain is None else placed.share(driver.plain.taken()),
             "planned": plan.share(),
             "time_ns": plan.time_ns,
-            "front": _front(driver),
         }
     }
 
 
 def _front(driver: Driver) -> list[dict[str, Any]]:
-    """What was tried with other precisions: the accuracy that is bought by time, where there was anything to buy."""
-    if driver.widening is None or driver.target is None:
+    """What was measured with other precisions: the accuracy that time or bytes buy; empty where nothing was."""
+    if driver.widening is None:
         return []
-    points = []
-    for precisions, candidate, measures in _spread(driver.widening.front()):
-        plan = driver.target.judge(candidate.module, plan=True)
+    chosen = driver.widening.chosen
+    points: list[dict[str, Any]] = []
+    for tried in _spread(list(driver.widening.tried.values()), chosen):
+        plan = None if driver.target is None else driver.target.judge(tried.candidate.module, plan=True)
         points.append(
             {
-                "layers": len(precisions),
-                "precisions": precisions,
-                "time_ns": plan.time_ns,
-                "runs": plan.share(),
-                **{limit.metric: measures.get(limit.metric) for limit in driver.limits},
-                "sqnr_db": measures.get("sqnr_db"),
-                "holds": all(limit.holds(measures) for limit in driver.limits),
+                "layers": len(tried.precisions),
+                "precisions": dict(tried.precisions),
+                "time_ns": None if plan is None else plan.time_ns,
+                "bytes": file_bytes(tried.candidate),
+                "runs": None if plan is None else plan.share(),
+                **{limit.metric: tried.measures.get(limit.metric) for limit in driver.limits},
+                "sqnr_db": tried.measures.get("sqnr_db"),
+                "holds": tried.holds(driver.limits),
+                "chosen": tried is chosen,
             }
         )
     return points
 
 
-def _spread(tried: list[Any]) -> list[Any]:
-    """A few of what was tried, from the fewest layers to the most."""
-    ordered = sorted(tried, key=lambda item: len(item[0]))
+def _spread(tried: list[Tried], chosen: Tried | None) -> list[Tried]:
+    """A few of what was tried, from the fewest layers to the most: the plain model, the chosen one and others."""
+    ordered = sorted(tried, key=lambda item: len(item.precisions))
     if len(ordered) <= _PRICED:
         return ordered
     places = {round(i * (len(ordered) - 1) / (_PRICED - 1)) for i in range(_PRICED)}
-    return [ordered[place] for place in sorted(places)]
+    return [item for place, item in enumerate(ordered) if place in places or item is chosen]
+
+
+def _over_budget(driver: Driver, candidate: Candidate, coverage: Mapping[str, Any]) -> list[str]:
+    """By how much the model is over the budget that was given."""
+    options = driver.options
+    if options.max_bytes is not None and (size := file_bytes(candidate)) > options.max_bytes:
+        return [f"the file has {size:,} bytes, at most {options.max_bytes:,} wanted"]
+    if options.max_time_ms is not None and (ns := coverage["target"]["time_ns"]) > 1e6 * options.max_time_ms:
+        return [
+            f"an inference takes {ns / 1e6:.3f} ms by the target's model, at most {options.max_time_ms:g} ms wanted"
+        ]
+    return []
 
 
 def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shares: Mapping[str, float]) -> list[str]:
@@ -128,7 +144,8 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
         count = len(driver.data.held)
         what = "one sample says" if count == 1 else f"the outputs are the same for all {count} samples, which so say"
         problems.append(f"{what} nothing of accuracy")
-    if not found.has(scheme):
+    # Who limits time or bytes takes any type that keeps them.
+    if not any(map(found.has, (scheme, *(ladder_of(scheme)[:-1] if driver.options.has_budget else ())))):
         problems.append(f"nothing is quantised to {scheme}")
     elif target is not None and driver.scheme_is_taken:
         share = coverage["target"]["runs_of_possible"]

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from odc_mlir.errors import OdcError
-from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.constants import encode_constant, initial_contents
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.ops.work import largest_tensor
 from odc_mlir.quantizer.policy.verdict import LayerError
@@ -36,7 +36,7 @@ _BYTES = 256 << 20
 _EXACT = Tolerance(0.0, 0.0)
 
 
-class _Run:
+class Run:
     """All tensors of the float model for one sample, and its prepared kernels."""
 
     def __init__(self, executor: HostExecutor, sample: Sequence[Array]) -> None:
@@ -58,21 +58,21 @@ class Examination:
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
         self.graph = graph
         executor = HostExecutor(graph)
-        self._runs = [_Run(executor, samples[0])]
+        self.runs = [Run(executor, samples[0])]
         for sample in samples[1 : self._count(len(samples))]:
-            self._runs.append(_Run(executor, sample))
-        self._samples = samples[: len(self._runs)]
+            self.runs.append(Run(executor, sample))
+        self._samples = samples[: len(self.runs)]
         self._index = {info.name: index for index, info in reversed(list(enumerate(graph.tensors)))}
         self._producer = {index: node.index for node in graph.nodes for index in node.outputs}
 
     @property
     def samples(self) -> int:
         """How many samples layers are examined with."""
-        return len(self._runs)
+        return len(self.runs)
 
     def _count(self, available: int) -> int:
         """As many samples as time and memory allow: work is half the model for each of its operators."""
-        first = self._runs[0]
+        first = self.runs[0]
         macs = sum(node.macs for node in first.shaped.nodes) * max(len(self.graph.nodes) // 2, 1)
         nbytes = sum(value.nbytes for value in first.values.values())
         return max(1, min(available, _MOST_SAMPLES, _MACS // max(macs, 1), _BYTES // max(nbytes, 1)))
@@ -91,27 +91,55 @@ class Examination:
         }
         if accumulated:
             self._accumulate(quantised, found.values(), names)
-        for run, sample in zip(self._runs, self._samples, strict=True):
+        for run, sample in zip(self.runs, self._samples, strict=True):
             shaped = _prepared(quantised, sample)
             for layer in found.values():
                 results = self._isolated(layer, shaped, run, names, coded)
                 if results is not None and effects:
-                    layer.add_effect(run.outputs, self._outputs_with(run, results))
+                    layer.add_effect(run.outputs, self.outputs_with(run, results))
         return [layer.result() for layer in found.values()]
 
     def work(self) -> dict[str, float]:
         """What each operator costs to run, by the names of its results: products, and values of its largest tensor."""
         result: dict[str, float] = {}
-        for item, node in zip(self.graph.nodes, self._runs[0].shaped.nodes, strict=True):
+        for item, node in zip(self.graph.nodes, self.runs[0].shaped.nodes, strict=True):
             for index in item.outputs:
                 result[self.graph.tensors[index].name] = float(node.macs + largest_tensor(node))
         return result
+
+    def weights(self) -> dict[str, int]:
+        """How many constant weights each operator has, by the names of its results."""
+        result: dict[str, int] = {}
+        for item in self.graph.nodes:
+            infos = [item.node.optional(index) for index in item.node.spec.quant.weights]
+            count = sum(info.array().size for info in infos if info is not None and info.is_const)
+            result |= dict.fromkeys((self.graph.tensors[index].name for index in item.outputs), count)
+        return result
+
+    def edges(self) -> list[tuple[str, str, int]]:
+        """Operators by their first result and those that read their results, with how many elements are passed."""
+        makers = {index: item for item in self.graph.nodes for index in item.outputs}
+        return [
+            (self.graph.tensors[makers[index].outputs[0]].name, self.graph.tensors[item.outputs[0]].name, value.size)
+            for item in self.graph.nodes
+            for index in dict.fromkeys(item.inputs)
+            if index in makers and item.outputs and (value := self.runs[0].values.get(index)) is not None
+        ]
+
+    def precisions(self, quantised: Graph) -> dict[str, str]:
+        """The precision of every operator of ``quantised`` that computes something of the float model."""
+        names, coded = float_names(quantised, self._index), coded_constants(quantised)
+        return {
+            next(names[index] for index in item.outputs if index in names): precision_of(item, quantised, coded)
+            for item in quantised.nodes
+            if item.node.spec.name not in CASTS and any(index in names for index in item.outputs)
+        }
 
     def _isolated(
         self,
         layer: _Layer,
         shaped: SpecializedGraph,
-        run: _Run,
+        run: Run,
         names: Mapping[int, str],
         coded: Mapping[int, TensorInfo],
     ) -> dict[int, Array] | None:
@@ -143,7 +171,7 @@ class Examination:
             layer.meter.add(run.values[ours], reals[ours])
         return reals
 
-    def _operand(self, info: TensorInfo, index: int, run: _Run, names: Mapping[int, str]) -> Array | None:
+    def _operand(self, info: TensorInfo, index: int, run: Run, names: Mapping[int, str]) -> Array | None:
         if info.is_const:
             return info.array()
         if info.is_variable:
@@ -154,7 +182,7 @@ class Examination:
         with np.errstate(invalid="ignore"):  # a NaN has no code; any will do
             return to_codes(info, value)
 
-    def _outputs_with(self, run: _Run, changed: dict[int, Array]) -> list[Array]:
+    def outputs_with(self, run: Run, changed: dict[int, Array]) -> list[Array]:
         """The float model's outputs when the tensors in ``changed`` have these values."""
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
         last = max((self._producer.get(index, -1) for index in values), default=len(self.graph.nodes))
@@ -169,7 +197,22 @@ class Examination:
                 values[index] = result
         return [values.get(index, output) for index, output in zip(self.graph.outputs, run.outputs, strict=True)]
 
-    def _value(self, index: int, values: Mapping[int, Array], run: _Run, *, written: bool) -> Array:
+    def results_with(self, run: Run, item: GraphNode, constants: Mapping[int, Array]) -> Sequence[Array]:
+        """The results of an operator of the float model with other constants, by position; raises OdcError."""
+        node = run.shaped.nodes[item.index]
+        infos = tuple(
+            info if info is None or place not in constants else as_constant(info, constants[place])
+            for place, info in enumerate(node.operands)
+        )
+        node = replace(node, operands=infos)
+        operands = [
+            None if index < 0 else constants.get(place, self._value(index, {}, run, written=False))
+            for place, index in enumerate(item.inputs)
+        ]
+        with np.errstate(all="ignore"):
+            return node.spec.kernel_function(node)(operands)
+
+    def _value(self, index: int, values: Mapping[int, Array], run: Run, *, written: bool) -> Array:
         """What an operator reads; one that writes it gets a copy, and variables are as at the beginning of a run."""
         info = self.graph.tensors[index]
         if index in values:
@@ -185,9 +228,9 @@ class Examination:
     def _accumulate(self, quantised: Graph, layers: Iterable[_Layer], names: Mapping[int, str]) -> None:
         by_tensor = {index: layer for layer in layers for index in layer.item.outputs if index in names}
         executor = HostExecutor(quantised)
-        for run, sample in zip(self._runs, self._samples, strict=True):
+        for run, sample in zip(self.runs, self._samples, strict=True):
 
-            def compare(index: int, value: Array, run: _Run = run) -> None:
+            def compare(index: int, value: Array, run: Run = run) -> None:
                 layer = by_tensor.get(index)
                 if layer is None:
                     return
@@ -287,6 +330,11 @@ def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
         if item.outputs[0] in names:
             names.setdefault(item.inputs[0], names[item.outputs[0]])
     return names
+
+
+def as_constant(info: TensorInfo, array: Array) -> TensorInfo:
+    """``info`` with other contents."""
+    return replace(info, data=memoryview(encode_constant(array, info.dtype)), _array=None)
 
 
 def _prepared(graph: Graph, sample: Sequence[Array]) -> SpecializedGraph:

@@ -1,27 +1,35 @@
-"""Automatic mixed precision: more bits, or none of it quantised, for as few layers as the limits allow.
+"""Mixed precision as an optimisation: which layers get more bits, by what that brings and costs.
 
-Every layer starts in the model's scheme and may be taken to a wider one and then to float. What such a move gains is
-estimated from what the layer alone does to the outputs in either precision (the *effect* of :mod:`.layers`); noise of
-different layers is taken to be independent, so that gains add up. What it costs is work: multiply-accumulates and
-values, of which wide integers cost twice as much as narrow ones and floats, which no integer NPU takes, eight times.
+Every layer has a level: the model's scheme, a wider one, or float. Noise comes from roundings: of values, which are
+coarse while any of the layers that make or read them is narrow, and of weights. Noise of different roundings is taken
+to be independent, so that it adds up. Costs, of layers at their levels and of changing over between two layers of
+different levels, add up too. What no other choice beats in both, noise and cost, is the front:
 
-Moves are taken in the order of gain per cost. How many of them are needed is then measured on the whole model, not
-estimated: the number doubles until the limits hold, and the smallest such number is found by bisection. At last each
-move of a short list is tried without.
+* exactly, by trying all choices, where these are few: up to twelve layers with three levels;
+* else its convex hull: choices that are best for some price of noise. For each price the best choice is a smallest cut
+  (a rounding is worth something if all its layers are chosen: the project selection of Rhys and of Picard), exact
+  again. Between two of them a choice may be missed that costs less than the next one, never by more than their
+  difference.
+
+Which point of the front is taken is then measured on the whole model (:mod:`.widening`), not estimated.
 """
 
 from __future__ import annotations
 
-import logging
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.quantizer.cuts import Network
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import LayerError
-
-LOG = logging.getLogger(__name__)
 
 Precisions = dict[str, str]  # by layer name; layers left out are in the model's scheme
+Levels = tuple[int, ...]
 
 # What layers of each scheme are taken to, one after the other. A wider scheme is of the same family, whose readers
 # know both.
@@ -32,26 +40,13 @@ LADDERS: Mapping[str, tuple[str, ...]] = {
     "int16x8": (FLOAT,),
 }
 
-_RELATIVE_COST = {FLOAT: 8.0}
-_WIDE_COST = 2.0
-# A move that takes away less than this share of a layer's noise is left out: the next step of the ladder is better.
-_LEAST_GAIN = 0.5
-# Up to this many moves, each is tried without in the end.
-_MOST_TRIED_WITHOUT = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Take ``layer`` to ``precision``: the outputs' noise ratio falls by ``gain``, work rises by ``cost``."""
-
-    layer: str
-    precision: str
-    gain: float
-    cost: float
-
-    @property
-    def merit(self) -> float:
-        return self.gain / self.cost
+_MOST_CHOICES = 600_000  # that are all tried: 3 ** 12 and some
+_MOST_CUTS = 48
+# Less than this part of the noise is not worth anything.
+_WORTHLESS = 1e-5
+# Up to this many layers, each is tried without in the end.
+_MOST_TRIED_WITHOUT = 8
+_SOURCE, _SINK = 0, 1
 
 
 def ladder_of(scheme: str) -> tuple[str, ...]:
@@ -59,87 +54,219 @@ def ladder_of(scheme: str) -> tuple[str, ...]:
     return LADDERS.get(scheme, ())
 
 
-def plan_moves(
-    narrow: Sequence[LayerError],
-    wide: Mapping[str, Sequence[LayerError]],
-    work: Mapping[str, float],
-    ladder: Sequence[str],
-) -> list[Move]:
-    """All moves that gain something, best first; a layer's step to float comes after its step to a wider scheme.
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Noise in the outputs: ``noise[k]`` is left when all of ``layers`` are at least at level k."""
 
-    ``narrow``: effects in the model's scheme; ``wide``: by each integer step of the ladder, the effects when all layers
-    are in that. ``work``: of each layer, in any unit.
+    layers: tuple[int, ...]
+    noise: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """What it costs that two layers differ: ``costs[k]`` where one is at most at level k and the other above."""
+
+    first: int
+    second: int
+    costs: tuple[float, ...]
+
+    def cost(self, levels: Levels) -> float:
+        """What these levels cost."""
+        low, high = sorted((levels[self.first], levels[self.second]))
+        return sum(self.costs[low:high])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``costs``: of each layer at each level, infinite where that cannot be; level 0 always can."""
+
+    costs: Sequence[Sequence[float]]
+    roundings: Sequence[Rounding]
+    borders: Sequence[Border] = ()
+
+    @property
+    def plain(self) -> Levels:
+        """No layer moved."""
+        return (0,) * len(self.costs)
+
+    @cached_property
+    def free(self) -> tuple[int, ...]:
+        """The layers that have a choice."""
+        return tuple(i for i, row in enumerate(self.costs) if sum(map(math.isfinite, row)) > 1)
+
+    @cached_property
+    def choices(self) -> int:
+        """How many there are."""
+        return math.prod(sum(map(math.isfinite, self.costs[i])) for i in self.free)
+
+    def point(self, levels: Levels) -> Point:
+        """These levels with what they cost and bring."""
+        cost = sum(row[level] for row, level in zip(self.costs, levels, strict=True))
+        cost += sum(border.cost(levels) for border in self.borders)
+        noise = sum(r.noise[min(levels[i] for i in r.layers)] for r in self.roundings)
+        return Point(levels, cost, noise)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One choice, as estimated."""
+
+    levels: Levels
+    cost: float
+    noise: float
+
+
+def front(problem: Problem) -> list[Point]:
+    """The choices that no other beats in cost and noise, from the cheapest to the least noisy; see the module's text.
+
+    Without a choice there is the plain point alone.
     """
-    noise_of = {step: {layer.name: layer for layer in layers} for step, layers in wide.items()}
-    moves: list[Move] = []
-    for layer in narrow:
-        noise, spent, last = layer.noise, 1.0, float("inf")
-        for step in ladder:
-            reached = noise_of.get(step, {}).get(layer.name)
-            if step != FLOAT and (reached is None or reached.precision in (layer.precision, FLOAT)):
-                continue
-            left = 0.0 if step == FLOAT or reached is None else reached.noise
-            if noise <= 0 or noise - left < _LEAST_GAIN * noise:
-                continue
-            factor = _RELATIVE_COST.get(step, _WIDE_COST)
-            move = Move(layer.name, step, noise - left, (factor - spent) * max(work.get(layer.name, 1.0), 1.0))
-            # No step can be worth more than the one that it needs: the order of moves must keep that of the ladder.
-            if move.merit > last:
-                move = Move(move.layer, move.precision, last * move.cost, move.cost)
-            moves.append(move)
-            noise, spent, last = left, factor, move.merit
-    places = {name: place for place, name in enumerate(ladder)}
-    return sorted(moves, key=lambda move: (-move.merit, places[move.precision], move.layer))
+    if problem.choices <= _MOST_CHOICES:
+        return _exact(problem)
+    return _unbeaten(_hull(problem))
 
 
-def precisions_after(moves: Sequence[Move]) -> Precisions:
-    """Each layer's precision after these moves, of which later ones win."""
-    return {move.layer: move.precision for move in moves}
+def _exact(problem: Problem) -> list[Point]:
+    """The front by trying everything."""
+    allowed = [[k for k, cost in enumerate(problem.costs[i]) if math.isfinite(cost)] for i in problem.free]
+    tried = np.array(list(itertools.product(*allowed)), np.int8).reshape(problem.choices, len(problem.free))
+    columns: dict[int, NDArray[np.int8]] = {i: tried[:, place] for place, i in enumerate(problem.free)}
+    none = np.zeros(len(tried), np.int8)
+    costs, noise = np.zeros(len(tried)), np.zeros(len(tried))
+    for i, row in enumerate(problem.costs):
+        costs += np.asarray(row)[columns.get(i, none)]
+    for border in problem.borders:
+        total = np.cumsum((0.0, *border.costs))
+        costs += np.abs(total[columns.get(border.first, none)] - total[columns.get(border.second, none)])
+    for rounding in problem.roundings:
+        least = np.minimum.reduce([columns.get(i, none) for i in rounding.layers])
+        noise += np.asarray(rounding.noise)[least]
+    order = np.lexsort((noise, costs))
+    falling = np.minimum.accumulate(noise[order])
+    kept = order[np.flatnonzero(np.diff(falling, prepend=math.inf) < 0)]
+    found = []
+    for number in kept:
+        levels = list(problem.plain)
+        for i, column in columns.items():
+            levels[i] = int(column[number])
+        found.append(problem.point(tuple(levels)))
+    return _unbeaten(found)
 
 
-def search(
-    moves: Sequence[Move], good_enough: Callable[[Precisions], bool], *, in_time: Callable[[], bool] = lambda: True
-) -> Precisions | None:
-    """The precisions after as few of ``moves`` as make the model good enough; None where even all of them do not.
+def _unbeaten(points: Sequence[Point]) -> list[Point]:
+    """The points that no other beats, from the cheapest on."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.cost, point.noise, point.levels)):
+        if not found or point.noise < found[-1].noise * (1.0 - 1e-9):
+            found.append(point)
+    return found
 
-    ``good_enough`` measures the model with these precisions. When the time is over, the best found so far is returned.
+
+def _hull(problem: Problem) -> list[Point]:
+    """The choices that are best for some price of noise, those that lie far apart first."""
+    cheapest = _best(problem, 0.0)
+    if not cheapest.noise:
+        return [cheapest]
+    span = sum(max(filter(math.isfinite, row)) - min(row) for row in problem.costs) + sum(
+        sum(border.costs) for border in problem.borders
+    )
+    quietest = _best(problem, span / (_WORTHLESS * cheapest.noise))
+    found, gaps, cuts = [cheapest, quietest], [(cheapest, quietest)], 2
+    while gaps and cuts < _MOST_CUTS:
+        gaps.sort(key=lambda gap: (gap[1].cost - gap[0].cost) * math.log(gap[0].noise / max(gap[1].noise, 1e-30)))
+        low, high = gaps.pop()
+        if high.noise >= low.noise or high.cost <= low.cost:
+            continue
+        price = (high.cost - low.cost) / (low.noise - high.noise)
+        middle, cuts = _best(problem, price), cuts + 1
+        if middle.cost + price * middle.noise < (low.cost + price * low.noise) * (1.0 - 1e-9):
+            found.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return found
+
+
+def _best(problem: Problem, price: float) -> Point:
+    """The choice of least cost where noise costs ``price``: a smallest cut.
+
+    A node stands for a layer being at some level or above, one for a rounding that is that fine. A level that a layer
+    cannot have costs what the next that it can have costs, and means that.
     """
-    reached, failing = _double(moves, good_enough, in_time)
-    if reached is None:
+    rows = {i: _filled(problem.costs[i]) for i in problem.free}
+    nodes = {
+        key: number for number, key in enumerate(((i, k) for i, row in rows.items() for k in range(1, len(row))), 2)
+    }
+    projects = [
+        (rounding, level, price * gain)
+        for rounding in problem.roundings
+        for level in range(1, len(rounding.noise))
+        if (gain := rounding.noise[level - 1] - rounding.noise[level]) > 0
+        and all((i, level) in nodes for i in rounding.layers)
+    ]
+    network = Network(2 + len(nodes) + len(projects))
+    for (i, level), node in nodes.items():
+        more = rows[i][level] - rows[i][level - 1]
+        network.connect(*((node, _SINK) if more >= 0 else (_SOURCE, node)), abs(more))
+        if level > 1:
+            network.connect(node, nodes[i, level - 1], math.inf)
+    for number, (rounding, level, worth) in enumerate(projects, 2 + len(nodes)):
+        network.connect(_SOURCE, number, worth)
+        for i in rounding.layers:
+            network.connect(number, nodes[i, level], math.inf)
+    for border in problem.borders:
+        _connect_border(network, nodes, border)
+    side = network.source_side(_SOURCE, _SINK)
+    levels = list(problem.plain)
+    for i, row in rows.items():
+        wanted = sum((i, level) in nodes and nodes[i, level] in side for level in range(1, len(row)))
+        levels[i] = next(k for k in range(wanted, len(row)) if math.isfinite(problem.costs[i][k]))
+    return problem.point(tuple(levels))
+
+
+def _filled(costs: Sequence[float]) -> list[float]:
+    """The costs up to the highest level that can be, each gap with what the next one costs."""
+    highest = max(k for k, cost in enumerate(costs) if math.isfinite(cost))
+    found = list(costs[: highest + 1])
+    for level in range(highest - 1, -1, -1):
+        if not math.isfinite(found[level]):
+            found[level] = found[level + 1]
+    return found
+
+
+def _connect_border(network: Network, nodes: Mapping[tuple[int, int], int], border: Border) -> None:
+    for level, cost in enumerate(border.costs, 1):
+        first, second = nodes.get((border.first, level)), nodes.get((border.second, level))
+        if first is not None and second is not None:
+            network.connect(first, second, cost, cost)
+        elif (one := second if first is None else first) is not None:
+            network.connect(one, _SINK, cost)
+
+
+def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool]) -> int | None:
+    """The first of ``count`` points that is good enough, by bisection; None where the last is not, or for lack of time.
+
+    What has not been measured is not taken. Points are taken to get better from one to the next.
+    """
+    if not count or not in_time() or not good_enough(count - 1):
         return None
-    while reached - failing > 1 and in_time():
-        middle = (reached + failing) // 2
-        if good_enough(precisions_after(moves[:middle])):
-            reached = middle
+    low, high = -1, count - 1
+    while high - low > 1 and in_time():
+        middle = (low + high) // 2
+        if good_enough(middle):
+            high = middle
         else:
-            failing = middle
-    return _without_needless(list(moves[:reached]), good_enough, in_time)
+            low = middle
+    return high
 
 
-def _double(
-    moves: Sequence[Move], good_enough: Callable[[Precisions], bool], in_time: Callable[[], bool]
-) -> tuple[int | None, int]:
-    """A number of moves that is enough (None: there is none), and the largest seen that is not."""
-    failing, count = 0, 1
-    while failing < len(moves):
-        count = min(count, len(moves))
-        # Out of time nothing more is known, and what has not been measured is not taken.
-        if not in_time():
-            return None, failing
-        if good_enough(precisions_after(moves[:count])):
-            return count, failing
-        failing, count = count, 2 * count
-    return None, failing
-
-
-def _without_needless(
-    moves: list[Move], good_enough: Callable[[Precisions], bool], in_time: Callable[[], bool]
-) -> Precisions:
-    """The precisions without moves that the limits do not need, the least rewarding tried first."""
-    if len(moves) <= _MOST_TRIED_WITHOUT:
-        for move in reversed(moves[:-1]):
-            fewer = [other for other in moves if other is not move]
-            if in_time() and good_enough(precisions_after(fewer)):
-                LOG.info("%s need not be %s", move.layer, move.precision)
-                moves = fewer
-    return precisions_after(moves)
+def without_needless(
+    levels: Levels, costs: Sequence[Sequence[float]], good_enough: Callable[[Levels], bool], in_time: Callable[[], bool]
+) -> Levels:
+    """``levels`` without what the limits do not need, the dearest layers tried first; long lists stay as they are."""
+    moved = [i for i, level in enumerate(levels) if level]
+    if len(moved) > _MOST_TRIED_WITHOUT or len(moved) < 2:
+        return levels
+    for i in sorted(moved, key=lambda i: (costs[i][0] - costs[i][levels[i]], i)):
+        fewer = tuple(0 if place == i else level for place, level in enumerate(levels))
+        if any(fewer) and in_time() and good_enough(fewer):
+            levels = fewer
+    return levels

@@ -29,6 +29,9 @@ Progress = Callable[[str, int, int | None], None]
 class Options:
     """Everything but the data; ``docs/quantisation.md`` explains each.
 
+    ``max_time_ms``: what an inference may take on the target by its model; ``max_bytes``: how large the file may be;
+    with one of these the most accurate model within it is looked for.
+
     ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which ranges
     are wider than what was seen, None to choose; ``equalize``, ``rounding`` and ``correction``: ``auto`` lets
     measurements decide. ``target``: the machine whose rules limit types; ``min_coverage``: the least share of the
@@ -54,6 +57,8 @@ class Options:
     limit: float | None = None
     max_drop: float | None = None
     max_seconds: float | None = None
+    max_time_ms: float | None = None
+    max_bytes: int | None = None
     target: str | None = None
     min_coverage: float | None = None
     reader: str | None = None
@@ -109,7 +114,12 @@ class Options:
     @property
     def searches_precisions(self) -> bool:
         """Whether layers may be taken to other precisions than asked for."""
-        return self.mixed == ON or (self.mixed == AUTO and self.help)
+        return self.mixed == ON or (self.mixed == AUTO and (self.help or self.has_budget))
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether time or bytes are limited."""
+        return self.max_time_ms is not None or self.max_bytes is not None
 
 
 def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO, **given: Any) -> Options:
@@ -173,10 +183,20 @@ def _check(options: Options) -> None:
         ("headroom", options.headroom),
         ("max_seconds", options.max_seconds),
         ("min_coverage", options.min_coverage),
+        ("max_time_ms", options.max_time_ms),
+        ("max_bytes", options.max_bytes),
     ):
         if number is not None and not 0 <= number < math.inf:
             raise OptionError(f"{name} is {number}, expected a number of at least 0")
     if options.min_coverage is not None and options.min_coverage > 1:
         raise OptionError(f"min_coverage is {options.min_coverage:g}, expected a share from 0 to 1")
+    if options.max_time_ms is not None and options.max_bytes is not None:
+        raise OptionError(
+            "budgets of time and of bytes are both given", hint="give one; limits of accuracy come on top"
+        )
+    if options.max_time_ms is not None and options.target is None:
+        raise OptionError("a budget of time needs a target, whose modelled time it is", hint="give target")
+    if options.has_budget and options.mixed == OFF:
+        raise OptionError("a budget is kept by mixed precision, which is off", hint="leave mixed out")
     if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
         raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")

@@ -31,6 +31,7 @@ def render(verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics
         Section("What to know about the data", bullets(verdict["findings"])),
         Section("What each layer alone does to the outputs", _layer_chart(layers), "The most harmful first, in dB."),
         Section("Layers", _layers(layers, verdict["float_reasons"])),
+        *_front(verdict["front"]),
         Section("What was tried", _steps(verdict["steps"])),
         Section("How it was made", pairs(_choices(verdict["choices"]), caption="choices")),
         Section("Values and their ranges", _histograms(statistics), "How often values occur, logarithmic."),
@@ -58,6 +59,48 @@ def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:
         for output in outputs
     ]
     return table(columns, rows, caption="outputs beside those of the float model")
+
+
+def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """The models that were measured with other precisions: a picture of accuracy by cost, and the same as a table."""
+    if not points:
+        return []
+    timed = all(point["time_ns"] is not None for point in points)
+    cost = "modelled time (ms)" if timed else "bytes"
+    places = [
+        (
+            f"{point['layers']} other layers{', chosen' if point['chosen'] else ''}",
+            point["time_ns"] / 1e6 if timed else float(point["bytes"]),
+            point["sqnr_db"],
+            point["chosen"],
+        )
+        for point in points
+        if point["sqnr_db"] is not None
+    ]
+    chart = charts.scatter(places, (cost, "SQNR (dB)"), title=f"SQNR over {cost}") if places else Html("")
+    columns = (
+        Column("layers in other precisions", number=True),
+        Column("modelled time", number=True),
+        Column("bytes", number=True),
+        Column("products on the target", number=True),
+        Column("SQNR", number=True),
+        Column("limits"),
+        Column("chosen"),
+    )
+    rows = [
+        (
+            Cell(str(point["layers"]), point["layers"]),
+            Cell(NOTHING if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms", point["time_ns"]),
+            Cell(f"{point['bytes']:,}", point["bytes"]),
+            Cell(NOTHING if point["runs"] is None else f"{100 * point['runs']:.1f} %", point["runs"]),
+            _decibels(point["sqnr_db"]),
+            "hold" if point["holds"] else "missed",
+            data(point["chosen"]),
+        )
+        for point in points
+    ]
+    found = joined((chart, table(columns, rows, caption="accuracy by cost")))
+    return [Section("Accuracy by cost", found, "What other precisions for some layers bring and take.")]
 
 
 def _steps(steps: Sequence[Mapping[str, Any]]) -> Html:

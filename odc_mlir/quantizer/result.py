@@ -73,8 +73,7 @@ class Quantized(ModelFile):
 
     def _hint(self) -> str:
         """What to do about a verdict that is not passed."""
-        front = self.verdict["coverage"].get("target", {}).get("front", [])
-        point = next((point for point in front if point["holds"]), None)
+        point = next((point for point in self.verdict["front"] if point["holds"] and point["time_ns"]), None)
         if point is None:
             return "allow more loss, or let help find better choices"
         count = f"{point['layers']} layer{'s' if point['layers'] > 1 else ''}"

@@ -31,9 +31,9 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.layers import CASTS
-from odc_mlir.quantizer.options import Options
+from odc_mlir.quantizer.options import WIDE_HEADROOM, Options
 from odc_mlir.quantizer.policy.precision import Choice
-from odc_mlir.quantizer.policy.schemes import Scheme
+from odc_mlir.quantizer.policy.schemes import SCHEMES, Scheme
 from odc_mlir.quantizer.refinement import Known, refine
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -307,7 +307,7 @@ class Builder:
         assert function is not None
         with typed_errors(STAGE):
             attach_ranges(function, self._ranges(recipe, statistics))
-            Assignment(function, self.scheme, dict(recipe.precisions)).run()
+            Assignment(function, self.scheme, dict(recipe.precisions), self._wide_ranges(recipe, statistics)).run()
         quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
         if self.scheme.reader:
             quant_ir.write_word(module, quant_ir.READER, self.scheme.reader)
@@ -325,6 +325,13 @@ class Builder:
         found = ranges_of(statistics, recipe.ranges, options)
         wider = 1.0 + recipe.headroom
         return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
+
+    def _wide_ranges(self, recipe: Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
+        """Ranges of values that get 16 bits beside others of 8: with codes to spare nothing is clipped."""
+        if not any(choice.precision in SCHEMES for _, choice in recipe.precisions):
+            return {}
+        wider = 1.0 + WIDE_HEADROOM
+        return {name: (wider * low, wider * high) for name, (low, high) in ranges_of(statistics, "minmax").items()}
 
     def fake_quantized(self, model: FloatModel, candidate: Candidate, statistics: Statistics) -> Graph:
         """The float model with every quantised value rounded to its codes: shows what integer arithmetic adds."""

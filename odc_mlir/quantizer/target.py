@@ -7,7 +7,7 @@ differ. Times are modelled ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp
 
@@ -16,9 +16,11 @@ from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.ops.work import host_ns
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.policy.schemes import SCHEMES
-from odc_mlir.targets import ELEMENT_TYPES
+from odc_mlir.targets import ELEMENT_TYPES, MemoryMode
 from odc_mlir.transforms.common.placement import NPU, PARTITION, main_function, operators, placed, reason_of
 from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
+from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
+from odc_mlir.transforms.partition.plans.plans import Work
 from odc_mlir.universe import make_context
 
 _STAGE = "partition"
@@ -30,13 +32,13 @@ _PLAN = ("npu-form-groups", "npu-choose-segments")
 class Placed:
     """One operator that computes something: why the target does not run it (empty: it does), and its products.
 
-    ``host_ns``: modelled time of its host kernel.
+    ``ns``: modelled time where it runs, alone; 0 where nothing was priced.
     """
 
     op: str
     reason: str
     macs: int
-    host_ns: float
+    ns: float = 0.0
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class TargetRules:
         self.name = name
         self._target = targets.load(name)
         self._choice = OdcSetTargetPass(target=name)
+        self._memory: MemoryMode = "sram" if self._choice.memory == "sram" else "flash"
 
     def takes(self, scheme: str) -> bool:
         """Whether values of ``scheme`` are of a type that the target computes with."""
@@ -78,14 +81,33 @@ class TargetRules:
         names = (*_RULES, *(_PLAN if plan else ()))
         passes = [self._choice, *(transforms.load(name)() for name in names)]
         pipelines.run_passes(context, scratch, ((_STAGE, item) for item in passes))
-        found = [op for op in operators(main_function(scratch)) if isinstance(op, CircleOp)]
-        layers = [self._placed(op) for op in found if op.SPEC.name not in CASTS]
+        found = list(operators(main_function(scratch)))
+        layers = [_placed(op) for op in found if op.SPEC.name not in CASTS]
         return Placement(layers, self._time_ns(scratch, found) if plan else None)
 
-    def _placed(self, op: CircleOp) -> Placed:
-        node = node_of(op)
-        reason = "" if placed(op) == NPU else reason_of(op) or "host"
-        return Placed(op.SPEC.name, reason, node.macs, host_ns(node, self._target.host))
+    def priced(self, module: ModuleOp) -> Placement:
+        """What the target would run of ``module``, and how long each operator takes where it runs, each for itself."""
+        context, scratch = make_context(), module.clone()
+        passes = [self._choice, *(transforms.load(name)() for name in _RULES)]
+        pipelines.run_passes(context, scratch, ((_STAGE, item) for item in passes))
+        found = list(operators(main_function(scratch)))
+        layers = []
+        for op, work in zip(found, npu_works(context, scratch, self._target, self._memory), strict=True):
+            if op.SPEC.name in CASTS:
+                continue
+            layer, node = _placed(op), node_of(op)
+            if isinstance(work, Work):
+                cycles = segment_cycles(self._target, self._memory)([work])
+                layers.append(replace(layer, ns=1e9 * cycles / self._target.clock_hz))
+            else:
+                reason = layer.reason or (work if isinstance(work, str) else "no lowering")
+                layers.append(replace(layer, reason=reason, ns=host_ns(node, self._target.host)))
+        return Placement(layers)
+
+    def conversion_ns(self, elements: int) -> tuple[float, float]:
+        """Modelled time of giving a tensor other codes on the target, and of passing it between target and host."""
+        passes = elements / self._target.vector.requant_lanes * 1e9 / self._target.clock_hz
+        return passes, self._target.host.switch_ns + self._target.host.transfer_ns(1, elements)
 
     def _time_ns(self, module: ModuleOp, found: Sequence[CircleOp]) -> float:
         """Modelled time of an inference by the plan chosen, or where nothing was placed by the host's kernels."""
@@ -95,3 +117,8 @@ class TargetRules:
         if isinstance(estimate, IntegerAttr):
             return float(estimate.value.data)
         return sum(host_ns(node_of(op), self._target.host) for op in found)
+
+
+def _placed(op: CircleOp) -> Placed:
+    reason = "" if placed(op) == NPU else reason_of(op) or "host"
+    return Placed(op.SPEC.name, reason, node_of(op).macs)

@@ -1,44 +1,88 @@
-"""Other precisions for some layers, where the limits do not hold: which are allowed, what they cost, what they bring.
+"""Other precisions for some layers: which are allowed, what they cost, and which the measured model needs.
 
-Without a target every type is. With one, layers that it runs keep the model's scheme: a type that it refuses would send
-them to the host. What that would bring, and cost in modelled time, is measured for a few numbers of layers and shown;
-only with ``mixed="on"`` it is done, for as few layers as possible, at most as many as ``min_coverage`` leaves.
+Without a target every type is allowed. With one, layers that it runs get no type that it refuses, which would send them
+to the host, unless limits or a budget are kept in no other way; the share of products that coverage asks for stays with
+the target. Costs are modelled times with a target, else work, or with a budget for the file the bytes of weights.
+
+:mod:`.mixed` gives the front of what can be had by estimate. Along it the whole model is measured:
+
+* by default the cheapest point is taken that holds the limits with something to spare, as few samples are checked on:
+  errors half as large; where the target gives layers more bits for at most half as much time again, outputs of less
+  than 25 dB also get 7 dB more than plain quantising gives them. If no point does all that, less is asked for, at
+  least the limits themselves;
+* with a budget of time or bytes the most accurate point within it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from odc_mlir.errors import OdcError
+from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.layers import Examination
-from odc_mlir.quantizer.mixed import Move, ladder_of, plan_moves, precisions_after, search
+from odc_mlir.quantizer.mixed import (
+    Border,
+    Levels,
+    Point,
+    Problem,
+    Rounding,
+    first_good,
+    front,
+    ladder_of,
+    without_needless,
+)
 from odc_mlir.quantizer.options import ON, Options
 from odc_mlir.quantizer.policy.precision import Choice
-from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import LayerError, Limit
+from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
+from odc_mlir.quantizer.policy.verdict import Limit
+from odc_mlir.quantizer.roundings import Effect, effects
 from odc_mlir.quantizer.stages import Candidate
+from odc_mlir.quantizer.target import Placement, TargetRules
 
 LOG = logging.getLogger(__name__)
 
 Measures = Mapping[str, float | None]
 
-# For how many layers it is measured what the host could do better, and with how little left of the target's share that
-# is of interest.
-_EXPLORED = (1, 2, 4, 8, 16)
+GOOD_DB, GAIN_DB = 25.0, 7.0  # what outputs are to have, or to gain
+_MOST_TIME = 1.5  # of the plain model's, that this may take
+# How many points are measured to show what the host could do better, and with how much left of the target's share.
+_EXPLORED = 5
 _LEAST_EXPLORED = 0.5
+_NEXT_TO_NOTHING = 1e-3  # of the noise: more is not looked for
+_WORK = (1.0, 2.0, 8.0)  # of a layer as it is, in a wider type, and in float, which no integer NPU takes
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One model that was measured."""
+
+    precisions: Mapping[str, str]
+    candidate: Candidate
+    measures: Measures
+    outputs_db: tuple[float, ...]
+
+    def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
+        """Whether all limits hold and outputs have at least these SQNR."""
+        outputs = zip(self.outputs_db, aims, strict=False)
+        return all(limit.holds(self.measures) for limit in limits) and all(db >= aim for db, aim in outputs)
+
+
+def outputs_db(measured: Measurement) -> tuple[float, ...]:
+    """The SQNR of each output, infinite where it is exact or of no reals."""
+    return tuple(math.inf if errors.sqnr_db is None else errors.sqnr_db for errors in measured.outputs)
 
 
 @dataclass
 class Widening:
     """Widens one candidate.
 
-    ``build`` makes the candidate with other precisions, ``measure`` gives what limits are checked against. ``taken``:
-    by layer, whether the target runs it as it is; None without a target. ``host_ns``: what each layer costs on the
-    host. ``share`` of a candidate is what coverage is measured by, of which ``least_share`` must be left.
+    ``build`` makes the candidate with other precisions, ``measure`` measures it. ``plain``: what the target runs of it
+    as it is, None without target; ``names``: of the layers of the float model in order; ``plain_db``: the outputs'
+    SQNR without any help. ``share`` of a candidate is what coverage is measured by; ``least_share`` must be left.
     """
 
     options: Options
@@ -46,85 +90,259 @@ class Widening:
     fixed: Mapping[str, Choice]
     examination: Examination
     build: Callable[[Mapping[str, str]], Candidate]
-    measure: Callable[[Candidate], Measures]
+    measure: Callable[[Mapping[str, str], Candidate], Tried]
+    size: Callable[[Candidate], int]
     share: Callable[[Candidate], float]
     least_share: float
     in_time: Callable[[], bool]
     say: Callable[[str, int], None]
-    taken: Mapping[str, bool] | None = None
-    host_ns: Mapping[str, float] = field(default_factory=dict)
+    rules: TargetRules | None
+    plain: Placement | None
+    plain_db: tuple[float, ...]
+    names: list[str]
     steps: list[dict[str, Any]] = field(default_factory=list)
-    _tried: dict[tuple[tuple[str, str], ...], tuple[Candidate, Measures]] = field(default_factory=dict)
+    tried: dict[tuple[tuple[str, str], ...], Tried] = field(default_factory=dict)
+    chosen: Tried | None = None  # by the search
+    _placements: dict[str, Placement | None] = field(default_factory=dict)
+    _leaving: list[list[bool]] = field(default_factory=list)  # by layer and level, whether the target loses it
 
     def run(self, candidate: Candidate) -> Candidate:
-        """``candidate``, or one in which as few layers as possible have other precisions and all limits hold."""
-        ladder = ladder_of(self.options.scheme)
-        if not ladder or self._holds(self.limits, self.measure(candidate)):
+        """``candidate``, or one in which some layers have other precisions; see the module's text."""
+        self._ladder = ladder_of(self.options.scheme)
+        self._levels = (self.options.scheme, *self._ladder)
+        first = self.measure({}, candidate)
+        aims = self._aims()
+        if not self._ladder or not (self.options.has_budget or self._has_need(first, aims)):
             return candidate
-        self.say("the limits do not hold; looking for layers that need more bits", 0)
-        self._tried[()] = candidate, self.measure(candidate)
-        moves, to_host = self._moves(candidate, ladder)
-        if self.options.mixed == ON:
-            moves = sorted(moves + to_host, key=lambda move: -move.merit)
-        # A model that needs help gets some to spare, for few samples are checked on; or just enough.
-        for limits in (tuple(limit.with_margin() for limit in self.limits), self.limits):
-            found = search(moves, partial(self._good_enough, limits), in_time=self.in_time)
-            if found is not None and self.share(self._made(found)[0]) >= self.least_share:
-                chosen = dict(sorted(found.items()))
-                self.steps.append({"step": "mixed", "value": chosen, "tried": len(self._tried), "kept": True})
-                return self._made(found)[0]
-        LOG.warning("no choice of precisions keeps the limits")
-        self._explore(to_host)
+        self.tried[()] = self.chosen = first
+        self.say("looking for layers that need more bits", 0)
+        self._effects = effects(self.examination, candidate.graph)
+        if self.options.has_budget:
+            chosen = self._within_budget(self._problem(candidate, host=True))
+        else:
+            chosen = self._accurate(candidate, aims)
+        if chosen is not None:
+            self.chosen = found = self._made(chosen)
+            self.steps.append(
+                {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
+            )
+            return found.candidate
+        if not first.holds(self.limits):
+            LOG.warning("no choice of precisions keeps the limits")
+            self._explore(self._problem(candidate, host=True))
         return candidate
 
-    def _explore(self, moves: list[Move]) -> None:
-        """Measure what the best of ``moves`` would bring, until limits hold or most would be gone."""
-        for count in _EXPLORED:
-            if count > len(moves) or not self.in_time():
-                return
-            candidate, measures = self._made(precisions_after(moves[:count]))
-            if self._holds(self.limits, measures) or self.share(candidate) < _LEAST_EXPLORED:
-                return
+    # What is wanted.
 
-    def front(self) -> list[tuple[dict[str, str], Candidate, Measures]]:
-        """Everything that was tried: precisions, the candidate, and its measures."""
-        return [(dict(key), *found) for key, found in self._tried.items()]
+    def _aims(self) -> tuple[float, ...]:
+        """The SQNR that each output should have: where the target's modelled time prices that, else none."""
+        if self.rules is None or not self._wide_runs:
+            return ()
+        return tuple(-math.inf if db >= GOOD_DB else min(GOOD_DB + GAIN_DB, db + GAIN_DB) for db in self.plain_db)
 
-    def _moves(self, candidate: Candidate, ladder: tuple[str, ...]) -> tuple[list[Move], list[Move]]:
-        """Moves of layers that the target does not run, and those that would take others from it."""
-        narrow = [
-            layer
-            for layer in self.examination.layers(candidate.graph, accumulated=False)
-            if layer.precision != FLOAT and layer.name not in self.fixed
+    @property
+    def _wide_runs(self) -> bool:
+        """Whether the target computes with values of the first wider scheme."""
+        return self.rules is not None and self._ladder[0] != FLOAT and self.rules.takes(self._ladder[0])
+
+    def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
+        limits = self.limits if self.options.mixed != ON else self._with_margin()
+        return not first.holds(limits, aims)
+
+    def _with_margin(self) -> tuple[Limit, ...]:
+        return tuple(limit.with_margin() for limit in self.limits)
+
+    # What there is.
+
+    def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
+        """The costs and noises of all layers; ``host``: whether layers may leave the target."""
+        costs = self._costs(candidate, host=host)
+        places = {name: place for place, name in enumerate(self.names)}
+        roundings = []
+        for effect in self._effects:
+            layers = tuple(sorted(places[name] for name in effect.layers if name in places))
+            if layers:
+                noise = self._weighed(effect)
+                roundings.append(Rounding(layers, tuple(noise * factor for factor in self._left(effect.of_weights))))
+        return Problem(costs, roundings, self._borders())
+
+    def _weighed(self, effect: Effect) -> float:
+        """The noise as a part of what each output may have: its SQNR with what it should gain, or what is good."""
+        aims = (min(GOOD_DB, db + GAIN_DB) for db in self.plain_db)
+        return math.fsum(noise * 10.0 ** (aim / 10.0) for noise, aim in zip(effect.noise, aims, strict=True))
+
+    def _left(self, of_weights: bool) -> list[float]:
+        """Which part of a rounding's noise is left at each level."""
+        bits = [_bits(name, of_weights) for name in self._levels]
+        return [4.0 ** (bits[0] - wide) if wide else 0.0 for wide in bits]
+
+    def _costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
+        """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
+        precisions = self.examination.precisions(candidate.graph)
+        rows = self._bytes() if self.options.max_bytes is not None else self._times(candidate, host=host)
+        for name, row in zip(self.names, rows, strict=True):
+            if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
+                row[1:] = [math.inf] * (len(row) - 1)
+        return rows
+
+    def _bytes(self) -> list[list[float]]:
+        """Bytes of weights at each level."""
+        elements = self.examination.weights()
+        sizes = [(_bits(name, True) or 32) / 8 for name in self._levels]
+        return [[elements.get(name, 0) * size for size in sizes] for name in self.names]
+
+    def _times(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
+        """Modelled nanoseconds with a target, else work."""
+        if self.rules is None or self.plain is None:
+            work = self.examination.work()
+            factors = (_WORK[0], *(_WORK[-1] if step == FLOAT else _WORK[1] for step in self._ladder))
+            return [[factor * max(work.get(name, 1.0), 1.0) for factor in factors] for name in self.names]
+        columns = [self._placement(candidate, step) for step in self._levels]
+        self._leaving = [
+            [was and bool(placed is None or placed.layers[i].reason) for placed in columns]
+            for i, was in enumerate(self.plain.taken())
         ]
-        kept = {layer.name for layer in narrow if self.taken is not None and self.taken.get(layer.name, False)}
-        wide: dict[str, list[LayerError]] = {}
-        for step in ladder[:-1]:
-            movable = [layer for layer in narrow if layer.name not in kept]
-            if not movable:
-                continue
-            try:
-                all_wide = self.build({layer.name: step for layer in movable})
-            except OdcError as error:
-                LOG.info("layers cannot be taken to %s: %s", step, error)
-                continue
-            wide[step] = self.examination.layers(all_wide.graph, accumulated=False)
-        work = self.host_ns or self.examination.work()
-        free = [layer for layer in narrow if layer.name not in kept]
-        to_host = [layer for layer in narrow if layer.name in kept]
-        return plan_moves(free, wide, work, ladder), plan_moves(to_host, {}, work, (FLOAT,))
+        return [
+            [
+                math.inf if placed is None or (level and gone[level] and not host) else placed.layers[i].ns
+                for level, placed in enumerate(columns)
+            ]
+            for i, gone in enumerate(self._leaving)
+        ]
 
-    def _made(self, precisions: Mapping[str, str]) -> tuple[Candidate, Measures]:
-        key = tuple(sorted(precisions.items()))
-        if key not in self._tried:
-            wider = self.build(precisions)
-            self._tried[key] = wider, self.measure(wider)
-            self.say(f"{len(precisions)} layers in other precisions", len(self._tried))
-        return self._tried[key]
+    def _placement(self, candidate: Candidate, step: str) -> Placement | None:
+        """What the target makes of the model with all layers of this precision; None where that cannot be."""
+        if step not in self._placements:
+            self._placements[step] = self._placed(candidate, step)
+        return self._placements[step]
 
-    def _good_enough(self, limits: tuple[Limit, ...], precisions: Mapping[str, str]) -> bool:
-        return self._holds(limits, self._made(precisions)[1])
+    def _placed(self, candidate: Candidate, step: str) -> Placement | None:
+        assert self.rules is not None
+        if step == self._levels[0]:
+            return self.rules.priced(candidate.module)
+        movable = [name for name in self.names if name not in self.fixed]
+        try:
+            return self.rules.priced(self.build(dict.fromkeys(movable, step)).module)
+        except OdcError as error:
+            LOG.info("layers cannot be %s: %s", step, error)
+            return None
 
-    @staticmethod
-    def _holds(limits: tuple[Limit, ...], measures: Measures) -> bool:
-        return all(limit.holds(measures) for limit in limits)
+    def _borders(self) -> list[Border]:
+        """What it costs to convert between two layers."""
+        if self.options.max_bytes is not None:
+            return []
+        places, found = {name: place for place, name in enumerate(self.names)}, []
+        for maker, reader, elements in self.examination.edges():
+            if maker in places and reader in places:
+                wide, real = (elements, elements) if self.rules is None else self.rules.conversion_ns(elements)
+                costs = tuple(float(real if step == FLOAT else wide) for step in self._ladder)
+                found.append(Border(places[maker], places[reader], costs))
+        return found
+
+    # Measuring along the front.
+
+    def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> Levels | None:
+        """The cheapest choice that is accurate enough; None where none is, or the plain one already."""
+        margin, holds = self._with_margin(), self.tried[()].holds(self.limits)
+        may_leave = self.rules is not None and not holds
+        # (whether layers may leave the target, how much longer it may take, what is asked for)
+        wanted: list[tuple[bool, float, tuple[Limit, ...], Sequence[float]]] = []
+        if aims:
+            wanted += [(False, _MOST_TIME, limits, aims) for limits in ([] if holds else [margin]) + [self.limits]]
+            wanted += [(True, _MOST_TIME, self.limits, aims)] if may_leave else []
+        if not holds or self.options.mixed == ON:
+            wanted += [(False, math.inf, margin, ()), (False, math.inf, self.limits, ())]
+            wanted += [(True, math.inf, self.limits, ())] if may_leave else []
+        for host, longer, limits, least in wanted:
+            if self.tried[()].holds(limits, least):
+                return None
+            problem = self._problem(candidate, host=host or self.options.mixed == ON)
+            most = longer * problem.point(problem.plain).cost
+            points = [point for point in self._points(problem) if point.cost <= most]
+            levels = self._cheapest(points, problem, limits, least)
+            if levels is not None:
+                return levels
+        return None
+
+    def _points(self, problem: Problem) -> list[Point]:
+        """The front without the plain point and those that take too much from the target."""
+        return [p for p in front(problem) if any(p.levels) and self._kept(p.levels) >= self.least_share]
+
+    def _kept(self, levels: Levels) -> float:
+        """The part of its products that the target keeps, by estimate."""
+        if self.plain is None:
+            return 1.0
+        macs = [layer.macs if taken else 0 for layer, taken in zip(self.plain.layers, self.plain.taken(), strict=True)]
+        gone = sum(m for m, left, level in zip(macs, self._leaving, levels, strict=True) if left[level])
+        return 1.0 - gone / (sum(macs) or 1)
+
+    def _cheapest(
+        self, points: Sequence[Point], problem: Problem, limits: tuple[Limit, ...], aims: Sequence[float]
+    ) -> Levels | None:
+        """The cheapest of ``points`` that, as measured, holds the limits and has the SQNR; None where none has."""
+
+        def good_enough(levels: Levels) -> bool:
+            return self._made(levels).holds(limits, aims)
+
+        place = first_good(len(points), lambda place: good_enough(points[place].levels), self.in_time)
+        if place is None:
+            return None
+        levels = without_needless(points[place].levels, problem.costs, good_enough, self.in_time)
+        return levels if self.share(self._made(levels).candidate) >= self.least_share else None
+
+    def _within_budget(self, problem: Problem) -> Levels | None:
+        """The most accurate choice within the budget; None where there is none but the plain one."""
+        points = self._points(problem)[::-1]
+        place = first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.in_time)
+        if place is None:
+            return None
+        # Estimates order the points; of those that were measured the best is taken.
+        within = [point.levels for point in points[place:] if self._key(point.levels) in self.tried]
+        return max(within, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf))
+
+    def _is_affordable(self, levels: Levels) -> bool:
+        candidate = self._made(levels).candidate
+        if self.share(candidate) < self.least_share:
+            return False
+        if self.options.max_bytes is not None:
+            return self.size(candidate) <= self.options.max_bytes
+        assert self.rules is not None
+        assert self.options.max_time_ms is not None
+        time_ns = self.rules.judge(candidate.module, plan=True).time_ns
+        return time_ns is not None and time_ns <= 1e6 * self.options.max_time_ms
+
+    def _explore(self, problem: Problem) -> None:
+        """Measure what other choices would bring, in equal steps of dB, until limits hold or most left the target."""
+        plain = problem.point(problem.plain)
+        points = [point for point in front(problem) if any(point.levels) and point.noise < plain.noise]
+        if not points:
+            return
+        for step in range(1, _EXPLORED + 1):
+            wanted = plain.noise * (max(points[-1].noise, _NEXT_TO_NOTHING * plain.noise) / plain.noise) ** (
+                step / _EXPLORED
+            )
+            if not self.in_time():
+                return
+            made = self._made(next((point for point in points if point.noise <= wanted), points[-1]).levels)
+            if made.holds(self.limits) or self.share(made.candidate) < _LEAST_EXPLORED:
+                return
+
+    def _key(self, levels: Levels) -> tuple[tuple[str, str], ...]:
+        """The precisions that these levels mean, by layer name."""
+        named = sorted(zip(self.names, levels, strict=True))
+        return tuple((name, self._levels[level]) for name, level in named if level)
+
+    def _made(self, levels: Levels) -> Tried:
+        key = self._key(levels)
+        precisions = dict(key)
+        if key not in self.tried:
+            self.tried[key] = self.measure(precisions, self.build(precisions))
+            self.say(f"{len(precisions)} layers in other precisions", len(self.tried))
+        return self.tried[key]
+
+
+def _bits(precision: str, of_weights: bool) -> int:
+    """Bits of values or weights in this precision, 0 for float."""
+    scheme: Scheme | None = SCHEMES.get(precision)
+    dtype = None if scheme is None else scheme.weights if of_weights else scheme.activations
+    return 0 if dtype is None else int("".join(filter(str.isdigit, dtype)))

@@ -479,6 +479,8 @@ def quantize(
     pictures: Any = None,
     target: str | None = None,
     min_coverage: float | None = None,
+    max_time_ms: float | None = None,
+    max_bytes: int | None = None,
     reader: str | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Quantized:
@@ -490,7 +492,8 @@ def quantize(
     file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before, instead of samples. ``help``
     tries what can improve accuracy, and more bits for single layers until the limits hold. ``target``: the machine that
     the model will be compiled for: layers that it runs get no type that it refuses; ``min_coverage``: the share of the
-    products that it has to run, without a target that has to be quantised. The other parameters are explained in
+    products that it has to run, without a target that has to be quantised. ``max_time_ms`` (modelled, of the target) or
+    ``max_bytes`` (of the file): the most accurate model within that is looked for. The others are explained in
     docs/quantisation.md. Raises OdcError; a model that misses its limits is no error: see ``Quantized.verdict``.
     """
     from odc_mlir.quantizer import quantize as quantizer
@@ -523,6 +526,8 @@ def quantize(
         pictures=pictures,
         target=target,
         min_coverage=min_coverage,
+        max_time_ms=max_time_ms,
+        max_bytes=max_bytes,
         reader=reader,
         progress=progress,
     )

@@ -46,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     quantizing.add_scheme_flags(types)
     quantizing.add_target_flag(types)
     quantizing.add_help_flags(parser.add_argument_group("accuracy"))
+    quantizing.add_budget_flags(parser.add_argument_group("budget (the most accurate model within it; one of them)"))
     quantizing.add_limit_flags(parser.add_argument_group("limit (default: mpeir 0.1, and top1 0.99 for classifiers)"))
     reports = parser.add_argument_group("reports")
     add_output(reports, "--report-json", metavar="FILE", kind=VERDICT, help="write the verdict as JSON")
@@ -136,6 +137,7 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {quality_name(metric)} {value} (limit {limit}{within}) on {checked['checked_on']} samples{mark}"
     yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
     yield from _coverage(verdict["coverage"])
+    yield from _front(verdict["front"])
     if verdict["scores"]:
         scores = verdict["scores"]
         yield f"  {scores['metric']} {scores['float']:.3f} float, {scores['quantized']:.3f} quantised"
@@ -176,13 +178,18 @@ def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
             f"  {target['name']} runs {100 * target['runs']:.1f} % of the products; modelled time "
             f"{target['time_ns'] / 1e6:.3f} ms"
         )
-    if target["front"]:
-        yield "  accuracy by time, with layers left to the host:"
-    for point in target["front"]:
+
+
+def _front(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The accuracy that time or bytes buy, a line for each model that was measured."""
+    if points:
+        yield "  accuracy by cost, with layers in other precisions:"
+    for point in points:
+        cost = f"{point['bytes']:,} bytes" if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms"
         share = "" if point["runs"] is None else f", {100 * point['runs']:.1f} % of the products"
-        held = ", keeps the limits" if point["holds"] else ""
+        notes = f"{', keeps the limits' if point['holds'] else ''}{', chosen' if point['chosen'] else ''}"
         sqnr = "" if point["sqnr_db"] is None else f", SQNR {point['sqnr_db']:.1f} dB"
-        yield f"    {counted(point['layers'], 'other layer')}: {point['time_ns'] / 1e6:.3f} ms{share}{sqnr}{held}"
+        yield f"    {counted(point['layers'], 'other layer')}: {cost}{share}{sqnr}{notes}"
 
 
 _UNIT_NAMES = {"layers": "layers", "weights": "weights", "macs": "products"}

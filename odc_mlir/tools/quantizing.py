@@ -89,6 +89,12 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--max-seconds", type=float, metavar="S", help="try no more after this time")
 
 
+def add_budget_flags(group: argparse._ArgumentGroup) -> None:
+    """What the result may cost: the most accurate within it is looked for."""
+    group.add_argument("--max-time", type=float, metavar="MS", help="modelled time of an inference on the target")
+    group.add_argument("--max-size", type=int, metavar="BYTES", help="bytes of the file")
+
+
 def add_limit_flags(group: argparse._ArgumentGroup) -> None:
     """When a model is good enough."""
     group.add_argument(
@@ -140,6 +146,8 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "max_seconds": arguments.max_seconds,
         "metric": arguments.metric,
         "limit": arguments.limit,
+        "max_time_ms": arguments.max_time,
+        "max_bytes": arguments.max_size,
         "target": arguments.target if arguments.target is not None else _target_of_environment(),
         "pictures": pictures(arguments),
     }

@@ -254,6 +254,7 @@ class Evidence:
     problems: list[str] = field(default_factory=list)
     coverage: dict[str, Any] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    front: list[dict[str, Any]] = field(default_factory=list)
 
 
 def make_verdict(evidence: Evidence) -> dict[str, Any]:
@@ -283,6 +284,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "limits": checks,
         "problems": evidence.problems,
         "coverage": evidence.coverage,
+        "front": evidence.front,
         "metrics": evidence.metrics,
         "fake_quantized": evidence.fake_quantized,
         "outputs": evidence.outputs,

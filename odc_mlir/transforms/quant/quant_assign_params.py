@@ -117,10 +117,20 @@ class _StaysReal(Exception):
 
 
 class Assignment:
-    """Types of the values of one function."""
+    """Types of the values of one function.
 
-    def __init__(self, function: FuncOp, default: Scheme, choices: Mapping[str, Choice]) -> None:
+    ``wide``: ranges by name for values that get more bits than ``default`` has, which need not be as tight.
+    """
+
+    def __init__(
+        self,
+        function: FuncOp,
+        default: Scheme,
+        choices: Mapping[str, Choice],
+        wide: Mapping[str, tuple[float, float]] | None = None,
+    ) -> None:
         self._function, self._default, self._choices = function, default, choices
+        self._wide = wide or {}
         self._ranges = Ranges()
 
     def run(self) -> None:
@@ -226,9 +236,11 @@ class Assignment:
         """The type of a value by its range; computed weights of a signed type are symmetric, as all weights are."""
         assert used.activations is not None
         symmetric = used.symmetric_activations or (as_weights and DTYPES[used.activations].kind == "int")
-        params = activation_params(
-            *self._range(value), used.activations, symmetric=symmetric, smallest=used.smallest_scale
-        )
+        found = self._range(value)
+        assert self._default.activations is not None
+        if DTYPES[used.activations].bits > DTYPES[self._default.activations].bits:
+            found = self._wide.get(value_name(value), found)
+        params = activation_params(*found, used.activations, symmetric=symmetric, smallest=used.smallest_scale)
         return quantised(used.activations, params)
 
     def _argument(self, value: SSAValue) -> Attribute:

@@ -1,20 +1,28 @@
 from __future__ import annotations
 
-from hypothesis import given
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odc_mlir.quantizer.mixed import LADDERS, Move, Precisions, ladder_of, plan_moves, precisions_after, search
-from odc_mlir.quantizer.policy.verdict import LayerError
+from odc_mlir.quantizer import mixed
+from odc_mlir.quantizer.cuts import Network
+from odc_mlir.quantizer.mixed import (
+    LADDERS,
+    Border,
+    Levels,
+    Point,
+    Problem,
+    Rounding,
+    first_good,
+    front,
+    ladder_of,
+    without_needless,
+)
 
-LADDER = ("int16x8", "float")
-
-
-def _layer(name: str, noise: float, precision: str = "int8") -> LayerError:
-    return LayerError(name, "CONV_2D", precision, noise=noise)
-
-
-def _moves(*layers: str) -> list[Move]:
-    return [Move(name, "float", 1.0, 1.0) for name in layers]
+_AMOUNTS = st.integers(0, 12).map(float)
 
 
 def test_every_full_scheme_ends_in_float() -> None:
@@ -22,53 +30,108 @@ def test_every_full_scheme_ends_in_float() -> None:
     assert ladder_of("int8_wo") == ()
 
 
-def test_gain_per_cost_decides_the_order() -> None:
-    narrow = [_layer("cheap", 0.2), _layer("dear", 0.3), _layer("clean", 0.0)]
-    wide = {"int16x8": [_layer(layer.name, 0.0, "int16x8") for layer in narrow]}
-    moves = plan_moves(narrow, wide, {"cheap": 100.0, "dear": 1000.0, "clean": 1.0}, LADDER)
-    assert [(move.layer, move.precision) for move in moves] == [("cheap", "int16x8"), ("dear", "int16x8")]
+@st.composite
+def _problems(draw: st.DrawFn, layers: int = 4) -> Problem:
+    count, levels = draw(st.integers(1, layers)), draw(st.integers(2, 3))
+    wide = st.lists(_AMOUNTS | st.just(math.inf), min_size=levels - 1, max_size=levels - 1)
+    costs = [[draw(_AMOUNTS), *draw(wide)] for _ in range(count)]
+    members = st.sets(st.integers(0, count - 1), min_size=1, max_size=3).map(lambda found: tuple(sorted(found)))
+    falling = st.lists(_AMOUNTS, min_size=levels, max_size=levels).map(lambda found: tuple(sorted(found, reverse=True)))
+    roundings = draw(st.lists(st.builds(Rounding, members, falling), max_size=6))
+    prices = st.lists(_AMOUNTS, min_size=levels - 1, max_size=levels - 1).map(tuple)
+    borders = draw(st.lists(st.builds(Border, st.just(0), st.integers(0, count - 1), prices), max_size=2))
+    return Problem(costs, roundings, borders)
 
 
-def test_a_step_that_hardly_helps_is_left_out() -> None:
-    moves = plan_moves([_layer("a", 0.2)], {"int16x8": [_layer("a", 0.15, "int16x8")]}, {}, LADDER)
-    assert [move.precision for move in moves] == ["float"]
+def _all(problem: Problem) -> list[Point]:
+    allowed = [[k for k, cost in enumerate(row) if math.isfinite(cost)] for row in problem.costs]
+    return [problem.point(levels) for levels in itertools.product(*allowed)]
 
 
-def test_a_layer_that_cannot_be_wider_goes_to_float() -> None:
-    moves = plan_moves([_layer("a", 0.2)], {"int16x8": [_layer("a", 0.0, "float")]}, {}, LADDER)
-    assert [move.precision for move in moves] == ["float"]
+def _pairs(points: list[Point]) -> list[tuple[float, float]]:
+    return [(point.cost, point.noise) for point in points]
 
 
-def test_the_second_step_of_a_layer_comes_after_the_first() -> None:
-    # What is left after the first step is small, but costs next to nothing to take away.
-    moves = plan_moves([_layer("a", 1.0)], {"int16x8": [_layer("a", 0.4, "int16x8")]}, {"a": 1.0}, LADDER)
-    assert [move.precision for move in moves] == ["int16x8", "float"]
-    assert precisions_after(moves) == {"a": "float"}
+@settings(max_examples=30)
+@given(_problems())
+def test_the_front_is_what_nothing_beats(problem: Problem) -> None:
+    everything, found = _all(problem), front(problem)
+    assert all(problem.point(point.levels) == point for point in found)
+    unbeaten = {
+        pair
+        for pair in _pairs(everything)
+        if not any(c <= pair[0] and n <= pair[1] and (c, n) != pair for c, n in _pairs(everything))
+    }
+    assert set(_pairs(found)) == unbeaten
+    assert _pairs(found) == sorted(unbeaten)
 
 
-@given(st.integers(1, 40), st.data())
-def test_the_search_finds_the_smallest_number_that_is_enough(count: int, data: st.DataObject) -> None:
-    names = [f"l{i}" for i in range(count)]
-    needed = data.draw(st.integers(1, count))
-    tried: list[Precisions] = []
-
-    def good_enough(precisions: Precisions) -> bool:
-        tried.append(precisions)
-        return set(names[:needed]) <= precisions.keys()
-
-    assert search(_moves(*names), good_enough) == dict.fromkeys(names[:needed], "float")
-    assert len(tried) <= 2 * count.bit_length() + 12
+@settings(max_examples=30)
+@given(_problems(), st.integers(0, 40).map(lambda n: n / 7))
+def test_a_cut_is_best_for_its_price(problem: Problem, price: float) -> None:
+    found = mixed._best(problem, price)
+    best = min(point.cost + price * point.noise for point in _all(problem))
+    assert found.cost + price * found.noise == pytest.approx(best)
 
 
-def test_needless_moves_are_taken_back() -> None:
-    found = search(_moves("a", "b", "c"), lambda precisions: "c" in precisions)
-    assert found == {"c": "float"}
+def test_the_hull_of_many_layers_lies_on_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve layers in a chain, tried exhaustively and by cuts: every point of the hull is on the front."""
+    costs = [[1.0, 2.0 + (i * 5) % 7, 9.0 + (i * 3) % 5] for i in range(12)]
+    roundings = [Rounding((i, i + 1), (1.0 + (i * 7) % 5, 0.01, 0.0)) for i in range(11)]
+    roundings += [Rounding((i,), (float((i * 4) % 3), float((i * 4) % 3), 0.0)) for i in range(12)]
+    problem = Problem(costs, roundings, [Border(i, i + 1, (0.5, 2.0)) for i in range(11)])
+    exact = front(problem)
+    monkeypatch.setattr(mixed, "_MOST_CHOICES", 0)
+    hull = front(problem)
+    assert len(hull) > 5
+    assert all(any(p.cost == pytest.approx(q.cost) and p.noise == pytest.approx(q.noise) for q in exact) for p in hull)
+    assert hull[0].cost == exact[0].cost
+    assert hull[-1].noise == pytest.approx(exact[-1].noise)
 
 
-def test_where_nothing_is_enough_there_is_no_result() -> None:
-    assert search(_moves("a", "b"), lambda precisions: False) is None
-    assert search([], lambda precisions: True) is None
+def test_values_are_fine_only_between_two_wide_layers() -> None:
+    problem = Problem([[1.0, 2.0], [1.0, 2.0]], [Rounding((0, 1), (8.0, 1.0))])
+    assert [point.levels for point in front(problem)] == [(0, 0), (1, 1)]
+
+
+def test_a_model_without_choices_has_one_point() -> None:
+    assert front(Problem([[3.0, math.inf]], [Rounding((0,), (2.0, 0.0))])) == [Point((0,), 3.0, 2.0)]
+    assert front(Problem([], [])) == [Point((), 0.0, 0.0)]
+
+
+def test_the_smallest_cut_leaves_nothing_that_need_not_be_there() -> None:
+    network = Network(4)
+    network.connect(0, 2, 3.0)
+    network.connect(2, 1, 2.0)
+    network.connect(0, 3, 1.0)
+    network.connect(3, 1, 1.0)
+    network.connect(2, 3, math.inf)
+    assert network.source_side(0, 1) == {0, 2} or network.source_side(0, 1) == {0, 2, 3}
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 200), st.data())
+def test_bisection_finds_the_first_good_point(count: int, data: st.DataObject) -> None:
+    first, tried = data.draw(st.integers(0, count)), []
+
+    def good(place: int) -> bool:
+        tried.append(place)
+        return place >= first
+
+    assert first_good(count, good, lambda: True) == (None if first == count else first)
+    assert len(tried) <= 1 + count.bit_length()
 
 
 def test_when_time_is_over_nothing_that_was_not_measured_is_taken() -> None:
-    assert search(_moves("a", "b", "c"), lambda precisions: bool(precisions), in_time=lambda: False) is None
+    assert first_good(3, lambda place: True, lambda: False) is None
+    assert first_good(0, lambda place: True, lambda: True) is None
+
+
+def test_needless_layers_are_taken_back() -> None:
+    costs = [[1.0, 5.0]] * 3
+
+    def good(levels: Levels) -> bool:
+        return levels[2] == 1
+
+    assert without_needless((1, 1, 1), costs, good, lambda: True) == (0, 0, 1)
+    assert without_needless((1, 1, 1), costs, good, lambda: False) == (1, 1, 1)

@@ -43,21 +43,49 @@ def test_what_the_host_could_do_better_is_told_and_done_when_asked() -> None:
     module, samples = squeeze_excite()
     options: dict[str, Any] = {"calibration": samples, "target": TARGET, "metric": "sqnr", "rounding": "off"}
     options |= {"ranges": "minmax", "equalize": "none", "correction": "off"}
-    told = odc_mlir.quantize(module, limit=45.0, **options)
+    told = odc_mlir.quantize(module, limit=95.0, **options)
     assert not told.passed
-    front = told.verdict["coverage"]["target"]["front"]
+    front = told.verdict["front"]
     assert [point["layers"] for point in front] == sorted(point["layers"] for point in front)
     assert front[0]["precisions"] == {}
-    assert len(front) > 1
+    assert front[0]["chosen"]
+    assert len(front) > 2
     assert all(point["time_ns"] > 0 for point in front)
     assert front[-1]["sqnr_db"] > front[0]["sqnr_db"]
     assert front[-1]["time_ns"] > front[0]["time_ns"]
-    options["limit"] = front[0]["sqnr_db"] + 0.5
-    with pytest.raises(AccuracyError, match=r"mixed='on' leaves \d+ layers? to the host, which keeps the limits"):
-        odc_mlir.quantize(module, **options).require_passed()
-    done = odc_mlir.quantize(module, mixed="on", min_coverage=0.0, **options)
+    with pytest.raises(AccuracyError, match="the quantised model failed"):
+        told.require_passed()
+
+
+def test_layers_that_are_little_of_the_work_leave_the_target_where_limits_hold_in_no_other_way() -> None:
+    module, samples = squeeze_excite()
+    options: dict[str, Any] = {"calibration": samples, "target": TARGET, "metric": "sqnr", "rounding": "off"}
+    options |= {"ranges": "minmax", "equalize": "none", "correction": "off", "limit": 50.0}
+    done = odc_mlir.quantize(module, **options)
     assert done.passed
-    assert set(done.verdict["choices"]["precisions"].values()) == {"float"}
+    assert done.verdict["choices"]["precisions"] == {"probs": "float"}
+    assert done.verdict["coverage"]["target"]["runs_of_possible"] >= 0.95
+    assert [point["chosen"] for point in done.verdict["front"]].count(True) == 1
+
+
+def test_a_budget_gives_the_most_accurate_model_within_it() -> None:
+    module, samples = squeeze_excite()
+    options: dict[str, Any] = {"calibration": samples, "help": False, "min_coverage": 0.0}
+    plain = odc_mlir.quantize(module, target=TARGET, **options)
+    least_ms = plain.verdict["coverage"]["target"]["time_ns"] / 1e6
+    timed = [odc_mlir.quantize(module, target=TARGET, max_time_ms=f * least_ms, **options) for f in (0.5, 1.0, 4.0)]
+    assert [made.passed for made in timed] == [False, True, True]
+    assert "an inference takes" in timed[0].verdict["problems"][0]
+    times = [made.verdict["coverage"]["target"]["time_ns"] / 1e6 for made in timed]
+    assert all(ms <= f * least_ms for ms, f in zip(times[1:], (1.0, 4.0), strict=True))
+    quality = [made.verdict["metrics"]["sqnr_db"] for made in timed]
+    assert quality[1] < quality[2]
+    size, options = len(plain.to_circle()), options | {"min_coverage": 0.5}
+    sized = [odc_mlir.quantize(module, max_bytes=round(f * size), **options) for f in (0.5, 1.2)]
+    assert [made.passed for made in sized] == [False, True]
+    assert "bytes, at most" in sized[0].verdict["problems"][0]
+    assert len(sized[1].to_circle()) <= 1.2 * size
+    assert sized[1].verdict["metrics"]["sqnr_db"] > plain.verdict["metrics"]["sqnr_db"]
 
 
 @pytest.mark.parametrize(("target", "scale"), [(None, 1 / 255), (TARGET, 1 / 256)])

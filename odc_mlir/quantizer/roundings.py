@@ -1,0 +1,138 @@
+"""What each rounding alone does to the outputs: of a tensor's values, and of a layer's constants.
+
+One tensor of the float model at a time is rounded to the codes that the quantised model has for it, or one operator
+computes with the constants that its codes stand for, and the rest of the float model is computed anew. Where a layer's
+error as a whole (:mod:`.layers`) tells who is to blame, this tells what wider codes would bring: those of a value count
+only when all that make and read it are wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.quantization import QuantKind
+from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.layers import CASTS, Examination, coded_constants, float_names
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+
+
+@dataclass(slots=True)
+class Effect:
+    """The noise that one rounding makes of each output, as a part of that output's power.
+
+    ``layers``: the names of those that make or read the values; ``of_weights``: whether constants are rounded, not
+    values.
+    """
+
+    layers: frozenset[str]
+    of_weights: bool
+    sums: list[list[float]] = field(default_factory=list)  # by output: squares of errors, and of values
+
+    @property
+    def noise(self) -> tuple[float, ...]:
+        """By output."""
+        return tuple(error / power if power else float(error > 0) for error, power in self.sums)
+
+    def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
+        """Take in the outputs of one sample without and with the rounding."""
+        if not self.sums:
+            self.sums = [[0.0, 0.0] for _ in expected]
+        for sums, a, b in zip(self.sums, expected, found, strict=True):
+            if a.dtype.kind != "f":
+                sums[0] += float(np.count_nonzero(a != b)) if a.shape == b.shape else a.size
+                sums[1] += a.size
+                continue
+            wide = a.astype(np.float64)
+            sums[0] += float(np.square(wide - b).sum()) if a.shape == b.shape else float(np.square(wide).sum())
+            sums[1] += float(np.square(wide).sum())
+
+
+def effects(examination: Examination, quantised: Graph) -> list[Effect]:
+    """The effect of every rounding of ``quantised``, which is made of the float model that is examined."""
+    graph = examination.graph
+    known = {info.name: index for index, info in enumerate(graph.tensors)}
+    names = float_names(quantised, known)
+    coded = _coded_values(quantised, names, known)
+    moved = _sources(graph)
+    readers: dict[int, set[str]] = {}
+    for item in graph.nodes:
+        for index in (*item.inputs, *item.outputs):
+            if index >= 0:
+                readers.setdefault(_root(index, moved), set()).add(_name(graph, item))
+    found: list[Effect] = []
+    for index, place in coded.items():
+        if index in moved:
+            continue  # the same codes in another shape or order
+        effect = Effect(frozenset(readers.get(index, ())), of_weights=False)
+        for run in examination.runs:
+            value = run.values.get(index)
+            if value is not None:
+                info = quantised.tensors[place]
+                rounded = to_reals(info, to_codes(info, value)).reshape(value.shape)
+                effect.add(run.outputs, examination.outputs_with(run, {index: rounded}))
+        found.append(effect)
+    originals = {_name(graph, item): item for item in graph.nodes if item.outputs}
+    real = coded_constants(quantised)
+    for item in quantised.nodes:
+        original = originals.get(names.get(item.outputs[0], "")) if item.outputs else None
+        if original is not None and item.node.spec.name not in CASTS:
+            constants = {
+                position: to_reals(info, info.array())
+                for position, index in enumerate(item.inputs)
+                if index >= 0
+                and (info := real.get(index, quantised.tensors[index])).is_const
+                and info.quant is not None
+                and info.info.is_integer
+            }
+            found += _of_constants(examination, original, constants)
+    return [effect for effect in found if any(effect.noise)]
+
+
+def _of_constants(examination: Examination, item: GraphNode, constants: Mapping[int, Array]) -> list[Effect]:
+    """The effect of computing ``item`` with other constants, by position; nothing where that cannot be told."""
+    if not constants or item.node.mutated or any(position >= len(item.inputs) for position in constants):
+        return []
+    effect = Effect(frozenset({_name(examination.graph, item)}), of_weights=True)
+    for run in examination.runs:
+        try:
+            results = examination.results_with(run, item, constants)
+        except OdcError:
+            return []
+        effect.add(run.outputs, examination.outputs_with(run, dict(zip(item.outputs, results, strict=True))))
+    return [effect]
+
+
+def _name(graph: Graph, item: GraphNode) -> str:
+    return graph.tensors[item.outputs[0]].name if item.outputs else ""
+
+
+def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str, int]) -> dict[int, int]:
+    """By tensor of the float model that of ``quantised`` which first holds its codes."""
+    found: dict[int, int] = {}
+    made = {index for item in quantised.nodes for index in item.outputs} | set(quantised.inputs)
+    for index in sorted(made, key=lambda index: (quantised.tensors[index].name not in known, index)):
+        info = quantised.tensors[index]
+        if index in names and info.quant is not None and info.info.is_integer:
+            found.setdefault(known[names[index]], index)
+    return found
+
+
+def _sources(graph: Graph) -> dict[int, int]:
+    """By tensor whose codes are those of another, that one."""
+    found: dict[int, int] = {}
+    for item in graph.nodes:
+        rule = item.node.spec.quant
+        if rule.kind is QuantKind.SAME and rule.source is not None and item.inputs[rule.source] >= 0:
+            found |= dict.fromkeys(item.outputs, item.inputs[rule.source])
+    return found
+
+
+def _root(index: int, moved: Mapping[int, int]) -> int:
+    while index in moved:
+        index = moved[index]
+    return index
