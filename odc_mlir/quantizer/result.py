@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -77,7 +78,11 @@ class Quantized(ModelFile):
         if point is None:
             return "allow more loss, or let help find better choices"
         count = f"{point['layers']} layer{'s' if point['layers'] > 1 else ''}"
-        return f"mixed='on' leaves {count} to the host, which keeps the limits in {point['time_ns'] / 1e6:.3f} ms"
+        least = math.floor(100 * (point["runs"] or 0.0)) / 100
+        return (
+            f"min_coverage={least:g} lets {count} have other precisions, which keeps the limits in "
+            f"{point['time_ns'] / 1e6:.3f} ms"
+        )
 
     def __repr__(self) -> str:
         return f"<Quantized {self.verdict['choices']['scheme']}, {describe(self.verdict)}>"
