@@ -406,8 +406,7 @@ def compile(
         remember=remember,
     )
     files = files.with_members(_linked_files(model))
-    seconds = time.perf_counter() - start
-    measured = {"compile_seconds": seconds, "compile_peak_rss_bytes": peak_rss_bytes()}
+    measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
     package = Package(files, name=model_name(model), measured=measured, verdict=verdict)
     package.graph.input_infos()  # a model that can never run is refused here, not when somebody runs it
     return package
@@ -489,12 +488,10 @@ def quantize(
     ``scheme``: int8 (default), uint8, int16, int16x8, or for weights only int8_wo, int16_wo, int4_wo. ``calibration``:
     a file of samples, or an iterable of lists of arrays in graph input order; some are held back to check on, unless
     ``evaluation`` gives others. ``labels``: right answers for those that are checked on, True for array ``y`` of their
-    file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before, instead of samples. ``help``
-    tries what can improve accuracy, and more bits for single layers until the limits hold. ``target``: the machine that
-    the model will be compiled for: layers that it runs get no type that it refuses; ``min_coverage``: the share of the
-    products that it has to run, without a target that has to be quantised. ``max_time_ms`` (modelled, of the target) or
-    ``max_bytes`` (of the file): the most accurate model within that is looked for. The others are explained in
-    docs/quantisation.md. Raises OdcError; a model that misses its limits is no error: see ``Quantized.verdict``.
+    file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before, instead of samples. ``target``:
+    the machine that the model is for, which has a say in types; ``min_coverage``: the share of the products that it has
+    to compute. ``max_time_ms`` (modelled) or ``max_bytes`` (of the file): a budget. docs/quantisation.md explains all of
+    them. Raises OdcError; a model that misses its limits is no error: see ``Quantized.verdict``.
     """
     from odc_mlir.quantizer import quantize as quantizer
 
@@ -549,6 +546,5 @@ def _model_of(source: Any) -> Any:
 
 def _linked_files(source: Any) -> dict[str, bytes]:
     """Files that the model at ``source`` runs beside itself, by path in the package that it becomes part of."""
-    if isinstance(source, Package) or (isinstance(source, (str, os.PathLike)) and holds_model(Path(source))):
-        return linked_files(_model_records(source))
-    return {}
+    is_model = isinstance(source, Package) or (isinstance(source, (str, os.PathLike)) and holds_model(Path(source)))
+    return linked_files(_model_records(source)) if is_model else {}
