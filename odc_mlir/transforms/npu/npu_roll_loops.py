@@ -65,7 +65,7 @@ class NpuRollLoopsPass(ModulePass):
             memories.drop_unused_slots()
 
 
-_APART = Issue(None, (), (), 0)
+_APART = Issue(None, None, (), (), 0)
 
 
 class _Homes(dict[SSAValue, tuple[Space, int]]):
@@ -90,9 +90,10 @@ def _issue(op: Operation, homes: _Homes) -> Issue:
         for field, (name, space, base, offset) in zip(fields, places, strict=True)
     )
     codes = tuple(sorted(item for item in op.field_codes().items() if item[1]))
-    kind = (op.SPEC.opcode, op.queue_number, op.semaphores("waits"), op.semaphores("posts"), op_name(op), where, codes)
+    layer = op_name(op)
+    kind = (op.SPEC.opcode, op.queue_number, op.semaphores("waits"), op.semaphores("posts"), layer, where, codes)
     addresses = tuple(base + offset for _, _, base, offset in places)
-    return Issue(kind, addresses, tuple(field.step_bits for field in fields), op.SPEC.size_bytes)
+    return Issue(kind, layer, addresses, tuple(field.step_bits for field in fields), op.SPEC.size_bytes)
 
 
 class _Memories:

@@ -9,6 +9,7 @@ programming from its end.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +26,13 @@ _MOST_ITERATIONS = field_range("loop", "count")[1]
 class Issue(NamedTuple):
     """An instruction as far as loops are concerned.
 
-    ``kind`` is equal for instructions that differ in their addresses only, None for one that no loop may hold.
-    ``addresses`` are absolute, ``step_bits`` the width of each one's step.
+    ``kind`` is equal for instructions that differ in their addresses only, None for one that no loop may hold;
+    ``layer`` for those that one loop may hold together. ``addresses`` are absolute, ``step_bits`` the width of each
+    one's step.
     """
 
     kind: Hashable | None
+    layer: Hashable
     addresses: tuple[int, ...]
     step_bits: tuple[int, ...]
     size_bytes: int
@@ -84,6 +87,7 @@ def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_
     kinds, addresses, sizes = _arrays(program)
     low, high = _step_limits(program, len(addresses))
     starts = np.concatenate(([0], np.cumsum(sizes)))
+    of_one_layer = _run_lengths(np.array([one.layer == two.layer for one, two in pairwise(program)], bool))
     found: dict[int, list[_Candidate]] = {}
     for length in range(1, min(LONGEST_BODY, len(program) // 2) + 1):
         equal = (kinds[:-length] == kinds[length:]) & (kinds[:-length] >= 0)
@@ -92,7 +96,7 @@ def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_
         steps = addresses[:, length:] - addresses[:, :-length]
         equal &= ((steps >= low[:, :-length]) & (steps <= high[:, :-length])).all(axis=0)
         first = _run_lengths(equal)
-        places = np.flatnonzero(first >= length)
+        places = np.flatnonzero((first >= length) & (of_one_layer[: len(first)] >= length - 1))
         if not len(places):
             continue
         regular = equal[:-length] & equal[length:] & (steps[:, :-length] == steps[:, length:]).all(axis=0)

@@ -53,7 +53,7 @@ def issue(instr: Instr, owner: object) -> Issue:
     rest = tuple(sorted((name, value) for name, value in instr.values.items() if name not in names))
     kind = None if instr.mnemonic == "halt" else (instr.mnemonic, instr.waits, owner, rest)
     addresses = tuple(instr[field.name] for field in fields)
-    return Issue(kind, addresses, tuple(field.step_bits for field in fields), instr.size_bytes)
+    return Issue(kind, owner, addresses, tuple(field.step_bits for field in fields), instr.size_bytes)
 
 
 def stepped(first: Instr, second: Instr) -> Instr:
@@ -84,6 +84,13 @@ def test_other_owners_and_tokens_are_not_joined() -> None:
     assert roll(program, [i % 7 for i in range(8)]) == program
     waiting = [load(64 * i, waits=(i,)) for i in range(8)]
     assert roll(waiting) == waiting
+
+
+def test_layers_that_alternate_share_no_loop() -> None:
+    """Transfers of one layer between those of another repeat as well, but a loop belongs to one."""
+    program = [load(64 * i) for i in range(12)]
+    assert roll(program, [i % 2 for i in range(12)]) == program
+    assert roll(program, [i // 4 % 2 for i in range(12)], 48) != program
 
 
 def test_a_body_fits_in_the_loop_buffer() -> None:
