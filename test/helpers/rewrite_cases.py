@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from helpers import unrolled
 from helpers.rewrite_parts import (
     Cases,
     behind,
@@ -298,6 +299,33 @@ CASES: Mapping[str, Cases] = {
             lambda n: mean(n, n.real(2, 3, 2, 3, 2), 4, 0, 2, keep=True),
         ],
         [lambda n: mean(n, image(n), 2, 1, keep=True), lambda n: mean(n, image(n), 1, 3)],
+    ),
+    "fuse_lstm": Cases(
+        [
+            unrolled.lstm,
+            lambda n: unrolled.lstm(n, batch=2, ends="last"),
+            lambda n: unrolled.lstm(n, steps=2),
+        ],
+        [
+            lambda n: unrolled.lstm(n, steps=1),
+            lambda n: unrolled.lstm(n, ends="cell"),
+            lambda n: unrolled.lstm(n, offset=0.5),
+            lambda n: unrolled.lstm(n, skipped=2),
+            unrolled.gru,
+        ],
+    ),
+    "fuse_gru": Cases(
+        [
+            unrolled.gru,
+            lambda n: unrolled.gru(n, batch=2, ends="last"),
+            lambda n: unrolled.gru(n, steps=2),
+        ],
+        [
+            lambda n: unrolled.gru(n, steps=1),
+            lambda n: unrolled.gru(n, offset=0.5),
+            lambda n: unrolled.gru(n, swapped=True),
+            unrolled.lstm,
+        ],
     ),
     "fuse_rope": Cases(
         [rotary, lambda n: rotary(n, split=True), lambda n: rotary(n, tables=4)],

@@ -13,6 +13,7 @@ from odc_mlir.transforms.circle.functions.attentions import ATTENTION, ROPE, att
 from odc_mlir.transforms.circle.functions.common import Function
 from odc_mlir.transforms.circle.functions.gates import logistic_gate, squeeze_excite
 from odc_mlir.transforms.circle.functions.normalisations import INSTANCE, RMS, normalisation
+from odc_mlir.transforms.circle.functions.recurrent import GRU, LSTM, unrolled
 
 # Operators that are such a function by themselves.
 OPERATORS = {
@@ -22,10 +23,10 @@ OPERATORS = {
     "RMS_NORM": RMS,
     "ROPE": ROPE,
     "ATTENTION": ATTENTION,
-    "GRU": "GRU",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "LSTM",
-    "BIDIRECTIONAL_SEQUENCE_LSTM": "LSTM",
-    "LSTM": "LSTM",
+    "GRU": GRU,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": LSTM,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": LSTM,
+    "LSTM": LSTM,
 }
 
 
@@ -63,6 +64,8 @@ def _of_block(block: Block) -> Iterator[Function]:
             yield norm.function()
         if (turned := rotation(op)) is not None:
             yield turned.function()
+        if (sequence := unrolled(op)) is not None:
+            yield sequence.function()
         for match in (attention, logistic_gate, squeeze_excite):
             if (found := match(op)) is not None:
                 yield found

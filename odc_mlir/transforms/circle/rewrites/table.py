@@ -221,6 +221,8 @@ RULES: tuple[RewriteRule, ...] = (
     _on_request("fuse_instnorm", "INSTANCE_NORM of its parts", "rewrites.norms:InstanceNorm"),
     _on_request("fuse_rmsnorm", "RMS_NORM of its parts", "rewrites.norms:RmsNorm"),
     _on_request("fuse_mul_with_rmsnorm", "MUL goes into RMS_NORM's gamma", "rewrites.norms:ScaleOfRmsNorm"),
+    _on_request("fuse_lstm", "UNIDIRECTIONAL_SEQUENCE_LSTM of its steps", "rewrites.sequences:SequenceLstm"),
+    _on_request("fuse_gru", "GRU of its steps", "rewrites.sequences:SequenceGru"),
     _on_request("fuse_rope", "ROPE of its parts", "rewrites.norms:Rotary"),
     _on_request(
         "fuse_preactivation_batchnorm",
