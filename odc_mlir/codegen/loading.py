@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from odc_mlir.codegen.machine import import_llvm, target_machine
+from odc_mlir.codegen.orc import Linked
 from odc_mlir.codegen.symbols import read_symbols
 from odc_mlir.errors import PackageError, parsing
-from odc_mlir.targets.cpu import CpuTarget
 
 _MATHEMATICS = (
     "ceil", "cos", "erf", "exp", "exp2", "floor", "fma", "fmax", "fmin", "fmod", "ldexp", "log", "log2", "nearbyint",
@@ -26,7 +23,7 @@ class LoadedObject:
     names are otherwise looked for among all that the process has, ``system`` included.
     """
 
-    def __init__(self, code: bytes, entry: str, target: CpuTarget, name: str) -> None:
+    def __init__(self, code: bytes, entry: str) -> None:
         with parsing("the object code is malformed", PackageError, hint="compile the model again"):
             symbols = read_symbols(code)
         if symbols is None or entry not in symbols.defined:
@@ -35,11 +32,8 @@ class LoadedObject:
             raise PackageError(
                 f"the object code calls {foreign[0]!r}, which native code never needs", hint="compile the model again"
             )
-        llvm = import_llvm()
         try:
-            self._jit = llvm.create_lljit_compiler(target_machine(target))
-            library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(entry)
-            self._tracker: Any = library.link(self._jit, name)
-            self.address = int(self._tracker[entry])
-        except (RuntimeError, KeyError) as error:
+            self._linked = Linked(code, entry)
+        except RuntimeError as error:
             raise PackageError(f"the object code cannot be loaded: {str(error).splitlines()[0]}") from error
+        self.address = self._linked.address

@@ -54,13 +54,22 @@ def resolve(name: str) -> CpuTarget:
 
 
 def for_triple(triple: str, name: str) -> CpuTarget:
-    """A processor that LLVM calls ``name``, by arithmetic that all have; raises OptionError for an unknown triple."""
+    """A processor that LLVM calls ``name``, by arithmetic that all have.
+
+    Raises OptionError for an unknown triple, and for one of a big-endian processor.
+    """
     try:
         import_llvm().Target.from_triple(triple)
     except RuntimeError:
         raise OptionError(f"LLVM knows no target {triple!r}", hint="use a triple such as thumbv7em-none-eabi") from None
     _check_cpu(triple, name)
-    return replace(cpu.load("generic"), triple=triple, cpu=name)
+    target = replace(cpu.load("generic"), triple=triple, cpu=name)
+    if str(target_machine(target).target_data).startswith("E"):
+        raise OptionError(
+            f"{triple} puts the highest byte of a number first; native code is for those that put the lowest first",
+            hint="use a little-endian triple such as thumbv7em-none-eabi",
+        )
+    return target
 
 
 _TRY_CPU = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,17 @@ def test_a_saved_package_runs(saved: Path) -> None:
     np.testing.assert_array_equal(found, odc_mlir.run(DIGITS, ZERO)[0])
 
 
+def test_loading_imports_no_compiler(saved: Path) -> None:
+    """It takes several times as long as loading, more so without byte code."""
+    text = (
+        "import sys, numpy, odc_mlir\n"
+        f"odc_mlir.run({str(saved)!r}, [numpy.zeros((1, 8, 8, 1), numpy.int8)], strict=True)\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('llvmlite', 'xdsl')])"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.parametrize("place", [3, 20, 60, 5000, -1], ids=["magic", "length", "header", "code", "constants"])
 def test_damaged_code_is_not_run(saved: Path, place: int) -> None:
     """Host kernels stand in, with the reason."""
@@ -137,7 +150,8 @@ def test_damaged_code_is_not_run(saved: Path, place: int) -> None:
 
 
 def test_code_for_another_machine_is_not_run(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odc_mlir.codegen.machine.running_features", frozenset)
+    for name in ("features.known_features", "machine.running_features"):
+        monkeypatch.setattr(f"odc_mlir.codegen.{name}", frozenset)
     executor = odc_mlir.load_package(saved).executor()
     executor.run(ZERO)
     assert "this machine lacks" in executor.fallbacks["segment-0"]

@@ -26,7 +26,7 @@ def native_function(function: FuncOp, helpers: Sequence[FuncOp] = (), target: st
     module = ModuleOp([function, *helpers])
     convert_functions(make_context(), module)
     module.verify()
-    loaded = LoadedObject(emit_object(llvm_text(module), machine), name, machine, name)
+    loaded = LoadedObject(emit_object(llvm_text(module), machine), name)
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(function.function_type.inputs))(loaded.address)
 
     def run(*arguments: NDArray[Any] | int) -> None:

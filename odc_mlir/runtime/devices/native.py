@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, why_not_known_here
+from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, known_features, why_not_known_here
 from odc_mlir.codegen.loading import LoadedObject
-from odc_mlir.codegen.machine import why_not_here
-from odc_mlir.errors import InputError, PackageError, parsing
+from odc_mlir.errors import InputError, OptionError, PackageError, parsing
 from odc_mlir.formats.native_segment import NativePort, NativeSegment, check_whole, parse_native_segment, read_stamps
 from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array, numpy_dtype
@@ -28,7 +27,7 @@ class NativeProgram:
     def __init__(self, segment: NativeSegment) -> None:
         self.inputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.inputs)
         self.outputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.outputs)
-        self._object = LoadedObject(segment.code, segment.entry, cpu.load(segment.target), segment.entry)
+        self._object = LoadedObject(segment.code, segment.entry)
         with parsing("there is no memory for the segment", PackageError):
             buffers = [_buffer(_port_bytes(port), segment) for port in (*segment.inputs, *segment.outputs)]
             constants, arena = (_buffer(size, segment) for size in (len(segment.constants), segment.arena_bytes))
@@ -104,7 +103,15 @@ class NativeDevice:
     def load(self, data: bytes) -> NativeProgram:
         """Check and load a segment; raises PackageError where it is damaged or made for another machine."""
         segment = parse_native_segment(data)
-        reason = why_not_here(segment.triple.partition("-")[0], segment.features)
+        if not has_code_generator():
+            raise OptionError(f"native code needs the package {EXTRA}", hint=HINT)
+        wanted = segment.triple.partition("-")[0], segment.features
+        reason = why_not_known_here(*wanted)
+        if reason is not None or known_features() is None:
+            # LLVM knows better, but asking it takes longer than all the rest of loading.
+            from odc_mlir.codegen.machine import why_not_here
+
+            reason = why_not_here(*wanted)
         if reason is not None:
             raise PackageError(f"it was compiled for {segment.target}: {reason}", hint="compile the model here")
         return NativeProgram(segment)

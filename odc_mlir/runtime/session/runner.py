@@ -111,7 +111,7 @@ class Runner:
         are, and what should cost no more than the run.
         """
         loader = self._loader
-        if loader.input_shapes or self._out_buffers or type(values) is not list:
+        if self._out_buffers or type(values) is not list:
             return None
         plain = self._plain
         if plain is None:
@@ -119,8 +119,10 @@ class Runner:
             plain = self._plain = [(port.numpy, port.static_shape) for port in ports]
         if len(values) != len(plain) or not plain:
             return None
-        for value, (dtype, shape) in zip(values, plain, strict=True):
-            if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
+        shapes = loader.input_shapes
+        for index, (value, (dtype, shape)) in enumerate(zip(values, plain, strict=True)):
+            wanted = shapes.get(index, shape) if shapes else shape
+            if type(value) is not np.ndarray or value.dtype != dtype or value.shape != wanted:
                 return None
         self._in_buffers = dict(enumerate(values))
         results = self._results = self._compute(values)

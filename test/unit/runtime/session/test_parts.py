@@ -188,3 +188,19 @@ def test_ranges_are_kept_where_compiling_wants_them(tmp_path: Path, monkeypatch:
     recorder.run(loader.open(), [A, B], is_original=True, wanted=True)
     recorder.flush()
     assert records_path(loader.digest).exists()
+
+
+# Session.
+
+
+def test_runs_in_shapes_that_were_seen_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of inputs whose size is not declared; other shapes and other types go the long way."""
+    with Session(model_bytes(add_model((1, 4), signature=(-1, 4)))) as session:
+        pair = [np.concatenate([A, A])] * 2
+        (expected,) = session.infer(pair)
+        monkeypatch.setattr(Loader, "follow", None)
+        (found,) = session.infer(pair)
+        np.testing.assert_array_equal(found, expected)
+        for other in ([A, A], [value.astype(np.float64) for value in pair]):
+            with pytest.raises(TypeError, match="not callable"):
+                session.infer(other)
