@@ -38,6 +38,10 @@ MODELS = {
     "mobilenet_v1_0.25_128_quant": "zoo",
     "mobilenet_v2_1.0_224_quant": "zoo",
     "keras_lstm_mnist_ptq": "lstm",
+    "digits_cnn_int16": "zoo-int16",
+    "digits_mobile_int16": "zoo-int16",
+    "kws_ref_model_float32_int16": "zoo-int16",
+    "pretrainedResnet_int16": "zoo-int16",
 }
 TARGETS = ("npu-128", "npu-256", "npu-512")
 MEMORIES = ("flash", "sram")

@@ -20,7 +20,6 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_base import (
-    CODE_TYPES,
     INT,
     TENSOR,
     ZERO,
@@ -37,11 +36,14 @@ from odc_mlir.dialects.npu_base import (
     ReduceKind,
     ReduceKindAttr,
     ScaleAttr,
+    SigmoidKind,
+    SigmoidKindAttr,
     broadcast,
     code_range,
     dtype_of,
     int_attr,
     ints,
+    item_bytes,
     same_shape,
     shape_of,
     size_bytes,
@@ -50,6 +52,7 @@ from odc_mlir.dialects.npu_matmul import MatmulOp
 from odc_mlir.dialects.npu_move import MoveOp
 from odc_mlir.dialects.npu_recurrent import LstmOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
+from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
 
 __all__ = [
     "ChannelsAttr",
@@ -73,13 +76,17 @@ __all__ = [
     "ReshapeOp",
     "ScaleAttr",
     "ScaleOp",
+    "SigmoidKind",
+    "SigmoidOp",
     "SoftmaxOp",
     "code_range",
     "dialect",
     "dtype_of",
     "int_attr",
     "ints",
+    "item_bytes",
     "shape_of",
+    "size_bytes",
 ]
 
 
@@ -88,7 +95,6 @@ class ConstantOp(NpuTensorOp):
     """A constant tensor that element-wise operations read."""
 
     name = "npu.constant"
-    DTYPES: ClassVar = tuple(CODE_TYPES)
 
     value = prop_def(BlobAttr)
     output = result_def(TENSOR)
@@ -248,31 +254,56 @@ class ReduceOp(NpuTensorOp):
 class SoftmaxOp(NpuTensorOp):
     """Softmax along the last axis.
 
-    ``scale``: beta times the input scale, in Q5.26. The result's scale is 1/256 and its zero point the smallest code.
-    Differences from the maximum below ``diff_min`` give the smallest code.
+    8-bit codes: ``scale`` is beta times the input scale, in Q5.26. The result's scale is 1/256 and its zero point the
+    smallest code. Differences from the maximum below ``diff_min`` give the smallest code.
+
+    16-bit codes: ``scale`` is beta times the input scale in steps of 10/65535, ``table`` holds 513 exponentials. The
+    result's scale is 1/32768.
     """
 
     name = "npu.softmax"
 
     input = operand_def(TENSOR)
     scale = prop_def(ScaleAttr)
-    diff_min = prop_def(INT)
+    diff_min = prop_def(INT, default_value=ZERO)
+    table = opt_prop_def(BlobAttr)
     output = result_def(TENSOR)
 
     traits = traits_def(Pure())
-    assembly_format = "$input `scale` $scale `diff_min` $diff_min attr-dict `:` type($input) `->` type($output)"
+    assembly_format = (
+        "$input `scale` $scale (`diff_min` $diff_min^)? (`table` $table^)?"
+        " attr-dict `:` type($input) `->` type($output)"
+    )
 
-    def __init__(self, source: SSAValue, result_type: Attribute, *, scale: ScaleAttr, diff_min: int) -> None:
-        properties = {"scale": scale, "diff_min": int_attr(diff_min)}
+    def __init__(
+        self,
+        source: SSAValue,
+        result_type: Attribute,
+        *,
+        scale: ScaleAttr,
+        diff_min: int = 0,
+        table: BlobAttr | None = None,
+    ) -> None:
+        properties: dict[str, Attribute | None] = {"scale": scale, "diff_min": int_attr(diff_min), "table": table}
         super().__init__(operands=[source], properties=properties, result_types=[result_type])
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
+        wide = item_bytes(self.input) > 1
+        if item_bytes(self.output) != item_bytes(self.input):
+            raise VerifyException(f"{self.name}: codes of {self.input.type} and {self.output.type} differ in size")
+        if wide != (self.table is not None):
+            raise VerifyException(f"{self.name} of {dtype_of(self.input)} {'needs a' if wide else 'takes no'} table")
+        check_table(self, self.table, WIDE_LUT_BYTES)
 
 
 @irdl_op_definition
 class LutOp(NpuTensorOp):
-    """``output = table[code]``: 256 result codes, indexed by the input code's byte (int8 code -1 is index 255)."""
+    """``output = table[code]``: 256 result codes, indexed by the input code's byte (int8 code -1 is index 255).
+
+    Of 16-bit codes 513 entries over the whole range: ``t[i] + (((t[i+1] - t[i]) * o + 64) >> 7)`` with
+    ``i = 256 + (code >> 7)`` and ``o = code & 127``.
+    """
 
     name = "npu.lut"
 
@@ -288,8 +319,66 @@ class LutOp(NpuTensorOp):
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
-        if self.table.data.size != 256:
-            raise VerifyException(f"{self.name} needs a table of 256 bytes, not {self.table.data.size}")
+        wide = item_bytes(self.input) > 1
+        if item_bytes(self.output) != item_bytes(self.input):
+            raise VerifyException(f"{self.name}: codes of {self.input.type} and {self.output.type} differ in size")
+        check_table(self, self.table, WIDE_LUT_BYTES if wide else LUT_ENTRIES)
+
+
+@irdl_op_definition
+class SigmoidOp(NpuTensorOp):
+    """Logistic function or hyperbolic tangent of 16-bit codes, with results of scale 1/32768.
+
+    ``table``: 65536 times the logistic function at k/24 for k = 0 to 255, unsigned; the position in it, with fraction
+    bits, is ``(code * multiplier + half) >> shift``.
+    """
+
+    name = "npu.sigmoid"
+    DTYPES: ClassVar = ("int16",)
+
+    kind = prop_def(SigmoidKindAttr)
+    input = operand_def(TENSOR)
+    multiplier = prop_def(INT)
+    shift = prop_def(INT)
+    table = prop_def(BlobAttr)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$kind $input `multiplier` $multiplier `shift` $shift `table` $table"
+        " attr-dict `:` type($input) `->` type($output)"
+    )
+
+    def __init__(
+        self,
+        kind: SigmoidKind,
+        source: SSAValue,
+        result_type: Attribute,
+        *,
+        multiplier: int,
+        shift: int,
+        table: BlobAttr,
+    ) -> None:
+        properties = {
+            "kind": SigmoidKindAttr(kind),
+            "multiplier": int_attr(multiplier),
+            "shift": int_attr(shift),
+            "table": table,
+        }
+        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+
+    def verify_operation(self) -> None:
+        same_shape(self, self.input, self.output)
+        multiplier, shift = self.multiplier.value.data, self.shift.value.data
+        if not 0 <= multiplier < 1 << 15 or not 0 <= shift <= LARGEST_SHIFT:
+            raise VerifyException(f"{self.name}: the multiplier has 15 bits and the shift is 0 to {LARGEST_SHIFT}")
+        check_table(self, self.table, SIGMOID_TABLE_BYTES)
+
+
+def check_table(op: NpuTensorOp, table: BlobAttr | None, size: int) -> None:
+    """Raises VerifyException for a table of another size than ``size`` bytes."""
+    if table is not None and table.data.size != size:
+        raise VerifyException(f"{op.name} needs a table of {size} bytes, not {table.data.size}")
 
 
 @irdl_op_definition
@@ -370,9 +459,18 @@ TENSOR_OPS = (
     ReduceOp,
     ReshapeOp,
     ScaleOp,
+    SigmoidOp,
     SoftmaxOp,
 )
-TENSOR_ATTRIBUTES = (ScaleAttr, ElementwiseKindAttr, PoolKindAttr, ReduceKindAttr, CodeTypeAttr, ChannelsAttr)
+TENSOR_ATTRIBUTES = (
+    ScaleAttr,
+    ElementwiseKindAttr,
+    PoolKindAttr,
+    ReduceKindAttr,
+    SigmoidKindAttr,
+    CodeTypeAttr,
+    ChannelsAttr,
+)
 
 
 @cache

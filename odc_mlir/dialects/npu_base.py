@@ -59,6 +59,13 @@ class ReduceKind(StrEnum):
     MAX = "max"
 
 
+class SigmoidKind(StrEnum):
+    """Which of two functions of one table."""
+
+    LOGISTIC = "logistic"
+    TANH = "tanh"
+
+
 class CodeType(StrEnum):
     """Element types that the NPU computes with."""
 
@@ -86,6 +93,13 @@ class ReduceKindAttr(EnumAttribute[ReduceKind], SpacedOpaqueSyntaxAttribute):
     """What the pixels of an image are reduced to."""
 
     name = "npu.reduce_kind"
+
+
+@irdl_attr_definition
+class SigmoidKindAttr(EnumAttribute[SigmoidKind], SpacedOpaqueSyntaxAttribute):
+    """Which of two functions of one table."""
+
+    name = "npu.sigmoid_kind"
 
 
 @irdl_attr_definition
@@ -206,7 +220,7 @@ def code_range(dtype: str) -> tuple[int, int]:
 class NpuTensorOp(IRDLOperation):
     """Base of the tensor-level operations: checks that all of them share."""
 
-    DTYPES: ClassVar[tuple[str, ...]] = ("int8", "uint8")
+    DTYPES: ClassVar[tuple[str, ...]] = tuple(CODE_TYPES)
 
     def verify_(self) -> None:
         for value in (*self.operands, *self.results):
@@ -214,8 +228,8 @@ class NpuTensorOp(IRDLOperation):
                 if any(d < 0 for d in value.type.get_shape()):
                     raise VerifyException(f"{self.name} needs static shapes, {value.type} has an unknown dimension")
                 if dtype_of(value) not in self.DTYPES:
-                    allowed = " and ".join(self.DTYPES)
-                    raise VerifyException(f"{self.name} computes with {allowed} codes, not {dtype_of(value)}")
+                    allowed = ", ".join(self.DTYPES)
+                    raise VerifyException(f"{self.name} computes with codes of {allowed}, not {dtype_of(value)}")
         self.verify_operation()
 
     def verify_operation(self) -> None:

@@ -426,6 +426,7 @@ OPTIONAL_ADDRESSES = {
     "conv": frozenset({"ring_base", "accumulators", "param", "output"}),
     "vop": frozenset({"a", "b", "accumulators", "param", "table"}),
     "reduce": frozenset({"accumulators", "output"}),
+    "softmax": frozenset({"table"}),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, traits_def
@@ -21,6 +22,7 @@ class MatmulOp(NpuTensorOp):
     """
 
     name = "npu.matmul"
+    DTYPES: ClassVar = ("int8", "uint8")
 
     a = operand_def(TENSOR)
     b = operand_def(TENSOR)

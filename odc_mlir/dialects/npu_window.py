@@ -27,8 +27,10 @@ from odc_mlir.dialects.npu_base import (
     dtype_of,
     int_attr,
     ints,
+    item_bytes,
     shape_of,
 )
+from odc_mlir.dialects.npu_memory import element_bytes
 
 
 @irdl_op_definition
@@ -36,7 +38,8 @@ class ConvOp(NpuTensorOp):
     """Convolution, depthwise convolution or matrix product with requantisation.
 
     ``sum[o] = bias[o] + sum over taps of (x - in_zero) * (w - weight_zero)``;
-    ``code = clamp(multiply(sum, multiplier[o], exponent[o]) + out_zero, act_min, act_max)``.
+    ``code = clamp(multiply(sum, multiplier[o], exponent[o]) + out_zero, act_min, act_max)``; of 16-bit inputs
+    where ``wide``, by ``multiply64``.
 
     ``weights``: codes as ``[O, kh, kw, I]``; depthwise ``[kh, kw, O]`` where ``O = I * multiplier``.
     ``pads``: top, left, bottom, right; padding counts as ``in_zero``.
@@ -47,6 +50,7 @@ class ConvOp(NpuTensorOp):
 
     input = operand_def(TENSOR)
     depthwise = opt_prop_def(UnitAttr)
+    wide = opt_prop_def(UnitAttr)
     kernel = prop_def(INTS)
     stride = prop_def(INTS, default_value=UNIT_PAIR)
     dilation = prop_def(INTS, default_value=UNIT_PAIR)
@@ -65,8 +69,8 @@ class ConvOp(NpuTensorOp):
 
     traits = traits_def(Pure())
     assembly_format = (
-        "(`depthwise` $depthwise^)? $input `kernel` $kernel (`stride` $stride^)? (`dilation` $dilation^)?"
-        " (`pads` $pads^)? `weights` $weights $weight_type"
+        "(`depthwise` $depthwise^)? (`wide` $wide^)? $input `kernel` $kernel (`stride` $stride^)?"
+        " (`dilation` $dilation^)? (`pads` $pads^)? `weights` $weights $weight_type"
         " `zeros` `(` $in_zero `,` $weight_zero `,` $out_zero `)` `clamp` `(` $act_min `,` $act_max `)`"
         " `bias` $bias `multiplier` $multiplier `exponent` $exponent attr-dict `:` type($input) `->` type($output)"
     )
@@ -90,9 +94,11 @@ class ConvOp(NpuTensorOp):
         bias: ChannelsAttr,
         multiplier: ChannelsAttr,
         exponent: ChannelsAttr,
+        wide: bool = False,
     ) -> None:
         properties: dict[str, Attribute | None] = {
             "depthwise": UnitAttr() if depthwise else None,
+            "wide": UnitAttr() if wide else None,
             "kernel": ints(kernel),
             "stride": ints(stride),
             "dilation": ints(dilation),
@@ -117,6 +123,11 @@ class ConvOp(NpuTensorOp):
         return (*kernel, channels) if self.depthwise else (channels, *kernel, shape_of(self.input)[3])
 
     @property
+    def weight_item_bytes(self) -> int:
+        """Bytes of a weight."""
+        return element_bytes(self.weight_type.data.value)
+
+    @property
     def macs(self) -> int:
         """Multiply-accumulates of the whole operation, as the graph counts them: padding taps included."""
         taps = math.prod(self.weight_shape) // shape_of(self.output)[3]
@@ -132,10 +143,17 @@ class ConvOp(NpuTensorOp):
             raise VerifyException(f"{self.name}: {out_channels} result channels for {channels} input channels")
         for name in ("bias", "multiplier", "exponent"):
             self.check_length(name, getattr(self, name), out_channels)
-        weights = math.prod(self.weight_shape)
+        item, weight_item = item_bytes(self.input), self.weight_item_bytes
+        if item != item_bytes(self.output):
+            raise VerifyException(f"{self.name}: codes of {self.input.type} and {self.output.type} differ in size")
+        if item == 1 and (weight_item > 1 or self.wide is not None):
+            raise VerifyException(f"{self.name}: 16-bit weights and wide sums go with 16-bit inputs")
+        weights = math.prod(self.weight_shape) * weight_item
         if self.weights.data.size != weights:
             shape = list(self.weight_shape)
-            raise VerifyException(f"{self.name} needs {weights} weights {shape}, the blob has {self.weights.data.size}")
+            raise VerifyException(
+                f"{self.name} needs {weights} bytes of weights {shape}, the blob has {self.weights.data.size}"
+            )
         zeros = {name: getattr(self, name).value.data for name in ("in_zero", "weight_zero", "out_zero")}
         self.check_fields("conv", **zeros, **window_fields(self.kernel, self.stride))
         dilation_y, dilation_x = self.dilation.get_values()

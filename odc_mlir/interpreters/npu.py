@@ -15,14 +15,15 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.numerics import convolution, elementwise, lstm, lut, pooling
-from odc_mlir.numerics.fixed import Requantizer
+from odc_mlir.dialects.npu_base import CODE_TYPES
+from odc_mlir.numerics import convolution, elementwise, int16, lstm, lut, pooling
+from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.reduction import mean_codes
 from odc_mlir.numerics.softmax import softmax_codes
 from odc_mlir.ops.dtypes import DTYPES
 
 Array = NDArray[Any]
-LARGEST_CODE_DIFFERENCE = 255  # of two 8-bit codes: bounds |x - zero point|
+_DTYPE_OF_CODES = {code_type: dtype for dtype, code_type in CODE_TYPES.items()}
 
 
 def storage(value: SSAValue) -> np.dtype[Any]:
@@ -82,10 +83,12 @@ class NpuFunctions(InterpreterFunctions):
     @impl(npu.ConvOp)
     def run_conv(self, interpreter: Interpreter, op: npu.ConvOp, args: PythonValues) -> PythonValues:
         (x,) = args
-        dtype = {npu.CodeType.I8: "int8", npu.CodeType.U8: "uint8"}[op.weight_type.data]
+        dtype = _DTYPE_OF_CODES[op.weight_type.data]
         weights = codes(op.weights, dtype).reshape(op.weight_shape).astype(np.int32) - _integer(op.weight_zero)
-        bias = np.array(op.bias.values, np.int32)
-        scale = Requantizer(
+        wide = op.wide is not None
+        sums_dtype = "int64" if wide else "int32"
+        bias = np.array(op.bias.values, sums_dtype)
+        scale = (WideRequantizer if wide else Requantizer)(
             np.array(op.multiplier.values),
             np.array(op.exponent.values),
             _integer(op.out_zero),
@@ -101,10 +104,12 @@ class NpuFunctions(InterpreterFunctions):
         pads = (top, left, bottom, right)
         window = convolution.Window(_pair(op.kernel), _pair(op.stride), _pair(op.dilation), pads)
         in_zero, result = _integer(op.in_zero), storage(op.output)
+        low, high = npu.code_range(npu.dtype_of(op.input))
+        largest = high - low  # bounds |x - zero point|
         if op.depthwise:
-            lines = convolution.depthwise_filter(weights, LARGEST_CODE_DIFFERENCE)
+            lines = convolution.depthwise_filter(weights, largest, sums=sums_dtype)
             return (convolution.depthwise(x, lines, window, in_zero=in_zero, finish=finish, dtype=result),)
-        matrix = convolution.conv_filter(weights, LARGEST_CODE_DIFFERENCE)
+        matrix = convolution.conv_filter(weights, largest, sums=sums_dtype)
         return (convolution.conv2d(x, matrix, window, in_zero=in_zero, finish=finish, dtype=result),)
 
     @impl(npu.MatmulOp)
@@ -163,6 +168,8 @@ class NpuFunctions(InterpreterFunctions):
     @impl(npu.SoftmaxOp)
     def run_softmax(self, interpreter: Interpreter, op: npu.SoftmaxOp, args: PythonValues) -> PythonValues:
         (x,) = args
+        if op.table is not None:
+            return (int16.softmax16_codes(x, *op.scale.values, codes(op.table, "int16").astype(np.int64)),)
         return (softmax_codes(x, *op.scale.values, _integer(op.diff_min), storage(op.output)),)
 
     @impl(npu.LstmOp)
@@ -180,7 +187,18 @@ class NpuFunctions(InterpreterFunctions):
     @impl(npu.LutOp)
     def run_lut(self, interpreter: Interpreter, op: npu.LutOp, args: PythonValues) -> PythonValues:
         (x,) = args
-        return (lut.apply(codes(op.table, npu.dtype_of(op.output)), x),)
+        table = codes(op.table, npu.dtype_of(op.output))
+        if x.dtype.itemsize == 1:
+            return (lut.apply(table, x),)
+        return (int16.look_up(table.astype(np.int64), x).astype(table.dtype),)
+
+    @impl(npu.SigmoidOp)
+    def run_sigmoid(self, interpreter: Interpreter, op: npu.SigmoidOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        params = int16.SigmoidParams(_integer(op.multiplier), _integer(op.shift))
+        function = int16.logistic16 if op.kind.data is npu.SigmoidKind.LOGISTIC else int16.tanh16
+        entries = codes(op.table, "uint16").astype(np.int64)
+        return (function(x, params, entries),)
 
     @impl(npu.ScaleOp)
     def run_scale(self, interpreter: Interpreter, op: npu.ScaleOp, args: PythonValues) -> PythonValues:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from odc_mlir.isa.fields import BIAS_BYTES, COMMON_RECORD_BYTES, FULL_RECORD_BYTES, LUT_ENTRIES
+from odc_mlir.isa.fields import (
+    BIAS_BYTES,
+    COMMON_RECORD_BYTES,
+    FULL_RECORD_BYTES,
+    LUT_ENTRIES,
+    SIGMOID_TABLE_BYTES,
+    WIDE_LUT_BYTES,
+)
 from odc_mlir.isa.instructions import BY_MNEMONIC, TYPE_BYTES
 
 Values = Mapping[str, int]
@@ -45,6 +52,7 @@ _REDUCES_TO_INDEX = _codes("reduce", "kind")["argmax"]
 _FULL_RECORDS = _codes("param", "form")["full"]
 _VOP_KINDS = _codes("vop", "kind")
 _BINARY, _MAPS = frozenset(_VOP_KINDS[name] for name in ("add", "sub", "mul", "max", "min")), _VOP_KINDS["lut"]
+_SIGMOIDS = frozenset(_VOP_KINDS[name] for name in ("logistic", "tanh"))
 
 
 def effects(mnemonic: str, values: Values) -> Effects:
@@ -123,7 +131,8 @@ def _conv(v: Values) -> Effects:
     source = _pixels(v, _item(v, "in_type"), rows, columns, "in", v["in_channels"])
     ring = v.get("ring_bytes", 0)
     depth = taps if v.get("depthwise") else taps * v["in_channels"]
-    reads = [Area("input", source, ("ring_base", ring) if ring else None), Area("weights", depth * channels)]
+    weights = Area("weights", depth * channels * _item(v, "weight_type"))
+    reads = [Area("input", source, ("ring_base", ring) if ring else None), weights]
     if emit or v.get("init", 0) == _CONV_ADDS_BIAS:
         reads.append(Area("param", channels))
     sums = Area("accumulators", v["out_width"] * v["out_height"] * channels)
@@ -137,11 +146,21 @@ def _vop(v: Values) -> Effects:
     reads = [] if v.get("accumulated") else [Area("a", _operand(v, "a", "a_type"))]
     if v.get("kind", 0) in _BINARY:
         reads.append(Area("b", _operand(v, "b", "b_type")))
-    if v.get("kind", 0) == _MAPS or v.get("lut"):
-        reads.append(Area("table", LUT_ENTRIES))
+    if size := _table_bytes(v):
+        reads.append(Area("table", size))
     if v.get("accumulated"):
         reads += [Area("accumulators", v["size0"] * v["size1"] * v["size2"]), Area("param", v["size0"])]
     return Effects(tuple(reads), (Area("output", _operand(v, "out", "out_type")),))
+
+
+def _table_bytes(v: Values) -> int:
+    """Bytes of the table that a ``vop`` reads, 0 where it reads none."""
+    kind = v.get("kind", 0)
+    if kind in _SIGMOIDS:
+        return SIGMOID_TABLE_BYTES
+    if kind == _MAPS and _item(v, "a_type") > 1:
+        return WIDE_LUT_BYTES
+    return LUT_ENTRIES if kind == _MAPS or v.get("lut") else 0
 
 
 def _operand(v: Values, name: str, kind: str) -> int:
@@ -172,9 +191,12 @@ def _reduce(v: Values) -> Effects:
 
 
 def _softmax(v: Values) -> Effects:
-    source = _extent(v["columns"], v["rows"], v.get("in_stride", 0), 1, 0)
-    result = _extent(v["columns"], v["rows"], v.get("out_stride", 0), 1, 0)
-    return Effects((Area("input", source),), (Area("output", result),))
+    columns, rows, item = v["columns"], v["rows"], _item(v, "in_type")
+    reads = [Area("input", _extent(columns * item, rows, v.get("in_stride", 0), 1, 0))]
+    if item > 1:
+        reads.append(Area("table", WIDE_LUT_BYTES))
+    result = _extent(columns * _item(v, "out_type"), rows, v.get("out_stride", 0), 1, 0)
+    return Effects(tuple(reads), (Area("output", result),))
 
 
 def lstm_gates(v: Values) -> int:

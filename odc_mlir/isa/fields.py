@@ -77,7 +77,10 @@ SEMAPHORE_MAX = 65_535  # counters are 16 bits wide; exceeding it is an error, n
 GRANULE_BYTES = 16
 REGION_ALIGNMENT_BYTES = 128  # regions are bound at, and sections of a file start at, multiples of this
 ACCUMULATOR_BITS = 40
-LUT_ENTRIES = 256  # of a look-up table, one byte each
+LARGEST_SHIFT = 31  # of a scale's exponent, either way
+LUT_ENTRIES = 256  # of a look-up table of 8-bit codes, one byte each
+WIDE_LUT_BYTES = 2 * 513  # of a table of 16-bit codes, between whose entries is interpolated
+SIGMOID_TABLE_BYTES = 2 * 256  # of the table that logistic and tanh share
 # Parameters of a channel: name, numpy's name of the type, bytes. The scale may stand once for all channels.
 BIAS = (("bias", "<i4", 4),)
 SCALE = (("multiplier", "<i4", 4), ("exponent", "i1", 1))

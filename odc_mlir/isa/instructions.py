@@ -10,6 +10,7 @@ from odc_mlir.isa.fields import STEP_BLOCK_BYTES, Field, Instruction, Kind, Queu
 
 TYPES = ("u8", "i8", "i16", "i32")
 TYPE_BYTES = (1, 1, 2, 4)
+VOP_KINDS = ("add", "sub", "mul", "max", "min", "scale", "lut", "copy", "logistic", "tanh")
 
 
 def _type(name: str, doc: str) -> Field:
@@ -91,9 +92,10 @@ CONV = Instruction(
             "scale finished sums and write them to the tile buffer; otherwise leave them in the accumulator buffer",
         ),
         _type("in_type", "input codes"),
-        _type("weight_type", "weight codes (u8 or i8)"),
+        _type("weight_type", "weight codes (u8, i8; i16 with an input of i16)"),
         _type("out_type", "result codes"),
         _int("shape", 2, "index into the target's array shapes (pixels x channels)"),
+        _flag("wide", "of 16-bit inputs: whole sums are scaled, by 15 bits of the multiplier; else their low 32 bits"),
         _factor("multiplier", 8, "depthwise: result channels per input channel; else 1"),
         _tile("input", "first input pixel, padding included"),
         _int("in_stride_x", 16, "bytes from pixel to pixel"),
@@ -253,7 +255,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         0x40,
         Queue.VECTOR,
         (
-            _enum("kind", 4, "what is computed", "add", "sub", "mul", "max", "min", "scale", "lut", "copy"),
+            _enum("kind", 4, "what is computed", *VOP_KINDS),
             _flag(
                 "accumulated",
                 "operand a comes from the accumulator buffer, scaled by param records with zero point a_zero",
@@ -341,8 +343,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         0x43,
         Queue.VECTOR,
         (
-            _type("in_type", "input codes (u8 or i8)"),
-            _type("out_type", "result codes (u8 or i8)"),
+            _type("in_type", "input codes"),
+            _type("out_type", "result codes (of i16: i16)"),
             _tile("input", "first element"),
             _int("in_stride", 16, "bytes from row to row"),
             _tile("output", "first result"),
@@ -350,7 +352,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _int("rows", 16, "how many"),
             _int("columns", 16, "elements of a row"),
             *_scale("beta", "input scale times beta"),
-            _signed("diff_min", 32, "differences from the maximum below this give the lowest code"),
+            _signed("diff_min", 32, "u8, i8: differences from the maximum below this give the lowest code"),
+            Field("table", 12, "i16: exponentials", Kind.TABLE),
         ),
         "softmax along rows",
     ),

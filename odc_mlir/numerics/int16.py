@@ -105,7 +105,8 @@ def real_codes16(function: Function, in_quant: tuple[float, int], out_quant: tup
 
 
 @cache
-def _exp_table() -> NDArray[np.int64]:
+def exponential_table() -> NDArray[np.int64]:
+    """``e^x`` for x in [-10, 0], the :func:`wide_table` of :func:`softmax16_codes`."""
     return wide_table(np.exp, -_EXP_RANGE, 0.0, -1.0, 1.0)
 
 
@@ -126,14 +127,21 @@ def softmax16_tables(multiplier: int, exponent: int) -> tuple[NDArray[np.int16],
     return _exponentials_below(multiplier, exponent), _reciprocal_table()
 
 
-def softmax16_codes(x: NDArray[Any], multiplier: int, exponent: int) -> NDArray[np.int16]:
+def softmax16_codes(
+    x: NDArray[Any], multiplier: int, exponent: int, entries: NDArray[np.int64] | None = None
+) -> NDArray[np.int16]:
     """Softmax of int16 codes along the last axis, as int16 codes with scale 1/32768 and zero point 0.
 
-    Exponentials depend on the difference from the row's maximum only: for large tensors all of them are tabulated.
+    ``entries``: in place of :func:`exponential_table`. Exponentials depend on the difference from the row's maximum
+    only: for large tensors all of them are tabulated.
     """
-    if x.size >= TABLE_16_THRESHOLD:
+    if entries is not None:
+        exponentials: Function = functools.partial(
+            _exponentials, multiplier=multiplier, exponent=exponent, entries=entries
+        )
+    elif x.size >= TABLE_16_THRESHOLD:
         table = _exponentials_below(multiplier, exponent)
-        exponentials: Function = functools.partial(np.take, table)
+        exponentials = functools.partial(np.take, table)
     else:
         exponentials = functools.partial(_exponentials, multiplier=multiplier, exponent=exponent)
 
@@ -170,10 +178,12 @@ def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint16]:
     return below  # modulo 65536, where signs do not matter
 
 
-def _exponentials(below: NDArray[np.uint16], multiplier: int, exponent: int) -> NDArray[np.int64]:
+def _exponentials(
+    below: NDArray[np.uint16], multiplier: int, exponent: int, entries: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """``e^-(scale*beta*below)`` for differences from a maximum, with 15 fraction bits."""
     diff = multiply(-below.astype(np.int64), multiplier, exponent).astype(np.int64)
-    return look_up(_exp_table(), np.clip(diff + _HIGH, _LOW, _HIGH))
+    return look_up(exponential_table() if entries is None else entries, np.clip(diff + _HIGH, _LOW, _HIGH))
 
 
 @lru_cache(maxsize=16)
@@ -207,7 +217,7 @@ def sigmoid_params(scale: float, *, largest_shift: int) -> SigmoidParams:
 
 
 @cache
-def _sigmoid_table() -> NDArray[np.int64]:
+def sigmoid_table() -> NDArray[np.int64]:
     """65536 times the logistic function at k/24, corrected for linear interpolation; the last entry saturates."""
 
     def at(k: NDArray[Any]) -> NDArray[Any]:
@@ -221,34 +231,40 @@ def _sigmoid_table() -> NDArray[np.int64]:
 
 
 def _sigmoid(
-    x: NDArray[Any], p: SigmoidParams, index_bits: int, saturated: int
+    x: NDArray[Any], p: SigmoidParams, index_bits: int, saturated: int, entries: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Sign of the scaled position, and the table at its magnitude with ``index_bits`` fraction bits."""
     half = 1 << (p.shift - 1) if p.shift else 0
     position = (x.astype(np.int64) * p.multiplier + half) >> p.shift
     magnitude = np.abs(position)
-    table = _sigmoid_table()
+    table = sigmoid_table() if entries is None else entries
     index = np.minimum(magnitude >> index_bits, _SIGMOID_SIZE - 2)
     fraction = magnitude & ((1 << index_bits) - 1)
     value = (table[index] << index_bits) + fraction * (table[index + 1] - table[index])
     return position >= 0, np.where(magnitude >> index_bits >= _SIGMOID_SIZE - 1, saturated, value)
 
 
-def logistic16(x: NDArray[Any], p: SigmoidParams) -> NDArray[np.int16]:
-    """Logistic function of int16 codes, as codes with scale 1/32768 and zero point 0."""
+def logistic16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
+    """Logistic function of int16 codes, as codes with scale 1/32768 and zero point 0.
+
+    ``entries``: in place of :func:`sigmoid_table`.
+    """
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
-        positive, value = _sigmoid(codes, p, 9, 0x7FFF << 10)
+        positive, value = _sigmoid(codes, p, 9, 0x7FFF << 10, entries)
         return np.where(positive, value + 512, (1 << 25) - value + 511) >> 10
 
     return in_pieces(compute, x, np.int16)
 
 
-def tanh16(x: NDArray[Any], p: SigmoidParams) -> NDArray[np.int16]:
-    """Hyperbolic tangent of int16 codes, as codes with scale 1/32768 and zero point 0."""
+def tanh16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
+    """Hyperbolic tangent of int16 codes, as codes with scale 1/32768 and zero point 0.
+
+    ``entries``: in place of :func:`sigmoid_table`.
+    """
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
-        positive, value = _sigmoid(codes, p, 8, 0xFFFF << 8)
+        positive, value = _sigmoid(codes, p, 8, 0xFFFF << 8, entries)
         return np.where(positive, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8
 
     return in_pieces(compute, x, np.int16)

@@ -1,14 +1,25 @@
-"""In which units the bias of a sum of products is stored."""
+"""In which units the bias of a sum of products is stored, and how wide the sum is."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.ops.spec import QuantParams, TensorInfo
+from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 
 _SAME_SCALE = 2.0**-16  # relative: scales that differ less are the product of the others, rounded
 _NOTHING = 2.0**-32  # of a unit of sums: what no 32-bit sum can tell from 0
+
+
+def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> bool:
+    """Whether sums need 64 bits: 16-bit activations, unless the bias says 32."""
+    if x.dtype != "int16":
+        return False
+    if weights.dtype == "int16":
+        return True
+    if bias is not None:
+        return bias.dtype == "int64"
+    return node.options.get("quantized_bias_type") != "int32"
 
 
 def in_units_of_sums(quant: QuantParams, x_scale: float, weight_scales: tuple[float, ...]) -> bool:

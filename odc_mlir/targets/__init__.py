@@ -25,7 +25,7 @@ from odc_mlir.targets.limits import check_limits
 
 MemoryMode = Literal["flash", "sram"]
 MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
-ELEMENT_TYPES = ("int8", "uint8")
+ELEMENT_TYPES = ("int8", "uint8", "int16")
 """What machines compute with the instruction set that there is."""
 
 _MAX_FILE_BYTES = 1 << 20

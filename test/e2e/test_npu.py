@@ -19,7 +19,7 @@ from odc_mlir.isa import container
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.simulator import load, simulate
 
-QUANTISED = golden_models("zoo", "lstm", quantised=True)
+QUANTISED = golden_models("zoo", "zoo-int16", "lstm", quantised=True)
 SMALL = ("kws_ref_model", "pretrainedResnet_quant")
 
 # Operators of these models that the host must never be left with.

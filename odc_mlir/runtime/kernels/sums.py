@@ -20,7 +20,7 @@ from odc_mlir.numerics.fixed import (
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.pieces import clamp
 from odc_mlir.numerics.quantize import dequantize_codes
-from odc_mlir.ops.bias import in_units_of_sums, left_over, scale_ratios
+from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums, left_over, scale_ratios
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import activation_codes, check_scales, real_clamp, scale_of, unsupported
 
@@ -115,7 +115,7 @@ def accumulation(
     scale, in_zero = scale_of(node, x)
     low, high = x.info.range
     largest = max(abs(low - in_zero), abs(high - in_zero))
-    sums = "int64" if _wide(node, x, weights, bias) else "int32"
+    sums = "int64" if adds_in_64_bits(node, x, weights, bias) else "int32"
     scales = weight_scales(node, weights, channels)
     rescale = _rescale(node, x, scale, weights, scales, sums)
     return Accumulation(
@@ -170,17 +170,6 @@ def _real_accumulation(node: Node, weights: TensorInfo, channels: int) -> Accumu
         return dequantize_codes(codes, scales[0] if len(scales) == 1 else np.asarray(scales, np.float32), 0, axis)
 
     return Accumulation(node, None, 0, "float32", real, clamp, reals)
-
-
-def _wide(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> bool:
-    """Whether sums need 64 bits: 16-bit activations, unless the bias says 32."""
-    if x.dtype != "int16":
-        return False
-    if weights.dtype == "int16":
-        return True
-    if bias is not None:
-        return bias.dtype == "int64"
-    return node.options.get("quantized_bias_type") != "int32"
 
 
 def _rescale(

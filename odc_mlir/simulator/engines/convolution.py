@@ -35,7 +35,9 @@ _INIT = next(f.values for f in CONV.fields if f.name == "init")
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """Sizes of one instruction; ``item``: bytes of an input element, ``rows``, ``columns``: input extent."""
+    """Sizes of one instruction; ``item``, ``weight_item``: bytes of an input element and of a weight, ``rows``,
+    ``columns``: input extent.
+    """
 
     out_height: int
     out_width: int
@@ -43,6 +45,7 @@ class _Geometry:
     in_channels: int
     window: Window
     item: int
+    weight_item: int
     rows: int
     columns: int
 
@@ -58,13 +61,15 @@ class _Geometry:
 def conv(m: Machine, v: Values) -> Work:
     """Sums of products of one tile, kept in the accumulator buffer or scaled and written to the tile buffer."""
     in_type = check_type(v, "in_type", "u8", "i8", "i16")
-    check_type(v, "weight_type", "u8", "i8")
-    g = _geometry(v, in_type.itemsize)
+    weight_item = check_type(v, "weight_type", "u8", "i8", "i16").itemsize
+    require(weight_item <= in_type.itemsize, "weights of 16 bits go with inputs of 16 bits")
+    require(not v["wide"] or in_type.itemsize == 2, "wide sums are those of 16-bit inputs")
+    g = _geometry(v, in_type.itemsize, weight_item)
     init = _INIT[v["init"]]
     work = _cost(m, v, g, accumulators=init == "keep" or not v["emit"])
     x = _input(m, v, g, in_type)
     reduction = g.taps if v["depthwise"] else g.taps * g.in_channels
-    w = m.access.read(m.memories.weights, Box(v["weights"], reduction * g.channels))
+    w = m.access.read(m.memories.weights, Box(v["weights"], reduction * g.channels * weight_item))
     area = Box(v["accumulators"], g.pixels * g.channels)
     kept = m.access.read(m.memories.accumulators, area) if init == "keep" else None
     needs_param = bool(v["emit"]) or init == "bias"
@@ -88,7 +93,7 @@ def conv(m: Machine, v: Values) -> Work:
     )
     if m.access.write(m.memories.tile, target) is not None and sums is not None and params is not None:
         assert m.memories.tile.data is not None
-        codes = _scaled(m, v, g, params, in_type.itemsize == 2, clamp, out_type)(sums.reshape(g.pixels, g.channels))
+        codes = _scaled(m, v, g, params, clamp, out_type)(sums.reshape(g.pixels, g.channels))
         shape = (g.out_height, g.out_width, g.channels)
         strides = (v["out_stride_y"], v["out_stride_x"], out_type.itemsize)
         typed(m.memories.tile.data, out_type, v["output"], shape, strides)[...] = codes.reshape(shape)
@@ -101,7 +106,7 @@ def wrap40(sums: NDArray[Any]) -> NDArray[np.int64]:
     return (sums.astype(np.int64) << unused) >> unused
 
 
-def _geometry(v: Values, item: int) -> _Geometry:
+def _geometry(v: Values, item: int, weight_item: int) -> _Geometry:
     for field in ("out_width", "out_height", "channels", "kernel_height", "kernel_width", "stride_y", "stride_x"):
         require(v[field] > 0, f"field {field} is 0")
     require(v["dilation_y"] > 0 and v["dilation_x"] > 0 and v["in_channels"] > 0, "a dilation or in_channels is 0")
@@ -120,13 +125,15 @@ def _geometry(v: Values, item: int) -> _Geometry:
     rows = (v["out_height"] - 1) * window.stride[0] + extent_y
     columns = (v["out_width"] - 1) * window.stride[1] + extent_x
     check_pixels(rows, columns, in_channels * item, v["in_stride_y"], v["in_stride_x"])
-    return _Geometry(v["out_height"], v["out_width"], v["channels"], in_channels, window, item, rows, columns)
+    return _Geometry(
+        v["out_height"], v["out_width"], v["channels"], in_channels, window, item, weight_item, rows, columns
+    )
 
 
 def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> Work:
     """Time of the array, and what it draws from the tile buffer (docs/npu.md, "conv")."""
     array = m.target.array
-    passes = 2 if g.item == 2 else 1
+    passes = g.item * g.weight_item  # 8 bits of each at a time
     if v["depthwise"]:
         pixels, channels = array.depthwise_shape
         tiles = g.out_height * ceil_div(g.out_width, pixels) * ceil_div(g.channels, channels)
@@ -281,11 +288,11 @@ def weight_matrix(w: NDArray[Any], channels: int, group: int) -> NDArray[Any]:
 
 
 def _scaled(
-    m: Machine, v: Values, g: _Geometry, params: NDArray[Any], wide: bool, clamp: tuple[int, int], dtype: np.dtype[Any]
+    m: Machine, v: Values, g: _Geometry, params: NDArray[Any], clamp: tuple[int, int], dtype: np.dtype[Any]
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """The function from sums ``[pixels, channels]`` to codes."""
     zero = v["out_zero"]
-    if wide:
+    if v["wide"]:
         most = int(params[:, 2].max())
         require(
             most <= _LARGEST_WIDE_EXPONENT, f"exponent {most} of a 16-bit convolution's scale, at most 7 is allowed"

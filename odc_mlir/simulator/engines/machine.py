@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import SimulationError
+from odc_mlir.isa.fields import LARGEST_SHIFT
 from odc_mlir.isa.instructions import TYPES
 from odc_mlir.isa.weight_coding import decode
 from odc_mlir.simulator.memories import Access, Memories, Space
@@ -17,7 +18,6 @@ from odc_mlir.targets import MemoryMode, Target
 
 DTYPES = tuple(np.dtype(name) for name in ("u1", "i1", "<i2", "<i4"))  # in the order of the type codes
 ELEMENT_BYTES = tuple(dtype.itemsize for dtype in DTYPES)
-LARGEST_SHIFT = 31  # of a scale's exponent, either way
 _PREPARED_ENTRIES = 64
 _DECODED_STREAMS = 1024
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import UnsupportedError
-from odc_mlir.isa.fields import LUT_ENTRIES
+from odc_mlir.isa.fields import LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.numerics import lut
 from odc_mlir.numerics.elementwise import (
@@ -22,11 +22,11 @@ from odc_mlir.numerics.elementwise import (
     sub_quantized,
 )
 from odc_mlir.numerics.fixed import Requantizer, requantize, wrap32
+from odc_mlir.numerics.int16 import SigmoidParams, logistic16, look_up, softmax16_codes, tanh16
 from odc_mlir.numerics.pooling import average_pool, max_pool
 from odc_mlir.numerics.softmax import softmax_codes
 from odc_mlir.simulator.boxes import Box, box
 from odc_mlir.simulator.engines.machine import (
-    ELEMENT_BYTES,
     Machine,
     Values,
     Work,
@@ -40,7 +40,10 @@ from odc_mlir.simulator.engines.machine import (
 
 _SOFTMAX_PASSES = 3  # maximum; exponentials and their sum; scaling
 _ALL_TYPES = ("u8", "i8", "i16", "i32")
-_UNSCALED = ("lut", "copy")
+_SIGMOIDS = ("logistic", "tanh")
+_UNSCALED = ("lut", "copy", *_SIGMOIDS)
+_ENTRY_PAIR_BYTES = 4  # two neighbouring entries of 16 bits
+_LARGEST_POSITION_FACTOR = (1 << 15) - 1
 _BINARY = ("add", "sub", "mul", "max", "min")
 
 
@@ -68,20 +71,54 @@ def vop(m: Machine, v: Values) -> Work:
     else:
         a = _operand(m, v, "a", shape, output)
     b = _operand(m, v, "b", shape, output) if kind in _BINARY else None
-    mapped = kind == "lut" or bool(v["lut"])
-    entries = m.access.read(m.memories.tables, Box(v["table"], LUT_ENTRIES)) if mapped else None
-    index_field = "a_type" if kind in _UNSCALED else "out_type"
-    if mapped and max(ELEMENT_BYTES[v[index_field]], out_type.itemsize) > 1:
-        raise UnsupportedError("look-up tables of 16-bit codes are not implemented")
+    table = _Table.of(m, v, kind, out_type)
+    if table is not None and table.interpolated:
+        work.shortest = _ENTRY_PAIR_BYTES * count / m.target.vector.requant_lanes
     compute = _arithmetic(v, kind, out_type)
     out = m.access.write(m.memories.tile, output, in_place=output)
     if out is None or a is None:
         return work
     result = compute(a, b)
-    if mapped and entries is not None:
-        result = lut.apply(entries.view(out_type), np.ascontiguousarray(result))
+    if table is not None:
+        result = table.apply(np.ascontiguousarray(result))
     out[...] = np.ascontiguousarray(result).astype(out_type, copy=False).view(np.uint8).reshape(out.shape)
     return work
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What a ``vop`` looks up; ``interpolated`` between two entries, of 16-bit codes."""
+
+    apply: Callable[[NDArray[Any]], NDArray[Any]]
+    interpolated: bool
+
+    @staticmethod
+    def of(m: Machine, v: Values, kind: str, out_type: np.dtype[Any]) -> _Table | None:
+        """Read from the table buffer; None for an instruction without table."""
+        if kind in _SIGMOIDS:
+            check_type(v, "a_type", "i16")
+            check_type(v, "out_type", "i16")
+            multiplier, exponent = check_scale(v, "a")
+            require(exponent <= 0, f"field a_exponent is {exponent}, {kind} allows -31..0")
+            require(
+                0 <= multiplier <= _LARGEST_POSITION_FACTOR,
+                f"field a_multiplier is {multiplier}, allowed: 0..{_LARGEST_POSITION_FACTOR}",
+            )
+            entries = m.access.read(m.memories.tables, Box(v["table"], SIGMOID_TABLE_BYTES))
+            params, function = SigmoidParams(multiplier, -exponent), logistic16 if kind == "logistic" else tanh16
+            table = None if entries is None else entries.view("<u2").astype(np.int64)
+            return _Table(lambda codes: codes if table is None else function(codes, params, table), True)
+        if kind != "lut" and not v["lut"]:
+            return None
+        index = check_type(v, "a_type" if kind in _UNSCALED else "out_type", "u8", "i8", "i16")
+        if kind == "lut" and index.itemsize == 2:
+            check_type(v, "out_type", "i16")
+            entries = m.access.read(m.memories.tables, Box(v["table"], WIDE_LUT_BYTES))
+            wide = None if entries is None else entries.view("<i2").astype(np.int64)
+            return _Table(lambda codes: codes if wide is None else look_up(wide, codes), True)
+        require(max(index.itemsize, out_type.itemsize) == 1, "only kind lut maps 16-bit codes")
+        narrow = m.access.read(m.memories.tables, Box(v["table"], LUT_ENTRIES))
+        return _Table(lambda codes: codes if narrow is None else lut.apply(narrow.view(out_type), codes), False)
 
 
 def _area(v: Values, field: str, prefix: str, item: int, step: int) -> Box:
@@ -130,7 +167,7 @@ def _accumulated(m: Machine, v: Values, shape: tuple[int, ...]) -> NDArray[Any] 
 def _arithmetic(v: Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], NDArray[Any]]:
     """The function of operands a and b (None for one-operand kinds) that ``kind`` names."""
     if kind in _UNSCALED:
-        require(kind == "lut" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ")
+        require(kind != "copy" or v["a_type"] == v["out_type"], "copy keeps the type, a_type and out_type differ")
         return lambda a, b: np.asarray(a)
     low, high = check_clamp(v, dtype)
     if kind in ("max", "min"):
@@ -249,23 +286,38 @@ def _finish(m: Machine, v: Values, work: Work, dtype: np.dtype[Any], result: NDA
 
 def softmax(m: Machine, v: Values) -> Work:
     """Softmax of ``rows`` rows of ``columns`` codes."""
-    in_type = check_type(v, "in_type", "u8", "i8")
-    out_type = check_type(v, "out_type", "u8", "i8")
+    in_type = check_type(v, "in_type", "u8", "i8", "i16")
+    wide, item = in_type.itemsize == 2, in_type.itemsize
+    out_type = check_type(v, "out_type", *(("i16",) if wide else ("u8", "i8")))
     rows, columns = v["rows"], v["columns"]
     require(rows > 0 and columns > 0, "computes nothing: a size is 0")
-    require(rows == 1 or v["in_stride"] >= columns, f"in_stride is {v['in_stride']}, a row has {columns} bytes")
+    row = columns * item
+    require(rows == 1 or v["in_stride"] >= row, f"in_stride is {v['in_stride']}, a row has {row} bytes")
     q, e = check_scale(v, "beta")
     vector, count = m.target.vector, rows * columns
     work = Work(
         start=vector.softmax_start_cycles,
-        shortest=_SOFTMAX_PASSES * count / vector.softmax_elements_per_cycle,
+        shortest=_softmax_passes(m, count, wide=wide),
         lanes=count,
     )
-    area = box(v["input"], columns, rows, v["in_stride"])
-    source = m.access.read(m.memories.tile, area, moved=_SOFTMAX_PASSES * count)
-    target = box(v["output"], columns, rows, v["out_stride"])
+    area = box(v["input"], row, rows, v["in_stride"])
+    source = m.access.read(m.memories.tile, area, moved=_SOFTMAX_PASSES * count * item)
+    entries = m.access.read(m.memories.tables, Box(v["table"], WIDE_LUT_BYTES)) if wide else None
+    target = box(v["output"], row, rows, v["out_stride"])
     out = m.access.write(m.memories.tile, target, in_place=area)
     if out is not None and source is not None and m.memories.tile.data is not None:
-        x = typed(m.memories.tile.data, in_type, v["input"], (rows, columns), (v["in_stride"], 1))
-        out[...] = softmax_codes(x, q, e, v["diff_min"], out_type).view(np.uint8).reshape(out.shape)
+        x = typed(m.memories.tile.data, in_type, v["input"], (rows, columns), (v["in_stride"], item))
+        if wide and entries is not None:
+            codes: NDArray[Any] = softmax16_codes(x, q, e, entries.view("<i2").astype(np.int64))
+        else:
+            codes = softmax_codes(x, q, e, v["diff_min"], out_type)
+        out[...] = codes.view(np.uint8).reshape(out.shape)
     return work
+
+
+def _softmax_passes(m: Machine, count: int, *, wide: bool) -> float:
+    """Cycles of all passes over ``count`` elements; of 16-bit codes two of them look up pairs of entries."""
+    vector = m.target.vector
+    if wide:
+        return count / vector.softmax_elements_per_cycle + 2 * _ENTRY_PAIR_BYTES * count / vector.requant_lanes
+    return _SOFTMAX_PASSES * count / vector.softmax_elements_per_cycle

@@ -143,7 +143,7 @@ def _conv(c: Charge, v: Values, target: Target) -> None:
         runs, run = (kh, kw * channels * item) if adjacent else (kh * kw, channels * item)
         fetch = target.tile_ports.fetch_bytes
         c.use(Resource.TILE_READ, tiles * pt * runs * _up(run, fetch) * fetch)
-    steps = k * (2 if item == 2 else 1)
+    steps = k * item * _ELEMENT_BYTES[TYPES[v["weight_type"]]]
     if keep or not emit:
         steps = max(steps, _up(pt * nt, array.accumulator_ports))
     c.start = array.start_cycles
@@ -174,6 +174,8 @@ def _vector(c: Charge, mnemonic: str, v: Values, target: Target) -> None:
     c.start = vector.softmax_start_cycles if mnemonic in ("softmax", "gates") else vector.start_cycles
     if mnemonic == "vop":
         _vop(c, v)
+        if _looks_up_pairs(v):
+            c.shortest = 4 * v["size0"] * v["size1"] * v["size2"] / vector.requant_lanes
     elif mnemonic == "pool":
         item = _ELEMENT_BYTES[TYPES[v["type"]]]
         results = v["out_width"] * v["out_height"] * v["channels"]
@@ -194,11 +196,19 @@ def _vector(c: Charge, mnemonic: str, v: Values, target: Target) -> None:
         c.use(Resource.TILE_READ, 2 * (gates + 1) * units)
         c.use(Resource.TILE_WRITE, 3 * units)
     else:
-        count = v["rows"] * v["columns"]
+        count, item = v["rows"] * v["columns"], _ELEMENT_BYTES[TYPES[v["in_type"]]]
         c.shortest = 3 * count / vector.softmax_elements_per_cycle
+        if item == 2:
+            c.shortest = count / vector.softmax_elements_per_cycle + 8 * count / vector.requant_lanes
         c.use(Resource.REQUANT, count)
-        c.use(Resource.TILE_READ, 3 * count)
-        c.use(Resource.TILE_WRITE, count)
+        c.use(Resource.TILE_READ, 3 * count * item)
+        c.use(Resource.TILE_WRITE, count * _ELEMENT_BYTES[TYPES[v["out_type"]]])
+
+
+def _looks_up_pairs(v: Values) -> bool:
+    """Whether each result of a ``vop`` is found between two entries of a table."""
+    kind = _name("vop", "kind", v)
+    return kind in ("logistic", "tanh") or (kind == "lut" and TYPES[v["a_type"]] == "i16")
 
 
 def _vop(c: Charge, v: Values) -> None:

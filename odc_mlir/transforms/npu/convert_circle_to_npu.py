@@ -72,6 +72,7 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "RELU": lower_scale,
     "RELU6": lower_scale,
     "RELU_N1_TO_1": lower_scale,
+    "RELU_0_TO_1": lower_scale,
     "RESHAPE": lower_view,
     "SQUEEZE": lower_view,
     "EXPAND_DIMS": lower_view,

@@ -129,14 +129,14 @@ def _layer_commands(
         return matmul_commands(layer, tiling_of(op, target), target, memories, pool)
     if isinstance(layer, WindowLayer):
         return pool_commands(layer, tiling_of(op, target), memories)
-    if isinstance(op, npu.ElementwiseOp | npu.ScaleOp | npu.LutOp):
+    if isinstance(op, npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp):
         return elementwise_commands(Layer(op, layer.sources, layer.results), memories, pool)
     if isinstance(op, npu.MoveOp):
         return move_commands(Layer(op, layer.sources, layer.results), memories)
     if isinstance(op, npu.ReduceOp):
         return reduce_commands(Layer(op, layer.sources, layer.results), target, memories)
     if isinstance(op, npu.SoftmaxOp):
-        return softmax_commands(Layer(op, layer.sources, layer.results), target, memories)
+        return softmax_commands(Layer(op, layer.sources, layer.results), target, memories, pool)
     if isinstance(op, npu.LstmOp):
         return lstm_commands(Layer(op, layer.sources, layer.results), target, memories, pool)
     raise CompileError("there are no instructions for this operation", op=op.name, tensor=op_name(op))

@@ -80,6 +80,7 @@ def _swapped(op: npu.ConvOp | npu.PoolOp) -> dict[str, Attribute]:
     properties["pads"] = npu.ints((left, top, right, bottom))
     if isinstance(op, npu.ConvOp):
         taps = (0, 1) if op.depthwise else (1, 2)
-        weights = np.frombuffer(op.weights.bytes, np.uint8).reshape(op.weight_shape).swapaxes(*taps)
+        stored = np.uint8 if op.weight_item_bytes == 1 else np.uint16
+        weights = np.frombuffer(op.weights.bytes, stored).reshape(op.weight_shape).swapaxes(*taps)
         properties["weights"] = BlobAttr.of(np.ascontiguousarray(weights).tobytes())
     return properties

@@ -16,8 +16,9 @@ from odc_mlir import targets
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.codec import make
-from odc_mlir.numerics.convolution import conv2d_sums, depthwise_sums
+from odc_mlir.numerics.convolution import Window, conv2d, conv_filter, depthwise, depthwise_filter
 from odc_mlir.numerics.fixed import requantize, requantize64
+from odc_mlir.numerics.matmul import largest_magnitude
 from odc_mlir.simulator import Result
 from odc_mlir.simulator.engines.convolution import weight_matrix, wrap40
 
@@ -43,6 +44,7 @@ class Case:
     in_zero: int = 3
     weight_zero: int = 0
     shape: int = 1
+    wide: bool = True  # for inputs of 16 bits
 
     @property
     def in_height(self) -> int:
@@ -55,6 +57,10 @@ class Case:
     @property
     def item(self) -> int:
         return 2 if self.in_type == "i16" else 1
+
+    @property
+    def is_wide(self) -> bool:
+        return self.wide and self.item == 2
 
     @property
     def out_item(self) -> int:
@@ -90,6 +96,7 @@ class Case:
             "stride_x": self.stride[1],
             "dilation_y": self.dilation[0],
             "dilation_x": self.dilation[1],
+            "wide": int(self.is_wide),
             "in_zero": self.in_zero,
             "weight_zero": self.weight_zero,
             "output": 8192,
@@ -118,9 +125,10 @@ class Data:
         else:
             self.w = codes(rng, case.channels, *case.kernel, case.in_channels, dtype=weights)
             self.coded = weight_bytes(self.w, group)
+        shift = (8 if case.is_wide else 0) + 8 * (self.w.itemsize - 1)
         self.biases = rng.integers(-5000, 5000, case.channels)
         self.multipliers = rng.integers(1 << 30, (1 << 31) - 1, case.channels)
-        self.exponents = rng.integers(-12, -7, case.channels) - (8 if case.item == 2 else 0)
+        self.exponents = rng.integers(-12, -7, case.channels) - shift
 
     @property
     def constants(self) -> bytes:
@@ -130,15 +138,20 @@ class Data:
     def sums(self) -> NDArray[Any]:
         """Exact sums with the bias, [out_height, out_width, channels]."""
         x, w = self.x.astype(np.int64)[None] - self.case.in_zero, self.w.astype(np.int64) - self.case.weight_zero
-        compute = depthwise_sums if self.case.depthwise else conv2d_sums
-        return compute(x, w, self.case.stride, self.case.dilation)[0].astype(np.int64) + self.biases
+        window = Window(self.case.kernel, self.case.stride, self.case.dilation)
+        if self.case.depthwise:
+            sums = depthwise(x, depthwise_filter(w, largest_magnitude(x), sums="int64"), window)
+        else:
+            sums = conv2d(x, conv_filter(w, largest_magnitude(x), sums="int64"), window)
+        return np.asarray(sums[0] + self.biases)
 
     def expected(self) -> NDArray[Any]:
         fields = self.case.fields()
-        scale = requantize64 if self.case.item == 2 else requantize
+        scale = requantize64 if self.case.is_wide else requantize
         dtype = {"i8": "int8", "u8": "uint8", "i16": "int16"}[self.case.out_type]
         clamp = fields["act_min"], fields["act_max"]
-        return scale(self.sums(), self.multipliers, self.exponents, fields["out_zero"], *clamp, dtype)
+        sums = self.sums() if self.case.is_wide else self.sums().astype(np.int32)
+        return scale(sums, self.multipliers, self.exponents, fields["out_zero"], *clamp, dtype)
 
 
 def listing(data: Data, *convs: dict[str, Any], load: str = "") -> str:
@@ -188,12 +201,13 @@ CASES = st.builds(
     stride=st.tuples(SMALL, SMALL),
     dilation=st.tuples(SMALL, SMALL),
     in_type=st.sampled_from(["i8", "u8", "i16"]),
-    weight_type=st.sampled_from(["i8", "u8"]),
+    weight_type=st.sampled_from(["i8", "u8", "i16"]),
     out_type=st.sampled_from(["i8", "u8", "i16"]),
     in_zero=st.integers(-128, 255),
     weight_zero=st.integers(-128, 255),
     shape=st.integers(0, 3),
-)
+    wide=st.booleans(),
+).filter(lambda case: case.weight_type != "i16" or case.in_type == "i16")
 
 
 @settings(deadline=None, max_examples=60)
@@ -303,6 +317,13 @@ DRAIN = 256 // LANES
         (Case(out_height=4, out_width=8, in_channels=32, channels=17), START + 4 * 288 + DRAIN),
         # 16-bit input: two passes
         (Case(out_height=4, out_width=8, in_channels=32, channels=16, in_type="i16"), START + 4 * 288 + DRAIN),
+        # 16-bit weights too: four
+        (
+            Case(
+                out_height=4, out_width=8, in_channels=24, channels=16, kernel=(3, 1), in_type="i16", weight_type="i16"
+            ),
+            START + 8 * 72 + DRAIN,
+        ),
         # pointwise with K = 8: 32 x 16 results at 8 lanes take longer than 2 tiles of 8 steps
         (Case(out_height=4, out_width=8, in_channels=8, channels=16, kernel=(1, 1)), START + 512 // LANES + DRAIN),
         # first layer, 3 channels: K-runs of 9 bytes cost accesses of 16: 2 x 16 x 3 x 16 bytes at 32 a cycle
@@ -381,7 +402,9 @@ def test_array_slots_are_counted_with_idle_lanes() -> None:
         ({"in_stride_x": 3}, "in_stride_x is 3, a pixel has 4 bytes"),
         ({"in_stride_y": 19}, "in_stride_y is 19, a row has 20 bytes"),
         ({"in_type": "i32"}, "field in_type is i32, allowed: u8, i8, i16"),
-        ({"weight_type": "i16"}, "field weight_type is i16, allowed: u8, i8"),
+        ({"weight_type": "i32"}, "field weight_type is i32, allowed: u8, i8, i16"),
+        ({"weight_type": "i16"}, "weights of 16 bits go with inputs of 16 bits"),
+        ({"wide": 1}, "wide sums are those of 16-bit inputs"),
         ({"out_type": "i32"}, "field out_type is i32, allowed"),
         ({"act_max": 128}, "result range -100..128 is not inside -128..127"),
         ({"act_min": 101}, "result range 101..100 is not inside"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from helpers.npu import codes, records, run
 from odc_mlir import targets
-from odc_mlir.errors import SimulationError, UnsupportedError
+from odc_mlir.errors import SimulationError
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.codec import make
 from odc_mlir.numerics.elementwise import (
@@ -25,6 +26,16 @@ from odc_mlir.numerics.elementwise import (
     sub_quantized,
 )
 from odc_mlir.numerics.fixed import requantize
+from odc_mlir.numerics.int16 import (
+    SigmoidParams,
+    exponential_table,
+    logistic16,
+    look_up,
+    sigmoid_table,
+    softmax16_codes,
+    softmax16_params,
+    tanh16,
+)
 from odc_mlir.numerics.pooling import average_pool, max_pool
 from odc_mlir.numerics.softmax import softmax_codes, softmax_params
 from odc_mlir.simulator import Result
@@ -168,10 +179,56 @@ def test_look_up_after_arithmetic() -> None:
     assert (with_table(fields, x, table) == expected).all()
 
 
-def test_tables_of_16_bit_codes_are_refused() -> None:
-    x = codes(np.random.default_rng(6), 16, dtype="int16")
-    with pytest.raises(UnsupportedError, match="look-up tables of 16-bit codes"):
-        with_table(vop_fields("lut", (1, 1, 16), a_type="i16", table=16), x, np.zeros(256, "uint8"))
+def wide_look_up(fields: dict[str, Any], table: NDArray[Any], x: NDArray[Any]) -> Result:
+    text = f"""
+        table source=constants:0 bytes={table.nbytes} target=16 post=2
+        load source=inputs:0 size0={x.nbytes} size1=1 size2=1 post=0
+        sync@vector wait=2
+        {format_instruction(make("vop", **fields, waits=[0], posts=[1]))}
+        store target=outputs:0 source=8192 size0={x.nbytes} size1=1 size2=1 wait=1
+        halt"""
+    return run(text, [x], constants=table.tobytes(), inputs=[("int16", x.shape)], outputs=[("int16", x.shape)])
+
+
+def test_look_up_between_entries() -> None:
+    """16-bit codes: four bytes of the table for each result, in as many turns of a lane."""
+    rng = np.random.default_rng(5)
+    table, x = codes(rng, 513, dtype="int16"), codes(rng, 200, dtype="int16")
+    fields = vop_fields("lut", (1, 1, 200), a_type="i16", out_type="i16", table=16)
+    result = wide_look_up(fields, table, x)
+    assert (result.outputs[0] == look_up(table.astype(np.int64), x).astype(np.int16)).all()
+    assert cycles(result, 3) == NPU.vector.start_cycles + 4 * 200 / NPU.vector.requant_lanes
+
+
+@pytest.mark.parametrize(("kind", "function"), [("logistic", logistic16), ("tanh", tanh16)])
+def test_sigmoids(kind: str, function: Callable[..., NDArray[Any]]) -> None:
+    x, params = codes(np.random.default_rng(5), 200, dtype="int16"), SigmoidParams(20_000, 3)
+    fields = vop_fields(kind, (1, 1, 200), a_type="i16", out_type="i16", table=16)
+    fields |= {"a_multiplier": params.multiplier, "a_exponent": -params.shift}
+    result = wide_look_up(fields, sigmoid_table().astype("<u2"), x)
+    assert (result.outputs[0] == function(x, params)).all()
+    assert cycles(result, 3) == NPU.vector.start_cycles + 4 * 200 / NPU.vector.requant_lanes
+
+
+def test_softmax_of_16_bit_codes() -> None:
+    """One pass at 4 elements a cycle, two with four bytes of the table for each."""
+    x = codes(np.random.default_rng(11), 3, 20, dtype="int16")
+    q, e = softmax16_params(2.0**-12, 1.0)
+    table = exponential_table().astype("<i2")
+    fields = {"in_type": "i16", "out_type": "i16", "in_stride": 40, "output": OUTPUT, "out_stride": 40, "table": 16}
+    fields |= {"rows": 3, "columns": 20, "beta_multiplier": q, "beta_exponent": e}
+    text = f"""
+        table source=constants:0 bytes={table.nbytes} target=16 post=2
+        load source=inputs:0 size0=120 size1=1 size2=1 post=0
+        sync@vector wait=2
+        {format_instruction(make("softmax", **fields, waits=[0], posts=[1]))}
+        store target=outputs:0 source={OUTPUT} size0=120 size1=1 size2=1 wait=1
+        halt"""
+    result = run(text, [x], constants=table.tobytes(), inputs=[("int16", (3, 20))], outputs=[("int16", (3, 20))])
+    assert (result.outputs[0] == softmax16_codes(x, q, e)).all()
+    vector = NPU.vector
+    passes = 60 / vector.softmax_elements_per_cycle + 2 * 4 * 60 / vector.requant_lanes
+    assert cycles(result, 3) == vector.softmax_start_cycles + passes
 
 
 def test_operand_a_from_the_accumulators() -> None:
@@ -327,6 +384,9 @@ def test_softmax() -> None:
     assert cycles(result) == vector.softmax_start_cycles + 3 * 60 / vector.softmax_elements_per_cycle
 
 
+SIGMOID = vop_fields("tanh", (1, 1, 4), a_type="i16", out_type="i16")
+
+
 @pytest.mark.parametrize(
     ("mnemonic", "fields", "message"),
     [
@@ -347,7 +407,12 @@ def test_softmax() -> None:
         ("reduce", reduce_fields("sum", (1, 1, 4), in_type="i32"), "field in_type is i32, allowed: u8, i8, i16"),
         ("softmax", {"rows": 1, "columns": 0}, "computes nothing: a size is 0"),
         ("softmax", {"rows": 2, "columns": 4, "in_stride": 3}, "in_stride is 3, a row has 4 bytes"),
-        ("softmax", {"rows": 1, "columns": 4, "in_type": "i16"}, "field in_type is i16, allowed: u8, i8"),
+        ("softmax", {"rows": 1, "columns": 4, "in_type": "i16"}, "field out_type is u8, allowed: i16"),
+        ("vop", vop_fields("tanh", (1, 1, 4)), "field a_type is i8, allowed: i16"),
+        ("vop", SIGMOID | {"a_exponent": 1}, "field a_exponent is 1, tanh allows -31..0"),
+        ("vop", SIGMOID | {"a_multiplier": 1 << 15}, "field a_multiplier is 32768, allowed: 0..32767"),
+        ("vop", vop_fields("lut", (1, 1, 4), a_type="i16"), "field out_type is i8, allowed: i16"),
+        ("vop", vop_fields("add", (1, 1, 4), lut=1, out_type="i16"), "only kind lut maps 16-bit codes"),
         ("pool", {"act_max": 1, "type": "i8"}, "a size, stride or kernel along y is 0"),
     ],
 )

@@ -239,6 +239,7 @@ SUPPORTED: dict[str, Callable[[], Node]] = {
     "RELU": lambda: unary("RELU"),
     "RELU6": lambda: unary("RELU6"),
     "RELU_N1_TO_1": lambda: unary("RELU_N1_TO_1"),
+    "RELU_0_TO_1": lambda: unary("RELU_0_TO_1"),
     "RESHAPE": lambda: unary("RESHAPE"),
     "SQUEEZE": lambda: unary("SQUEEZE"),
     "EXPAND_DIMS": lambda: unary("EXPAND_DIMS"),
@@ -257,7 +258,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("static-shape", lambda: with_result(unary("RELU"), shape=None), "'y' has unknown rank"),
     ("not-empty", lambda: with_operand(unary("RELU"), 0, shape=(0, 3)), "'x' has shape [0, 3]"),
     ("element-type", lambda: with_operand(unary("RELU"), 0, dtype="float32"), "'x' is float32"),
-    ("element-type", lambda: with_result(unary("RELU"), dtype="int16"), "'y' is int16"),
+    ("element-type", lambda: with_result(unary("RELU"), dtype="int32"), "'y' is int32"),
     ("quantised", lambda: with_operand(unary("RELU"), 0, quant=None), "'x' has no scale"),
     ("quantised", lambda: with_operand(unary("RELU"), 0, quant=PER_AXIS_1), "'x' has 3 scales"),
     ("quantised", lambda: with_result(unary("RELU"), quant=QuantParams((0.0,), (0,))), "'y' has scale 0.0"),
@@ -266,9 +267,13 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("rank-4", lambda: with_operand(pool(), 0, shape=(8, 8, 4)), "'x' has shape [8, 8, 4]"),
     ("constant-weights", lambda: with_operand(fully_connected(), 1, data=None), "'w' is computed at run time"),
     ("constant-bias", lambda: replace_bias(dtype="int8", quant=Q, data=None), "'b' is computed at run time"),
-    ("same-type", lambda: with_operand(conv(), 1, dtype="uint8"), "'x' is int8, 'w' is uint8"),
+    ("one-type", lambda: with_result(conv(), dtype="uint8"), "'x' is int8, 'y' is uint8"),
+    ("centred", lambda: wide(conv(), 3), "'x' is int16 with zero point 3"),
+    ("centred", lambda: wide(binary(), -1), "'a' is int16 with zero point -1"),
     ("same-type", lambda: with_result(softmax(), dtype="uint8", quant=Q), "'x' is int8, 'y' is uint8"),
     ("weights", lambda: with_operand(conv(), 1, dtype="int4"), "'w' is int4, the input is int8"),
+    ("weights", lambda: with_operand(conv(), 1, dtype="uint8"), "'w' is uint8, the input is int8"),
+    ("weights", lambda: with_operand(wide(conv()), 1, dtype="int32"), "'w' is int32, the input is int16"),
     ("weights", lambda: with_operand(conv(), 1, quant=None), "'w' has no scale"),
     (
         "weights",
@@ -286,6 +291,9 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("bias", lambda: replace_bias(quant=QuantParams((0.125,), (3,))), "not those of input times weights"),
     ("bias", lambda: replace_bias(dtype="int64"), "'b' is int64"),
     ("bias", lambda: replace_bias(shape=(5,)), "'b' has shape [5]"),
+    ("bias", lambda: wide_product(bias=1 << 31), "'b' has values up to 2147483648, at most 2147483647"),
+    ("sums", lambda: wide_product(1, rows=512), "sums reach 549755813889, accumulators have 40 bits"),
+    ("sums", lambda: wide_product(scale=127.0), "a factor of 127, below 127 is allowed"),
     ("channels", lambda: fully_connected_of(65_536), "65536 channels, at most 65535"),
     ("activation", lambda: conv(fused_activation_function="tanh"), "fused activation tanh"),
     ("kernel", lambda: conv(kernel=(1, 256)), "kernel 1x256, at most 255x255"),
@@ -309,6 +317,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: with_operand(matmul(), 1, dtype="int4", quant=QuantParams((1.0,), (0,)), data=b""),
         "'b' int4",
     ),
+    ("matrix-types", lambda: wide(matmul()), "'a' is int16"),
     ("matrix-scales", lambda: with_result(matmul(), dtype="uint8"), "'a' is int8, 'b' int8, 'y' uint8"),
     ("matrix-scales", lambda: with_operand(matmul(), 0, quant=None, data=b""), "'a' has no scale"),
     ("matrix-scales", lambda: matmul_by(np.zeros((7, 4)), None), "'b' has no scale"),
@@ -329,6 +338,13 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("one-input", lambda: replace(unary("TANH"), operands=binary().operands), "2 operands are computed at run time"),
     ("one-input", lambda: with_two_operands(3), "constant 'c' has shape [3]"),
     ("same-shape", lambda: with_result(unary("TANH"), shape=(3, 2)), "'x' has shape [2, 3], 'y' shape [3, 2]"),
+    ("table", lambda: with_result(unary("TANH"), dtype="int16"), "'y' is int16"),
+    (
+        "table",
+        lambda: wide(unary("SQRT")),
+        "no table of 513 entries gives the results of SQRT",
+    ),
+    ("table", lambda: with_result(wide(unary("TANH")), dtype="int8"), "'x' is int16, 'y' is int8"),
     ("broadcast", lambda: binary(shape=(1, 1, 1, 1, 4, 4, 2)), "'y' has shape [1, 1, 1, 1, 4, 4, 2]"),
     (
         "same-quantisation",
@@ -346,6 +362,12 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: with_result(softmax(), quant=QuantParams((1 / 255,), (-128,))),
         "'y' has scale 0.00392157 and zero point -128, expected scale 0.00390625 and zero point -128",
     ),
+    (
+        "softmax-result",
+        lambda: wide(softmax()),
+        "'y' has scale 0.5 and zero point 0, expected scale 3.05176e-05 and zero point 0",
+    ),
+    ("interpolation", lambda: wide(bilinear()), "'x' is int16, whose halves are rounded to even"),
     ("softmax-row", lambda: softmax(TARGET.local.tile_bytes // 2 + 1), "rows of 9585 elements, allowed 1 to 9584"),
     ("constant-weights", lambda: lstm(input_to_cell_weights=tensor("w", 1, 2)), "'w' is computed at run time"),
     ("states", lambda: lstm(cell_state=tensor("s", 1, 1)), "'s' is no variable"),
@@ -394,6 +416,25 @@ def replace_bias(**changes: Any) -> Node:
     return with_operand(conv(), 2, **changes)
 
 
+def wide(node: Node, zero: int = 0) -> Node:
+    """``node`` on int16 codes with zero point ``zero``; constants keep their type."""
+
+    def widened(info: TensorInfo | None) -> TensorInfo | None:
+        if info is None or info.is_const or info.quant is None:
+            return info
+        return replace(info, dtype="int16", quant=QuantParams(info.quant.scales[:1], (zero,)))
+
+    results = tuple(replace(info, dtype="int16", quant=QuantParams((0.5,), (zero,))) for info in node.results)
+    return replace(node, operands=tuple(map(widened, node.operands)), results=results)
+
+
+def wide_product(bias: int = 0, *, rows: int = 12, scale: float = 0.25) -> Node:
+    """A product of int16 codes with weights of int16, all of them the largest; ``scale``: of the weights."""
+    node = wide(with_operand(fully_connected(), 0, shape=(2, rows)))
+    filters = const("w", np.full((5, rows), -(1 << 15)), "int16", QuantParams((scale,), (0,)))
+    return replace(node, operands=(node.operand(0), filters, const("b", [bias] * 5, "int64")))
+
+
 def with_two_operands(elements: int) -> Node:
     """An element-wise operator with a constant second operand."""
     node = unary("TANH")
@@ -434,6 +475,9 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         softmax(TARGET.local.tile_bytes // 2),
         pad(((0, 0), (255, 255), (255, 255), (0, 0))),
         with_two_operands(1),
+        wide_product(rows=511, bias=(1 << 30) - 1),
+        wide_product(bias=(1 << 31) - 1),
+        wide_product(scale=126.9),
         grouped(32),
         binary(shape=(2, 1, 3, 1, 4, 2)),
         several_zero_points((255, 1), (0, 1)),
@@ -457,6 +501,17 @@ def test_an_operator_without_rules_stays_on_the_host(name: str) -> None:
 @pytest.mark.parametrize("name", ["LOGISTIC", "TANH", "LEAKY_RELU"])
 def test_element_wise_operators_are_tables(name: str) -> None:
     assert npu_rules.verdict(unary(name), LIMITS) == npu_rules.Verdict(True)
+
+
+GROWING = ("HARD_SWISH", "ELU")
+
+
+@pytest.mark.parametrize("name", ["LOGISTIC", "TANH", "LEAKY_RELU", "ABS", "NEG", "ELU", "HARD_SWISH", "COS"])
+def test_wide_functions_have_a_form(name: str) -> None:
+    node = wide(unary(name))
+    quant = QuantParams((2.0**-12,), (0,)), QuantParams((2.0 ** (-12 if name in GROWING else -15),), (0,))
+    node = with_result(with_operand(node, 0, quant=quant[0]), quant=quant[1])
+    assert npu_rules.verdict(node, LIMITS) == npu_rules.Verdict(True)
 
 
 def test_every_rule_is_refused_once() -> None:

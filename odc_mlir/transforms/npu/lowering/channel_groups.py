@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import StridedCopy
-from odc_mlir.transforms.npu.lowering.products import requantisation, weight_codes, window_of
+from odc_mlir.transforms.npu.lowering.products import requantisation, single_product, weight_codes, window_of
 from odc_mlir.transforms.npu.lowering.site import Site, blob_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.checks import centred, centred_range, channel_groups, runs_of
 
@@ -48,7 +48,7 @@ def lower_in_channel_groups(site: Site) -> None:
     else:
         kernel = (filters.static_shape[1], filters.static_shape[2])
         stride, dilation, pads = window_of(site, kernel)
-    single = name != "FULLY_CONNECTED" and filters.dtype == "uint8"
+    single = name != "FULLY_CONNECTED" and single_product(site.info(0), filters)
     parts: list[SSAValue] = []
     groups = channel_groups(filters, 3 if depthwise else 0)
     for group in groups:

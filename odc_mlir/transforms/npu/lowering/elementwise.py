@@ -1,20 +1,29 @@
-"""``circle`` to ``npu``: element-wise arithmetic, activations, and everything that a table of 256 codes says."""
+"""``circle`` to ``npu``: element-wise arithmetic, activations, and everything that a table of codes says."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.errors import CompileError
-from odc_mlir.numerics.elementwise import add_params, mul_params, scale_params
+from odc_mlir.numerics.elementwise import (
+    LEFT_SHIFT_16BIT,
+    AddParams,
+    Quant,
+    add_params,
+    mul_params,
+    scale_params,
+)
+from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.transforms.npu.lowering.products import lower_mul_by_channels
 from odc_mlir.transforms.npu.lowering.site import Site, elements, pair_of
+from odc_mlir.transforms.npu.lowering.tables import results_of
+from odc_mlir.transforms.npu.lowering.wide_functions import lower_wide
+
+_HALF = 1 << 30  # multiplier of 1/2
+_SHIFTED_OUT = 17  # bits to the right that leave nothing of a 16-bit code
 
 KINDS = {
     "ADD": npu.ElementwiseKind.ADD,
@@ -36,7 +45,7 @@ def lower_binary(site: Site) -> None:
     if len(dynamic) == 1:
         source, other = site.info(dynamic[0]), site.info(1 - dynamic[0])
         same_shape = source.static_shape == site.result.static_shape
-        if elements(other) == 1 and same_shape:
+        if elements(other) == 1 and same_shape and source.info.numpy.itemsize == 1:
             return lower_by_table(site)
         if site.node.spec.name == "MUL" and same_shape and _is_channel_vector(source, other):
             return lower_mul_by_channels(site, dynamic[0])
@@ -69,7 +78,7 @@ def lower_elementwise(site: Site) -> None:
             )
         )
     else:
-        p = add_params(*pairs, site.clamp(), dtype)
+        p = sum_params(site.node, *pairs, site.clamp(), dtype)
         site.finish(
             npu.ElementwiseOp(
                 kind,
@@ -84,6 +93,21 @@ def lower_elementwise(site: Site) -> None:
                 clamp=(p.act_min, p.act_max),
             )
         )
+
+
+def sum_params(node: Node, a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
+    """The integers of an ADD or SUB, as its host kernel takes them.
+
+    Where all scales are powers of two, 16-bit codes are only shifted: a shift to the left, which loses nothing, and one
+    to the right, by what it is too much and what the codes are to lose.
+    """
+    if dtype == "int16" and node.options.get("pot_scale_int16", True):
+        shifts = power_add_params(a[0], b[0], out[0], act)
+        if shifts is not None:
+            left = LEFT_SHIFT_16BIT
+            of_a, of_b = (1 - left - min(shift, _SHIFTED_OUT) for shift in (shifts.a_shift, shifts.b_shift))
+            return AddParams(0, 0, 0, left, _HALF, of_a, _HALF, of_b, _HALF, 1, *act, dtype)
+    return add_params(a, b, out, act, dtype)
 
 
 def _value(site: Site, index: int) -> SSAValue:
@@ -113,28 +137,11 @@ def lower_scale(site: Site) -> None:
 def lower_by_table(site: Site) -> None:
     """Any operator whose result code depends on one input code only: its host kernel fills the table."""
     (dynamic,) = dynamic_operands(site.node)
+    if site.info(dynamic).info.numpy.itemsize > 1:
+        return lower_wide(site, dynamic)
     site.finish(npu.LutOp(site.operand(dynamic), site.result_type, table=BlobAttr.of(table_of(site.node, dynamic))))
 
 
 def table_of(node: Node, dynamic: int) -> bytes:
     """Result codes for all 256 codes of operand ``dynamic``, in the order of their bytes."""
-    source, result = node.operand(dynamic), node.results[0]
-    line = (256,)
-    operands = tuple(
-        replace(source, shape=line, _array=None) if index == dynamic else _scalar(operand)
-        for index, operand in enumerate(node.operands)
-    )
-    probe = replace(node, operands=operands, results=(replace(result, shape=line, _array=None),))
-    codes = codes_by_byte(source.info.numpy)
-    arrays = [codes if i == dynamic else None if o is None else o.array() for i, o in enumerate(operands)]
-    (table,) = node.spec.kernel_function(probe)(arrays)
-    if table.shape != line or table.dtype != result.info.numpy:
-        raise CompileError("the host kernel gives no table of 256 codes", op=node.spec.name, tensor=node.name)
-    return np.ascontiguousarray(table).tobytes()
-
-
-def _scalar(operand: TensorInfo | None) -> TensorInfo | None:
-    """A constant of one element, whatever its rank, as a scalar: it broadcasts over the line of codes."""
-    if operand is None or not operand.static_shape:
-        return operand
-    return replace(operand, shape=(1,), _array=None)
+    return results_of(node, dynamic, codes_by_byte(node.operand(dynamic).info.numpy)).tobytes()

@@ -15,16 +15,16 @@ import numpy as np
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array, Node, TensorInfo
+from odc_mlir.targets import ELEMENT_TYPES
 from odc_mlir.transforms.npu.schedule.moves import FILLED, strided_copies
 
-CODES = ("int8", "uint8")
 MOST_COPIES = 64  # that one result may take
 MOST_ELEMENTS = 1 << 22  # of one tensor: the map is made element by element
 
 
 def moved_operands(node: Node) -> list[int]:
     """The operands whose codes the operator moves; the others say how."""
-    return [index for index, info in enumerate(node.operands) if info is not None and info.dtype in CODES]
+    return [index for index, info in enumerate(node.operands) if info is not None and info.dtype in ELEMENT_TYPES]
 
 
 def element_maps(node: Node) -> list[Array]:

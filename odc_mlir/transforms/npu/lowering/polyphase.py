@@ -23,6 +23,7 @@ from odc_mlir.transforms.npu.lowering.products import (
     lower_conv_2d,
     per_channel,
     requantisation,
+    single_product,
     weight_codes,
     window_of,
 )
@@ -43,7 +44,8 @@ def lower_transpose_conv(site: Site) -> None:
     parts = []
     for group in groups:
         weights, zero = group_codes(site, group)
-        integers = requantisation(site, zero, single_product=filters.dtype == "uint8", operands=(2, 3))
+        single = single_product(site.info(2), filters)
+        integers = requantisation(site, zero, single_product=single, operands=(2, 3))
         for row in components[0]:
             for column in components[1]:
                 made = npu.ConvOp(

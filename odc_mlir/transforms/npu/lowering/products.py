@@ -14,7 +14,9 @@ from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.numerics.convolution import real_multipliers
 from odc_mlir.numerics.elementwise import mul_params
 from odc_mlir.numerics.fixed import quantize_multipliers
+from odc_mlir.ops.bias import adds_in_64_bits
 from odc_mlir.ops.infer.geometry import axis_window, window_options
+from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.support.blob import Blob
 from odc_mlir.transforms.npu.lowering.site import CODE_TYPES, Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.partition.rules.checks import centred, centred_range
@@ -63,7 +65,13 @@ def requantisation(
         "multiplier": per_channel(multiplier, channels),
         "exponent": per_channel(exponent, channels),
         "weight_type": CODE_TYPES[filters.dtype],
+        "wide": adds_in_64_bits(site.node, source, filters, bias),
     }
+
+
+def single_product(source: TensorInfo, filters: TensorInfo) -> bool:
+    """Whether the product of the scales is rounded to float32, as uint8 convolutions do."""
+    return source.dtype == filters.dtype == "uint8"
 
 
 def weight_codes(site: Site) -> tuple[NDArray[Any] | None, int]:
@@ -123,8 +131,8 @@ def lower_depthwise_conv_2d(site: Site) -> None:
 
 
 def convolution_integers(site: Site) -> dict[str, Any]:
-    """As :func:`requantisation`: uint8 products are rounded once."""
-    return requantisation(site, weight_codes(site)[1], single_product=site.info(1).dtype == "uint8")
+    """As :func:`requantisation`, of a convolution."""
+    return requantisation(site, weight_codes(site)[1], single_product=single_product(site.info(0), site.info(1)))
 
 
 def lower_fully_connected(site: Site) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from odc_mlir.dialects import npu
+from odc_mlir.numerics.int16 import exponential_table, softmax16_params
 from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.transforms.npu.lowering.products import lower_row_sums, window_of
-from odc_mlir.transforms.npu.lowering.site import Site, pair_of, quant_of
+from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.partition.rules.checks import reduced_run
 
 
@@ -52,9 +53,13 @@ def lower_reduction(site: Site) -> None:
 
 
 def lower_softmax(site: Site) -> None:
-    """SOFTMAX of 8-bit codes."""
+    """SOFTMAX: 8-bit codes have their exponentials computed, 16-bit codes look them up."""
+    if site.result.dtype == "int16":
+        scale = npu.ScaleAttr.of(*softmax16_params(quant_of(site.info(0)).scale, site.node.options["beta"]))
+        table = blob_of(exponential_table().astype("<i2"))
+        return site.finish(npu.SoftmaxOp(site.operand(0), site.result_type, scale=scale, table=table))
     multiplier, exponent, diff_min = softmax_params(quant_of(site.info(0)).scale, site.node.options["beta"])
-    site.finish(
+    return site.finish(
         npu.SoftmaxOp(
             site.operand(0), site.result_type, scale=npu.ScaleAttr.of(multiplier, exponent), diff_min=diff_min
         )

@@ -38,7 +38,8 @@ def packed_weights(op: npu.ConvOp, step: Step, columns: int) -> bytes:
     wide as what is left; depthwise ``[ky][kx][channel]``.
     """
     last = step.first + step.channels
-    weights = np.frombuffer(op.weights.bytes, np.int8).reshape(op.weight_shape)
+    stored = np.int8 if op.weight_item_bytes == 1 else np.int16
+    weights = np.frombuffer(op.weights.bytes, stored).reshape(op.weight_shape)
     if op.depthwise:
         return np.ascontiguousarray(weights[:, :, step.first : last]).tobytes()
     block = weights[step.first : last, :, :, step.k_first : step.k_first + step.k_count]

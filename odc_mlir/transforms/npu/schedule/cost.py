@@ -56,7 +56,9 @@ def matrix_load_cycles(target: Target, rows: int, columns: int, row_stride: int,
 
 
 class ArrayWork(NamedTuple):
-    """One convolution instruction. ``kernel_run``: contiguous bytes of one operand fetch, ``kernel_runs``: how many."""
+    """One convolution instruction. ``kernel_run``: contiguous elements of one operand fetch, ``kernel_runs``: how many.
+    ``item_bytes``: of an input element, ``passes``: steps of the array for each product.
+    """
 
     pixels: int
     channels: int
@@ -65,6 +67,8 @@ class ArrayWork(NamedTuple):
     kernel_runs: int
     emit: bool = True
     accumulate: bool = False
+    item_bytes: int = 1
+    passes: int = 1
 
 
 COMPACT_SHARE = 0.25  # of an instruction's bytes are left in compact form, on average over programs of real models
@@ -86,10 +90,13 @@ def conv_cycles(target: Target, shape: int, work: ArrayWork) -> float:
     array, vector = target.array, target.vector
     rows, columns = array.shapes[shape]
     row_steps, column_steps = -(-work.pixels // rows), -(-work.channels // columns)
-    step = max(work.depth, rows * columns // array.accumulator_ports) if work.accumulate else work.depth
+    step = work.depth * work.passes
+    if work.accumulate:
+        step = max(step, rows * columns // array.accumulator_ports)
     busy = float(row_steps * column_steps * step)
     fetch = target.tile_ports.fetch_bytes
-    read = row_steps * column_steps * rows * work.kernel_runs * -(-work.kernel_run // fetch) * fetch
+    fetches = -(-work.kernel_run * work.item_bytes // fetch)
+    read = row_steps * column_steps * rows * work.kernel_runs * fetches * fetch
     busy = max(busy, read / target.tile_ports.read_bytes_per_cycle)
     if work.emit:
         busy = max(busy, work.pixels * work.channels / vector.requant_lanes)
@@ -109,6 +116,8 @@ class PlaneWork(NamedTuple):
     stride_x: int
     dilation_y: int
     dilation_x: int
+    item_bytes: int = 1
+    passes: int = 1
 
 
 def depthwise_cycles(target: Target, work: PlaneWork) -> float:
@@ -118,10 +127,10 @@ def depthwise_cycles(target: Target, work: PlaneWork) -> float:
     blocks = -(-work.width // pixels) * -(-work.channels // channels)
     span = (pixels - 1) * work.stride_x + (work.kernel_width - 1) * work.dilation_x + 1
     rows = depthwise_rows_read(work.height, work.kernel_height, work.stride_y, work.dilation_y, array.depthwise_rows)
-    read = blocks * rows * span * channels
+    read = blocks * rows * span * channels * work.item_bytes
     results = work.height * work.width * work.channels
     busy = max(
-        work.height * blocks * work.kernel_height * work.kernel_width,
+        work.height * blocks * work.kernel_height * work.kernel_width * work.passes,
         read / target.tile_ports.read_bytes_per_cycle,
         results / vector.requant_lanes,
     )
@@ -136,6 +145,23 @@ def vector_cycles(target: Target, results: int, read_bytes: int, *, elements: in
         read_bytes / target.tile_ports.read_bytes_per_cycle,
     )
     return target.vector.start_cycles + busy
+
+
+ENTRY_PAIR_BYTES = 4  # of a table of 16-bit codes, for each result
+
+
+def interpolated_cycles(target: Target, elements: int) -> float:
+    """Cycles of looking up 16-bit codes."""
+    return target.vector.start_cycles + ENTRY_PAIR_BYTES * elements / target.vector.requant_lanes
+
+
+def softmax_cycles(target: Target, elements: int, item_bytes: int) -> float:
+    """Cycles of a softmax instruction."""
+    vector = target.vector
+    if item_bytes == 1:
+        return vector.softmax_start_cycles + 3 * elements / vector.softmax_elements_per_cycle
+    looked_up = 2 * ENTRY_PAIR_BYTES * elements / vector.requant_lanes
+    return vector.softmax_start_cycles + elements / vector.softmax_elements_per_cycle + looked_up
 
 
 class Ports(NamedTuple):

@@ -1,7 +1,7 @@
 """Shapes of window operations and of their tiles.
 
 A :class:`Window` is a convolution, depthwise convolution or pooling as the tiler sees it: sizes and memory strides,
-no values. Activations are one byte per element, dense NHWC; an input view may skip pixels (``pixel_bytes``).
+no values. Activations are dense NHWC of ``item_bytes`` per element; an input view may skip pixels (``pixel_bytes``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from odc_mlir.isa.instructions import field_range
 class Window:
     """``in_*``: the input image, ``pixel_bytes``/``row_bytes``/``image_bytes``: distance in memory between its
     neighbouring pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c`` only
-    (pooling counts as depthwise with multiplier 1). ``weights_per_image``: several images, each with
-    weights of its own.
+    (pooling counts as depthwise with multiplier 1). ``item_bytes``, ``weight_item_bytes``: of an element, of a weight.
+    ``weights_per_image``: several images, each with weights of its own.
     """
 
     batch: int
@@ -41,6 +41,8 @@ class Window:
     row_bytes: int = 0
     image_bytes: int = 0
     weights_per_image: bool = False
+    item_bytes: int = 1
+    weight_item_bytes: int = 1
 
     @property
     def multiplier(self) -> int:
@@ -73,13 +75,18 @@ class Window:
 
     @property
     def weight_bytes(self) -> int:
-        return self.depth * self.out_channels
+        return self.depth * self.out_channels * self.weight_item_bytes
+
+    @property
+    def passes(self) -> int:
+        """Steps of the array for each product: it multiplies bytes."""
+        return self.item_bytes * self.weight_item_bytes
 
     @property
     def dense(self) -> bool:
         """The input is stored without gaps."""
         return (
-            self.pixel_bytes == self.in_channels
+            self.pixel_bytes == self.in_channels * self.item_bytes
             and self.row_bytes == self.in_width * self.pixel_bytes
             and self.image_bytes == self.in_height * self.row_bytes
         )
@@ -102,15 +109,20 @@ def make_window(
     pads: tuple[int, int] = (0, 0),
     depthwise: bool = False,
     weights_per_image: bool = False,
+    item_bytes: int = 1,
+    weight_item_bytes: int = 1,
     source_resident: bool = False,
     result_resident: bool = False,
 ) -> Window:
     """The window of an operation on ``[N, H, W, C]`` shapes; ``pads``: top and left.
 
+    ``item_bytes``, ``weight_item_bytes``: of an element and of a weight.
+
     Simplified as far as tensors that lie in memory allow.
     """
     batch, in_height, in_width, in_channels = in_shape
     _, out_height, out_width, out_channels = out_shape
+    pixel_bytes = in_channels * item_bytes
     window = Window(
         batch,
         in_height,
@@ -124,10 +136,12 @@ def make_window(
         *dilation,
         *pads,
         depthwise=depthwise,
-        pixel_bytes=in_channels,
-        row_bytes=in_width * in_channels,
-        image_bytes=in_height * in_width * in_channels,
+        pixel_bytes=pixel_bytes,
+        row_bytes=in_width * pixel_bytes,
+        image_bytes=in_height * in_width * pixel_bytes,
         weights_per_image=weights_per_image and batch > 1,
+        item_bytes=item_bytes,
+        weight_item_bytes=weight_item_bytes,
     )
     return window if source_resident else _simplified(window, flat=not (result_resident or window.weights_per_image))
 

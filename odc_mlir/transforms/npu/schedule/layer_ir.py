@@ -97,7 +97,7 @@ class _Reader:
         layout = self.layouts.get(root)
         if layout is not None and shape != npu.shape_of(root):  # a view: residents that have views are dense
             image = image_shape(shape) or (1, math.prod(shape) // shape[-1], shape[-1])
-            layout = Layout(*image, Border())
+            layout = Layout(*image, Border(), npu.item_bytes(value))
         return Tensor(self._buffer(root), shape, code_type(value), layout)
 
     def _keep(self, op: Operation) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_memory import element_bytes
 from odc_mlir.transforms.npu.schedule.geometry import Window
 from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.residents import Layout
@@ -26,6 +27,11 @@ class Tensor:
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of an element."""
+        return element_bytes(self.type)
 
 
 @dataclass(eq=False, frozen=True, slots=True)

@@ -76,13 +76,13 @@ class Tile(NamedTuple):
     stores: tuple[Transfer, ...]
 
 
-def tiles(copy: StridedCopy, room: int) -> Iterator[Tile]:
+def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[Tile]:
     """``copy`` in tiles of at most ``room`` bytes, those that read the same one after another.
 
-    In the tile, codes lie in the order in which they are read.
+    In the tile, codes, of ``item`` bytes each, lie in the order in which they are read.
     """
     axes = sorted(zip(copy.sizes, copy.reads, copy.writes, strict=True), key=lambda loop: (abs(loop[2]), loop[1]))
-    counts = _tile_counts(axes, room)
+    counts = _tile_counts(axes, room // item, LARGEST_RUN // item)
     order = sorted(range(len(axes)), key=lambda i: axes[i][1] == 0)  # what is read once only varies fastest
     for firsts in product(*(range(0, axes[i][0], counts[i]) for i in order)):
         first = dict(zip(order, firsts, strict=True))
@@ -95,17 +95,18 @@ def tiles(copy: StridedCopy, room: int) -> Iterator[Tile]:
         loops = list(zip(times, axes, inside, strict=True))
         yield Tile(
             copy.source,
-            copy.start + sum(first[i] * axes[i][1] for i in first),
-            copy.to + sum(first[i] * axes[i][2] for i in first),
-            taken,
-            tuple(_transfers([(count, tile, read) for count, (_, read, _), tile in loops if tile])),
-            tuple(_transfers([(count, write, tile) for count, (_, _, write), tile in loops])),
+            (copy.start + sum(first[i] * axes[i][1] for i in first)) * item,
+            (copy.to + sum(first[i] * axes[i][2] for i in first)) * item,
+            taken * item,
+            tuple(_transfers([(count, tile, read) for count, (_, read, _), tile in loops if tile], item)),
+            tuple(_transfers([(count, write, tile) for count, (_, _, write), tile in loops], item)),
         )
 
 
-def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int) -> list[int]:
+def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) -> list[int]:
     """For each loop the iterations of a tile: first some for whole bursts on both sides, then as many as fit.
 
+    ``room`` and ``longest``, the run of a transfer, are in elements.
     A loop that reads the same again takes no room; at most two loops beside the contiguous one fit a transfer.
     """
     counts = [1] * len(axes)
@@ -118,7 +119,7 @@ def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int) -> list[int]:
         if index not in runs and counts[index] == 1 and used == LEVELS - 1:
             return
         others = math.prod(count for i, count in enumerate(counts) if i != index and axes[i][1])
-        limit = min(size, most, LARGEST_RUN if index in runs else LARGEST_COUNT)
+        limit = min(size, most, longest if index in runs else LARGEST_COUNT)
         counts[index] = max(counts[index], limit if read == 0 else min(limit, max(1, room // others)))
 
     by_read = sorted((i for i in able if axes[i][1]), key=lambda i: axes[i][1])
@@ -129,8 +130,8 @@ def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int) -> list[int]:
     return counts
 
 
-def _transfers(loops: Sequence[tuple[int, int, int]]) -> Iterator[Transfer]:
-    """Transfers that together run through ``loops`` of (count, distance written, distance read)."""
+def _transfers(loops: Sequence[tuple[int, int, int]], item: int) -> Iterator[Transfer]:
+    """Transfers that together run through ``loops`` of (count, distance written, distance read), in elements."""
     ordered = sorted((loop for loop in loops if loop[0] > 1), key=lambda loop: abs(loop[1]))
     size = 1
     if ordered and ordered[0][1:] == (1, 1):
@@ -148,16 +149,22 @@ def _transfers(loops: Sequence[tuple[int, int, int]]) -> Iterator[Transfer]:
     for steps in product(*(range(count) for count, _, _ in outer)):
         written = sum(step * loop[1] for step, loop in zip(steps, outer, strict=True))
         read = sum(step * loop[2] for step, loop in zip(steps, outer, strict=True))
-        yield Transfer(written, read, size, (levels[0], levels[1]))
+        inner1, inner2 = ((count, to * item, start * item) for count, to, start in levels)
+        yield Transfer(written * item, read * item, size * item, (inner1, inner2))
 
 
-def move_cycles(copies: Sequence[StridedCopy], filled: int, room: int, target: Target) -> tuple[float, float]:
-    """(cycles, program bytes) of moving ``copies`` through ``room`` bytes after filling ``filled`` bytes."""
+def move_cycles(
+    copies: Sequence[StridedCopy], filled: int, room: int, target: Target, item: int = 1
+) -> tuple[float, float]:
+    """(cycles, program bytes) of moving ``copies`` through ``room`` bytes after filling ``filled`` bytes.
+
+    ``item``: bytes of an element.
+    """
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
     moved, count = float(filled), -(-filled // max(1, min(room, LARGEST_RUN)))
     for copy in copies:
         previous = None
-        for tile in tiles(copy, tile_room(room)):
+        for tile in tiles(copy, tile_room(room), item):
             loads = tile.loads if (tile.start, tile.loads) != previous else ()
             previous = (tile.start, tile.loads)
             moved += sum(transfer_bytes(item.runs(load=True), burst) for item in loads)
@@ -176,18 +183,20 @@ def tile_room(room: int) -> int:
 def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator[Command]:
     """The commands of a move: the fill code where nothing else goes, then every copy."""
     room, copies = tile_room(memories.tile_room), tuple(layer.op.strided_copies())
+    item_bytes = layer.result.item_bytes
     fill = None if layer.op.fill is None else layer.op.fill.value.data
-    most = max((tile.bytes for copy in copies for tile in tiles(copy, room)), default=0)
-    filled = min(room, layer.result.elements) if fill is not None else 0
-    slots = memories.take(Space.TILE, [Slot("moved", (max(most, filled),), layer.result.type)] * BUFFERS)
+    most = max((tile.bytes for copy in copies for tile in tiles(copy, room, item_bytes)), default=0)
+    total = layer.result.elements * item_bytes
+    filled = min(room // item_bytes * item_bytes, total) if fill is not None else 0
+    slots = memories.take(Space.TILE, [Slot("moved", (max(most, filled) // item_bytes,), layer.result.type)] * BUFFERS)
     if fill is not None:
-        slot, total = slots[0], layer.result.elements
+        slot = slots[0]
         yield command("fill", target=(slot, 0), bytes=filled, value=fill, type=layer.result.type)
         for start, size in parts(total, min(filled, LARGEST_RUN)):
             yield flat_store((layer.result.buffer, start), (slot, 0), size)
     turns = Slots(slots)
     for copy in copies:
-        for tile in tiles(copy, room):
+        for tile in tiles(copy, room, item_bytes):
             slot, empty = turns.get((tile.source, tile.start, tile.loads))
             source = layer.sources[tile.source].buffer
             for item in tile.loads if empty else ():

@@ -14,6 +14,7 @@ from odc_mlir.dialects.npu_tiling import Residency, ResidentAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
@@ -92,7 +93,7 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Ca
             border = border.union(pads)
             if any(pads) and isinstance(user, npu.ConvOp):
                 fills.add(user.in_zero.value.data)
-    layout = Layout(*image, border)
+    layout = Layout(*image, border, npu.item_bytes(result))
     too_large = layout.size > LARGEST_SHARE * target.local.tile_bytes
     if len(fills) > 1 or too_large or (needs_dense and not layout.is_dense):
         return None
@@ -106,7 +107,9 @@ def _may_touch(op: Operation) -> bool:
         return npu.shape_of(op.a) == npu.shape_of(op.b) == npu.shape_of(op.output)
     if image_shape(npu.shape_of(op.results[0])) is None:
         return False
-    return isinstance(op, npu.ConvOp | npu.PoolOp | npu.LutOp | npu.ScaleOp | npu.ReduceOp | npu.SoftmaxOp)
+    return isinstance(
+        op, npu.ConvOp | npu.PoolOp | npu.LutOp | npu.SigmoidOp | npu.ScaleOp | npu.ReduceOp | npu.SoftmaxOp
+    )
 
 
 def layer_choices(
@@ -120,8 +123,9 @@ def layer_choices(
             place = Room(room, sources[0], result)
             return tilings.choices(window, place, weighted=not isinstance(op, npu.PoolOp))
         if isinstance(op, npu.MoveOp):
-            filled = math.prod(npu.shape_of(op.output)) if op.fill is not None else 0
-            return (Choice(None, *move_cycles(list(op.strided_copies()), filled, room, target)),)
+            filled = npu.size_bytes(op.output) if op.fill is not None else 0
+            item = npu.item_bytes(op.output)
+            return (Choice(None, *move_cycles(list(op.strided_copies()), filled, room, target, item)),)
         if isinstance(op, npu.LstmOp):
             plan = plan_lstm(op, target, room)
             return (Choice(None, plan.cycles, plan.program_bytes),)
@@ -136,7 +140,7 @@ def _vector_choices(
     values = [
         value for value, resident in zip((*op.operands, *op.results), (*sources, result), strict=True) if not resident
     ]
-    moved = [math.prod(npu.shape_of(value)) for value in values]
+    moved = [npu.size_bytes(value) for value in values]
     elements = math.prod(npu.shape_of(op.operands[0]))
     results = math.prod(npu.shape_of(op.results[0]))
     vector, mnemonic, least = target.vector, "vop", 4 * TILE_ALIGNMENT * max(1, len(moved))
@@ -144,9 +148,13 @@ def _vector_choices(
     if isinstance(op, npu.ReduceOp):
         mnemonic, cycles = "reduce", vector.start_cycles + elements / vector.reduce_lanes
     elif isinstance(op, npu.SoftmaxOp):
-        mnemonic, cycles = "softmax", vector.softmax_start_cycles + 3 * elements / vector.softmax_elements_per_cycle
+        item = npu.item_bytes(op.input)
+        mnemonic, cycles = "softmax", cost.softmax_cycles(target, elements, item)
         resident = result or any(sources)
-        least = 0 if not moved else (elements if resident else npu.shape_of(op.input)[-1]) + TILE_ALIGNMENT
+        row = (elements if resident else npu.shape_of(op.input)[-1]) * item
+        least = 0 if not moved else row + TILE_ALIGNMENT
+    elif isinstance(op, npu.LutOp | npu.SigmoidOp) and npu.item_bytes(op.input) > 1:
+        cycles = cost.interpolated_cycles(target, elements)
     if moved and room < min(least, target.local.tile_bytes):
         raise CompileError(f"{room} bytes of the tile buffer are too few")
     return vector_choice(mnemonic, moved, cycles, room, target)

@@ -29,17 +29,23 @@ class Border(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the pixels of a resident ``[1, H, W, C]`` tensor are, counted from the start of its buffer."""
+    """Where the pixels of a resident ``[1, H, W, C]`` tensor are, in bytes from the start of its buffer."""
 
     height: int
     width: int
     channels: int
     border: Border
+    item_bytes: int = 1
+
+    @property
+    def pixel_bytes(self) -> int:
+        """Bytes from pixel to pixel."""
+        return self.channels * self.item_bytes
 
     @property
     def pitch(self) -> int:
         """Bytes from row to row."""
-        return (self.border.left + self.width + self.border.right) * self.channels
+        return (self.border.left + self.width + self.border.right) * self.pixel_bytes
 
     @property
     def origin(self) -> int:
@@ -48,7 +54,7 @@ class Layout:
 
     def offset(self, row: int, col: int) -> int:
         """A pixel, which may lie in the border."""
-        return (self.border.top + row) * self.pitch + (self.border.left + col) * self.channels
+        return (self.border.top + row) * self.pitch + (self.border.left + col) * self.pixel_bytes
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -51,6 +51,8 @@ def window_of(op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bo
         dilation=dilation,
         pads=(top, left),
         depthwise=depthwise,
+        item_bytes=npu.item_bytes(op.input),
+        weight_item_bytes=op.weight_item_bytes if isinstance(op, npu.ConvOp) else 1,
         source_resident=source_resident,
         result_resident=result_resident,
     )
@@ -87,7 +89,7 @@ def resident_image(op: Operation) -> ResidentImage | None:
         raise CompileError(f"{attribute} does not describe a resident image", op=op.name, tensor=op_name(op))
     residency = attribute.data
     border = Border(*(getattr(residency, name) for name in Border._fields))
-    return ResidentImage(Layout(*image, border), residency.fill)
+    return ResidentImage(Layout(*image, border, npu.item_bytes(op.results[0])), residency.fill)
 
 
 def tiling_of(op: Operation, target: Target) -> WindowTiling:

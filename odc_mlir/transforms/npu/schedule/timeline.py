@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from odc_mlir.isa.fields import Queue
+from odc_mlir.isa.instructions import TYPE_BYTES
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.accesses import Span, accesses
@@ -88,21 +89,25 @@ def compute_cycles(target: Target, command: Command) -> float:
         return _conv_cycles(target, v)
     if command.mnemonic == "vop":
         count = v["size0"] * v["size1"] * v["size2"]
-        return cost.vector_cycles(target, count, 2 * count)
+        if "table" in command.places and TYPE_BYTES[v.get("a_type", 0)] > 1:
+            return cost.interpolated_cycles(target, count)
+        read = TYPE_BYTES[v.get("a_type", 0)] + TYPE_BYTES[v.get("b_type", 0)]
+        return cost.vector_cycles(target, count, read * count)
     if command.mnemonic == "pool":
         results = v["out_width"] * v["out_height"] * v["channels"]
         taps = results * v["kernel_height"] * v["kernel_width"]
-        return cost.vector_cycles(target, results, taps, elements=taps)
+        return cost.vector_cycles(target, results, taps * TYPE_BYTES[v.get("type", 0)], elements=taps)
     if command.mnemonic == "reduce":
         count = v["width"] * v["height"] * v["channels"]
-        return cost.vector_cycles(target, v["channels"], count, elements=count)
+        return cost.vector_cycles(target, v["channels"], count * TYPE_BYTES[v.get("in_type", 0)], elements=count)
     if command.mnemonic == "softmax":
-        vector = target.vector
-        return vector.softmax_start_cycles + 3 * v["rows"] * v["columns"] / vector.softmax_elements_per_cycle
+        return cost.softmax_cycles(target, v["rows"] * v["columns"], TYPE_BYTES[v.get("in_type", 0)])
     return 0.0
 
 
 def _conv_cycles(target: Target, v: dict[str, int]) -> float:
+    item = TYPE_BYTES[v.get("in_type", 0)]
+    passes = item * TYPE_BYTES[v.get("weight_type", 0)]
     if v.get("depthwise"):
         plane = PlaneWork(
             v["out_height"],
@@ -114,10 +119,12 @@ def _conv_cycles(target: Target, v: dict[str, int]) -> float:
             v["stride_x"],
             v["dilation_y"],
             v["dilation_x"],
+            item,
+            passes,
         )
         return cost.depthwise_cycles(target, plane)
     taps, channels = v["kernel_height"] * v["kernel_width"], v["in_channels"]
-    joined = v["in_stride_x"] == channels and v["dilation_x"] == 1
+    joined = v["in_stride_x"] == channels * item and v["dilation_x"] == 1
     run = channels * (v["kernel_width"] if joined else 1)
     emit = bool(v.get("emit"))
     work = ArrayWork(
@@ -128,5 +135,7 @@ def _conv_cycles(target: Target, v: dict[str, int]) -> float:
         taps * channels // run,
         emit=emit,
         accumulate=v.get("init", 0) == 2 or not emit,
+        item_bytes=item,
+        passes=passes,
     )
     return cost.conv_cycles(target, v.get("shape", 0), work)

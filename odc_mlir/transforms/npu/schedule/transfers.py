@@ -24,22 +24,22 @@ def load_region(source: Tensor, window: Window, image: int, region: Region2D, ta
     """Load part of an image, padded with ``zero`` outside it; dense in the tile buffer."""
     rows = clip(region.row, region.rows, window.in_height)
     cols = clip(region.col, region.cols, window.in_width)
-    channels = region.channels
+    pixel = region.channels * window.item_bytes
     if not rows.length or not cols.length:
-        size = region.rows * region.cols * channels
+        size = region.rows * region.cols * pixel
         return command("fill", target=target, bytes=size, value=zero, type=source.type)
     offset = image * window.image_bytes + rows.first * window.row_bytes + cols.first * window.pixel_bytes
     return command(
         "load",
-        source=(source.buffer, offset + region.channel),
+        source=(source.buffer, offset + region.channel * window.item_bytes),
         target=target,
-        size0=channels,
+        size0=pixel,
         size1=cols.length,
         size2=rows.length,
         memory_stride1=window.pixel_bytes if cols.length > 1 else 0,
         memory_stride2=window.row_bytes if rows.length > 1 else 0,
-        tile_stride1=channels,
-        tile_stride2=region.cols * channels,
+        tile_stride1=pixel,
+        tile_stride2=region.cols * pixel,
         pad_before1=cols.before,
         pad_after1=cols.after,
         pad_before2=rows.before,
@@ -50,19 +50,20 @@ def load_region(source: Tensor, window: Window, image: int, region: Region2D, ta
 
 def store_tile(result: Tensor, window: Window, tile: Tile, channel: int, channels: int, source: Place) -> Command:
     """Store result channels ``[channel, channel + channels)`` of a tile that is dense in the tile buffer."""
-    row_bytes = window.out_width * window.out_channels
+    item = window.item_bytes
+    image_pixel, pixel_bytes = window.out_channels * item, channels * item
     pixel = (tile.image * window.out_height + tile.y) * window.out_width + tile.x
     return command(
         "store",
-        target=(result.buffer, pixel * window.out_channels + channel),
+        target=(result.buffer, pixel * image_pixel + channel * item),
         source=source,
-        size0=channels,
+        size0=pixel_bytes,
         size1=tile.cols,
         size2=tile.rows,
-        memory_stride1=window.out_channels if tile.cols > 1 else 0,
-        memory_stride2=row_bytes if tile.rows > 1 else 0,
-        tile_stride1=channels,
-        tile_stride2=tile.cols * channels,
+        memory_stride1=image_pixel if tile.cols > 1 else 0,
+        memory_stride2=window.out_width * image_pixel if tile.rows > 1 else 0,
+        tile_stride1=pixel_bytes,
+        tile_stride2=tile.cols * pixel_bytes,
     )
 
 

@@ -12,7 +12,7 @@ from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, Choice
 def vector_choice(
     mnemonic: str, moved: Sequence[int], compute_cycles: float, room: int, target: Target
 ) -> tuple[Choice, ...]:
-    """The only choice of an operation that loads and stores tensors of ``moved`` elements through slots in ``room``."""
+    """The only choice of an operation that loads and stores tensors of ``moved`` bytes through slots in ``room``."""
     port = target.sram
     traffic = sum(moved) / port.bytes_per_cycle
     tiles = max(1, -(-4 * max(moved, default=0) * len(moved) // max(room, 1)))

@@ -9,8 +9,9 @@ from itertools import product
 from typing import NamedTuple
 
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.errors import CompileError
-from odc_mlir.isa.fields import LUT_ENTRIES, Space
+from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
@@ -26,7 +27,7 @@ SMALLEST_TILE = 512  # elements: below, latencies cost more than overlap gains
 OVERLAPPED_TILES = 4  # tiles that small tensors are cut into, so that loads, arithmetic and stores overlap
 LARGEST_RUN = 65_535
 BUFFERS = 2  # slots per operand
-Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp
+Elementwise = npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class _Operand:
 
     def __init__(self, name: str, tensor: Tensor, strides: tuple[int, ...], slots: list[Buffer]) -> None:
         self.name, self.tensor, self.strides = name, tensor, strides
+        self.item = tensor.item_bytes
         self.slots = Slots(slots)
 
     def block(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int]]:
@@ -95,9 +97,9 @@ class _Operand:
         layout = self.tensor.layout
         assert layout is not None, "asked of resident tensors only"
         if layout.is_dense:
-            strides, origin = self.strides, 0
+            strides, origin = tuple(stride * self.item for stride in self.strides), 0
         else:  # dimensions are [1, rows, elements of a row] here
-            strides, origin = (0, layout.pitch, 1), layout.origin
+            strides, origin = (0, layout.pitch, self.item), layout.origin
         offset = origin + sum(f * s for f, s in zip(first, strides, strict=True))
         fields = {f"{self.name}_stride{level}": strides[-1 - level] if count[-1 - level] > 1 else 0 for level in (1, 2)}
         return (self.tensor.buffer, offset), {**fields, f"{self.name}_stride0": 1}
@@ -109,9 +111,10 @@ class _Operand:
         offset = sum(f * s for f, s in zip(first, self.strides, strict=True))
         shape = tuple(c if s else 1 for c, s in zip(count, self.strides, strict=True))
         slot, empty = self.slots.get((offset, shape))
-        fields = _block_strides(self.name, self.strides, count)
-        source = (self.tensor.buffer, offset)
-        return (slot, 0), fields, [_block_load(source, (slot, 0), self.strides, shape)] if empty else []
+        fields = _block_strides(self.name, self.strides, count, self.item)
+        source = (self.tensor.buffer, offset * self.item)
+        load = _block_load(source, (slot, 0), self.strides, shape, self.item)
+        return (slot, 0), fields, [load] if empty else []
 
 
 def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, pool: ConstantPool) -> Iterator[Command]:
@@ -120,7 +123,8 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
     names = ("a", "output") if len(layer.sources) == 1 else ("a", "b", "output")
     dims = _dims(layer)
     moved = [name for name, tensor in zip(names, tensors, strict=True) if tensor.layout is None]
-    sizes = _sizes(dims, len(moved), memories.tile_room)
+    item = sum(tensor.item_bytes for tensor in tensors if tensor.layout is None)
+    sizes = _sizes(dims, item, memories.tile_room)
     types = {name: tensor.type for name, tensor in zip(names, tensors, strict=True)}
     slots = memories.take(Space.TILE, [Slot(name, sizes, types[name]) for name in moved for _ in range(BUFFERS)])
     by_name = {name: slots[BUFFERS * i : BUFFERS * (i + 1)] for i, name in enumerate(moved)}
@@ -128,10 +132,9 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
     inputs = [_Operand(n, t, strides[n], by_name.get(n, [])) for n, t in zip(names[:-1], tensors, strict=False)]
     output = _Operand("out", layer.result, dims.result, by_name.get("output", []))
     fields, table = _vop_fields(layer), None
-    if isinstance(layer.op, npu.LutOp):
-        data = pool.get("table", bytes(layer.op.table.bytes))
-        (table,) = memories.take(Space.TABLE, [Slot("table", (LUT_ENTRIES,))])
-        yield command("table", source=(data, 0), target=(table, 0), bytes=LUT_ENTRIES)
+    if isinstance(layer.op, npu.LutOp | npu.SigmoidOp):
+        load, table = _table_load(layer.op.table, memories, pool)
+        yield load
     for first in product(*(range(0, size, step) for size, step in zip(dims.sizes, sizes, strict=True))):
         count = tuple(min(s, n - f) for s, n, f in zip(sizes, dims.sizes, first, strict=True))
         made = command("vop", **fields, size0=count[-1], size1=count[-2], size2=count[-3])
@@ -146,13 +149,21 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
         else:
             slot = output.slots.take()
             made.places["output"] = (slot, 0)
-            steps = {"out_stride1": count[-1], "out_stride2": count[-1] * count[-2]}
+            run = count[-1] * output.item
+            steps = {"out_stride1": run, "out_stride2": run * count[-2]}
             stores.append(_store_block(layer, dims, first, count, slot))
         made.values |= steps
         if table is not None:
             made.places["table"] = (table, 0)
         yield made
         yield from stores
+
+
+def _table_load(table: BlobAttr, memories: LocalMemories, pool: ConstantPool) -> tuple[Command, Buffer]:
+    """The load of a table, and the buffer that it fills."""
+    data = pool.get("table", bytes(table.bytes))
+    (slot,) = memories.take(Space.TABLE, [Slot("table", (data.size,))])
+    return command("table", source=(data, 0), target=(slot, 0), bytes=data.size), slot
 
 
 def _dims(layer: Layer[Elementwise]) -> Dims:
@@ -167,7 +178,7 @@ def _dims(layer: Layer[Elementwise]) -> Dims:
 
 
 def _sizes(dims: Dims, moved: int, room: int) -> tuple[int, ...]:
-    """Tile sizes when ``moved`` tensors go through slots in ``room`` bytes."""
+    """Tile sizes when ``moved`` bytes of each element go through slots in ``room`` bytes."""
     total = math.prod(dims.sizes)
     if not moved:
         return tile_sizes(dims, total, total)
@@ -185,6 +196,9 @@ def _vop_fields(layer: Layer[Elementwise]) -> dict[str, int | str]:
     if isinstance(op, npu.LutOp):
         low, high = npu.code_range(npu.dtype_of(op.output))
         return fields | {"kind": "lut", "act_min": low, "act_max": high}
+    if isinstance(op, npu.SigmoidOp):
+        position = {"a_multiplier": op.multiplier.value.data, "a_exponent": -op.shift.value.data}
+        return fields | {"kind": op.kind.data.value, **position}
     fields |= output_fields(op)
     if isinstance(op, npu.ScaleOp):
         return fields | {"kind": "scale", "a_zero": op.in_zero.value.data, **scale_fields("out", op.scale)}
@@ -194,9 +208,9 @@ def _vop_fields(layer: Layer[Elementwise]) -> dict[str, int | str]:
     return fields | zeros | {"kind": op.kind.data.value, "left_shift": op.left_shift.value.data}
 
 
-def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...]) -> dict[str, int]:
+def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...], item: int) -> dict[str, int]:
     """Stride fields of a densely loaded block along the three innermost dimensions."""
-    step, fields = 1, {}
+    step, fields = item, {}
     for level in range(3):
         here = strides[-1 - level] != 0
         fields[f"{name}_stride{level}"] = (step if level else 1) if here else 0
@@ -204,8 +218,9 @@ def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...]) 
     return fields
 
 
-def _block_load(source: Place, target: Place, strides: tuple[int, ...], shape: tuple[int, ...]) -> Command:
-    size0, size1, size2 = shape[-1], shape[-2], shape[-3]
+def _block_load(source: Place, target: Place, strides: tuple[int, ...], shape: tuple[int, ...], item: int) -> Command:
+    """``strides`` and ``shape`` count elements of ``item`` bytes."""
+    size0, size1, size2 = shape[-1] * item, shape[-2], shape[-3]
     return command(
         "load",
         source=source,
@@ -213,8 +228,8 @@ def _block_load(source: Place, target: Place, strides: tuple[int, ...], shape: t
         size0=size0,
         size1=size1,
         size2=size2,
-        memory_stride1=strides[-2] if size1 > 1 else 0,
-        memory_stride2=strides[-3] if size2 > 1 else 0,
+        memory_stride1=strides[-2] * item if size1 > 1 else 0,
+        memory_stride2=strides[-3] * item if size2 > 1 else 0,
         tile_stride1=size0,
         tile_stride2=size0 * size1,
     )
@@ -223,19 +238,21 @@ def _block_load(source: Place, target: Place, strides: tuple[int, ...], shape: t
 def _store_block(
     layer: Layer[Elementwise], dims: Dims, first: tuple[int, ...], count: tuple[int, ...], output: Buffer
 ) -> Command:
-    strides = dims.result
+    item = layer.result.item_bytes
+    strides = tuple(stride * item for stride in dims.result)
     offset = sum(f * s for f, s in zip(first, strides, strict=True))
+    size0 = count[-1] * item
     return command(
         "store",
         target=(layer.result.buffer, offset),
         source=(output, 0),
-        size0=count[-1],
+        size0=size0,
         size1=count[-2],
         size2=count[-3],
         memory_stride1=strides[-2] if count[-2] > 1 else 0,
         memory_stride2=strides[-3] if count[-3] > 1 else 0,
-        tile_stride1=count[-1],
-        tile_stride2=count[-1] * count[-2],
+        tile_stride1=size0,
+        tile_stride2=size0 * count[-2],
     )
 
 
@@ -255,22 +272,23 @@ def _reduced_parts(
 ) -> Iterator[_ReducedPart]:
     """The pixels of an image in parts; all at once where the source is resident."""
     _, height, width, channels = layer.source.shape
-    layout = layer.source.layout
+    layout, item = layer.source.layout, layer.source.item_bytes
     if layout is not None:
-        place = (layer.source.buffer, layout.origin + channel)
-        yield _ReducedPart(place, width, height, layout.channels, layout.pitch, [])
+        place = (layer.source.buffer, layout.origin + channel * item)
+        yield _ReducedPart(place, width, height, layout.pixel_bytes, layout.pitch, [])
         return
     for start, length in parts(height * width, pixels):
         slot = slots.take()
-        source = (layer.source.buffer, (image * height * width + start) * channels + channel)
-        load = _block_load(source, (slot, 0), (0, channels, 1), (1, length, count))
-        yield _ReducedPart((slot, 0), length, 1, count, count * length, [load])
+        source = (layer.source.buffer, ((image * height * width + start) * channels + channel) * item)
+        load = _block_load(source, (slot, 0), (0, channels, 1), (1, length, count), item)
+        yield _ReducedPart((slot, 0), length, 1, count * item, count * length * item, [load])
 
 
 def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
     """The commands of a reduction over the pixels of each image: channel slices, pixels in parts."""
     batch, height, width, channels = layer.source.shape
-    room = memories.tile_room // (2 * BUFFERS) // TILE_ALIGNMENT * TILE_ALIGNMENT
+    item = layer.source.item_bytes
+    room = memories.tile_room // (2 * BUFFERS * item) // TILE_ALIGNMENT * TILE_ALIGNMENT  # elements of a slot
     slice_channels = min(channels, target.local.accumulators)
     if layer.source.layout is None:
         slice_channels = min(slice_channels, room)
@@ -283,13 +301,14 @@ def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalM
     inputs, outputs = Slots(slots[:inputs_needed]), Slots(slots[inputs_needed:])
     for image in range(batch):
         for channel, count in parts(channels, slice_channels):
-            output: Place = (layer.result.buffer, channel) if layer.result.layout else (outputs.take(), 0)
+            output: Place = (layer.result.buffer, channel * item) if layer.result.layout else (outputs.take(), 0)
             divided = list(_reduced_parts(layer, image, channel, count, pixels, inputs))
             for number, part in enumerate(divided):
                 yield from part.loads
                 yield _reduce_command(layer, part, count, number, len(divided), output, memories)
             if layer.result.layout is None:
-                yield flat_store((layer.result.buffer, image * channels + channel), output, count)
+                place = (layer.result.buffer, (image * channels + channel) * item)
+                yield flat_store(place, output, count * item)
 
 
 def _reduce_command(
@@ -326,33 +345,38 @@ def _reduce_command(
     return made
 
 
-def softmax_commands(layer: Layer[npu.SoftmaxOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
+def softmax_commands(
+    layer: Layer[npu.SoftmaxOp], target: Target, memories: LocalMemories, pool: ConstantPool
+) -> Iterator[Command]:
     """The commands of a softmax: some rows at a time, computed in place; CompileError for a row that does not fit."""
-    columns = layer.source.shape[-1]
-    rows = layer.source.elements // columns
-    in_place = layer.source.layout is None and layer.result.layout is None
+    columns, item = layer.source.shape[-1], layer.source.item_bytes
+    rows, row_bytes = layer.source.elements // columns, columns * item
+    in_place, table = layer.source.layout is None and layer.result.layout is None, None
+    if layer.op.table is not None:
+        load, table = _table_load(layer.op.table, memories, pool)
+        yield load
     if not in_place:
-        yield from _resident_softmax(layer, memories, rows, columns)
+        yield from _resident_softmax(layer, memories, rows, columns, table)
         return
     room = memories.tile_room
-    buffers = BUFFERS if BUFFERS * aligned(columns) <= room else 1
+    buffers = BUFFERS if BUFFERS * aligned(row_bytes) <= room else 1
     room //= buffers
-    if columns > room:
+    if row_bytes > room:
         raise CompileError(
-            f"softmax over {columns} elements, the tile buffer of {target.name} holds {room}", op="SOFTMAX"
+            f"softmax over {columns} elements, the tile buffer of {target.name} holds {room // item}", op="SOFTMAX"
         )
     wanted = -(-rows // OVERLAPPED_TILES) if rows * columns > OVERLAPPED_TILES * SMALLEST_TILE else rows
-    most = max(1, min(wanted, LARGEST_RUN, (room - TILE_ALIGNMENT) // columns))
+    most = max(1, min(wanted, LARGEST_RUN, (room - TILE_ALIGNMENT) // row_bytes))
     slots = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), layer.source.type)] * buffers))
     for first, count in parts(rows, most):
         slot = slots.take()
-        yield flat_load((layer.source.buffer, first * columns), (slot, 0), count * columns)
-        yield _softmax_command(layer, (slot, 0), (slot, 0), count, columns)
-        yield flat_store((layer.result.buffer, first * columns), (slot, 0), count * columns)
+        yield flat_load((layer.source.buffer, first * row_bytes), (slot, 0), count * row_bytes)
+        yield _softmax_command(layer, (slot, 0), (slot, 0), count, columns, table)
+        yield flat_store((layer.result.buffer, first * row_bytes), (slot, 0), count * row_bytes)
 
 
 def _resident_softmax(
-    layer: Layer[npu.SoftmaxOp], memories: LocalMemories, rows: int, columns: int
+    layer: Layer[npu.SoftmaxOp], memories: LocalMemories, rows: int, columns: int, table: Buffer | None
 ) -> Iterator[Command]:
     """All rows at once, source or result or both in the tile buffer."""
     source, result = layer.source, layer.result
@@ -361,23 +385,28 @@ def _resident_softmax(
     source_place: Place = (source.buffer, 0) if source.layout else (slots[0], 0)
     result_place: Place = (result.buffer, 0) if result.layout else (slots[0], 0)
     if source.layout is None:
-        yield flat_load((source.buffer, 0), source_place, rows * columns)
-    yield _softmax_command(layer, source_place, result_place, rows, columns)
+        yield flat_load((source.buffer, 0), source_place, rows * columns * source.item_bytes)
+    yield _softmax_command(layer, source_place, result_place, rows, columns, table)
     if result.layout is None:
-        yield flat_store((result.buffer, 0), result_place, rows * columns)
+        yield flat_store((result.buffer, 0), result_place, rows * columns * result.item_bytes)
 
 
-def _softmax_command(layer: Layer[npu.SoftmaxOp], source: Place, result: Place, rows: int, columns: int) -> Command:
-    return command(
+def _softmax_command(
+    layer: Layer[npu.SoftmaxOp], source: Place, result: Place, rows: int, columns: int, table: Buffer | None
+) -> Command:
+    made = command(
         "softmax",
         in_type=layer.source.type,
         out_type=layer.result.type,
         input=source,
-        in_stride=columns,
+        in_stride=columns * layer.source.item_bytes,
         output=result,
-        out_stride=columns,
+        out_stride=columns * layer.result.item_bytes,
         rows=rows,
         columns=columns,
         **scale_fields("beta", layer.op.scale),
         diff_min=layer.op.diff_min.value.data,
     )
+    if table is not None:
+        made.places["table"] = (table, 0)
+    return made

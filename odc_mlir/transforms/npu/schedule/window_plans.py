@@ -23,7 +23,7 @@ def pool_plans(window: Window) -> Iterator[WindowTiling]:
 
 def depthwise_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
     """All channels at once, or slices with their own weights and parameters."""
-    entries, cap = target.local.param_entries, target.local.weight_bytes
+    entries, cap = target.local.param_entries, _most_weights(window, target)
     for group in _channel_counts(window.out_channels, window.multiplier):
         single = group == window.out_channels
         slots = 1 if single else 2
@@ -35,8 +35,8 @@ def depthwise_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
 
 def _depthwise_blocks(window: Window, target: Target) -> Iterator[WindowTiling]:
     """All channels of a tile at once although weights or parameters come in blocks."""
-    cap = target.local.weight_bytes
-    resident = window.weight_bytes <= cap
+    cap = _most_weights(window, target)
+    resident = window.weight_bytes <= target.local.weight_bytes
     block = target.local.param_entries // 2 // window.multiplier * window.multiplier
     while block > 0 and not resident and block * window.taps * 2 > cap:
         block = block // 2 // window.multiplier * window.multiplier
@@ -56,7 +56,7 @@ def _depthwise_blocks(window: Window, target: Target) -> Iterator[WindowTiling]:
 
 def conv_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
     """Weights resident where they fit, else streamed per tile or kept per group of result channels."""
-    local, channels = target.local, window.out_channels
+    local, channels, most = target.local, window.out_channels, _most_weights(window, target)
     if window.weight_bytes <= local.weight_bytes:
         fits = channels <= local.param_entries
         block = channels if fits else local.param_entries // 2
@@ -75,14 +75,14 @@ def conv_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
     for block in _blocks(channels, target):
         yield from _streamed(window, target, block)
         for slots in (1, 2):
-            fits = window.depth * block * slots <= local.weight_bytes and block * slots <= local.param_entries
+            fits = window.depth * block * slots <= most and block * slots <= local.param_entries
             if block < channels and fits:
                 yield WindowTiling(1, 1, block, block, window.in_channels, outer=Outer.GROUPS, weight_slots=slots)
 
 
 def _streamed(window: Window, target: Target, block: int) -> Iterator[WindowTiling]:
     """Weights of ``block`` result channels at a time, all of them for each tile."""
-    cap, half = target.local.weight_bytes, target.local.param_entries // 2
+    cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
     k_slice, slots = window.in_channels, min(4, cap // (window.depth * block))
     if slots < 2:
@@ -105,7 +105,7 @@ def _streamed(window: Window, target: Target, block: int) -> Iterator[WindowTili
 
 def sliced_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
     """For inputs of which not one tile holds all channels."""
-    cap, half = target.local.weight_bytes, target.local.param_entries // 2
+    cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
     for block in _blocks(channels, target):
         for k_slice in K_SLICES:
@@ -124,6 +124,11 @@ def sliced_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
                     params_resident=channels <= half,
                     weight_slots=slots,
                 )
+
+
+def _most_weights(window: Window, target: Target) -> int:
+    """How many weights the weight buffer holds."""
+    return target.local.weight_bytes // window.weight_item_bytes
 
 
 def _blocks(channels: int, target: Target) -> list[int]:

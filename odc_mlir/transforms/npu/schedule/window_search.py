@@ -194,7 +194,7 @@ class _Search:
 
     def _count_traffic(self, tiling: WindowTiling, channels: int, passes: float) -> _Traffic:
         """What tiles of ``channels`` input channels move that read the input ``passes`` times."""
-        window, burst = self.window, self.target.sram.burst_bytes
+        window, burst, item = self.window, self.target.sram.burst_bytes, self.window.item_bytes
         groups_stored = window.out_channels / tiling.group
         total = _Traffic(0, 0.0, 0.0, 0.0, {})
         for row in self._axis(tiling.rows, vertical=True, ring=tiling.ring):
@@ -204,10 +204,11 @@ class _Search:
                 size = (row.size, col.size)
                 total.sizes[size] = total.sizes.get(size, 0) + count
                 load = transfer_bytes(
-                    Runs(channels, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
+                    Runs(channels * item, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
                 )
-                row_bytes = window.out_width * window.out_channels
-                store = transfer_bytes(Runs(tiling.group, col.size, window.out_channels, row.size, row_bytes), burst)
+                pixel = window.out_channels * item
+                stored = Runs(tiling.group * item, col.size, pixel, row.size, window.out_width * pixel)
+                store = transfer_bytes(stored, burst)
                 if tiling.in_slots:
                     total.load_bytes += count * load * passes
                     total.first_load_bytes = total.first_load_bytes or load
@@ -298,7 +299,8 @@ class _Search:
         window, target = self.window, self.target
         if not self.weighted:
             results = rows * cols * kind.channels
-            return cost.vector_cycles(target, results, results * window.taps, elements=results * window.taps)
+            taps = results * window.taps
+            return cost.vector_cycles(target, results, taps * window.item_bytes, elements=taps)
         if window.depthwise:
             return _plane_cycles(window, target, rows, cols, kind.channels)
         return _array_cycles(window, target, shape, rows * cols, kind)
@@ -315,6 +317,8 @@ def _plane_cycles(window: Window, target: Target, rows: int, cols: int, channels
         window.stride_x,
         window.dilation_y,
         window.dilation_x,
+        window.item_bytes,
+        window.passes,
     )
     return cost.depthwise_cycles(target, plane)
 
@@ -331,6 +335,8 @@ def _array_cycles(window: Window, target: Target, shape: int, pixels: int, kind:
         window.taps * k_count // run,
         emit=is_last,
         accumulate=not (is_first and is_last),
+        item_bytes=window.item_bytes,
+        passes=window.passes,
     )
     return cost.conv_cycles(target, shape, work)
 

@@ -48,7 +48,7 @@ class Weights(ABC, Generic[Product]):
         size = footprint(layer.window, tiling)
         self.layer, self.tiling, self.pool = layer, tiling, pool
         self.columns = target.array.shapes[tiling.shape][1]
-        weights = Slot("weights", (size.weight_bytes,), element)
+        weights = Slot("weights", (size.weight_bytes // layer.window.weight_item_bytes,), element)
         self.weights = Slots(memories.take(Space.WEIGHT, [weights] * size.weight_slots))
         self.params = Slots(memories.take(Space.PARAM, [Slot("params", (size.params,), "record")] * size.param_slots))
 
@@ -91,7 +91,8 @@ class Weights(ABC, Generic[Product]):
             yield from group_steps(self.layer.window, self.tiling, unit[0] + start, count)
 
     def _bytes(self, step: Step) -> int:
-        return self.layer.window.taps * step.channels * (1 if self.layer.window.depthwise else step.k_count)
+        window = self.layer.window
+        return window.taps * step.channels * (1 if window.depthwise else step.k_count) * window.weight_item_bytes
 
     def params_for(self, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
         """Where the parameter records of ``step`` are, and the load that brings them there."""
@@ -150,8 +151,8 @@ class _Inputs:
         if not self.tiling.in_slots:
             tensor = self.layer.source
             assert tensor.layout is not None, "tilings without input slots are chosen for resident tensors"
-            place = (tensor.buffer, tensor.layout.offset(top, left) + channel)
-            return _Part(place, tensor.layout.channels, tensor.layout.pitch), []
+            place = (tensor.buffer, tensor.layout.offset(top, left) + channel * window.item_bytes)
+            return _Part(place, tensor.layout.pixel_bytes, tensor.layout.pitch), []
         rows, cols = window.in_rows(tile.rows), window.in_cols(tile.cols)
         region = Region2D(top, rows, left, cols, channel, channels)
         if self.tiling.ring:
@@ -159,7 +160,8 @@ class _Inputs:
         else:
             slot, empty = self.slots.get((tile, channel))
             place, loads = (slot, 0), [self._region(tile, region, (slot, 0))] if empty else []
-        return _Part(place, channels, cols * channels), loads
+        pixel = channels * window.item_bytes
+        return _Part(place, pixel, cols * pixel), loads
 
     def _region(self, tile: Tile, region: Region2D, target: Place) -> Command:
         return load_region(self.layer.source, self.window, tile.image, region, target, self.zero)
@@ -170,7 +172,7 @@ class _Inputs:
         """
         ring, overlap = self.slots.buffers[0], self.window.overlap_y
         total = ring_rows(self.window, self.tiling.rows)
-        row_bytes = region.cols * region.channels
+        row_bytes = region.cols * region.channels * self.window.item_bytes
         first = tile.y * self.window.stride_y  # of the tile, counted from the top of the strip
         place = (ring, (first - overlap) % total * row_bytes)
         if tile.fresh:
@@ -196,13 +198,13 @@ class _Outputs:
 
     def take(self, tile: Tile, group: tuple[int, int]) -> tuple[_Part, list[Command]]:
         """Where result channels ``group`` (first, count) of a tile go, and the stores that move them on."""
-        tensor = self.layer.result
+        tensor, item = self.layer.result, self.layer.window.item_bytes
         if tensor.layout is not None:
-            place = (tensor.buffer, tensor.layout.offset(tile.y, tile.x) + group[0])
-            return _Part(place, tensor.layout.channels, tensor.layout.pitch), []
+            place = (tensor.buffer, tensor.layout.offset(tile.y, tile.x) + group[0] * item)
+            return _Part(place, tensor.layout.pixel_bytes, tensor.layout.pitch), []
         slot = self.slots.take()
         store = store_tile(tensor, self.layer.window, tile, *group, (slot, 0))
-        return _Part((slot, 0), group[1], tile.cols * group[1]), [store]
+        return _Part((slot, 0), group[1] * item, tile.cols * group[1] * item), [store]
 
 
 class _Tiles:
@@ -255,6 +257,7 @@ def conv_commands(
     op, element = layer.op, layer.op.weight_type.data.value
     constant: dict[str, int | str] = {
         "weight_type": element,
+        "wide": int(op.wide is not None),
         "in_zero": op.in_zero.value.data,
         "weight_zero": op.weight_zero.value.data,
         **output_fields(op),
@@ -287,8 +290,8 @@ def product_commands(
             source, loads = slots.inputs.load(tile, *channels)
             yield from loads
             places = {
-                "input": _moved(source.place, step.k_first - channels[0]),
-                "output": _moved(output.place, step.first - group[0]),
+                "input": _moved(source.place, (step.k_first - channels[0]) * window.item_bytes),
+                "output": _moved(output.place, (step.first - group[0]) * window.item_bytes),
             }
             places["weights"], loads = weights.weights_for(tile, step, group)
             yield from loads

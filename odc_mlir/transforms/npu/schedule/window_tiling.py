@@ -64,17 +64,17 @@ def footprint(window: Window, tiling: WindowTiling, *, rows: int = 0, weighted: 
     """
     rows = rows or tiling.rows
     in_rows = ring_rows(window, rows) if tiling.ring else window.in_rows(rows)
-    in_bytes = aligned(in_rows * window.in_cols(tiling.cols) * tiling.tile_channels(window))
+    in_bytes = aligned(in_rows * window.in_cols(tiling.cols) * tiling.tile_channels(window) * window.item_bytes)
     in_slots = min(1, tiling.in_slots) if tiling.ring else tiling.in_slots
-    out_bytes = aligned(rows * tiling.cols * tiling.group)
+    out_bytes = aligned(rows * tiling.cols * tiling.group * window.item_bytes)
     pixels = rows * tiling.cols
     if not weighted:
         return Footprint(in_bytes, in_slots, out_bytes, tiling.out_slots, 0, 0, 0, 0, 0)
     depth = window.taps * (1 if window.depthwise else tiling.k_slice)
     if not tiling.resident:
-        weights = depth * tiling.block
+        weights = depth * tiling.block * window.weight_item_bytes
     elif tiling.outer is Outer.GROUPS:
-        weights = window.depth * tiling.group
+        weights = window.depth * tiling.group * window.weight_item_bytes
     else:
         weights = window.weight_bytes
     if not tiling.params_resident:

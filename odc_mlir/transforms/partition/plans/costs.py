@@ -7,7 +7,6 @@ can be lowered at all) is not described twice.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -104,7 +103,7 @@ def _layer_work(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Work:
     constants = float(stored_bytes(layer))
     for operand in layer.operands:
         if isinstance(operand.owner, npu.ConstantOp):
-            constants += math.prod(npu.shape_of(operand))
+            constants += npu.size_bytes(operand)
     return Work(best.cycles, best.program_bytes, constants)
 
 

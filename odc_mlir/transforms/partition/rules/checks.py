@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
-from odc_mlir.ops.bias import in_units_of_sums
 from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.targets import ELEMENT_TYPES, Target
@@ -28,6 +27,7 @@ CODES = ELEMENT_TYPES
 MOST_DIMENSIONS = 6  # of element-wise operands
 MOST_RUNS = 256  # of channels that are put together by moves
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
+SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
 
@@ -94,7 +94,7 @@ def not_empty(node: Node, _: Limits) -> str | None:
 
 
 def codes(node: Node, _: Limits) -> str | None:
-    """Everything computed is int8 or uint8; state has the types that the operator's own rules say."""
+    """Everything computed is of a type that the NPU has; state has the types that the operator's own rules say."""
     states = {id(node.operands[index]) for index in node.mutated}
     for tensor in activations(node):
         if tensor.dtype not in CODES and id(tensor) not in states:
@@ -165,6 +165,15 @@ def same_type(node: Node, _: Limits) -> str | None:
     return None
 
 
+def one_type(node: Node, _: Limits) -> str | None:
+    """What is computed has one element type; constants may have another."""
+    first, *others = activations(node)
+    for tensor in others:
+        if tensor.dtype != first.dtype:
+            return f"{first.name!r} is {first.dtype}, {tensor.name!r} is {tensor.dtype}"
+    return None
+
+
 def quant_text(quant: QuantParams | None) -> str:
     """``scale 0.5 and zero point 3``, or how far that is from what a tensor has."""
     if quant is None:
@@ -210,13 +219,14 @@ def option_in_field(instruction: str, **fields: str) -> Check:
 
 
 def weights(node: Node, _: Limits) -> str | None:
-    """Weight codes have the input's type, and zero points that one can stand for."""
+    """Weight codes have the input's type, or 8 bits, and zero points that one can stand for."""
     source, filters = next(activations(node)), node.operand(1)
-    if filters.dtype != source.dtype:
+    if filters.dtype not in (CODES if source.dtype == "int16" else (source.dtype,)):
         return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
     if filters.quant is None:
         return f"{filters.name!r} has no scale"
-    if filters.data is not None and filters.data.nbytes != math.prod(filters.static_shape):
+    size = math.prod(filters.static_shape) * filters.info.numpy.itemsize
+    if filters.data is not None and filters.data.nbytes != size:
         return f"{filters.name!r} is stored sparse"
     zero_points = set(filters.quant.zero_points)
     if len(zero_points) > 1:
@@ -296,32 +306,6 @@ def weight_axis(axis: int) -> Check:
     return check
 
 
-def bias_operand(node: Node) -> int:
-    """Which operand is the bias."""
-    return 3 if node.spec.name == "TRANSPOSE_CONV" else 2
-
-
-def bias(node: Node, _: Limits) -> str | None:
-    """The bias is int32, one value per result channel in units of the sums, or left out."""
-    values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
-    if values is None:
-        return None
-    if values.dtype != "int32":
-        return f"{values.name!r} is {values.dtype}"
-    count = channels[3] if node.spec.name == "DEPTHWISE_CONV_2D" else channels[0]
-    if math.prod(values.static_shape) != count:
-        return f"{values.name!r} has {shape_text(values)}"
-    source, filters = next(activations(node)), node.operand(1)
-    assert source.quant is not None, "asked of quantised products"
-    assert filters.quant is not None, "asked of quantised products"
-    if values.quant is None:
-        return None
-    scales = source.quant.scale, filters.quant.scales
-    if len(values.quant.scales) not in (1, count) or not in_units_of_sums(values.quant, *scales):
-        return f"{values.name!r} has {quant_text(values.quant)}, not those of input times weights"
-    return None
-
-
 def kernel_in_field(node: Node, _: Limits) -> str | None:
     """The kernel fits the convolution instruction."""
     height, width = node.operand(1).static_shape[1:3]
@@ -353,7 +337,9 @@ def transposed(node: Node, _: Limits) -> str | None:
 
 
 def interpolated(node: Node, _: Limits) -> str | None:
-    """The image grows by a whole factor, with weights that repeat and fit 8 bits."""
+    """The image, of 8-bit codes, grows by a whole factor, with weights that repeat and fit 8 bits."""
+    if node.operand(0).dtype == "int16":
+        return f"{node.operand(0).name!r} is int16, whose halves are rounded to even"
     found = interpolated_components(node)
     return found if isinstance(found, str) else None
 
@@ -434,6 +420,11 @@ def reduction(node: Node, _: Limits) -> str | None:
 def softmax_result(node: Node, _: Limits) -> str | None:
     """The result has the scale that the fixed-point softmax gives."""
     result = node.results[0]
+    if result.dtype == "int16":
+        found = result.quant
+        if found is not None and abs(found.scale * (1 << 15) - 1) < SCALE_TOLERANCE and not found.zero_point:
+            return None
+        return f"{result.name!r} has {quant_text(found)}, expected {quant_text(QuantParams((2.0**-15,), (0,)))}"
     expected = QuantParams((1 / 256,), (result.info.range[0],))
     quant = result.quant
     if quant is not None and (quant.scales, quant.zero_points) == (expected.scales, expected.zero_points):
@@ -444,7 +435,8 @@ def softmax_result(node: Node, _: Limits) -> str | None:
 def softmax_row(node: Node, _: Limits) -> str | None:
     """A row fits the instruction and the tile buffer, which holds it twice."""
     columns = node.operand(0).static_shape[-1] if node.operand(0).static_shape else 0
-    highest = min(field_range("softmax", "columns")[1], _.target.local.tile_bytes // 2)
+    item = node.operand(0).info.numpy.itemsize
+    highest = min(field_range("softmax", "columns")[1], _.target.local.tile_bytes // (2 * item))
     return None if 1 <= columns <= highest else f"rows of {columns} elements, allowed 1 to {highest}"
 
 
@@ -476,8 +468,11 @@ def either(first: Check, second: Check) -> Check:
 
 def image_padding(node: Node, _: Limits | None = None) -> str | None:
     """An image is padded as a load can pad it."""
-    if len(node.operand(0).static_shape) != 4:
-        return f"{node.operand(0).name!r} has {shape_text(node.operand(0))}"
+    source = node.operand(0)
+    if len(source.static_shape) != 4:
+        return f"{source.name!r} has {shape_text(source)}"
+    if source.dtype == "int16" and source.quant is not None and source.quant.zero_point:
+        return f"{source.name!r} has zero point {source.quant.zero_point}"  # loads pad with equal bytes
     return padding(node)
 
 

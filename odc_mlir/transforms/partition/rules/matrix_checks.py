@@ -10,6 +10,14 @@ from odc_mlir.transforms.npu.lowering.matrices import matrices
 from odc_mlir.transforms.partition.rules import checks
 
 
+def narrow(node: Node, _: checks.Limits) -> str | None:
+    """All codes have 8 bits."""
+    for tensor in (*node.operands, *node.results):
+        if tensor is not None and tensor.dtype == "int16":
+            return f"{tensor.name!r} is int16"
+    return None
+
+
 def scales(node: Node, _: checks.Limits) -> str | None:
     """Left and result have one type; the right matrix has one scale, or is a single constant one scaled by columns."""
     left, right, result = node.operand(0), node.operand(1), node.results[0]

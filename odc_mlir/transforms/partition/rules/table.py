@@ -15,7 +15,7 @@ from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, OpSpec, Trait
 from odc_mlir.transforms.partition.plans.patterns import PATTERNS
 from odc_mlir.transforms.partition.rules import checks as check
-from odc_mlir.transforms.partition.rules import matrix_checks, recurrent_checks
+from odc_mlir.transforms.partition.rules import matrix_checks, recurrent_checks, sum_checks
 from odc_mlir.transforms.partition.rules.checks import Limits
 
 
@@ -85,7 +85,7 @@ GENERIC: tuple[Rule, ...] = (
     Rule("has-input", "at least one operand is computed at run time", check.has_input),
     Rule("static-shape", "all shapes are known when compiling", check.static_shapes),
     Rule("not-empty", "no tensor is empty", check.not_empty),
-    Rule("element-type", "everything computed is int8 or uint8", check.codes),
+    Rule("element-type", f"everything computed is one of {', '.join(check.CODES)}", check.codes),
     Rule("quantised", "everything computed has one positive scale and a zero point inside the type", check.quantised),
     Rule("fits-sram", "operands and results fit in the SRAM limit together", check.fits_sram),
 )
@@ -102,14 +102,17 @@ _SAME_QUANT = Rule("same-quantisation", "codes are moved as they are: scales and
 _BROADCAST = Rule("broadcast", f"operands have at most {check.MOST_DIMENSIONS} dimensions", check.broadcastable)
 
 _WEIGHTS = Rule("constant-weights", "weights are constant", check.constant(1))
+_CENTRED = Rule("centred", "codes of 16 bits have zero point 0", sum_checks.centred_codes)
 _SUMS = (
-    _SAME_TYPE,
+    Rule("one-type", "input and result have one element type", check.one_type),
+    _CENTRED,
     Rule(
         "weights",
-        "weights have the input's type, positive scales and one zero point, or nearly",
+        "weights have the input's type (with int16: or 8 bits), positive scales and one zero point, or nearly",
         check.weights,
     ),
-    Rule("bias", "the bias is int32, one value per result channel, scaled as input times weights", check.bias),
+    Rule("bias", "the bias fits int32, one value per result channel, scaled as input times weights", sum_checks.bias),
+    Rule("sums", "sums of 16-bit codes fit an accumulator and are scaled by less than 127", sum_checks.sums),
     Rule("channels", "channels fit the instruction", check.channels),
     _ACTIVATION,
 )
@@ -154,6 +157,7 @@ _REDUCTION = (
 
 _ARITHMETIC = (
     _SAME_TYPE,
+    _CENTRED,
     Rule("constant-scale", "constant operands have one scale", check.quantised_constants),
     _BROADCAST,
     _ACTIVATION,
@@ -190,6 +194,7 @@ MOVERS = (
 BY_TABLE: tuple[Rule, ...] = (
     Rule("one-input", "one operand is computed at run time, the others are constants of one element", check.one_input),
     Rule("same-shape", "the result has the input's shape", check.same_shape),
+    Rule("table", "a table holds the results, of 16-bit codes an interpolated one, or few steps", sum_checks.by_table),
 )
 
 # What each operator needs beyond the generic rules; one without an entry that is not element-wise stays on the host.
@@ -214,7 +219,11 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "RESIZE_BILINEAR": (
         _RANK4,
         _SAME_QUANT,
-        Rule("interpolation", "the image grows by a whole factor with weights of 8 bits", check.interpolated),
+        Rule(
+            "interpolation",
+            "an image of 8-bit codes grows by a whole factor with weights of 8 bits",
+            check.interpolated,
+        ),
     ),
     "DEPTHWISE_CONV_2D": (
         _RANK4,
@@ -231,6 +240,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("numerics", "requantisation is by fixed-point multipliers", check.fixed_numerics),
     ),
     "BATCH_MATMUL": (
+        Rule("matrix-types", "matrices hold 8-bit codes", matrix_checks.narrow),
         Rule(
             "matrix-scales",
             "codes have one scale; of a single constant right matrix, one per column",
@@ -250,7 +260,11 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "REDUCE_MAX": (_SAME_QUANT, *_REDUCTION),
     "SOFTMAX": (
         _SAME_TYPE,
-        Rule("softmax-result", "the result has scale 1/256 and the smallest code as zero point", check.softmax_result),
+        Rule(
+            "softmax-result",
+            "the result has scale 1/256 and the smallest code as zero point (int16: 1/32768 and 0)",
+            check.softmax_result,
+        ),
         Rule("softmax-row", "a row fits the instruction and the tile buffer", check.softmax_row),
     ),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (
@@ -263,6 +277,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "RELU": (),
     "RELU6": (),
     "RELU_N1_TO_1": (),
+    "RELU_0_TO_1": (),
     "RESHAPE": _VIEW,
     "SQUEEZE": _VIEW,
     "EXPAND_DIMS": _VIEW,

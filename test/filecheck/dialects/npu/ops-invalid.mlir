@@ -11,12 +11,12 @@ func.func @f(%x: tensor<?x4x!quant.uniform<i8:f32, 0.5>>) {
 
 // -----
 
-// Codes have 8 bits.
-func.func @f(%x: tensor<4x!quant.uniform<i16:f32, 0.5>>) {
-  %0 = npu.reshape %x : tensor<4x!quant.uniform<i16:f32, 0.5>> -> tensor<4x!quant.uniform<i16:f32, 0.5>>
+// Codes have 8 or 16 bits.
+func.func @f(%x: tensor<4x!quant.uniform<i32:f32, 0.5>>) {
+  %0 = npu.reshape %x : tensor<4x!quant.uniform<i32:f32, 0.5>> -> tensor<4x!quant.uniform<i32:f32, 0.5>>
   func.return
 }
-// CHECK: npu.reshape computes with int8 and uint8 codes, not int16
+// CHECK: npu.reshape computes with codes of int8, uint8, int16, not int32
 
 // -----
 
@@ -97,7 +97,88 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.conv %x kernel [1, 1] weights <"0x0101"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.conv needs 1 weights [1, 1, 1, 1], the blob has 2
+// CHECK: npu.conv needs 1 bytes of weights [1, 1, 1, 1], the blob has 2
+
+// -----
+
+// 16-bit weights go with 16-bit inputs.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x0101"> i16 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: 16-bit weights and wide sums go with 16-bit inputs
+
+// -----
+
+// So do wide sums.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.conv wide %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: 16-bit weights and wide sums go with 16-bit inputs
+
+// -----
+
+// Codes that a convolution reads and writes have one size.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: codes of {{.*}} differ in size
+
+// -----
+
+// Those of a table as well.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0 = npu.lut %x table <"0x00"> : tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.lut: codes of {{.*}} differ in size
+
+// -----
+
+// A table of 16-bit codes has 513 entries.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0 = npu.lut %x table <"0x00"> : tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.lut needs a table of 1026 bytes, not 1
+
+// -----
+
+// Softmax of 16-bit codes looks its exponentials up.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0 = npu.softmax %x scale <1, 0> : tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.softmax of int16 needs a table
+
+// -----
+
+// Softmax of others does not.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.softmax %x scale <1, 0> table <"0x00"> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.softmax of int8 takes no table
+
+// -----
+
+// Sigmoids are of 16-bit codes.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.sigmoid tanh %x multiplier 1 shift 0 table <"0x00"> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.sigmoid computes with codes of int16, not int8
+
+// -----
+
+// The multiplier of a position has 15 bits.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0 = npu.sigmoid tanh %x multiplier 32768 shift 0 table <"0x00"> : tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.sigmoid: the multiplier has 15 bits and the shift is 0 to 31
 
 // -----
 
