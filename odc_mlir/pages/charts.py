@@ -266,3 +266,47 @@ def scatter(points: Sequence[tuple[str, float, float, bool]], labels: tuple[str,
         parts.append(tag("circle", note, **place, r=5 if stands_out else 3.5, style=style))
     shown = _svg(_WIDTH, height + bottom, title, joined(parts))
     return joined((legend(["points", "best points"]), shown))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of a graph: what it does, its name, and the numbers of nodes before it that feed it."""
+
+    kind: str
+    name: str
+    feeding: tuple[int, ...] = ()
+
+
+def graph(nodes: Sequence[Node], *, title: str) -> Html:
+    """Nodes below each other in their order, those fed from further up by arcs to their left; nothing without nodes."""
+    if not nodes:
+        return Html("")
+    row, left, width = 22, 70, 330
+    parts = []
+    for place, node in enumerate(nodes):
+        y = place * row
+        for source in sorted(set(node.feeding)):
+            parts.append(_edge(left, source * row + 16, y + 2, place - source))
+        shown = node.name if len(node.name) <= 24 else f"…{node.name[-23:]}"
+        label = tag("tspan", node.kind, style="fill:var(--ink);font-weight:600")
+        parts += [
+            tag(
+                "rect",
+                x=left,
+                y=y + 2,
+                width=width - left,
+                height=14,
+                rx=3,
+                style="fill:var(--panel);stroke:var(--line)",
+            ),
+            tag("text", tag("title", node.name), label, f" {shown}", x=left + 6, y=y + 13),
+        ]
+    return _svg(width, len(nodes) * row, title, joined(parts))
+
+
+def _edge(x: int, start: int, end: int, distance: int) -> Html:
+    style = "fill:none;stroke:var(--c0);stroke-width:1.2"
+    if distance == 1:
+        return tag("path", d=f"M{x + 14} {start}V{end}", style=style)
+    far = x - min(12 + 6 * distance, x - 4)
+    return tag("path", d=f"M{x} {start - 7}C{far} {start} {far} {end} {x} {end + 7}", style=style)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.formats.kinds import IR_TEXT, MODEL, UNKNOWN, Kind, starts_with
+from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, Kind, starts_with
 from odc_mlir.tools.common import EXIT_USER, base_parser, run_tool, usage_error
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
 from odc_mlir.tools.opt_passes import pass_list, pass_names
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from odc_mlir.errors import OdcError
     from odc_mlir.support.sources import Positions
     from odc_mlir.support.text import Constants
+    from odc_mlir.viewer import Viewer
 
 EPILOG = """\
 Passes run in the order of the command line, whatever flag names them. A pass with options:
@@ -103,6 +105,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--print-debuginfo", action="store_true", help="print locations on a terminal too (elsewhere they always are)"
     )
     add_watch_options(parser)
+    add_output(
+        parser,
+        "--view",
+        metavar="FILE.html",
+        kind=PAGE,
+        help="write a page that shows what each pass and rewrite changed",
+    )
     read = parser.add_argument_group("reading")
     read.add_argument("--split-input-file", action="store_true", help="take the pieces between lines of // ----- apart")
     read.add_argument("--allow-unregistered-dialect", action="store_true", help="accept operations of any dialect")
@@ -180,11 +189,16 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         return usage_error(parser, wrong, [f"--{name}" for name in pass_names()])
     steps = list(_passes(arguments))
     timing = Timing("total")
-    outputs, differences = _process_all(arguments, steps, timing)
+    views: list[Viewer] = []
+    outputs, differences = _process_all(arguments, steps, timing, views)
     if differences:
         print(*differences, sep="\n", file=sys.stderr)
         return EXIT_USER
     _write(arguments, (SEPARATOR + b"\n").join(outputs))
+    if arguments.view:
+        from odc_mlir.viewer import render
+
+        arguments.files.write(arguments.view, render(_name(arguments), views).encode(), "view")
     if arguments.timing:
         timing.seconds = sum(part.seconds for part in timing.parts)
         print(*timing.lines(), sep="\n", file=sys.stderr)
@@ -192,7 +206,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 
 
 def _process_all(
-    arguments: argparse.Namespace, steps: Sequence[tuple[str, ModulePass]], timing: Timing
+    arguments: argparse.Namespace, steps: Sequence[tuple[str, ModulePass]], timing: Timing, views: list[Viewer]
 ) -> tuple[list[bytes], list[str]]:
     """What becomes of every piece of the input; and how their errors differ from those that they expect."""
     from odc_mlir.errors import OdcError
@@ -205,7 +219,7 @@ def _process_all(
         positions = Positions()
         errors: list[OdcError] = []
         try:
-            outputs.append(_process(arguments, steps, content, first_line, timing, positions))
+            outputs.append(_process(arguments, steps, content, first_line, timing, positions, views))
         except ManyErrors as found:
             errors = found.errors
         except OdcError as error:
@@ -326,6 +340,7 @@ def _process(
     first_line: int,
     timing: Timing,
     positions: Positions,
+    views: list[Viewer],
 ) -> bytes:
     """What one piece of the input becomes."""
     from odc_mlir.errors import OdcError
@@ -347,10 +362,12 @@ def _process(
     with timing.part("read"):
         module = read()
     printer = IrPrinter(arguments)
+    viewer = _viewer(arguments, views, module)
     for index, (stage, item) in enumerate(steps):
         printer.start(item.name, module)
         try:
-            _run(context, module, stage, item, timing, positions if verify else None)
+            with nullcontext() if viewer is None else viewer.watching(stage, item.name):
+                _run(context, module, stage, item, timing, positions if verify else None)
         except OdcError:
             raise
         except Exception as error:
@@ -359,6 +376,16 @@ def _process(
         printer.end(item.name, module)
     with timing.part("write"):
         return _emit(arguments, context, module)
+
+
+def _viewer(arguments: argparse.Namespace, views: list[Viewer], module: ModuleOp) -> Viewer | None:
+    """What follows the passes over one module, where a page about them is wanted."""
+    if not arguments.view:
+        return None
+    from odc_mlir.viewer import Viewer
+
+    views.append(Viewer(module))
+    return views[-1]
 
 
 def _run(

@@ -13,8 +13,10 @@ from helpers.browser import WIDTHS, find_browser, take_picture, use_pages
 from helpers.data import REPOSITORY
 from odc_mlir import samples
 from odc_mlir.runtime.reporting import compare_html, report_html
+from odc_mlir.tools import odc_opt
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
+VIEW = "view"
 FLOAT_MODEL = REPOSITORY / "examples" / "on_device" / "digits_mobile_hard.circle"
 
 
@@ -29,8 +31,14 @@ def _longer(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, "layers": layers, "model": f"model_{'x' * 150}"}
 
 
+def _view(page: Path) -> str:
+    out = page.with_suffix(".mlir")
+    assert odc_opt.main([str(MODEL), "--stage", "npu", "--npu", "npu-256", "-o", str(out), "--view", str(page)]) == 0
+    return page.read_text()
+
+
 @pytest.fixture(scope="module")
-def pages() -> dict[str, str]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     flash, sram = (odc_mlir.compile(MODEL, memory=memory).report for memory in ("flash", "sram"))
     on_host = odc_mlir.compile(FLOAT_MODEL).report
     data = str(samples.path("calibration.npz"))
@@ -41,6 +49,7 @@ def pages() -> dict[str, str]:
         "host": report_html.render(on_host),
         "verdict": verdict.report_html(),
         "compare": compare_html.render([flash, sram, _longer(sram)]),
+        VIEW: _view(tmp_path_factory.mktemp("view") / "view.html"),
     }
 
 
@@ -52,7 +61,7 @@ def test_pages_in_a_browser(pages: dict[str, str], tmp_path: Path) -> None:
     for name, page in found.items():
         assert page["errors"] == [], name
         assert page["overflow"] <= 0, f"{name} is too wide by {page['overflow']} pixels"
-        assert page["tables"], name
+        assert page["tables"] or VIEW in name, name
         for table in page["tables"]:
             assert table["shown"] == min(table["all"], 30), name
             assert table.get("unfolded", table["all"]) == table["all"], name

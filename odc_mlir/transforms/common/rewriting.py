@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +42,47 @@ class OperatorPattern(RewritePattern):
         raise NotImplementedError
 
 
-def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern]) -> None:
-    """Apply ``patterns`` until none applies; what nothing uses afterwards goes."""
-    PatternRewriteWalker(GreedyRewritePatternApplier(list(patterns))).rewrite_module(module)
+class RewriteObserver(Protocol):
+    """Is told of every rewrite: see :func:`observed`."""
+
+    def rewriting(self, op: Operation) -> None:
+        """Called before a pattern is tried on ``op``."""
+
+    def rewrote(self, pattern: RewritePattern) -> None:
+        """Called when ``pattern`` has changed something."""
+
+
+_OBSERVER: ContextVar[RewriteObserver | None] = ContextVar("observer", default=None)
+
+
+@contextmanager
+def observed(observer: RewriteObserver) -> Generator[None]:
+    """While this is open, ``observer`` is told what :func:`apply_patterns` rewrites."""
+    token = _OBSERVER.set(observer)
+    try:
+        yield
+    finally:
+        _OBSERVER.reset(token)
+
+
+@dataclass(frozen=True)
+class _Observed(RewritePattern):
+    pattern: RewritePattern
+    observer: RewriteObserver
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        self.observer.rewriting(op)
+        self.pattern.match_and_rewrite(op, rewriter)
+        if rewriter.has_done_action:
+            self.observer.rewrote(self.pattern)
+
+
+def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern], *, recursively: bool = True) -> None:
+    """Apply ``patterns``, until none applies or once; what nothing uses afterwards goes."""
+    if (observer := _OBSERVER.get()) is not None:
+        patterns = [_Observed(pattern, observer) for pattern in patterns]
+    applier = GreedyRewritePatternApplier(list(patterns))
+    PatternRewriteWalker(applier, apply_recursively=recursively).rewrite_module(module)
 
 
 def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type
 from odc_mlir.isa.fields import Space
+from odc_mlir.transforms.common.rewriting import apply_patterns
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class NpuShareArenaPass(ModulePass):
     name = "npu-share-arena"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        PatternRewriteWalker(ShareArena(), apply_recursively=False).rewrite_module(op)
+        apply_patterns(op, [ShareArena()], recursively=False)
 
 
 class ShareArena(RewritePattern):

@@ -25,10 +25,11 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.transforms.common.rewriting import apply_patterns
 
 _PAIRS = ("kernel", "stride", "dilation")
 
@@ -40,7 +41,7 @@ class NpuSwapAxesPass(ModulePass):
     name = "npu-swap-axes"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        PatternRewriteWalker(SwapAxes(), apply_recursively=False).rewrite_module(op)
+        apply_patterns(op, [SwapAxes()], recursively=False)
 
 
 class SwapAxes(RewritePattern):

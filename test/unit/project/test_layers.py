@@ -56,6 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Of the rewrites only their names; which steps there are, not what they do.
     "flow": frozenset({"errors", "targets", "transforms.circle.rewrites.table"}),
     "torch_import": frozenset({"errors", "compiler"}),
+    "viewer": IR | {"transforms", "pages"},
     "linter": IR | {"frontend", "transforms", "compiler", "universe"},
     "optimizer": IR | {"frontend", "transforms", "compiler", "universe", "runtime"},
 }
@@ -81,6 +82,7 @@ USES_XDSL = frozenset(
         "retries",
         "segment_compiler",
         "torch_import",
+        "viewer",
     }
 )
 HEAVY = frozenset({"numpy", "xdsl", "flatbuffers", "h5py"})

@@ -1,0 +1,198 @@
+"""``odc-opt --view``: a page that shows pass by pass, and rewrite by rewrite, what became of a module.
+
+Texts are compared as they are printed, without locations and bytes of constants. Where a module has more lines than
+:data:`MOST_LINES`, or a pass more rewrites than :data:`MOST_REWRITES`, changes are counted and no longer shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation
+from xdsl.pattern_rewriter import RewritePattern
+
+from odc_mlir.dialects.circle import ConstOp
+from odc_mlir.formats.quantities import count_text
+from odc_mlir.pages import charts
+from odc_mlir.pages.markup import Html, joined, tag
+from odc_mlir.pages.page import Figure, Section
+from odc_mlir.pages.page import render as render_page
+from odc_mlir.support.locations import op_name
+from odc_mlir.support.text import module_text
+from odc_mlir.transforms.common.rewriting import observed
+
+MOST_LINES, MOST_REWRITES, MOST_NODES = 4000, 200, 150
+_CONTEXT, _LONGEST_LINE = 2, 300
+_MOST_OF_REWRITE = 60  # lines: one that gives values without names new numbers changes all lines below it
+_PACKAGE = Path(__file__).parent
+
+
+@dataclass
+class Rewrite:
+    """One application of a pattern: its name and place in the sources, what it was tried on, and the changed text."""
+
+    pattern: str
+    source: str
+    op: str
+    difference: list[str]
+
+
+@dataclass
+class Step:
+    """A pass that ran: ``before`` and ``after`` are lines of text, ``nodes`` the operators that it left."""
+
+    stage: str
+    name: str
+    before: list[str]
+    after: list[str] = field(default_factory=list)
+    rewrites: list[Rewrite] = field(default_factory=list)
+    patterns: Counter[str] = field(default_factory=Counter)
+    nodes: list[charts.Node] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the text is another one."""
+        return self.before != self.after
+
+
+class Viewer:
+    """Follows the passes over one module; an observer of rewrites."""
+
+    def __init__(self, module: ModuleOp) -> None:
+        self.module = module
+        self.steps: list[Step] = []
+        self._last = self._lines()
+        self._tried = ""
+
+    @contextmanager
+    def watching(self, stage: str, name: str) -> Generator[None]:
+        """While this is open, a pass runs."""
+        step = Step(stage, name, self._last)
+        self.steps.append(step)
+        with observed(self):
+            yield
+        self._last = step.after = self._lines()
+        if step.changed:
+            step.nodes = list(_nodes(self.module))
+
+    def rewriting(self, op: Operation) -> None:
+        """Keep what is tried, for the pattern may erase it."""
+        self._tried = f"{op.name} {op_name(op)}"
+
+    def rewrote(self, pattern: RewritePattern) -> None:
+        """Note a rewrite, and what it changed unless there were many."""
+        step = self.steps[-1]
+        while isinstance(inner := getattr(pattern, "pattern", None), RewritePattern):
+            pattern = inner  # of one that only counts
+        name = type(pattern).__name__
+        step.patterns[name] += 1
+        if len(step.rewrites) < MOST_REWRITES and len(self._last) <= MOST_LINES:
+            lines = self._lines()
+            changed = difference(self._last, lines)[:_MOST_OF_REWRITE]
+            step.rewrites.append(Rewrite(name, _source(type(pattern)), self._tried, changed))
+            self._last = lines
+
+    def _lines(self) -> list[str]:
+        return module_text(self.module, constants="elide", locations=False).splitlines()
+
+
+def _source(cls: type) -> str:
+    """File below the package and line where a class is written."""
+    file = Path(inspect.getsourcefile(cls) or "")
+    place = file.relative_to(_PACKAGE) if file.is_relative_to(_PACKAGE) else file.name
+    return f"{place}:{inspect.getsourcelines(cls)[1]}"
+
+
+def difference(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """Lines that differ, with ``-``, ``+`` or a space in front, some of those around them, and ``@@`` between."""
+    found = difflib.unified_diff(before, after, n=_CONTEXT, lineterm="")
+    return [line if not line.startswith("@@") else "@@" for line in found if not line.startswith(("---", "+++"))]
+
+
+def _nodes(module: ModuleOp) -> Iterator[charts.Node]:
+    """The operators of the first function with more than its end, in order, each with those that feed it."""
+    block = next((found for found in _blocks(module) if len(found.ops) > 1), None)
+    if block is None:
+        return
+    places: dict[Operation, int] = {}
+    for op in block.ops:
+        if isinstance(op, ConstOp):
+            continue
+        feeding = [places[value.owner] for value in op.operands if value.owner in places]
+        places[op] = len(places)
+        yield charts.Node(op.name.partition(".")[2], op_name(op), tuple(feeding))
+
+
+def _blocks(module: ModuleOp) -> Iterator[Block]:
+    return (block for op in module.body.block.ops for region in op.regions for block in region.blocks)
+
+
+def render(name: str, views: Sequence[Viewer]) -> str:
+    """The page about all modules of one input."""
+    steps = [step for view in views for step in view.steps]
+    changing = sum(step.changed for step in steps)
+    figures = [
+        Figure("passes", count_text(len(steps)), f"{count_text(changing)} changed something"),
+        Figure("rewrites", count_text(sum(sum(step.patterns.values()) for step in steps)), "by patterns"),
+        Figure("lines of IR", _growth(steps), "before and after"),
+    ]
+    sections = [
+        Section(f"{index}. {step.name}", _step(step), _lead(step))
+        for index, step in enumerate(steps, start=1)
+        if step.changed
+    ]
+    unchanged = [f"{index}. {step.name}" for index, step in enumerate(steps, start=1) if not step.changed]
+    sections.append(Section("Passes that changed nothing", tag("p", ", ".join(unchanged)) if unchanged else Html("")))
+    note = "bytes of constants and locations left out"
+    return render_page(f"Passes over {Path(name).name}", figures, sections, note=note)
+
+
+def _growth(steps: Sequence[Step]) -> str:
+    return f"{count_text(len(steps[0].before))} → {count_text(len(steps[-1].after))}" if steps else "0"
+
+
+def _lead(step: Step) -> str:
+    counted = ", ".join(f"{count} by {name}" for name, count in step.patterns.most_common())
+    return f"Stage {step.stage}" + (f"; rewrites: {counted}." if counted else ".")
+
+
+def _step(step: Step) -> Html:
+    return tag("div", _graph(step), tag("div", *_rewrites(step), _whole(step)), class_="beside")
+
+
+def _graph(step: Step) -> Html:
+    shown = charts.graph(step.nodes[:MOST_NODES], title=f"operators after {step.name}")
+    left = len(step.nodes) - MOST_NODES
+    return tag("div", shown, tag("p", f"and {count_text(left)} more") if left > 0 else "")
+
+
+def _rewrites(step: Step) -> Iterable[Html]:
+    for item in step.rewrites:
+        title = joined((tag("strong", item.pattern), f" at {item.op.strip()}, ", tag("code", item.source)))
+        yield tag("details", tag("summary", title), _text(item.difference))
+
+
+def _whole(step: Step) -> Html:
+    """What the whole pass changed; open where no rewrites say it in parts."""
+    if max(len(step.before), len(step.after)) > MOST_LINES:
+        return tag("p", f"{count_text(len(step.before))} lines became {count_text(len(step.after))}.")
+    summary = tag("summary", "all that the pass changed")
+    opened = None if step.rewrites else "open"
+    return tag("details", summary, _text(difference(step.before, step.after)), open=opened)
+
+
+def _text(lines: Iterable[str]) -> Html:
+    kinds = {"+": "added", "-": "removed", "@": "note"}
+    return tag("pre", *(_line(line, kinds.get(line[:1])) for line in lines), class_="difference")
+
+
+def _line(line: str, kind: str | None) -> Html:
+    shown = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …"
+    return joined((tag("span", shown, class_=kind, title=line if shown != line else None), "\n"))

@@ -1,0 +1,56 @@
+"""The page of ``odc-opt --view``: passes, the rewrites in them, and what they changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odc_mlir import samples, viewer
+from odc_mlir.tools import odc_opt
+
+MODEL = """
+func.func @main(%x: tensor<1x4xf32>) -> tensor<1x4xf32> {
+  %zero = circle.const [0.0] : tensor<1xf32>
+  %a = circle.add(%x, %zero) {activation = none} : (tensor<1x4xf32>, tensor<1xf32>) -> tensor<1x4xf32>
+  %b = circle.relu(%a) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  %c = circle.relu(%b) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  func.return %c : tensor<1x4xf32>
+}
+"""
+
+
+def view(folder: Path, model: str, *passes: str) -> str:
+    source, page = folder / "in.mlir", folder / "view.html"
+    source.write_text(model)
+    assert odc_opt.main([str(source), *passes, "-o", str(folder / "out.mlir"), "--view", str(page)]) == 0
+    return page.read_text()
+
+
+def test_rewrites_are_named_with_their_source(tmp_path: Path) -> None:
+    found = view(tmp_path, MODEL, "--circle-optimize", "--cse")
+    assert "rewrites: 1 by DropIdentity." in found
+    assert "<strong>DropIdentity</strong> at circle.add" in found
+    assert "<code>transforms/circle/circle_simplify.py:" in found
+    assert "2. cse" in found.partition("Passes that changed nothing")[2]
+    assert 'class="removed"' in found
+
+
+def test_long_modules_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viewer, "MOST_LINES", 3)
+    found = view(tmp_path, MODEL, "--circle-optimize")
+    assert "lines became" in found
+    assert "<pre" not in found
+
+
+def test_differences() -> None:
+    assert viewer.difference(["a", "b"], ["a", "c"]) == ["@@", " a", "-b", "+c"]
+    assert viewer.difference(["a"], ["a"]) == []
+
+
+def test_the_page_does_not_change_the_result(tmp_path: Path) -> None:
+    model = str(samples.path("digits_cnn_int8.circle"))
+    plain, watched = tmp_path / "plain.mlir", tmp_path / "watched.mlir"
+    for out, more in ((plain, []), (watched, ["--view", str(tmp_path / "v.html")])):
+        assert odc_opt.main([model, "--stage", "npu-sched", "--npu", "npu-256", "-o", str(out), *more]) == 0
+    assert plain.read_text() == watched.read_text()
