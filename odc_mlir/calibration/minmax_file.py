@@ -8,7 +8,7 @@ f32 maximum. An operator stands for its first result; further results have no pl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from odc_mlir.calibration.recorded import Records, TensorKey
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import ModelError, RecordsError
-from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.circle.model import Model, Operator
 from odc_mlir.ops.dtypes import DTYPES
 
 MAGIC = 0x4F4D4D44
@@ -45,8 +45,58 @@ def read_minmax(data: bytes, model: Model, *, location: str | None = None) -> Re
             for entry in entries.tolist():
                 key = _tensor_of(model, entry, of_input, location)
                 extremes.setdefault(key, []).append((entry[3], entry[4]))
+    if runs:
+        _check_of_model(extremes, model, location)
     tensors = {key: TensorStatistics.of_extremes(*zip(*pairs, strict=True)) for key, pairs in extremes.items()}
     return Records("", len(runs), tensors)
+
+
+# What results of operators and of fused activations lie between, by definition; a little more is rounding.
+_BOUNDS = {
+    "RELU": (0.0, math.inf),
+    "RELU6": (0.0, 6.0),
+    "RELU_N1_TO_1": (-1.0, 1.0),
+    "RELU_0_TO_1": (0.0, 1.0),
+    "LOGISTIC": (0.0, 1.0),
+    "SOFTMAX": (0.0, 1.0),
+    "TANH": (-1.0, 1.0),
+    "ABS": (0.0, math.inf),
+    "EXP": (0.0, math.inf),
+}
+_SLACK = 1e-3
+
+
+def _check_of_model(extremes: Mapping[TensorKey, list[tuple[float, float]]], model: Model, where: str | None) -> None:
+    """Raises RecordsError where what a file says cannot have been recorded of ``model``.
+
+    The format does not say what it was recorded of. A run leaves out nothing that an operator of the main subgraph
+    computes alone and in reals, and no result is beyond what its operator can give.
+    """
+    hint = "the file was recorded with another model: record this one"
+    main = model.subgraphs[0]
+    constants = model.constants(0)
+    for index, operator in enumerate(main.operators):
+        if len(operator.outputs) != 1:
+            continue
+        tensor = main.tensors[operator.outputs[0]]
+        is_real = DTYPES[tensor.dtype].kind == "float"
+        found = extremes.get((0, tensor.name))
+        if found is None and is_real and any(i >= 0 and i not in constants for i in operator.inputs):
+            text = f"the file has no range of operator {index}"
+        elif found is not None and not is_real:
+            text = f"the file has a range of operator {index}, whose result is {tensor.dtype}"
+        elif found is not None and (beyond := _beyond(operator, found)) is not None:
+            text = f"the file has {beyond:g} as result of operator {index}, which cannot be"
+        else:
+            continue
+        raise RecordsError(text, op=operator.label, tensor=tensor.name, location=where, hint=hint)
+
+
+def _beyond(operator: Operator, found: Sequence[tuple[float, float]]) -> float | None:
+    """A recorded value that the operator cannot have given."""
+    fused = str(operator.options.get("fused_activation_function") or "").upper()
+    least, most = _BOUNDS.get(fused if fused in _BOUNDS else operator.name, (-math.inf, math.inf))
+    return next((end for pair in found for end in pair if end < least - _SLACK or end > most + _SLACK), None)
 
 
 def read_runs(data: bytes, location: str | None = None) -> list[tuple[NDArray[np.void], NDArray[np.void]]]:

@@ -18,7 +18,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import CacheError, OdcError, parsing
 from odc_mlir.formats.cache import cache_folder
 from odc_mlir.formats.private import make_folder, read_file, write_file
 
@@ -84,7 +84,8 @@ def _read(path: Path) -> dict[str, Any]:
         head, _, body = read_file(path, max_bytes=MAX_BYTES).partition(b"\n")
         if head != f"{_MAGIC} {hashlib.sha256(body).hexdigest()}".encode():
             raise ValueError("it is damaged")
-        found = json.loads(body)
+        with parsing("it cannot be read", CacheError):
+            found = json.loads(body)
     except FileNotFoundError:
         return {}
     except (ValueError, OdcError) as error:

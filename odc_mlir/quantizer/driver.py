@@ -230,10 +230,10 @@ class Driver:
 
     def _widened(self, best: _Choice, candidate: Candidate) -> Candidate:
         """``candidate``, or where limits do not hold one in which as few layers as possible have other precisions."""
-        model, rounds = best.model, candidate.recipe.rounding or self._rounding_helps
+        model, first = best.model, candidate.recipe
 
-        def build(precisions: Mapping[str, str]) -> Candidate:
-            recipe = replace(candidate.recipe.with_precisions(precisions, self._fixed), rounding=rounds)
+        def build(precisions: Mapping[str, str], rounds: bool) -> Candidate:
+            recipe = replace(first.with_precisions(precisions, self._fixed), rounding=rounds or first.rounding)
             return self._builder.build(model, recipe, self.statistics)
 
         self.widening = Widening(
@@ -252,6 +252,7 @@ class Driver:
             self.plain,
             self._plain_db,
             layer_names(model.module),
+            self._rounding_helps and not first.rounding,
             steps=self.steps,
         )
         found = self.widening.run(candidate)

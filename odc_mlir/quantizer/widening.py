@@ -46,6 +46,7 @@ from odc_mlir.quantizer.target import Placement, TargetRules
 LOG = logging.getLogger(__name__)
 
 Measures = Mapping[str, float | None]
+_Key = tuple[bool, tuple[tuple[str, str], ...]]
 
 GOOD_DB, GAIN_DB = 25.0, 7.0  # what outputs are to have, or to gain
 _MOST_TIME = 1.5  # of the plain model's, that this may take
@@ -80,7 +81,8 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
 class Widening:
     """Widens one candidate.
 
-    ``build`` makes the candidate with other precisions, ``measure`` measures it. ``plain``: what the target runs of it
+    ``build`` makes the candidate with other precisions; told so, with weights rounded by samples as well, which
+    ``may_round`` says can be of use. ``measure`` measures it. ``plain``: what the target runs of it
     as it is, None without target; ``names``: of the layers of the float model in order; ``plain_db``: the outputs'
     SQNR without any help. ``share`` of a candidate is what coverage is measured by; ``least_share`` must be left.
     """
@@ -89,7 +91,7 @@ class Widening:
     limits: tuple[Limit, ...]
     fixed: Mapping[str, Choice]
     examination: Examination
-    build: Callable[[Mapping[str, str]], Candidate]
+    build: Callable[[Mapping[str, str], bool], Candidate]
     measure: Callable[[Mapping[str, str], Candidate], Tried]
     size: Callable[[Candidate], int]
     share: Callable[[Candidate], float]
@@ -100,8 +102,10 @@ class Widening:
     plain: Placement | None
     plain_db: tuple[float, ...]
     names: list[str]
+    may_round: bool
     steps: list[dict[str, Any]] = field(default_factory=list)
-    tried: dict[tuple[tuple[str, str], ...], Tried] = field(default_factory=dict)
+    tried: dict[_Key, Tried] = field(default_factory=dict)
+    _rounds: bool = False
     chosen: Tried | None = None  # by the search
     _placements: dict[str, Placement | None] = field(default_factory=dict)
     _leaving: list[list[bool]] = field(default_factory=list)  # by layer and level, whether the target loses it
@@ -114,7 +118,7 @@ class Widening:
         aims = self._aims()
         if not self._ladder or not (self.options.has_budget or self._has_need(first, aims)):
             return candidate
-        self.tried[()] = self.chosen = first
+        self._first = self.tried[False, ()] = self.chosen = first
         self.say("looking for layers that need more bits", 0)
         self._effects = effects(self.examination, candidate.graph)
         if self.options.has_budget:
@@ -222,7 +226,7 @@ class Widening:
             return self.rules.priced(candidate.module)
         movable = [name for name in self.names if name not in self.fixed]
         try:
-            return self.rules.priced(self.build(dict.fromkeys(movable, step)).module)
+            return self.rules.priced(self.build(dict.fromkeys(movable, step), False).module)
         except OdcError as error:
             LOG.info("layers cannot be %s: %s", step, error)
             return None
@@ -243,7 +247,7 @@ class Widening:
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> Levels | None:
         """The cheapest choice that is accurate enough; None where none is, or the plain one already."""
-        margin, holds = self._with_margin(), self.tried[()].holds(self.limits)
+        margin, holds = self._with_margin(), self._first.holds(self.limits)
         may_leave = self.rules is not None and not holds
         # (whether layers may leave the target, how much longer it may take, what is asked for)
         wanted: list[tuple[bool, float, tuple[Limit, ...], Sequence[float]]] = []
@@ -254,14 +258,17 @@ class Widening:
             wanted += [(False, math.inf, margin, ()), (False, math.inf, self.limits, ())]
             wanted += [(True, math.inf, self.limits, ())] if may_leave else []
         for host, longer, limits, least in wanted:
-            if self.tried[()].holds(limits, least):
+            if self._first.holds(limits, least):
                 return None
             problem = self._problem(candidate, host=host or self.options.mixed == ON)
             most = longer * problem.point(problem.plain).cost
             points = [point for point in self._points(problem) if point.cost <= most]
-            levels = self._cheapest(points, problem, limits, least)
-            if levels is not None:
-                return levels
+            for rounds in (False, True) if self.may_round else (False,):
+                self._rounds = rounds
+                levels = self._cheapest(points, problem, limits, least)
+                if levels is not None:
+                    return levels
+        self._rounds = False
         return None
 
     def _points(self, problem: Problem) -> list[Point]:
@@ -327,16 +334,16 @@ class Widening:
             if made.holds(self.limits) or self.share(made.candidate) < _LEAST_EXPLORED:
                 return
 
-    def _key(self, levels: Levels) -> tuple[tuple[str, str], ...]:
-        """The precisions that these levels mean, by layer name."""
+    def _key(self, levels: Levels) -> _Key:
+        """Whether weights are rounded by samples, and the precisions that these levels mean, by layer name."""
         named = sorted(zip(self.names, levels, strict=True))
-        return tuple((name, self._levels[level]) for name, level in named if level)
+        return self._rounds, tuple((name, self._levels[level]) for name, level in named if level)
 
     def _made(self, levels: Levels) -> Tried:
         key = self._key(levels)
-        precisions = dict(key)
+        precisions = dict(key[1])
         if key not in self.tried:
-            self.tried[key] = self.measure(precisions, self.build(precisions))
+            self.tried[key] = self.measure(precisions, self.build(precisions, self._rounds))
             self.say(f"{len(precisions)} layers in other precisions", len(self.tried))
         return self.tried[key]
 

@@ -104,3 +104,34 @@ def test_records_of_another_model_cannot_be_written() -> None:
     records = Records(runs=1, tensors={(0, "other"): TensorStatistics.of_extremes([0], [1])})
     with pytest.raises(ModelError, match="the records are of another model"):
         write_minmax(records, _model())
+
+
+def _activated(name: str, dtype: str = "float32", options: dict[str, str] | None = None) -> Model:
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (4,)), builder.tensor("y", (4,), dtype)
+    builder.operator(name, [x, x] if name == "ADD" else [x], [y], options=options or {})
+    return builder.finish([x], [y])
+
+
+@pytest.mark.parametrize(
+    ("model", "operators", "message"),
+    [
+        (_activated("RELU6"), [(0, 0, 0, 0, 6)], None),
+        (_activated("RELU6"), [(0, 0, 0, -1, 6)], "has -1 as result of operator 0"),
+        (_activated("SOFTMAX"), [(0, 0, 0, 0, 1.5)], "has 1.5 as result of operator 0"),
+        (_activated("ADD", options={"fused_activation_function": "relu"}), [(0, 0, 0, -3, 1)], "has -3 as result"),
+        (_activated("ADD"), [(0, 0, 0, -3, 1)], None),
+        (_activated("CAST", "int32"), [(0, 0, 0, 0, 1)], "of operator 0, whose result is int32"),
+        (_activated("CAST", "int32"), [], None),
+        (_activated("RELU6"), [], "no range of operator 0"),
+    ],
+)
+def test_what_cannot_have_been_recorded_of_this_model_is_refused(
+    model: Model, operators: list[tuple[float, ...]], message: str | None
+) -> None:
+    data = _file((operators, [(0, 0, 0, -1, 1)]))
+    if message is None:
+        assert read_minmax(data, model).runs == 1
+    else:
+        with pytest.raises(RecordsError, match=message):
+            read_minmax(data, model)

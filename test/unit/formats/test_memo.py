@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -62,7 +63,7 @@ def test_two_runs_at_a_time_keep_both_results(cache: Path) -> None:
     assert (both.get("a"), both.get("b")) == (1, 2)
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "header", "folder", "pipe", "large"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "header", "folder", "pipe", "large", "nested"])
 def test_damaged_files_count_as_empty_and_are_replaced(
     cache: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,9 @@ def test_damaged_files_count_as_empty_and_are_replaced(
         os.mkfifo(path)
     elif damage == "large":
         path.write_bytes(whole + b" " * memo.MAX_BYTES)
+    elif damage == "nested":
+        body = b"[" * 100_000
+        path.write_bytes(f"odc-memo 1 {hashlib.sha256(body).hexdigest()}\n".encode() + body)
     else:
         changed = {"cut": whole[:-4], "flip": whole.replace(b'"a":1', b'"a":3'), "empty": b"", "header": whole[:40]}
         path.write_bytes(changed[damage])
