@@ -122,6 +122,16 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         conv(L, axis("3x8", 0, 3), q("6x3"), "activation = relu", bias=3, name="fully_connected", size=24),
         q("6x3"),
     ),
+    "conv-int4-weights": (
+        (X,),
+        conv(X, q("5x3x3x4", "0.05", 0, "i4"), q("2x6x7x5", "0.5"), "padding = same, stride = [1, 1]", bias=5, size=90),
+        q("2x6x7x5", "0.5"),
+    ),
+    "fully-connected-int4-weights": (
+        (L,),
+        conv(L, q("3x8", "0.05", 1, "i4"), q("6x3"), "activation = relu", bias=3, name="fully_connected", size=12),
+        q("6x3"),
+    ),
     "fully-connected-kept-dims": (
         (L,),
         conv(L, q("3x8", "0.02", 6), q("2x3x3"), "keep_num_dims = true", bias=3, name="fully_connected", size=24),

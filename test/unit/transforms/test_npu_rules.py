@@ -271,7 +271,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("centred", lambda: wide(conv(), 3), "'x' is int16 with zero point 3"),
     ("centred", lambda: wide(binary(), -1), "'a' is int16 with zero point -1"),
     ("same-type", lambda: with_result(softmax(), dtype="uint8", quant=Q), "'x' is int8, 'y' is uint8"),
-    ("weights", lambda: with_operand(conv(), 1, dtype="int4"), "'w' is int4, the input is int8"),
+    ("weights", lambda: with_operand(conv(), 1, dtype="uint4"), "'w' is uint4, the input is int8"),
     ("weights", lambda: with_operand(conv(), 1, dtype="uint8"), "'w' is uint8, the input is int8"),
     ("weights", lambda: with_operand(wide(conv()), 1, dtype="int32"), "'w' is int32, the input is int16"),
     ("weights", lambda: with_operand(conv(), 1, quant=None), "'w' has no scale"),
@@ -465,6 +465,7 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
     [
         conv(kernel=(255, 255), stride_h=255, stride_w=255, dilation_h_factor=255, dilation_w_factor=255),
         conv(taken=1, out=8),
+        with_operand(conv(), 1, dtype="int4"),
         depthwise(4 * 255),
         fully_connected_of(65_535),
         matmul((1, 1, 7), (1, 7, 65_535)),

@@ -64,7 +64,7 @@ def requantisation(
         "bias": per_channel(np.zeros(1) if bias is None else bias.array(), channels),
         "multiplier": per_channel(multiplier, channels),
         "exponent": per_channel(exponent, channels),
-        "weight_type": CODE_TYPES[filters.dtype],
+        "weight_type": CODE_TYPES[filters.info.numpy.name],
         "wide": adds_in_64_bits(site.node, source, filters, bias),
     }
 
@@ -75,14 +75,14 @@ def single_product(source: TensorInfo, filters: TensorInfo) -> bool:
 
 
 def weight_codes(site: Site) -> tuple[NDArray[Any] | None, int]:
-    """Codes of the constant weights and their zero point; no codes where the constant's own serve.
+    """Codes of the constant weights and their zero point; no codes where the constant's own bytes serve.
 
-    Several zero points become one by moving codes.
+    Several zero points become one by moving codes. Codes of 4 bits get a byte each; the weight coder takes it away.
     """
     filters = site.info(1)
     quant = quant_of(filters)
     if len(set(quant.zero_points)) == 1:
-        return None, quant.zero_point
+        return (None if filters.dtype in CODE_TYPES else filters.array()), quant.zero_point
     (least, most), (low, high) = filters.info.range, centred_range(filters)
     zero = max(least - low, 0) or min(most - high, 0)
     return (centred(filters) + zero).astype(filters.info.numpy), zero

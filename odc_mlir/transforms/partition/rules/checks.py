@@ -24,6 +24,7 @@ from odc_mlir.transforms.npu.lowering.move_maps import result_copies
 from odc_mlir.transforms.npu.lowering.polyphase_decomposition import interpolated_components, transposed_components
 
 CODES = ELEMENT_TYPES
+WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
 MOST_DIMENSIONS = 6  # of element-wise operands
 MOST_RUNS = 256  # of channels that are put together by moves
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
@@ -94,10 +95,9 @@ def not_empty(node: Node, _: Limits) -> str | None:
 
 
 def codes(node: Node, _: Limits) -> str | None:
-    """Everything computed is of a type that the NPU has; state has the types that the operator's own rules say."""
-    states = {id(node.operands[index]) for index in node.mutated}
+    """Everything computed is of a type that the NPU has."""
     for tensor in activations(node):
-        if tensor.dtype not in CODES and id(tensor) not in states:
+        if tensor.dtype not in CODES:
             return f"{tensor.name!r} is {tensor.dtype}"
     return None
 
@@ -219,14 +219,13 @@ def option_in_field(instruction: str, **fields: str) -> Check:
 
 
 def weights(node: Node, _: Limits) -> str | None:
-    """Weight codes have the input's type, or 8 bits, and zero points that one can stand for."""
+    """Weight codes have a type that goes with the input's, and zero points that one can stand for."""
     source, filters = next(activations(node)), node.operand(1)
-    if filters.dtype not in (CODES if source.dtype == "int16" else (source.dtype,)):
+    if filters.dtype not in WEIGHT_TYPES[source.dtype]:
         return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
     if filters.quant is None:
         return f"{filters.name!r} has no scale"
-    size = math.prod(filters.static_shape) * filters.info.numpy.itemsize
-    if filters.data is not None and filters.data.nbytes != size:
+    if filters.sparsity is not None:
         return f"{filters.name!r} is stored sparse"
     zero_points = set(filters.quant.zero_points)
     if len(zero_points) > 1:

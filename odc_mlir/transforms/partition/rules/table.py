@@ -108,7 +108,7 @@ _SUMS = (
     _CENTRED,
     Rule(
         "weights",
-        "weights have the input's type (with int16: or 8 bits), positive scales and one zero point, or nearly",
+        "weights have the input's type (int8: or int4, int16: or 8 bits), positive scales and a zero point, or nearly",
         check.weights,
     ),
     Rule("bias", "the bias fits int32, one value per result channel, scaled as input times weights", sum_checks.bias),
