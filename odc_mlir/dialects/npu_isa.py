@@ -11,44 +11,32 @@
 
 The program is the linear order of the block, whatever queue an instruction runs in; ``npu.isa.halt`` ends it. Address
 fields are buffers with an optional offset, enum fields are words, all others integers; a field left out has its
-default, 1 for factors that change nothing then, else 0. ``waits`` and ``posts`` name semaphores; there are none until
-``npu-insert-sync`` has run. ``npu.loop`` repeats its body and adds the steps of its instructions to their addresses
+default, 1 for factors that change nothing then, else 0 or the first word. All of them are one property, whose generic
+form is :class:`FieldsAttr`. ``waits`` and ``posts`` name semaphores; there are none until ``npu-insert-sync`` has run.
+``npu.loop`` repeats its body and adds the steps of its instructions to their addresses
 after every iteration; there are none until ``npu-roll-loops`` has run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i32, i64
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, LocationAttr, StringAttr, i32, i64
 from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.irdl import (
     AnyAttr,
-    AttrSizedOperandSegments,
     EqAttrConstraint,
     IRDLOperation,
     ParamAttrConstraint,
     VerificationContext,
     irdl_op_definition,
-    operand_def,
-    opt_operand_def,
     opt_prop_def,
     prop_def,
     region_def,
     result_def,
     traits_def,
-)
-from xdsl.irdl.declarative_assembly_format import (
-    CustomDirective,
-    OperandDirective,
-    OperandVariable,
-    OptionalOperandVariable,
-    ParsingState,
-    PrintingState,
-    TypeDirective,
-    irdl_custom_directive,
+    var_operand_def,
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -56,23 +44,24 @@ from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.npu_fields import PREFIX, Fields, FieldsAttr, fields_attr, parse_fields, print_fields
 from odc_mlir.dialects.npu_memory import BufferType, RecordType, SpaceAttr
 from odc_mlir.dialects.npu_tiling import ResidentAttr, TilingAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import OFFSET_BITS, SEMAPHORES, Field, Instruction, Kind, Queue, Space
+from odc_mlir.isa.immediates import shared
 from odc_mlir.isa.instructions import BY_MNEMONIC as INSTRUCTION_TABLE
 from odc_mlir.isa.instructions import INSTRUCTIONS, field_range
 from odc_mlir.support.locations import op_name
 
-PREFIX = "npu.isa."
-OFFSET_SUFFIX, STEP_SUFFIX = "_offset", "_step"
-_SEGMENTS = "operandSegmentSizes"
+FIELDS = "fields"
+TOKENS = {"waits": MAX_WAITS, "posts": MAX_POSTS}  # properties that name semaphores, and how many of them
 UNROLLED = ("loop", "end")  # instructions that are no operations: npu.loop stands for both
 LOCAL_SPACES = tuple(space for space in Space if space.is_local)
 REGION_SPACES = tuple(space for space in Space if not space.is_local)
 BOUND_SPACES = (Space.INPUTS, Space.OUTPUTS)
-WORDS_OF_QUEUES = tuple(queue.name.lower() for queue in Queue)
+SPACES_OF = {kind: REGION_SPACES if kind is Kind.MEMORY else (Space(kind.value),) for kind in Kind if kind.is_address}
 
 
 class _Int64(ParamAttrConstraint[IntegerAttr[IntegerType]]):
@@ -233,96 +222,34 @@ class LoopOp(IRDLOperation):
                 raise VerifyException(f"{self.name} holds {op.name}, allowed: instructions other than halt")
 
 
-@irdl_custom_directive
-class TypeOfBuffer(CustomDirective):
-    """``custom<TypeOfBuffer>(ref($x), type($x))``: no text, because the buffer stands above with its type."""
-
-    operand: OperandDirective
-    type: TypeDirective
-
-    def parse(self, parser: Parser, state: ParsingState) -> None:
-        assert isinstance(self.operand, OperandVariable | OptionalOperandVariable)
-        found = state.operands[self.operand.index]
-        types = []
-        for used in found if isinstance(found, Sequence) else [found]:
-            assert used is not None, "parsed before its type"
-            values = parser.ssa_values.get(used.operand_name, ())
-            if used.index >= len(values):
-                parser.raise_error("a buffer is used before it is defined", used.span.start, used.span.end)
-            types.append(values[used.index].type)
-        self.type.set(state, types)
-
-    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
-        """Print nothing."""
-
-    def set_empty(self, state: ParsingState) -> None:
-        self.type.set_empty(state)
-
-
-Form = tuple[type[Attribute], Attribute | None]
-"""The class of a property, and of which type the integers in it are."""
-
-_INTEGER: Form = (IntegerAttr, i64)
-_INTEGERS: Form = (DenseArrayBase, i32)
-_WORD: Form = (StringAttr, None)
-_ELEMENTS = {IntegerAttr: "type", DenseArrayBase: "elt_type"}
-
-
 class InstructionOp(IRDLOperation):
     """Base of the operations that are instructions."""
 
     SPEC: ClassVar[Instruction]
-    ADDRESS_FIELDS: ClassVar[tuple[Field, ...]]
-    INT_FIELDS: ClassVar[dict[str, tuple[int, int]]]
-    CODE_FIELDS: ClassVar[frozenset[str]]  # of those, the ones that are fields of the instruction
-    WORD_FIELDS: ClassVar[dict[str, tuple[str, ...]]]
-    DEFAULTS: ClassVar[dict[str, int]]  # of the fields that are not 0 when left out
-    HAS_OPTIONAL_ADDRESSES: ClassVar[bool]
-    OPERAND_COUNTS: ClassVar[tuple[frozenset[int], ...]]  # of each address field
-    PROPERTY_FORMS: ClassVar[dict[str, Form]]
+
+    def __post_init__(self) -> None:
+        """Skip the search for properties that have a default: there are none, and instructions are many."""
+
+    @property
+    def field_values(self) -> Fields:
+        """All fields as the attribute holds them."""
+        attribute = self.properties[FIELDS]
+        assert isinstance(attribute, FieldsAttr)
+        return attribute.data
+
+    def set_fields(self, fields: Fields) -> None:
+        """Give the instruction other values of its fields; raises VerifyException for what it does not have."""
+        self.properties[FIELDS] = fields_attr(fields)
 
     @property
     def queue_number(self) -> Queue:
         """The queue that the instruction runs in."""
-        if self.SPEC.queue is not None:
-            return self.SPEC.queue
-        word = self.properties.get("queue")
-        assert isinstance(word, StringAttr)
-        return Queue[word.data.upper()]
+        return self.field_values.queue
 
-    def field_codes(self) -> dict[str, int]:
-        """The fields that are no addresses, as encoded; fields that are 0 may be missing."""
-        codes = dict(self.DEFAULTS)  # by exact classes: abstract ones make isinstance a call, a million times
-        for name, attribute in self.properties.items():
-            if type(attribute) is IntegerAttr:
-                if name in self.CODE_FIELDS:
-                    codes[name] = attribute.value.data
-            elif type(attribute) is StringAttr and name != "queue":
-                codes[name] = self.WORD_FIELDS[name].index(attribute.data)
-        return codes
-
-    def places(self) -> Iterator[tuple[str, SSAValue, int]]:
+    def places(self) -> Iterator[tuple[Field, SSAValue, int]]:
         """(address field, buffer, offset) of the address fields that are used."""
-        properties = self.properties
-        for field, operand in zip(self.used_addresses(), self._operands, strict=True):
-            offset = properties.get(field.name + OFFSET_SUFFIX)
-            yield field.name, operand, offset.value.data if type(offset) is IntegerAttr else 0
-
-    def used_addresses(self) -> Sequence[Field]:
-        """The address fields that have an operand, in order."""
-        if not self.HAS_OPTIONAL_ADDRESSES:
-            return self.ADDRESS_FIELDS
-        sizes = self.properties[_SEGMENTS]
-        assert isinstance(sizes, DenseArrayBase)
-        return _used_addresses(self.SPEC.mnemonic, sizes.data.data)
-
-    @property
-    def steps(self) -> tuple[int, ...] | None:
-        """What each address field advances by per iteration, None for an instruction without steps."""
-        found = [self.properties.get(field.name + STEP_SUFFIX) for field in self.SPEC.addresses]
-        if not any(found):
-            return None
-        return tuple(step.value.data if isinstance(step, IntegerAttr) else 0 for step in found)
+        for (field, offset, _), operand in zip(self.field_values.used(), self._operands, strict=True):
+            yield field, operand, offset
 
     def semaphores(self, name: str) -> tuple[int, ...]:
         """The values of ``waits`` or ``posts``."""
@@ -334,45 +261,35 @@ class InstructionOp(IRDLOperation):
 
         Programs have ten thousands of instructions, and verifying their definitions in general takes most of a compile.
         """
-        forms = self.PROPERTY_FORMS
+        known = 0
         for name, attribute in self.properties.items():
-            if forms.get(name) != (type(attribute), getattr(attribute, _ELEMENTS.get(type(attribute), ""), None)):
+            if name == FIELDS:
+                if type(attribute) is not FieldsAttr:
+                    return False
+                known = 1
+            elif name not in TOKENS or type(attribute) is not DenseArrayBase or attribute.elt_type != i32:
                 return False
-        operands = self.operands
-        if self.HAS_OPTIONAL_ADDRESSES:
-            sizes = self.properties.get(_SEGMENTS)
-            counts = [] if sizes is None else _integers(sizes)
-            if len(counts) != len(self.OPERAND_COUNTS) or sum(counts) != len(operands):
-                return False
-            if any(count not in allowed for count, allowed in zip(counts, self.OPERAND_COUNTS, strict=True)):
-                return False
-        elif len(operands) != len(self.ADDRESS_FIELDS):
+        if not known or self.results or self.regions or self.successors:
             return False
-        if (self.SPEC.queue is None and "queue" not in self.properties) or self.results or self.regions:
-            return False
-        return not self.successors and all(type(value.type) is BufferType for value in operands)
+        return all(type(value.type) is BufferType for value in self._operands)
 
     def verify_(self) -> None:
-        ints, words = self.INT_FIELDS, self.WORD_FIELDS
-        for name, attribute in self.properties.items():
-            if type(attribute) is IntegerAttr:
-                low, high = ints[name]
-                if not low <= attribute.value.data <= high:
-                    raise VerifyException(f"{self.name}: {name} is {attribute.value.data}, allowed: {low} to {high}")
-            elif type(attribute) is StringAttr and attribute.data not in words[name]:
-                raise VerifyException(f"{self.name}: {name} is {attribute.data!r}, allowed: {', '.join(words[name])}")
-        iterations = self._iterations()
-        if iterations is None and self.steps is not None:
-            raise VerifyException(f"{self.name} has steps but is in no npu.loop")
-        self._verify_semaphores("waits", MAX_WAITS)
-        self._verify_semaphores("posts", MAX_POSTS)
-        for field, operand in zip(self.used_addresses(), self.operands, strict=True):
-            self._verify_address(field, operand, (iterations or 1) - 1)
-
-    def _iterations(self) -> int | None:
-        """How often the loop around this instruction runs, None where there is no loop."""
+        fields = self.field_values
+        if fields.immediates.mnemonic != self.SPEC.mnemonic:
+            raise VerifyException(f"{self.name} has the fields of {fields.immediates.mnemonic}")
         parent = self.parent_op()
-        return parent.iterations if isinstance(parent, LoopOp) else None
+        iterations = parent.iterations if isinstance(parent, LoopOp) else None
+        if iterations is None and fields.steps is not None:
+            raise VerifyException(f"{self.name} has steps but is in no npu.loop")
+        for name in self.properties:
+            if name in TOKENS:
+                self._verify_semaphores(name, TOKENS[name])
+        operands = self._operands
+        used = sum(offset is not None for offset in fields.offsets)
+        if used != len(operands):
+            raise VerifyException(f"{self.name} uses {used} addresses and names {len(operands)} buffers")
+        for (field, offset, step), operand in zip(fields.used(), operands, strict=True):
+            self._verify_address(field, operand.type, offset, offset + step * ((iterations or 1) - 1))
 
     def _verify_semaphores(self, name: str, most: int) -> None:
         values = self.semaphores(name)
@@ -381,26 +298,52 @@ class InstructionOp(IRDLOperation):
                 f"{self.name} {name} {list(values)}, allowed: at most {most} semaphores from 0 to {SEMAPHORES - 1}"
             )
 
-    def _verify_address(self, field: Field, operand: SSAValue, last: int) -> None:
-        kind = operand.type
+    def _verify_address(self, field: Field, kind: Attribute, first: int, last: int) -> None:
+        """Check that an address in a loop, from its ``first`` to its ``last`` iteration, is one of the buffer's."""
         assert isinstance(kind, BufferType)
-        space = kind.space
-        allowed = REGION_SPACES if field.kind is Kind.MEMORY else (Space(field.kind.value),)
-        if space not in allowed:
-            raise VerifyException(f"{self.name}: {field.name} lies in {space}, allowed: {', '.join(allowed)}")
-        offset = self.properties.get(field.name + OFFSET_SUFFIX)
-        first = offset.value.data if isinstance(offset, IntegerAttr) else 0
-        step = self.properties.get(field.name + STEP_SUFFIX)
-        for place in (first, first + last * step.value.data) if isinstance(step, IntegerAttr) else (first,):
-            if place and not 0 <= place < kind.size:
-                raise VerifyException(f"{self.name}: {field.name} is {place} into a buffer of {kind.size} units")
+        allowed = SPACES_OF[field.kind]
+        if kind.space not in allowed:
+            raise VerifyException(f"{self.name}: {field.name} lies in {kind.space}, allowed: {', '.join(allowed)}")
+        if first or last:
+            for place in (first, last):
+                if place and not 0 <= place < kind.size:
+                    raise VerifyException(f"{self.name}: {field.name} is {place} into a buffer of {kind.size} units")
 
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        operands: list[SSAValue] = []
 
-@lru_cache(maxsize=256)
-def _used_addresses(mnemonic: str, sizes: bytes) -> tuple[Field, ...]:
-    """The address fields of an instruction that have an operand; ``sizes``: how many of each, 32 bits."""
-    fields = INSTRUCTION_TABLE[mnemonic].places
-    return tuple(field for field, size in zip(fields, memoryview(sizes).cast("i"), strict=True) if size)
+        def parse_operand() -> None:
+            start, used = parser.pos, parser.parse_unresolved_operand()
+            values = parser.ssa_values.get(used.operand_name, ())
+            if used.index >= len(values):
+                parser.raise_error("a buffer is used before it is defined", start, parser.pos)
+            operands.append(values[used.index])
+
+        start = parser.pos
+        fields = parse_fields(parser, cls.SPEC.mnemonic, parse_operand)
+        try:
+            properties: dict[str, Attribute] = {FIELDS: fields_attr(fields)}
+        except VerifyException as error:
+            parser.raise_error(str(error), start, parser.pos)
+        for name in TOKENS:
+            if parser.parse_optional_keyword(name):
+                values = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+                properties[name] = DenseArrayBase.from_list(i32, values)
+        return cls.create(operands=operands, properties=properties, attributes=parser.parse_optional_attr_dict())
+
+    def print(self, printer: Printer) -> None:
+        operands = iter(self.operands)
+
+        def print_operand() -> None:
+            printer.print_string(" ")
+            printer.print_ssa_value(next(operands))
+
+        print_fields(printer, self.field_values, print_operand)
+        for name in TOKENS:
+            if name in self.properties:
+                printer.print_string(f" {name} [{', '.join(map(str, self.semaphores(name)))}]")
+        printer.print_op_attributes(self.attributes)
 
 
 def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
@@ -421,66 +364,21 @@ def _integers(attribute: Attribute) -> list[int]:
     return memoryview(attribute.data.data).cast("i").tolist()
 
 
-# Address fields that an instruction may do without, because other fields say that it does not use them.
-OPTIONAL_ADDRESSES = {
-    "conv": frozenset({"ring_base", "accumulators", "param", "output"}),
-    "vop": frozenset({"a", "b", "accumulators", "param", "table"}),
-    "reduce": frozenset({"accumulators", "output"}),
-    "softmax": frozenset({"table"}),
-}
-
-
 def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     """The operation of one row of the table."""
-    optional = OPTIONAL_ADDRESSES.get(spec.mnemonic, frozenset())
     members: dict[str, Any] = {
         "__doc__": f"{spec.doc[0].upper()}{spec.doc[1:]}.",
         "__module__": __name__,
         "name": PREFIX + spec.mnemonic,
-        "waits": opt_prop_def(INTS),
-        "posts": opt_prop_def(INTS),
-        "custom_directives": (TypeOfBuffer,),
+        FIELDS: prop_def(FieldsAttr),
+        "buffers": var_operand_def(BufferType),
+        **{name: opt_prop_def(INTS) for name in TOKENS},
     }
-    ints: dict[str, tuple[int, int]] = {}
-    words: dict[str, tuple[str, ...]] = {}
-    syntax = []
-    for field in spec.fields:
-        name = field.name
-        if field.kind.is_address:
-            members[name] = opt_operand_def(BufferType) if name in optional else operand_def(BufferType)
-            members[name + OFFSET_SUFFIX] = opt_prop_def(INT)
-            ints[name + OFFSET_SUFFIX] = (0, (1 << OFFSET_BITS) - 1)
-            place = f"(`+` ${name}{OFFSET_SUFFIX}^)?"
-            if not field.fixed:
-                members[name + STEP_SUFFIX] = opt_prop_def(INT)
-                half = 1 << (field.step_bits - 1)
-                ints[name + STEP_SUFFIX] = (-half, half - 1)
-                place += f" (`step` ${name}{STEP_SUFFIX}^)?"
-            place += f" custom<TypeOfBuffer>(ref(${name}), type(${name}))"
-            syntax.append(f"(`{name}` ${name}^ {place})?" if name in optional else f"`{name}` ${name} {place}")
-        else:
-            words |= {name: field.values} if field.values else {}
-            ints |= {} if field.values else {name: field.range}
-            members[name] = opt_prop_def(StringAttr if field.values else INT)
-            syntax.append(f"(`{name}` ${name}^)?")
-    if spec.queue is None:
-        members["queue"], words["queue"] = prop_def(StringAttr), WORDS_OF_QUEUES
-        syntax.append("$queue")
-    syntax += ["(`waits` $waits^)?", "(`posts` $posts^)?", "attr-dict"]
-    if optional:
-        members["irdl_options"] = (AttrSizedOperandSegments(as_property=True),)
     if spec.mnemonic == "halt":
         members["traits"] = traits_def(IsTerminator())
-    members["assembly_format"] = " ".join(syntax)
     cls = type(f"{spec.mnemonic.title()}Op", (InstructionOp,), members)
     made: type[InstructionOp] = irdl_op_definition(cls)
-    made.SPEC, made.ADDRESS_FIELDS, made.INT_FIELDS, made.WORD_FIELDS = spec, spec.places, ints, words
-    made.CODE_FIELDS = frozenset(ints) & {field.name for field in spec.fields}
-    made.DEFAULTS = {field.name: field.default for field in spec.fields if field.default}
-    made.HAS_OPTIONAL_ADDRESSES = bool(optional)
-    made.OPERAND_COUNTS = tuple(frozenset({0, 1} if field.name in optional else {1}) for field in spec.places)
-    forms = dict.fromkeys(ints, _INTEGER) | dict.fromkeys(words, _WORD) | dict.fromkeys(("waits", "posts"), _INTEGERS)
-    made.PROPERTY_FORMS = forms | ({_SEGMENTS: _INTEGERS} if optional else {})
+    made.SPEC = spec
     if spec.mnemonic != "halt":  # whose trait looks at its place
         made.verify_ = _verify_quickly(made.verify_)  # type: ignore[assignment, method-assign]
     return made
@@ -503,6 +401,14 @@ def _instruction_classes() -> dict[str, type[InstructionOp]]:
 
 
 BY_MNEMONIC = _instruction_classes()
-HALT = BY_MNEMONIC["halt"]
+
+
+def make_halt(location: LocationAttr | None = None) -> InstructionOp:
+    """The end of a program."""
+    spec = INSTRUCTION_TABLE["halt"]
+    fields = Fields(shared(spec.mnemonic, {}), (), Queue.FETCH)
+    return BY_MNEMONIC[spec.mnemonic].create(properties={FIELDS: fields_attr(fields)}, location=location)
+
+
 OPS: tuple[type[Operation], ...] = (BufferOp, MemoryOp, LoopOp, *BY_MNEMONIC.values())
-ATTRIBUTES = (BufferType, RecordType, SpaceAttr, TilingAttr, ResidentAttr)
+ATTRIBUTES = (BufferType, FieldsAttr, RecordType, SpaceAttr, TilingAttr, ResidentAttr)

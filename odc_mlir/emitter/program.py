@@ -112,12 +112,13 @@ def _emitted(program: ProgramOp) -> list[Emitted]:
 
 
 def _instruction(op: InstructionOp) -> Instr:
-    values = op.field_codes()
-    kinds = {field.name: field.kind for field in op.ADDRESS_FIELDS}
-    for name, value, offset in op.places():
+    fields = op.field_values
+    values = dict(fields.immediates.values)
+    for field, value, offset in op.places():
         space, base = absolute(op, value)
-        values[name] = codec.address(space.region, base + offset) if kinds[name] is Kind.MEMORY else base + offset
-    return Instr(op.SPEC, values, op.semaphores("waits"), op.semaphores("posts"), op.queue_number, op.steps)
+        address = base + offset
+        values[field.name] = codec.address(space.region, address) if field.kind is Kind.MEMORY else address
+    return Instr(op.SPEC, values, op.semaphores("waits"), op.semaphores("posts"), fields.queue, fields.steps)
 
 
 def _buffers(program: ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:

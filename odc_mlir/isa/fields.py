@@ -157,6 +157,16 @@ class Instruction:
         return tuple(f for f in self.fields if f.kind.is_address)
 
     @cached_property
+    def immediates(self) -> tuple[Field, ...]:
+        """The fields that are no addresses, in order."""
+        return tuple(f for f in self.fields if not f.kind.is_address)
+
+    @cached_property
+    def place_names(self) -> tuple[str, ...]:
+        """The names of :attr:`places`."""
+        return tuple(f.name for f in self.places)
+
+    @cached_property
     def addresses(self) -> tuple[Field, ...]:
         """The fields that a step block advances, in order; their ``step_bits`` fit in one block."""
         return tuple(f for f in self.places if not f.fixed)

@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from helpers.npu_layers import Body, make_module, program_of, schedule
 from odc_mlir import pipelines
-from odc_mlir.dialects.npu_isa import HALT, BufferOp, LoopOp
+from odc_mlir.dialects.npu_isa import BufferOp, LoopOp, make_halt
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS
 from odc_mlir.dialects.npu_tiling import SLOT_BYTES
 from odc_mlir.errors import CompileError
@@ -64,7 +64,7 @@ def mix_loop(module: ModuleOp) -> None:
 
 
 def add_instruction(module: ModuleOp) -> None:
-    program_of(module).block.add_op(HALT.create())
+    program_of(module).block.add_op(make_halt())
 
 
 def add_tensor_operation(module: ModuleOp) -> None:

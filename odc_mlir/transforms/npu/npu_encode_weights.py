@@ -31,7 +31,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.weight_coding import CODINGS, Coded, encode
 from odc_mlir.support.deadline import in_time
-from odc_mlir.transforms.npu.schedule.instruction_ir import integer, targeted_programs, word
+from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def _is_whole(buffer: BufferOp, use: Use) -> bool:
     if not isinstance(op, InstructionOp) or op.SPEC.mnemonic != "wload":
         return False
     (_, _, offset), *_ = op.places()
-    fields = op.field_codes()
-    return not fields.get("coding") and not offset and fields.get("coded_bytes") == fields.get("bytes") == buffer.size
+    fields = op.field_values.immediates
+    return not fields["coding"] and not offset and fields["coded_bytes"] == fields["bytes"] == buffer.size
 
 
 def _encode(buffer: BufferOp, codings: tuple[str, ...]) -> None:
@@ -71,6 +71,9 @@ def _encode(buffer: BufferOp, codings: tuple[str, ...]) -> None:
     made = BufferOp(buffer.label.data, flat_type(Space.CONSTANTS, len(coded.data)), data=coded.data)
     made.location = buffer.location
     for use in list(buffer.buffer.uses):
-        use.operation.properties["coded_bytes"] = integer(len(coded.data))
-        use.operation.properties["coding"] = word(coded.coding)
+        op = use.operation
+        assert isinstance(op, InstructionOp), "whole buffers are read by wload only"
+        fields = op.field_values
+        immediates = fields.immediates.replace(coded_bytes=len(coded.data), coding=coded.coding)
+        op.set_fields(fields._replace(immediates=immediates))
     Rewriter.replace_op(buffer, made)

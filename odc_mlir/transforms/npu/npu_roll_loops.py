@@ -33,8 +33,6 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.npu_isa import (
     LOCAL_SPACES,
-    OFFSET_SUFFIX,
-    STEP_SUFFIX,
     BufferOp,
     InstructionOp,
     LoopOp,
@@ -44,7 +42,7 @@ from odc_mlir.dialects.npu_isa import (
 from odc_mlir.dialects.npu_memory import BufferType, flat_type
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
-from odc_mlir.transforms.npu.schedule.instruction_ir import integer, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
 from odc_mlir.transforms.npu.schedule.loops import Issue, Loop, find_loops
 
 
@@ -83,17 +81,12 @@ def _issue(op: Operation, homes: _Homes) -> Issue:
     """What decides which loops ``op`` can be part of."""
     if not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
         return _APART
-    fields = op.used_addresses()
-    places = [(name, *homes.of(op, value), offset) for name, value, offset in op.places()]
-    where = tuple(
-        (name, space, base + offset if field.fixed else None)
-        for field, (name, space, base, offset) in zip(fields, places, strict=True)
-    )
-    codes = tuple(sorted(item for item in op.field_codes().items() if item[1]))
-    layer = op_name(op)
-    kind = (op.SPEC.opcode, op.queue_number, op.semaphores("waits"), op.semaphores("posts"), layer, where, codes)
+    places = [(field, *homes.of(op, value), offset) for field, value, offset in op.places()]
+    where = tuple((field.name, space, base + offset if field.fixed else None) for field, space, base, offset in places)
+    fields, layer = op.field_values, op_name(op)
+    kind = (fields.immediates, fields.queue, op.semaphores("waits"), op.semaphores("posts"), layer, where)
     addresses = tuple(base + offset for _, _, base, offset in places)
-    return Issue(kind, layer, addresses, tuple(field.step_bits for field in fields), op.SPEC.size_bytes)
+    return Issue(kind, layer, addresses, tuple(field.step_bits for field, *_ in places), op.SPEC.size_bytes)
 
 
 class _Memories:
@@ -149,13 +142,18 @@ def _step(
     op: InstructionOp, addresses: tuple[int, ...], steps: list[int], iterations: int, memories: _Memories
 ) -> None:
     """Give ``op`` its steps; an address that leaves its buffer becomes one in the whole memory."""
-    for index, (field, address, step) in enumerate(zip(op.used_addresses(), addresses, steps, strict=True)):
+    fields = op.field_values
+    offsets, advance = list(fields.offsets), {}
+    used = [index for index, offset in enumerate(offsets) if offset is not None]
+    for operand, (index, address, step) in enumerate(zip(used, addresses, steps, strict=True)):
         if not step:
             continue
-        op.properties[field.name + STEP_SUFFIX] = integer(step)
-        space, base = absolute(op, op.operands[index])
-        type_ = op.operands[index].type
+        advance[fields.immediates.spec.place_names[index]] = step
+        space, base = absolute(op, op.operands[operand])
+        type_ = op.operands[operand].type
         assert isinstance(type_, BufferType)
         if not 0 <= address - base + step * (iterations - 1) < type_.size:
-            op.operands[index] = memories.whole(space, op)
-            op.properties[field.name + OFFSET_SUFFIX] = integer(address)
+            op.operands[operand] = memories.whole(space, op)
+            offsets[index] = address
+    of_addresses = tuple(advance.get(field.name, 0) for field in fields.immediates.spec.addresses)
+    op.set_fields(fields._replace(offsets=tuple(offsets), steps=of_addresses))

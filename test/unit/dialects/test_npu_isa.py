@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from xdsl.dialects import test as xdsl_test
@@ -11,16 +11,17 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from helpers.npu_layers import Body, make_module, schedule
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, InstructionOp
+from odc_mlir.dialects.npu_fields import Fields, fields_attr
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, FIELDS, TOKENS, InstructionOp
 from odc_mlir.dialects.npu_memory import flat_type
-from odc_mlir.isa.fields import Space
+from odc_mlir.isa.fields import Queue, Space
+from odc_mlir.isa.immediates import shared
+from odc_mlir.isa.instructions import BY_MNEMONIC as INSTRUCTION_TABLE
 
-SEGMENTS = "operandSegmentSizes"
 VALUES: tuple[Attribute, ...] = (
     IntegerAttr(1, i64),
-    IntegerAttr(1, i32),
     StringAttr("row"),
-    DenseArrayBase.from_list(i32, [1, 0]),
+    DenseArrayBase.from_list(i32, [1]),
     DenseArrayBase.from_list(i64, [1]),
     UnitAttr(),
 )
@@ -35,37 +36,26 @@ def instructions() -> list[InstructionOp]:
     return [op for op in schedule(make_module(build, (1, 40, 40, 16))).walk() if isinstance(op, InstructionOp)]
 
 
-def sizes(*counts: int) -> Attribute:
-    return DenseArrayBase.from_list(i32, list(counts))
-
-
 def made(cls: type[InstructionOp], types: list[Attribute], properties: dict[str, Attribute]) -> InstructionOp:
     """An instruction on buffers of these types."""
     return cls.create(operands=xdsl_test.TestOp(result_types=types).results, properties=properties)
 
 
+def full_fields(mnemonic: str) -> Fields:
+    """Fields that use every address."""
+    spec = INSTRUCTION_TABLE[mnemonic]
+    return Fields(shared(mnemonic, {}), (0,) * len(spec.places), spec.queue or Queue.FETCH)
+
+
 def variants(cls: type[InstructionOp]) -> Iterator[InstructionOp]:
     """An instruction that uses every field, and what is one step away from it."""
-    buffer = flat_type(Space.TILE, 8)
-    count = len(cls.ADDRESS_FIELDS)
-    types: list[Attribute] = [buffer] * count
-    every: dict[str, Attribute] = {name: IntegerAttr(1, i64) for name in cls.INT_FIELDS}
-    every |= {name: StringAttr(words[0]) for name, words in cls.WORD_FIELDS.items()}
-    if cls.HAS_OPTIONAL_ADDRESSES:
-        every[SEGMENTS] = sizes(*[1] * count)
-        for index in range(count):
-            for size in (0, 2):
-                counts = [1] * count
-                counts[index] = size
-                yield made(cls, types, every | {SEGMENTS: sizes(*counts)})
-                yield made(cls, [buffer] * sum(counts), every | {SEGMENTS: sizes(*counts)})
-        yield made(cls, [buffer] * (count - 1), every | {SEGMENTS: sizes(*[1] * (count - 1))})
+    fields = full_fields(cls.SPEC.mnemonic)
+    types: list[Attribute] = [flat_type(Space.TILE, 8)] * len(fields.offsets)
+    every = {FIELDS: fields_attr(fields)} | {name: DenseArrayBase.from_list(i32, [1]) for name in TOKENS}
     yield made(cls, types, every)
-    yield made(cls, [*types, buffer], every)
-    for index in range(count):
-        yield made(cls, types[1:], every)
+    for index in range(len(types)):
         yield made(cls, [*types[:index], i32, *types[index + 1 :]], every)
-    for name in (*cls.PROPERTY_FORMS, "unknown"):
+    for name in (FIELDS, *TOKENS, "unknown"):
         yield made(cls, types, {key: value for key, value in every.items() if key != name})
         for value in VALUES:
             yield made(cls, types, every | {name: value})
@@ -99,7 +89,40 @@ def test_the_compilers_own_instructions_are_verified_the_quick_way() -> None:
 def test_rules_hold_the_quick_way_too() -> None:
     op = next(op for op in instructions() if isinstance(op, BY_MNEMONIC["conv"]))
     op.verify()
-    op.properties["out_width"] = IntegerAttr(-1, i64)
+    op.operands = op.operands[1:]
     assert op.has_usual_form()
-    with pytest.raises(VerifyException, match="out_width is -1"):
+    with pytest.raises(VerifyException, match="addresses and names"):
         op.verify()
+
+
+def test_an_instruction_takes_no_fields_of_another() -> None:
+    op = next(op for op in instructions() if isinstance(op, BY_MNEMONIC["store"]))
+    op.set_fields(full_fields("load"))
+    with pytest.raises(VerifyException, match=r"npu\.isa\.store has the fields of load"):
+        op.verify()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f._replace(immediates=f.immediates.replace(out_width=-1)), r"out_width is -1, allowed: 0 to 4095"),
+        (lambda f: f._replace(offsets=(None, *f.offsets[1:])), "input is missing"),
+        (lambda f: f._replace(offsets=(-1, *f.offsets[1:])), "input is -1 into a buffer"),
+        (lambda f: f._replace(steps=(1 << 15, *f.steps[1:])), "the step of input is 32768"),
+    ],
+)
+def test_fields_that_cannot_be_encoded_make_no_attribute(change: Callable[[Fields], Fields], message: str) -> None:
+    fields = full_fields("conv")._replace(steps=(0,) * len(INSTRUCTION_TABLE["conv"].addresses))
+    fields_attr(fields)
+    with pytest.raises(VerifyException, match=message):
+        fields_attr(change(fields))
+
+
+def test_instructions_share_what_is_equal() -> None:
+    first, second = (shared("load", {"size0": 8, "size1": size}) for size in (1, True))
+    assert first is second
+    assert first.values is second.values
+    assert first.replace(size1=2) != first
+    assert shared("load", {"size1": 1, "size0": 8}) is first
+    with pytest.raises(KeyError, match="no field bananas"):
+        shared("load", {"bananas": 1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from odc_mlir.isa.effects import EFFECTS, Area
+from odc_mlir.isa.effects import Area
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
 
@@ -23,7 +23,7 @@ Accesses = tuple[list[Span], list[Span]]
 
 def accesses(command: Command) -> Accesses:
     """The ranges that ``command`` reads and writes."""
-    reads, writes = EFFECTS[command.spec.mnemonic](command.values)
+    reads, writes = command.immediates.effects
     return _spans(command, reads), _spans(command, writes)
 
 

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, ModuleOp, StringAttr, UnknownLoc, i32, i64
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, ModuleOp, UnknownLoc, i32, i64
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, OFFSET_SUFFIX, BufferOp, InstructionOp
+from odc_mlir.dialects.npu_fields import Fields, fields_attr
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, FIELDS, TOKENS, BufferOp, InstructionOp, make_halt
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
@@ -76,8 +77,8 @@ class Program:
     def __init__(self, block: Block) -> None:
         self.block = block
         self.commands: list[Command] = []
-        self._ops: dict[int, InstructionOp] = {}
-        self._buffers: dict[SSAValue, Buffer] = {}
+        self._ops: dict[int, tuple[InstructionOp, dict[str, Place]]] = {}  # and the places it was read with
+        self._buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
         self._buffer_ops: dict[Buffer, BufferOp] = {}
         layers = _Layers()
         for op in block.ops:
@@ -110,17 +111,19 @@ class Program:
             live = (first, last)
         buffer = Buffer(op.label.data, kind.space, kind.size, address, data, binds, live, kind.shape, kind.element)
         buffer.takes, buffer.gives = takes, gives
-        self._buffers[op.buffer] = buffer
+        self._buffers[id(op.buffer)] = buffer
         self._buffer_ops[buffer] = op
 
     def _read_instruction(self, op: InstructionOp, layer: int) -> None:
-        buffers = self._buffers
-        places = {name: (buffers[value], offset) for name, value, offset in op.places()}
-        command = Command(
-            op.SPEC, op.field_codes(), places, layer, op.queue_number, op.semaphores("waits"), op.semaphores("posts")
-        )
+        fields = op.field_values
+        operands, places = iter(op.operands), {}
+        for name, offset in zip(fields.immediates.spec.place_names, fields.offsets, strict=True):
+            if offset is not None:
+                places[name] = self._buffers[id(next(operands))], offset
+        waits, posts = (op.semaphores(name) if name in op.properties else () for name in TOKENS)
+        command = Command(fields.immediates, places, layer, fields.queue, waits, posts)
         self.commands.append(command)
-        self._ops[id(command)] = op
+        self._ops[id(command)] = op, places
 
     def update(self, commands: Sequence[Command]) -> None:
         """Make the block hold ``commands`` before its halt.
@@ -141,12 +144,16 @@ class Program:
                     self._buffer_ops[buffer] = made
                     values[buffer] = made.buffer
                     new_buffers.append(made)
-            op = self._ops.get(id(command))
-            if op is None:
+            known = self._ops.get(id(command))
+            if known is None:
                 self.block.insert_op_before(make_instruction(command, values, self._location(command)), position)
                 continue
+            op, places = known
             assert op is position, "commands keep their order"
-            _update_places(op, command, values)
+            if command.places is not places:
+                operands, fields = _fields_of(command, values)
+                op.operands = operands
+                op.set_fields(fields)
             set_semaphores(op, command)
             position = next(following)
         if new_buffers:
@@ -154,9 +161,9 @@ class Program:
 
     def reorder(self, commands: Sequence[Command]) -> None:
         """Put the program's own ``commands`` into this order, and buffers in that of their first use on top of them."""
-        halts = [self._ops[id(item)] for item in self.commands if item.mnemonic == "halt"]
+        halts = [self._ops[id(item)][0] for item in self.commands if item.mnemonic == "halt"]
         ordered: list[Operation] = [self._buffer_ops[buffer] for buffer in buffers_of(commands)]
-        ordered += [self._ops[id(item)] for item in commands]
+        ordered += [self._ops[id(item)][0] for item in commands]
         for op in (*ordered, *halts):
             self.block.detach_op(op)
         for op in list(self.block.ops):
@@ -186,12 +193,6 @@ def integer(value: int) -> IntegerAttr:
     return IntegerAttr(value, i64)
 
 
-@lru_cache(maxsize=1024)
-def word(value: str) -> StringAttr:
-    """A shared string attribute."""
-    return StringAttr(value)
-
-
 @lru_cache(maxsize=4096)
 def _ints(values: tuple[int, ...]) -> DenseArrayBase:
     return DenseArrayBase.from_list(i32, list(values))
@@ -206,54 +207,36 @@ def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
 
 def make_instruction(command: Command, values: dict[Buffer, SSAValue], location: LocationAttr) -> InstructionOp:
     """The operation of ``command``; ``values``: the value of each buffer."""
+    operands, fields = _fields_of(command, values)
     cls = BY_MNEMONIC[command.mnemonic]
-    properties: dict[str, Attribute] = {}
-    defaults = cls.DEFAULTS
-    for name, code in (dict.fromkeys(defaults, 0) | command.values if defaults else command.values).items():
-        words = cls.WORD_FIELDS.get(name)
-        if words is not None:
-            properties[name] = word(words[code])
-        elif code != defaults.get(name, 0):
-            properties[name] = integer(code)
-    if command.spec.queue is None:
-        properties["queue"] = word(command.queue.name.lower())
-    operands, present = [], []
-    for field in cls.ADDRESS_FIELDS:
-        place = command.places.get(field.name)
-        present.append(1 if place else 0)
-        if place is not None:
-            operands.append(values[place[0]])
-            if place[1]:
-                properties[field.name + OFFSET_SUFFIX] = integer(place[1])
-    if cls.HAS_OPTIONAL_ADDRESSES:
-        properties["operandSegmentSizes"] = _ints(tuple(present))
-    op = cls.create(operands=operands, properties=properties, location=location)
+    op = cls.create(operands=operands, properties={FIELDS: fields_attr(fields)}, location=location)
     set_semaphores(op, command)
     return op
 
 
+def _fields_of(command: Command, values: dict[Buffer, SSAValue]) -> tuple[list[SSAValue], Fields]:
+    """The buffers that ``command`` names, and all its fields."""
+    immediates, places = command.immediates, command.places
+    operands: list[SSAValue] = []
+    offsets: list[int | None] = []
+    for name in immediates.spec.place_names:
+        place = places.get(name)
+        if place is None:
+            offsets.append(None)
+        else:
+            operands.append(values[place[0]])
+            offsets.append(place[1])
+    return operands, Fields(immediates, tuple(offsets), command.queue)
+
+
 def set_semaphores(op: InstructionOp, command: Command) -> None:
     """Write waits and posts."""
+    properties = op.properties
     for name, tokens in (("waits", command.waits), ("posts", command.posts)):
         if tokens:
-            op.properties[name] = _ints(tokens)
-        else:
-            op.properties.pop(name, None)
-
-
-def _update_places(op: InstructionOp, command: Command, values: dict[Buffer, SSAValue]) -> None:
-    index = 0
-    for field in op.ADDRESS_FIELDS:
-        place: Place | None = command.places.get(field.name)
-        if place is None:
-            continue
-        if op.operands[index] is not values[place[0]]:
-            op.operands[index] = values[place[0]]
-            name = field.name + OFFSET_SUFFIX
-            op.properties.pop(name, None)
-            if place[1]:
-                op.properties[name] = integer(place[1])
-        index += 1
+            properties[name] = _ints(tokens)
+        elif name in properties:
+            del properties[name]
 
 
 @dataclass(slots=True)
@@ -284,4 +267,4 @@ def write_program(block: Block, layers: Iterable[TiledLayer], last: LocationAttr
                 if buffer not in values:
                     declare(buffer, layer.location, regions)
             body.append(make_instruction(command, values, layer.location))
-    block.add_ops([*regions, *body, BY_MNEMONIC["halt"].create(location=last)])
+    block.add_ops([*regions, *body, make_halt(last)])

@@ -20,7 +20,7 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals, lowest_gap
 from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.timeline import Timeline
 
 SMALLEST_CHUNK = 512
@@ -338,9 +338,15 @@ def _copy(chunk: Chunk, layer: int) -> Command:
 
 def _redirected(item: Command, homes: dict[Buffer, tuple[Chunk, int]]) -> Command:
     """``item`` reading prefetched constants."""
-    for name, (buffer, offset) in item.places.items():
-        if buffer in homes:
-            chunk, base = homes[buffer]
-            assert chunk.target is not None, "only placed chunks have a home"
-            item.places[name] = (chunk.target, base + offset)
+    if any(buffer in homes for buffer, _ in item.places.values()):
+        item.places = {name: _redirected_place(place, homes) for name, place in item.places.items()}
     return item
+
+
+def _redirected_place(place: Place, homes: dict[Buffer, tuple[Chunk, int]]) -> Place:
+    """``place`` in the copy of its buffer, if there is one."""
+    home = homes.get(place[0])
+    if home is None:
+        return place
+    assert home[0].target is not None, "only placed chunks have a home"
+    return home[0].target, home[1] + place[1]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type, element_bytes, flat_type
-from odc_mlir.isa.fields import Instruction, Queue, Space
+from odc_mlir.isa.fields import Queue, Space
+from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import Target
 
@@ -75,44 +75,33 @@ Place = tuple[Buffer, int]
 class Command:
     """One instruction before encoding.
 
-    ``values`` holds the fields that are no addresses (left out: zero), ``places`` the address fields, ``layer`` the
-    index of the tensor operation it belongs to (-1: none).
+    ``places`` holds the address fields, ``layer`` is the index of the tensor operation it belongs to (-1: none). It is
+    not changed in place: operations compare it with what they were read as.
     """
 
-    spec: Instruction
-    values: dict[str, int]
+    immediates: Immediates
     places: dict[str, Place]
     layer: int = -1
     queue: Queue = Queue.FETCH
     waits: tuple[int, ...] = ()
     posts: tuple[int, ...] = ()
-    macs: int = field(default=0)
 
     @property
     def mnemonic(self) -> str:
-        return self.spec.mnemonic
+        return self.immediates.mnemonic
 
-
-@cache
-def enum_codes(spec: Instruction) -> dict[str, dict[str, int]]:
-    """Enum field name -> value name -> code."""
-    return {f.name: {name: code for code, name in enumerate(f.values)} for f in spec.fields if f.values}
+    @property
+    def values(self) -> Mapping[str, int]:
+        """The fields that are no addresses; those that are 0 may be missing."""
+        return self.immediates.values
 
 
 def command(mnemonic: str, layer: int = -1, /, **fields: int | str | Place) -> Command:
     """A command; places as (buffer, offset) tuples, enum values by name, everything else as integers."""
     spec = BY_MNEMONIC[mnemonic]
-    codes = enum_codes(spec)
-    values: dict[str, int] = {}
-    places: dict[str, Place] = {}
-    for name, value in fields.items():
-        if isinstance(value, tuple):
-            places[name] = value
-        elif isinstance(value, str):
-            values[name] = codes[name][value]
-        elif value:
-            values[name] = int(value)
-    return Command(spec, values, places, layer, Queue.FETCH if spec.queue is None else spec.queue)
+    places = {name: value for name, value in fields.items() if isinstance(value, tuple)}
+    values = {name: value for name, value in fields.items() if not isinstance(value, tuple)}
+    return Command(shared(mnemonic, values), places, layer, Queue.FETCH if spec.queue is None else spec.queue)
 
 
 def sync(queue: Queue) -> Command:

@@ -7,12 +7,13 @@ linear and good enough to decide where in the program a copy from off-chip memor
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 
 from odc_mlir.isa.fields import Queue
+from odc_mlir.isa.immediates import Immediates
 from odc_mlir.isa.instructions import TYPE_BYTES
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
-from odc_mlir.transforms.npu.schedule.accesses import Span, accesses
 from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, Runs
 from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Command
@@ -30,6 +31,7 @@ class Timeline:
         self._queue_free = dict.fromkeys(Queue, 0.0)
         self._waiting: dict[Queue, deque[float]] = {queue: deque() for queue in Queue}
         self._port_free = 0.0
+        self._known: dict[Immediates, float] = {}
         self.fetched = 0.0  # when the latest command was issued
 
     def visit(self, command: Command, before: Latest, ready: float = 0.0, *, offchip: bool = False) -> None:
@@ -48,64 +50,69 @@ class Timeline:
                 start = max(start, self.finish[index] + target.fetch.semaphore_cycles)
         waiting.append(start)
         if offchip:
-            reads, _ = accesses(command)
-            moved = sum(map(span_bytes, reads)) / target.offchip.bytes_per_cycle
+            moved = read_bytes(command.immediates) / target.offchip.bytes_per_cycle
             end = self.offchip_free = max(start + target.offchip.read_latency_cycles, self.offchip_free) + moved
         elif queue in TRANSFERS:
-            moved = transfer_cycles(target, command)
+            moved = self._cycles(transfer_cycles, command.immediates)
             data = max(start + target.sram.read_latency_cycles, self._port_free)
             self._port_free = end = data + moved
         else:
-            end = start + compute_cycles(target, command)
+            end = start + self._cycles(compute_cycles, command.immediates)
         self._queue_free[queue] = end
         self.finish.append(end)
 
+    def _cycles(self, of: Callable[[Target, Immediates], float], immediates: Immediates) -> float:
+        """What ``of`` says, asked once."""
+        found = self._known.get(immediates)
+        if found is None:
+            found = self._known[immediates] = of(self.target, immediates)
+        return found
 
-def transfer_cycles(target: Target, command: Command) -> float:
+
+def transfer_cycles(target: Target, immediates: Immediates) -> float:
     """Cycles that a transfer occupies the SRAM port or, for weights, the decoder."""
-    v = command.values
+    v = immediates.values
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
-    if command.mnemonic in ("load", "store"):
+    if immediates.mnemonic in ("load", "store"):
         runs = Runs(v["size0"], v["size1"], v.get("memory_stride1", 0), v["size2"], v.get("memory_stride2", 0))
         return cost.transfer_bytes(runs, burst) / width
-    if command.mnemonic == "mload":
+    if immediates.mnemonic == "mload":
         return cost.matrix_load_cycles(target, v["rows"], v["columns"], v["row_stride"], v["group"])
-    reads, _ = accesses(command)
-    size = sum(span_bytes(span) for span in reads)
-    if command.mnemonic == "wload":
+    size = read_bytes(immediates)
+    if immediates.mnemonic == "wload":
         return target.decoder.start_cycles + max(size / width, v["bytes"] / target.decoder.symbols_per_cycle)
     return cost.transfer_bytes(Runs(size), burst) / width
 
 
-def span_bytes(span: Span) -> int:
-    """Length of a range."""
-    return span.end - span.start
+def read_bytes(immediates: Immediates) -> int:
+    """Bytes that a transfer reads."""
+    return sum(area.size for area in immediates.effects.reads)
 
 
-def compute_cycles(target: Target, command: Command) -> float:
+def compute_cycles(target: Target, immediates: Immediates) -> float:
     """Cycles of a command of the array or the vector engine; 0 for all others."""
-    v = command.values
-    if command.mnemonic == "conv":
+    v, mnemonic = immediates.values, immediates.mnemonic
+    if mnemonic == "conv":
         return _conv_cycles(target, v)
-    if command.mnemonic == "vop":
+    if mnemonic == "vop":
         count = v["size0"] * v["size1"] * v["size2"]
-        if "table" in command.places and TYPE_BYTES[v.get("a_type", 0)] > 1:
+        if any(area.field == "table" for area in immediates.effects.reads) and TYPE_BYTES[v.get("a_type", 0)] > 1:
             return cost.interpolated_cycles(target, count)
         read = TYPE_BYTES[v.get("a_type", 0)] + TYPE_BYTES[v.get("b_type", 0)]
         return cost.vector_cycles(target, count, read * count)
-    if command.mnemonic == "pool":
+    if mnemonic == "pool":
         results = v["out_width"] * v["out_height"] * v["channels"]
         taps = results * v["kernel_height"] * v["kernel_width"]
         return cost.vector_cycles(target, results, taps * TYPE_BYTES[v.get("type", 0)], elements=taps)
-    if command.mnemonic == "reduce":
+    if mnemonic == "reduce":
         count = v["width"] * v["height"] * v["channels"]
         return cost.vector_cycles(target, v["channels"], count * TYPE_BYTES[v.get("in_type", 0)], elements=count)
-    if command.mnemonic == "softmax":
+    if mnemonic == "softmax":
         return cost.softmax_cycles(target, v["rows"] * v["columns"], TYPE_BYTES[v.get("in_type", 0)])
     return 0.0
 
 
-def _conv_cycles(target: Target, v: dict[str, int]) -> float:
+def _conv_cycles(target: Target, v: Mapping[str, int]) -> float:
     item = TYPE_BYTES[v.get("in_type", 0)]
     passes = item * TYPE_BYTES[v.get("weight_type", 0)]
     if v.get("depthwise"):

@@ -137,25 +137,27 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
         yield load
     for first in product(*(range(0, size, step) for size, step in zip(dims.sizes, sizes, strict=True))):
         count = tuple(min(s, n - f) for s, n, f in zip(sizes, dims.sizes, first, strict=True))
-        made = command("vop", **fields, size0=count[-1], size1=count[-2], size2=count[-3])
+        strides_of: dict[str, int] = {}
+        places: dict[str, Place] = {}
         for operand in inputs:
-            made.places[operand.name], steps, loads = operand.load(first, count)
-            made.values |= steps
+            places[operand.name], steps, loads = operand.load(first, count)
+            strides_of |= steps
             yield from loads
         stores: list[Command] = []
         if layer.result.layout is not None:
-            made.places["output"], steps = output.block(first, count)
+            places["output"], steps = output.block(first, count)
             del steps["out_stride0"]
         else:
             slot = output.slots.take()
-            made.places["output"] = (slot, 0)
+            places["output"] = (slot, 0)
             run = count[-1] * output.item
             steps = {"out_stride1": run, "out_stride2": run * count[-2]}
             stores.append(_store_block(layer, dims, first, count, slot))
-        made.values |= steps
+        strides_of |= steps
         if table is not None:
-            made.places["table"] = (table, 0)
-        yield made
+            places["table"] = (table, 0)
+        sizes_of = {"size0": count[-1], "size1": count[-2], "size2": count[-3]}
+        yield command("vop", **fields, **sizes_of, **strides_of, **places)
         yield from stores
 
 
@@ -321,14 +323,18 @@ def _reduce_command(
     memories: LocalMemories,
 ) -> Command:
     is_last = number == total - 1
-    made = command(
+    places: dict[str, Place] = {"input": part.place}
+    if total > 1:
+        places["accumulators"] = (memories.accumulators, 0)
+    if is_last:
+        places["output"] = output
+    return command(
         "reduce",
         kind=layer.op.kind.data.value,
         init="keep" if number else "zero",
         emit=int(is_last),
         in_type=layer.source.type,
         out_type=layer.result.type,
-        input=part.place,
         in_stride_x=part.stride_x,
         in_stride_y=part.stride_y,
         width=part.width,
@@ -337,12 +343,8 @@ def _reduce_command(
         in_zero=layer.op.in_zero.value.data,
         **scale_fields("out", layer.op.scale),
         **output_fields(layer.op),
+        **places,
     )
-    if total > 1:
-        made.places["accumulators"] = (memories.accumulators, 0)
-    if is_last:
-        made.places["output"] = output
-    return made
 
 
 def softmax_commands(
@@ -394,7 +396,8 @@ def _resident_softmax(
 def _softmax_command(
     layer: Layer[npu.SoftmaxOp], source: Place, result: Place, rows: int, columns: int, table: Buffer | None
 ) -> Command:
-    made = command(
+    places: dict[str, Place] = {} if table is None else {"table": (table, 0)}
+    return command(
         "softmax",
         in_type=layer.source.type,
         out_type=layer.result.type,
@@ -406,7 +409,5 @@ def _softmax_command(
         columns=columns,
         **scale_fields("beta", layer.op.scale),
         diff_min=layer.op.diff_min.value.data,
+        **places,
     )
-    if table is not None:
-        made.places["table"] = (table, 0)
-    return made

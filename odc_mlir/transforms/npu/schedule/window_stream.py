@@ -300,13 +300,12 @@ def product_commands(
                 yield from loads
             if not (step.is_first and step.is_last):
                 places["accumulators"] = (memories.accumulators, _accumulators(tiling, tile, step, group))
-            made = command("conv", **constant, **_tile_fields(tile, step, source, output))
-            made.places = places
+            ring_bytes = 0
             if tiling.ring:
                 places["ring_base"] = (source.place[0], 0)
-                made.values["ring_bytes"] = ring_rows(window, tiling.rows) * source.stride_y
-            made.macs = tile.rows * tile.cols * step.channels * window.taps * (1 if window.depthwise else step.k_count)
-            yield made
+                ring_bytes = ring_rows(window, tiling.rows) * source.stride_y
+            varying = _tile_fields(tile, step, source, output)
+            yield command("conv", **constant, **varying, ring_bytes=ring_bytes, **places)
         yield from stores
 
 

@@ -141,7 +141,7 @@ def test_hoisting_overlaps_the_next_load_with_this_computation() -> None:
         (lambda c: setattr(c[1], "waits", ()), "races with instruction 0"),
         (lambda c: setattr(c[0], "posts", ()), "before anything posts it"),
         (lambda c: setattr(c[2], "posts", (5,)), "semaphore 5 is posted more often than waited on"),
-        (lambda c: c[0].values.update(size0=5000), "touches 0..4999 of buffer"),
+        (lambda c: setattr(c[0], "immediates", c[0].immediates.replace(size0=5000)), "touches 0..4999 of buffer"),
         (lambda c: c[0].places.update(target=(Buffer("far", Space.TILE, 64, 40_000), 0)), "ends at 40064, tile has"),
         (
             lambda c: c[0].places.update(target=(Buffer("none", Space.TILE, 64), 0)),

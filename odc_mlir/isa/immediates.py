@@ -1,0 +1,88 @@
+"""The fields of an instruction that are no addresses, as one shared record.
+
+Programs have ten thousands of instructions that differ in little but their addresses. Instructions with the same
+immediates share one object, so that what follows from them is found once: that they fit, what is read and written,
+their text, their cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+
+from odc_mlir.isa.effects import EFFECTS, Effects
+from odc_mlir.isa.fields import Field, Instruction
+from odc_mlir.isa.instructions import BY_MNEMONIC
+
+_MOST_SHARED = 1 << 16  # records that are remembered: more than the largest networks have
+
+
+class Immediates:
+    """``codes``: one for each of :attr:`Instruction.immediates`, enum fields as numbers. :func:`shared` makes them."""
+
+    def __init__(self, spec: Instruction, codes: tuple[int, ...]) -> None:
+        self.spec = spec
+        self.mnemonic = spec.mnemonic
+        self.codes = codes
+        self._hash = hash((spec.opcode, codes))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Immediates):
+            return NotImplemented
+        return self.spec.opcode == other.spec.opcode and self.codes == other.codes
+
+    @cached_property
+    def values(self) -> Mapping[str, int]:
+        """Codes by name; fields that are 0, which mostly is no default, may be missing."""
+        fields = zip(self.spec.immediates, self.codes, strict=True)
+        return MappingProxyType({field.name: code for field, code in fields if code or field.default})
+
+    @cached_property
+    def effects(self) -> Effects:
+        """What the instruction reads and writes."""
+        return EFFECTS[self.mnemonic](self.values)
+
+    def __getitem__(self, name: str) -> int:
+        return self.values.get(name, 0)
+
+    def replace(self, **fields: int | str) -> Immediates:
+        """The same with other values of some fields."""
+        return shared(self.mnemonic, {**self.values, **fields})
+
+    def problem(self) -> str:
+        """What does not fit the instruction, empty where all does."""
+        for field, code in zip(self.spec.immediates, self.codes, strict=True):
+            low, high = field.range
+            if not low <= code <= high:
+                return f"{field.name} is {code}, allowed: {low} to {high}"
+        return ""
+
+
+def shared(mnemonic: str, fields: Mapping[str, int | str]) -> Immediates:
+    """The record of ``fields``, enum values by name or number; what is left out is 0."""
+    return _of_items(mnemonic, tuple(fields.items()))
+
+
+@lru_cache(maxsize=_MOST_SHARED)
+def _of_items(mnemonic: str, items: tuple[tuple[str, int | str], ...]) -> Immediates:
+    given = dict(items)
+    spec = BY_MNEMONIC[mnemonic]
+    codes = tuple(_code(field, given.pop(field.name, 0)) for field in spec.immediates)
+    if given:
+        raise KeyError(f"{mnemonic} has no field {min(given)}")
+    return _of_codes(mnemonic, codes)
+
+
+@lru_cache(maxsize=_MOST_SHARED)
+def _of_codes(mnemonic: str, codes: tuple[int, ...]) -> Immediates:
+    return Immediates(BY_MNEMONIC[mnemonic], codes)
+
+
+def _code(field: Field, value: int | str) -> int:
+    return field.values.index(value) if isinstance(value, str) else int(value)
