@@ -23,6 +23,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.legality import check_stage
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.records import after_pass, sharing_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,18 +257,20 @@ def run_passes(
     Where ``context`` says so it is verified after each pass, which tells which one is wrong.
     """
     each = getattr(context, "verify_each", False)
-    for stage, members in groupby(passes, key=itemgetter(0)):
-        for _, item in members:
-            checkpoint(context)
-            tell(context, f"{stage}: {item.name}")
+    with sharing_records(context):
+        for stage, members in groupby(passes, key=itemgetter(0)):
+            for _, item in members:
+                checkpoint(context)
+                tell(context, f"{stage}: {item.name}")
+                with typed_errors(stage):
+                    item.apply(context, module)
+                    after_pass(context, item)
+                    if each:
+                        module.verify()
+                if observe is not None:
+                    observe(stage, item, module)
             with typed_errors(stage):
-                item.apply(context, module)
-                if each:
+                if not each:
                     module.verify()
-            if observe is not None:
-                observe(stage, item, module)
-        with typed_errors(stage):
-            if not each:
-                module.verify()
-            if ends_stage(stage, item):
-                check_stage(module, stage)
+                if ends_stage(stage, item):
+                    check_stage(module, stage)

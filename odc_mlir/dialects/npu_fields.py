@@ -35,8 +35,8 @@ OPTIONAL_ADDRESSES = {
 class Fields(NamedTuple):
     """The fields of one instruction.
 
-    ``offsets``: one for each of :attr:`Instruction.places`, from the start of its buffer, None where the address is not
-    used. ``steps``: one for each of :attr:`Instruction.addresses`, None outside of loops.
+    ``offsets``: one for each address field, from the start of its buffer, None where the address is not used.
+    ``steps``: one for each address field that loops advance, None outside of loops.
     """
 
     immediates: Immediates

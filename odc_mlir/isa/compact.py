@@ -25,6 +25,7 @@ WORD_BYTES = 8
 _HEADER = struct.Struct("<BBH")
 _VERSION = 1
 _WORDS = LONGEST_BYTES // WORD_BYTES
+_BITS = [[bit for bit in range(8) if mask >> bit & 1] for mask in range(256)]  # that are set in each mask
 
 
 class Code(NamedTuple):
@@ -52,25 +53,21 @@ def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
     for row, data in zip(table, plain, strict=True):
         row[: len(data)] = np.frombuffer(data, np.uint8)
     references = _references(plain, table, history_bytes)
+    bases = table[np.arange(len(plain)) - np.array(references, np.int64)]
+    bases[[index for index, distance in enumerate(references) if not distance]] = 0
+    differs = (table != bases).reshape(len(plain), _WORDS, WORD_BYTES)
+    of_words = np.packbits(differs.any(axis=2), axis=1, bitorder="little")
+    of_bytes = np.packbits(differs, axis=2, bitorder="little")[:, :, 0].tolist()
     parts = [_HEADER.pack(MARK, _VERSION, history_bytes // GRANULE_BYTES)]
-    zeros = np.zeros(LONGEST_BYTES, np.uint8)
-    for index, (data, distance) in enumerate(zip(plain, references, strict=True)):
-        base = table[index - distance] if distance else zeros
-        head = bytes([distance]) if distance else bytes([0, len(data) // GRANULE_BYTES])
-        parts.append(head + _changes(table[index], base, len(data)))
+    for data, distance, words, masks in zip(plain, references, of_words, of_bytes, strict=True):
+        parts.append(bytes([distance]) if distance else bytes([0, len(data) // GRANULE_BYTES]))
+        parts.append(words[: -(-len(data) // (8 * WORD_BYTES))].tobytes())
+        parts += (
+            bytes([mask]) + bytes(data[WORD_BYTES * word + bit] for bit in _BITS[mask])
+            for word, mask in enumerate(masks)
+            if mask
+        )
     return b"".join(parts)
-
-
-def _changes(new: NDArray[np.uint8], old: NDArray[np.uint8], size: int) -> bytes:
-    """Masks, and the bytes that differ."""
-    differs = (new != old)[:size].reshape(-1, WORD_BYTES)
-    words = differs.any(axis=1)
-    found = [np.packbits(words, bitorder="little").tobytes()]
-    for word in np.flatnonzero(words):
-        mask = differs[word]
-        found.append(np.packbits(mask, bitorder="little").tobytes())
-        found.append(new[WORD_BYTES * word : WORD_BYTES * (word + 1)][mask].tobytes())
-    return b"".join(found)
 
 
 def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes: int) -> list[int]:

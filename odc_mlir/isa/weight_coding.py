@@ -8,8 +8,7 @@ stored or kept by the decoder.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import NamedTuple
 
@@ -51,7 +50,7 @@ class _Code(NamedTuple):
 def encode(weights: bytes, codings: Collection[str] = CODINGS) -> Coded:
     """The shortest form of ``weights`` among raw and those of ``codings``; never longer than ``weights``."""
     best = _shortest(weights, codings)
-    return Coded("raw", weights) if best is None else Coded(best.coding, _pack(best.code, best.symbols))
+    return Coded("raw", weights) if best is None else Coded(best.coding, _pack(best.code, best.symbols()))
 
 
 def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
@@ -61,11 +60,11 @@ def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
 
 
 class _Form(NamedTuple):
-    """A way to write weights: ``symbols`` with the words of ``code``, ``size`` bytes together."""
+    """A way to write weights: what ``symbols`` gives with the words of ``code``, ``size`` bytes together."""
 
     coding: str
     code: _Code
-    symbols: NDArray[np.int64]
+    symbols: Callable[[], NDArray[np.int64]]
     size: int
 
 
@@ -79,18 +78,25 @@ def _shortest(weights: bytes, codings: Collection[str]) -> _Form | None:
     if "huffman" in codings and counts[mode] > WORTH_RUNS * len(values):
         symbols = _RANKS[mode][values]
         joined = _join_runs(symbols)
-        forms.append(_huffman(mode, np.bincount(joined, minlength=len(_REPEATS)), joined))
-        forms.append(_huffman(mode, np.bincount(symbols, minlength=len(_REPEATS)), symbols))
-    symbols = _RANKS[mean][values]
+        forms.append(_huffman(mode, np.bincount(joined, minlength=len(_REPEATS)), lambda: joined))
+        forms.append(_huffman(mode, np.bincount(symbols, minlength=len(_REPEATS)), lambda: symbols))
     by_rank = counts[_BYTES[mean]]
     if "rice" in codings:
         bits = _rice_bits() @ by_rank + _RICE_HEADER_BITS
         k = int(bits.argmin())
-        forms.append(_Form("rice", _rice(mean, k), symbols, -(-int(bits[k]) // 8)))
-    if "huffman" in codings:
-        forms.append(_huffman(mean, np.append(by_rank, [0] * len(RUNS)), symbols))
+        forms.append(_Form("rice", _rice(mean, k), lambda: _RANKS[mean][values], -(-int(bits[k]) // 8)))
+    most = min([len(weights) - 1, *(form.size for form in forms)])
+    if "huffman" in codings and _least_bytes(by_rank) <= most:
+        forms.append(_huffman(mean, np.append(by_rank, [0] * len(RUNS)), lambda: _RANKS[mean][values]))
     best = min(forms, key=lambda form: form.size, default=None)
     return best if best is not None and best.size < len(weights) else None
+
+
+def _least_bytes(counts: NDArray[np.int64]) -> int:
+    """What symbols with these counts take at least, whatever the code: their entropy."""
+    used = counts[counts > 0]
+    bits = float(used @ np.log2(used.sum() / used))
+    return int(bits * (1 - 1e-9) / 8)
 
 
 def _mean(counts: NDArray[np.int64]) -> int:
@@ -130,8 +136,8 @@ def _rice(centre: int, k: int) -> _Code:
     return _Code((centre << 3 | k, _RICE_HEADER_BITS), np.append(bits, none), np.append(words, none))
 
 
-def _huffman(centre: int, counts: NDArray[np.int64], symbols: NDArray[np.int64]) -> _Form:
-    """The form with a code made for ``symbols``, of which there are so many of each."""
+def _huffman(centre: int, counts: NDArray[np.int64], symbols: Callable[[], NDArray[np.int64]]) -> _Form:
+    """The form with a code made for ``symbols``, of which there are ``counts`` of each."""
     bits = _lengths(counts)
     code = _canonical(centre, bits)
     return _Form("huffman", code, symbols, -(-(code.header[1] + int(bits @ counts)) // 8))
@@ -167,15 +173,20 @@ def _depths(weights: list[float]) -> list[int]:
     """Huffman code lengths, at most :data:`LONGEST_BITS`, of at least two weights in falling order; they rise."""
     count = len(weights)
     parents = [0] * (2 * count - 1)
-    leaves, trees = deque(enumerate(reversed(weights))), deque[tuple[int, float]]()
+    leaves, leaf = weights[::-1], 0  # and the first of them that has no parent
+    trees, tree = list[float](), 0
     for made in range(count, 2 * count - 1):
         total = 0.0
         for _ in range(2):
-            source = leaves if leaves and (not trees or leaves[0][1] <= trees[0][1]) else trees
-            child, weight = source.popleft()
-            parents[child] = made
-            total += weight
-        trees.append((made, total))
+            if leaf < count and (tree == len(trees) or leaves[leaf] <= trees[tree]):
+                parents[leaf] = made
+                total += leaves[leaf]
+                leaf += 1
+            else:
+                parents[count + tree] = made
+                total += trees[tree]
+                tree += 1
+        trees.append(total)
     depth = [0] * (2 * count - 1)
     for node in range(2 * count - 3, -1, -1):
         depth[node] = depth[parents[node]] + 1

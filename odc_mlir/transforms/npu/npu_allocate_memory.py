@@ -16,6 +16,7 @@ Refuses programs that need more SRAM than the target has or the SRAM limit allow
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -23,7 +24,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.arena import allocate_around, live_intervals
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program, targeted_programs
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
 
@@ -33,14 +34,15 @@ class NpuAllocateMemoryPass(ModulePass):
     """Allocate; see the module's text."""
 
     name = "npu-allocate-memory"
+    keeps_records: ClassVar[bool] = True
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):
-            _allocate(job)
+            _allocate(ctx, job)
 
 
-def _allocate(job: TargetedProgram) -> None:
-    program = Program(job.block)
+def _allocate(ctx: Context, job: TargetedProgram) -> None:
+    program = read_program(ctx, job)
     limit = arena_bytes(job, program)
     intervals = live_intervals(program.commands, job.target.sram.burst_bytes)
     used = allocate_around(intervals)

@@ -24,12 +24,13 @@ that share bytes are what limits it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import read_program, targeted_programs
 from odc_mlir.transforms.npu.schedule.order import hoist_transfers
 
 
@@ -38,8 +39,9 @@ class NpuHoistTransfersPass(ModulePass):
     """Order; see the module's text."""
 
     name = "npu-hoist-transfers"
+    keeps_records: ClassVar[bool] = True
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):
-            program = Program(job.block)
+            program = read_program(ctx, job)
             program.reorder(hoist_transfers(program.working, job.target.fetch.queue_depth))

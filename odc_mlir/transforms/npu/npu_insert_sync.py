@@ -16,12 +16,13 @@ An instruction holds two waits and two posts; ``npu.isa.sync`` takes the rest. N
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import read_program, targeted_programs
 from odc_mlir.transforms.npu.schedule.sync import insert_sync
 
 
@@ -30,8 +31,9 @@ class NpuInsertSyncPass(ModulePass):
     """Insert semaphores; see the module's text."""
 
     name = "npu-insert-sync"
+    keeps_records: ClassVar[bool] = True
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):
-            program = Program(job.block)
+            program = read_program(ctx, job)
             program.update(insert_sync(program.working))

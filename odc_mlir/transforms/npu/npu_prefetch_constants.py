@@ -23,14 +23,13 @@ the SRAM limit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.npu_isa import BufferOp
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program, targeted_programs
 from odc_mlir.transforms.npu.schedule.prefetch import prefetch_constants
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
@@ -40,19 +39,17 @@ class NpuPrefetchConstantsPass(ModulePass):
     """Prefetch; see the module's text."""
 
     name = "npu-prefetch-constants"
+    keeps_records: ClassVar[bool] = True
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):
             if job.memory == "flash":
-                _prefetch(job)
+                _prefetch(ctx, job)
 
 
-def _prefetch(job: TargetedProgram) -> None:
-    program = Program(job.block)
+def _prefetch(ctx: Context, job: TargetedProgram) -> None:
+    program = read_program(ctx, job)
     arena = arena_bytes(job, program)
     thrifty = job.choice.prefer == "memory"
     program.update(prefetch_constants(program.working, job.target, arena, job.sram_bytes - arena, thrifty=thrifty))
     program.keep_alive()
-    for op in [item for item in job.block.ops if isinstance(item, BufferOp)]:
-        if not op.buffer.uses:
-            Rewriter.erase_op(op)

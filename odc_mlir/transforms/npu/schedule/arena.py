@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command
@@ -165,15 +167,32 @@ def allocate(intervals: Sequence[Interval]) -> int:
 def _place(fixed: Sequence[Interval], free: Sequence[Interval]) -> tuple[dict[int, int], int]:
     """(address by buffer identity, bytes used)."""
     addresses: dict[int, int] = {}
-    placed = sorted((_address(i), _address(i) + i.size, i.first, i.last) for i in fixed)  # start, end, first, last
-    used = max((end for _, end, _, _ in placed), default=0)
+    count = len(fixed)
+    placed = np.zeros((4, count + len(free)), np.int64)  # start, end, first, last; in order of start
+    rows = sorted((_address(i), _address(i) + i.size, i.first, i.last) for i in fixed)
+    placed[:, :count] = np.array(rows, np.int64).reshape(-1, 4).T
+    used = int(placed[1].max(initial=0))
     for interval in free:
-        taken = [(s, e) for s, e, first, last in placed if first <= interval.last and interval.first <= last]
-        address = lowest_gap(taken, interval.size)
+        starts, ends, firsts, lasts = placed[:, :count]
+        alive = np.flatnonzero((firsts <= interval.last) & (lasts >= interval.first))
+        address = _lowest_gap(starts[alive], ends[alive], interval.size)
         addresses[id(interval.buffer)] = address
-        insort(placed, (address, address + interval.size, interval.first, interval.last))
+        place = int(np.searchsorted(starts, address))
+        placed[:, place + 1 : count + 1] = placed[:, place:count].copy()
+        placed[:, place] = address, address + interval.size, interval.first, interval.last
+        count += 1
         used = max(used, address + interval.size)
     return addresses, used
+
+
+def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int) -> int:
+    """As :func:`lowest_gap`."""
+    if not len(starts):
+        return 0
+    covered = np.concatenate(([0], np.maximum.accumulate(ends)))  # up to where, before each of them and at the end
+    wide = starts - covered[:-1] >= size
+    index = int(wide.argmax())
+    return int(covered[index] if wide[index] else covered[-1])
 
 
 _SEARCH_STEPS = 4096  # buffers that a search for tighter places puts somewhere

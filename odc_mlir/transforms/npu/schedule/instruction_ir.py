@@ -1,7 +1,8 @@
 """Between the instruction level of the ``npu`` dialect and the records that scheduling works on.
 
-A pass reads the block once with :class:`Program`, lets a function of :mod:`odc_mlir.transforms.npu.schedule` work on
-the commands, and writes back only what changed: new instructions, semaphores, addresses.
+A pass reads the block with :func:`read_program`, lets a function of :mod:`odc_mlir.transforms.npu.schedule` work on the
+commands, and writes back only what changed: new instructions, semaphores, addresses. Block and records stay equal, so
+that the next pass need not read again.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, ModuleOp, UnknownLoc, i32, i64
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
 from odc_mlir.dialects.npu_fields import Fields, fields_attr
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, FIELDS, TOKENS, BufferOp, InstructionOp, make_halt
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, FIELDS, BufferOp, InstructionOp, make_halt
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError
+from odc_mlir.support.records import records_of
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, buffers_of
+
+_INSTRUCTIONS = frozenset(BY_MNEMONIC.values())
 
 
 class TargetedProgram:
@@ -82,9 +87,10 @@ class Program:
         self._buffer_ops: dict[Buffer, BufferOp] = {}
         layers = _Layers()
         for op in block.ops:
-            if type(op) is BufferOp:
+            kind = type(op)  # isinstance on abstract classes takes as long as reading
+            if kind is BufferOp:
                 self._read_buffer(op)
-            elif isinstance(op, InstructionOp):
+            elif kind in _INSTRUCTIONS:
                 self._read_instruction(op, layers.number(op.location))
             else:
                 raise CompileError(f"{op.name} is no instruction", hint="run npu-lower-to-tiles first")
@@ -116,17 +122,18 @@ class Program:
 
     def _read_instruction(self, op: InstructionOp, layer: int) -> None:
         fields = op.field_values
-        operands, places = iter(op.operands), {}
+        operands, places = iter(op._operands), {}
         for name, offset in zip(fields.immediates.spec.place_names, fields.offsets, strict=True):
             if offset is not None:
                 places[name] = self._buffers[id(next(operands))], offset
-        waits, posts = (op.semaphores(name) if name in op.properties else () for name in TOKENS)
-        command = Command(fields.immediates, places, layer, fields.queue, waits, posts)
+        command = Command(fields.immediates, places, layer, fields.queue)
+        if len(op.properties) > 1:
+            command.waits, command.posts = op.semaphores("waits"), op.semaphores("posts")
         self.commands.append(command)
         self._ops[id(command)] = op, places
 
     def update(self, commands: Sequence[Command]) -> None:
-        """Make the block hold ``commands`` before its halt.
+        """Make the block hold ``commands`` before its halt, and no buffer that nothing names.
 
         They are the program's own, in the same order, with others between them; what changed of a command's places and
         semaphores goes into its operation.
@@ -134,19 +141,19 @@ class Program:
         values: dict[Buffer, SSAValue] = {buffer: op.buffer for buffer, op in self._buffer_ops.items()}
         first = self.block.first_op
         assert first is not None, "a program ends in halt"
-        following = iter([op for op in self.block.ops if isinstance(op, InstructionOp)])
+        following = iter([op for op in self.block.ops if type(op) in _INSTRUCTIONS])
         position = next(following)
-        new_buffers: list[Operation] = []
+        new_buffers: dict[Buffer, BufferOp] = {}
         for command in commands:
             for buffer, _ in command.places.values():
                 if buffer not in values:
-                    made = make_buffer(buffer, self._location(command))
-                    self._buffer_ops[buffer] = made
+                    made = new_buffers[buffer] = make_buffer(buffer, self._location(command))
                     values[buffer] = made.buffer
-                    new_buffers.append(made)
             known = self._ops.get(id(command))
             if known is None:
-                self.block.insert_op_before(make_instruction(command, values, self._location(command)), position)
+                made_op = make_instruction(command, values, self._location(command))
+                self._ops[id(command)] = made_op, command.places
+                self.block.insert_op_before(made_op, position)
                 continue
             op, places = known
             assert op is position, "commands keep their order"
@@ -154,21 +161,35 @@ class Program:
                 operands, fields = _fields_of(command, values)
                 op.operands = operands
                 op.set_fields(fields)
+                self._ops[id(command)] = op, command.places
             set_semaphores(op, command)
             position = next(following)
         if new_buffers:
-            self.block.insert_ops_before(new_buffers, first)
+            self.block.insert_ops_before(list(new_buffers.values()), first)
+        self.commands = [*commands, *self._halts]
+        self._buffer_ops = new_buffers | self._buffer_ops
+        self._drop_unused()
+
+    @property
+    def _halts(self) -> list[Command]:
+        return [command for command in self.commands if command.mnemonic == "halt"]
+
+    def _drop_unused(self) -> None:
+        """Erase buffers that no instruction names."""
+        for buffer, op in list(self._buffer_ops.items()):
+            if not op.buffer.uses:
+                del self._buffer_ops[buffer]
+                Rewriter.erase_op(op)
 
     def reorder(self, commands: Sequence[Command]) -> None:
         """Put the program's own ``commands`` into this order, and buffers in that of their first use on top of them."""
-        halts = [self._ops[id(item)][0] for item in self.commands if item.mnemonic == "halt"]
-        ordered: list[Operation] = [self._buffer_ops[buffer] for buffer in buffers_of(commands)]
-        ordered += [self._ops[id(item)][0] for item in commands]
-        for op in (*ordered, *halts):
+        self._drop_unused()
+        self._buffer_ops = {buffer: self._buffer_ops[buffer] for buffer in buffers_of(commands)}
+        self.commands = [*commands, *self._halts]
+        ordered: list[Operation] = [*self._buffer_ops.values(), *(self._ops[id(item)][0] for item in self.commands)]
+        for op in ordered:
             self.block.detach_op(op)
-        for op in list(self.block.ops):
-            Rewriter.erase_op(op)  # a buffer that nothing names
-        self.block.add_ops([*ordered, *halts])
+        self.block.add_ops(ordered)
 
     def keep_alive(self) -> None:
         """Write how long buffers are kept beyond their use."""
@@ -182,9 +203,15 @@ class Program:
             if buffer.address is not None:
                 op.properties["address"] = integer(buffer.address)
                 op.properties.pop("live", None)
+                buffer.live = None
 
     def _location(self, command: Command) -> LocationAttr:
         return self.locations[command.layer] if command.layer >= 0 else UnknownLoc()
+
+
+def read_program(context: Context, job: TargetedProgram) -> Program:
+    """The records of a program, those of the pass before where that kept them."""
+    return records_of(context, job.program, lambda: Program(job.block))
 
 
 @lru_cache(maxsize=65_536)

@@ -123,7 +123,7 @@ class _Cell:
                 records = packed_records(bias[part], scales[part, 0], scales[part, 1])
                 data = self.pool.get("scales", records)
                 yield command("param", source=(data, 0), target=(param, 0), count=rows, form="full")
-            made = command(
+            yield command(
                 "conv",
                 **self._product_fields(inputs, 0, (slot, 0), shape, pixels, self.features, rows),
                 init="bias",
@@ -134,8 +134,6 @@ class _Cell:
                 act_min=_INT16.min,
                 act_max=_INT16.max,
             )
-            made.macs = pixels * self.features * rows
-            yield made
 
     def _load_weights(self, slot: Buffer, offset: int, rows: NDArray[np.int8], shape: int) -> Command:
         """Decode ``rows`` for the array shape ``shape``."""
@@ -163,7 +161,7 @@ class _Cell:
             weights, loads = self._recurrent_weights(number)
             yield from loads
             sums = number % 2 * batch * gates * self.plan.group
-            made = command(
+            yield command(
                 "conv",
                 **self._product_fields(
                     outputs, step * batch * units, weights, self.plan.recurrent_shape, batch, units, gates * count
@@ -173,8 +171,6 @@ class _Cell:
                 out_type="i8",
                 accumulators=(self.memories.accumulators, sums),
             )
-            made.macs = batch * units * gates * count
-            yield made
             for row in range(batch):
                 yield command(
                     "gates",

@@ -48,6 +48,7 @@ class Weights(ABC, Generic[Product]):
         size = footprint(layer.window, tiling)
         self.layer, self.tiling, self.pool = layer, tiling, pool
         self.columns = target.array.shapes[tiling.shape][1]
+        self._packed: dict[tuple[int, ...], Buffer] = {}  # by the channels that they are for
         weights = Slot("weights", (size.weight_bytes // layer.window.weight_item_bytes,), element)
         self.weights = Slots(memories.take(Space.WEIGHT, [weights] * size.weight_slots))
         self.params = Slots(memories.take(Space.PARAM, [Slot("params", (size.params,), "record")] * size.param_slots))
@@ -113,7 +114,10 @@ class _Constants(Weights[npu.ConvOp]):
         return 0
 
     def load(self, tile: Tile, step: Step, target: Place) -> Command:
-        data = self.pool.get("weights", packed_weights(self.layer.op, step, self.columns))
+        data = self._packed.get(step[:4])
+        if data is None:
+            packed = packed_weights(self.layer.op, step, self.columns)
+            data = self._packed[step[:4]] = self.pool.get("weights", packed)
         return command(
             "wload",
             source=(data, 0),
