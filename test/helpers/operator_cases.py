@@ -195,6 +195,12 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         ),
         q("2x4x5", "0.1", 4),
     ),
+    "dynamic-update-slice": (
+        (q("2x3x8"), q("1x2x8")),
+        "%s = circle.const [1, 1, 0] : tensor<3xi32>\n"
+        + call("dynamic_update_slice", [("%x", q("2x3x8")), ("%z", q("1x2x8")), ("%s", "tensor<3xi32>")], q("2x3x8")),
+        q("2x3x8"),
+    ),
     "add": ((X, q("2x6x7x4", "0.02", 9)), call("add", [("%x", X), ("%z", q("2x6x7x4", "0.02", 9))], X), X),
     "sub-broadcast": ((X, q("6x1x4", "0.02")), call("sub", [("%x", X), ("%z", q("6x1x4", "0.02"))], X), X),
     "mul": ((X, X), call("mul", [("%x", X), ("%z", X)], X, "activation = relu_n1_to_1"), X),
