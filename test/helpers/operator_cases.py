@@ -274,6 +274,21 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         f"%c = circle.const [20] : {q('1', zero=5)}\n" + call("maximum", [("%x", L), ("%c", q("1", zero=5))], L),
         L,
     ),
+    "prelu-by-channels": (
+        (L,),
+        f"%c = circle.const {codes(24)} : {q('3x8', '0.02', 7)}\n"
+        + call("prelu", [("%x", L), ("%c", q("3x8", "0.02", 7))], q("2x3x8", "0.07", -9)),
+        q("2x3x8", "0.07", -9),
+    ),
+    "prelu-of-computed-slopes": (
+        (q("2x6x7x4", "0.05", 130, "u8"), q("7x4", "0.03", 20, "u8")),
+        call(
+            "prelu",
+            [("%x", q("2x6x7x4", "0.05", 130, "u8")), ("%z", q("7x4", "0.03", 20, "u8"))],
+            q("2x6x7x4", "0.4", 60, "u8"),
+        ),
+        q("2x6x7x4", "0.4", 60, "u8"),
+    ),
     "prelu": (
         (L,),
         f"%c = circle.const [-40] : {q('1', '0.02')}\n" + call("prelu", [("%x", L), ("%c", q("1", "0.02"))], L),

@@ -39,7 +39,7 @@ from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.channel_groups import lower_in_channel_groups, needs_channel_groups
-from odc_mlir.transforms.npu.lowering.elementwise import lower_binary, lower_by_table, lower_scale
+from odc_mlir.transforms.npu.lowering.elementwise import lower_binary, lower_by_table, lower_prelu, lower_scale
 from odc_mlir.transforms.npu.lowering.matmul import lower_batch_matmul
 from odc_mlir.transforms.npu.lowering.moves import lower_move, lower_padding, lower_transpose
 from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_resize_bilinear, lower_transpose_conv
@@ -61,6 +61,7 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "MUL": lower_binary,
     "MAXIMUM": lower_binary,
     "MINIMUM": lower_binary,
+    "PRELU": lower_prelu,
     "AVERAGE_POOL_2D": lower_pool,
     "MAX_POOL_2D": lower_pool,
     "MEAN": lower_reduction,

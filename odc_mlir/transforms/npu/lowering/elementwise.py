@@ -6,6 +6,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.numerics.activation import prelu_params
 from odc_mlir.numerics.elementwise import (
     LEFT_SHIFT_16BIT,
     AddParams,
@@ -14,6 +15,7 @@ from odc_mlir.numerics.elementwise import (
     mul_params,
     scale_params,
 )
+from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.ops.spec import Node, TensorInfo
@@ -23,6 +25,7 @@ from odc_mlir.transforms.npu.lowering.tables import results_of
 from odc_mlir.transforms.npu.lowering.wide_functions import lower_wide
 
 _HALF = 1 << 30  # multiplier of 1/2
+_ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
 _SHIFTED_OUT = 17  # bits to the right that leave nothing of a 16-bit code
 
 KINDS = {
@@ -132,6 +135,50 @@ def lower_scale(site: Site) -> None:
             clamp=(p.act_min, p.act_max),
         )
     )
+
+
+def lower_prelu(site: Site) -> None:
+    """PRELU: one slope by a table; else values from zero up, plus slopes times values up to zero, each scaled alone.
+
+    One of both is zero, so their sum rounds nothing.
+    """
+    if site.info(1).is_const and elements(site.info(1)) == 1:
+        return lower_by_table(site)
+    (_, in_zero), (_, out_zero) = pair_of(site.info(0)), pair_of(site.result)
+    dtype = site.result.dtype
+    low, high = code_range(site.result.info.numpy)
+    p = prelu_params(pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result), dtype)
+    above = npu.ScaleOp(
+        site.operand(0),
+        site.result_type,
+        zeros=(in_zero, out_zero),
+        scale=npu.ScaleAttr.of(p.multiplier, p.exponent),
+        clamp=(out_zero, high),
+    )
+    negative = npu.ScaleOp(
+        site.operand(0), site.operand(0).type, zeros=(in_zero, in_zero), scale=_ONE, clamp=(low, in_zero)
+    )
+    below = npu.ElementwiseOp(
+        npu.ElementwiseKind.MUL,
+        site.emit(negative),
+        _value(site, 1),
+        site.result_type,
+        zeros=(in_zero, p.alpha_zero, out_zero),
+        out_scale=npu.ScaleAttr.of(p.alpha_multiplier, p.alpha_exponent),
+        clamp=(low, high),
+    )
+    both = npu.ElementwiseOp(
+        npu.ElementwiseKind.ADD,
+        site.emit(above),
+        site.emit(below),
+        site.result_type,
+        zeros=(out_zero, out_zero, out_zero),
+        a_scale=_ONE,
+        b_scale=_ONE,
+        out_scale=_ONE,
+        clamp=(low, high),
+    )
+    site.finish(both)
 
 
 def lower_by_table(site: Site) -> None:

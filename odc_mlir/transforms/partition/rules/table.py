@@ -254,6 +254,11 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "MUL": _ARITHMETIC,
     "MAXIMUM": _SELECTION,
     "MINIMUM": _SELECTION,
+    "PRELU": (
+        _SAME_TYPE,
+        Rule("constant-scale", "constant operands have one scale", check.quantised_constants),
+        _BROADCAST,
+    ),
     "AVERAGE_POOL_2D": _POOL,
     "MAX_POOL_2D": _POOL,
     "MEAN": _REDUCTION,
