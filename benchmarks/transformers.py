@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LEAST_ON_NPU = 0.99  # of the products
 SAMPLES = 3
 HEAD = (
-    f"{'model':20s} {'target':8s} {'mode':5s} {'tokens':>6s} {'cycles':>8s} {'tokens/s':>9s} {'off-chip':>8s} {'SRAM':>8s}"
-    "  bytes per token"
+    f"{'model':20s} {'target':8s} {'mode':5s} {'tokens':>6s} {'cycles':>8s} {'tokens/s':>9s}"
+    f" {'off-chip':>8s} {'SRAM':>8s}  bytes per token"
 )
 
 

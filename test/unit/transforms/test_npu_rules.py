@@ -105,6 +105,12 @@ def binary(name: str = "ADD", shape: tuple[int, ...] = (1, 4, 4, 2), **options: 
     return Node(ops.get(name), (tensor("a", *shape), tensor("b", *shape)), (tensor("y", *shape),), options, "y")
 
 
+def prelu(dtype: str) -> Node:
+    quant = QuantParams((0.5,), (0,))
+    x, slopes, y = (tensor(name, 2, 3, dtype=dtype, quant=quant) for name in "xay")
+    return Node(ops.get("PRELU"), (x, slopes), (y,), {}, "y")
+
+
 def pool(**options: Any) -> Node:
     window = {"padding": "valid", "stride_h": 2, "stride_w": 2, "filter_height": 2, "filter_width": 2}
     return Node(
@@ -316,6 +322,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: matmul_by([[127, -128]] * 7, QuantParams((0.5, 0.5), (-1, 0), 1)),
         "'b' has 2 different zero points and values from -128 to 128",
     ),
+    ("slopes", lambda: prelu("int16"), "2 operands are computed at run time"),
     ("matrices", lambda: matmul((1, 1, 7), (1, 7, 65_536)), "65536 columns, at most 65535"),
     ("constant-scale", lambda: with_operand(binary(), 1, quant=None, data=memoryview(bytes(32))), "'b' has no scale"),
     ("one-input", lambda: replace(unary("TANH"), operands=binary().operands), "2 operands are computed at run time"),
@@ -459,6 +466,7 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         softmax(TARGET.local.tile_bytes // 2),
         pad(((0, 0), (255, 255), (255, 255), (0, 0))),
         with_two_operands(1),
+        prelu("int8"),
         wide_product(rows=511, bias=(1 << 30) - 1),
         wide_product(bias=(1 << 31) - 1),
         wide_product(scale=126.9),

@@ -10,7 +10,7 @@ from odc_mlir.isa.fields import ACCUMULATOR_BITS
 from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.wide_functions import wide_function
-from odc_mlir.transforms.partition.rules.checks import Limits, activations, centred, quant_text, shape_text
+from odc_mlir.transforms.partition.rules.checks import Limits, activations, centred, one_input, quant_text, shape_text
 
 LARGEST_BIAS = (1 << 31) - 1
 LARGEST_WIDE_FACTOR = 127  # of sums of 16-bit codes: their scale has an exponent of 7 at most
@@ -82,3 +82,10 @@ def by_table(node: Node, _: Limits) -> str | None:
         return wide_function(node, dynamic)
     result = node.results[0]
     return None if result.info.numpy.itemsize == 1 else f"{result.name!r} is {result.dtype}"
+
+
+def slopes(node: Node, limits: Limits) -> str | None:
+    """8-bit codes have slopes of their own; those of 16 bits one slope, so that a table holds the results."""
+    if node.results[0].info.numpy.itemsize == 1:
+        return None
+    return one_input(node, limits) or by_table(node, limits)

@@ -257,6 +257,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "PRELU": (
         _SAME_TYPE,
         Rule("constant-scale", "constant operands have one scale", check.quantised_constants),
+        Rule("slopes", "several slopes go with codes of 8 bits", sum_checks.slopes),
         _BROADCAST,
     ),
     "AVERAGE_POOL_2D": _POOL,
