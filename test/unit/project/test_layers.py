@@ -50,6 +50,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # What is quantised is also run, to be compared.
     "quantizer": IR
     | {"frontend", "transforms", "pipelines", "compiler", "universe", "calibration", "runtime", "pages"},
+    # Model Explorer's adapter: its main module is loaded by the viewer.
+    "model_explorer": frozenset({"errors", "ops", "formats", "runtime"}),
     "samples": frozenset({"errors"}),
     "explore": frozenset({"errors", "formats", "targets", "pages", "runtime"}),
     "editing": IR | {"frontend", "transforms", "universe", "quantizer.policy"},
