@@ -2,10 +2,10 @@
 
     python benchmarks/vela_compare.py [--data DIR] [--json FILE] [--memory flash|sram] [--target npu-256] [MODEL ...]
 
-``--data`` is a folder with ``models/zoo`` and ``baselines/vela.csv``. Vela's cycles are its own estimate: a sum over
-operators that leaves out instruction fetch, stalls between operators and contention. Ours are simulated and include
-them; ``strict`` is the same with limited outstanding bursts. ``floor`` is what the model's operators take at the least
-on this machine, whatever the program, ``ideal`` what our program does (docs/numbers.md).
+``--data`` is a folder with ``models/zoo``, ``models/zoo-int16`` and ``baselines/vela.csv``. Vela's cycles are its own
+estimate: a sum over operators that leaves out instruction fetch, stalls between operators and contention. Ours are
+simulated and include them; ``strict`` is the same with limited outstanding bursts. ``floor`` is what the model's
+operators take at the least on this machine, whatever the program, ``ideal`` what our program does (docs/numbers.md).
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
+FOLDERS = ("zoo", "zoo-int16")
+
 # The configuration of the baseline with the same budget as (target, memory mode).
 COMPARABLE = {
+    ("npu-128", "flash"): "u55-128/high-end/Shared_Sram",
+    ("npu-128", "sram"): "u55-128/high-end/Sram_Only",
     ("npu-256", "flash"): "u55-256/high-end/Shared_Sram",
     ("npu-256", "sram"): "u55-256/high-end/Sram_Only",
     ("npu-512", "flash"): "u65-512/client-server/Dedicated_Sram",
@@ -92,13 +96,13 @@ def main() -> int:
     if not file.is_file():
         parser.error(f"there is no baseline at {file}; give --data or set ODC_TEST_DATA")
     known = baseline(file, COMPARABLE[arguments.target, arguments.memory])
-    folder = arguments.data / "models" / "zoo"
-    names = arguments.models or [name for name in known if (folder / f"{name}.circle").is_file()]
+    found = {path.stem: path for folder in FOLDERS for path in (arguments.data / "models" / folder).glob("*.circle")}
+    names = arguments.models or [name for name in known if name in found]
     if unknown := [name for name in names if name not in known]:
         parser.error(f"the baseline has no model {unknown[0]!r}; it has {', '.join(known)}")
     rows = []
     for name in names:
-        rows.append(compare(folder / f"{name}.circle", known[name], arguments.target, arguments.memory))
+        rows.append(compare(found[name], known[name], arguments.target, arguments.memory))
         print(f"{name}: {rows[-1]['cycles']} cycles, {rows[-1]['speedup']:.2f}x", file=sys.stderr)
     print(table(rows))
     if arguments.json:

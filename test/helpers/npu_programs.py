@@ -106,7 +106,8 @@ def _conv(draw: Draw) -> Instr:
     columns = (width - 1) * window["stride_x"] + (kw - 1) * window["dilation_x"] + 1
     stride_x = channels * item + draw(0, 1) * 4
     fields: dict[str, Any] = window | {
-        "depthwise": depthwise, "init": draw(0, 2), "emit": draw(0, 1), "in_type": kind, "weight_type": "i8",
+        "depthwise": depthwise, "init": draw(0, 2), "emit": draw(0, 1), "in_type": kind,
+        "weight_type": kind if draw(0, 1) else "i8", "wide": draw(0, 1) if kind == "i16" else 0,
         "out_type": _DTYPES[draw(0, 1)], "shape": draw(0, 3), "multiplier": 1, "in_stride_x": stride_x,
         "in_stride_y": stride_x * columns, "in_channels": channels, "out_width": width, "out_height": height,
         "channels": channels if depthwise else draw(1, 30), "kernel_height": kh, "kernel_width": kw,
@@ -117,11 +118,15 @@ def _conv(draw: Draw) -> Instr:
 
 def _vop(draw: Draw) -> Instr:
     sizes = draw(1, 40), draw(1, 6), draw(1, 4)
-    strides = {f"{n}_stride0": draw(0, 1) for n in "ab"} | {f"{n}_stride1": draw(0, 1) * sizes[0] for n in "ab"}
+    kind, dtype = ("add", "max", "copy", "lut", "logistic", "tanh")[draw(0, 5)], _DTYPES[draw(0, 1)]
+    if kind in ("logistic", "tanh"):
+        dtype = "i16"
+    run = sizes[0] * (1 + (dtype == "i16"))
+    strides = {f"{n}_stride0": draw(0, 1) for n in "ab"} | {f"{n}_stride1": draw(0, 1) * run for n in "ab"}
     fields: dict[str, Any] = strides | {
-        "kind": ("add", "max", "copy")[draw(0, 2)], "accumulated": draw(0, 1), "a_type": "i8", "b_type": "i8",
-        "out_type": "i8", "size0": sizes[0], "size1": sizes[1], "size2": sizes[2], "out_stride1": sizes[0],
-        "out_stride2": sizes[0] * sizes[1], "act_min": -1, "act_max": 1, "output": 4096,
+        "kind": kind, "accumulated": draw(0, 1), "a_type": dtype, "b_type": dtype,
+        "out_type": dtype, "size0": sizes[0], "size1": sizes[1], "size2": sizes[2], "out_stride1": run,
+        "out_stride2": run * sizes[1], "act_min": -1, "act_max": 1, "output": 4096,
     }  # fmt: skip
     return make("vop", **fields)
 
@@ -153,8 +158,10 @@ def _reduce(draw: Draw) -> Instr:
 
 def _softmax(draw: Draw) -> Instr:
     columns = draw(1, 50)
-    fields: dict[str, Any] = {"in_type": "i8", "out_type": "i8", "rows": draw(1, 5), "columns": columns}
-    return make("softmax", in_stride=columns, out_stride=columns, output=4096, **fields)
+    kind = _DTYPES[draw(0, 1)]
+    row = columns * (1 + (kind == "i16"))
+    fields: dict[str, Any] = {"in_type": kind, "out_type": kind, "rows": draw(1, 5), "columns": columns}
+    return make("softmax", in_stride=row, out_stride=row, output=4096, **fields)
 
 
 def _gates(draw: Draw) -> Instr:

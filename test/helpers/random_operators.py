@@ -20,9 +20,13 @@ _RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 
 
 class RandomOperators:
-    """A model of ``count`` operators; ``inputs`` gives arrays for it."""
+    """A model of ``count`` operators; ``inputs`` gives arrays for it.
 
-    def __init__(self, seed: int, count: int) -> None:
+    ``wide``: all on codes of int16, some with weights of int16, and operators that move codes among them.
+    """
+
+    def __init__(self, seed: int, count: int, *, wide: bool = False) -> None:
+        self.wide = wide
         self.random = np.random.default_rng(seed)
         self.builder = ModelBuilder()
         self.given: list[int] = []
@@ -31,8 +35,10 @@ class RandomOperators:
         kinds = (self.convolution, self.depthwise, self.connected, self.arithmetic, self.pool, self.mean, self.unary,
                  self.softmax, self.requantize, self.resize, self.compare, self.extreme, self.grouped,
                  self.transposed)  # fmt: skip
+        if wide:
+            kinds = (*(kind for kind in kinds if kind != self.compare), self.padding, self.slice, self.concatenation)
         for number in range(count):
-            self.dtype = str(self.random.choice(["int8", "int8", "uint8", "int16"]))
+            self.dtype = "int16" if wide else str(self.random.choice(["int8", "int8", "uint8", "int16"]))
             kind = kinds[(seed * count + number) % len(kinds)]
             self.names.append(f"{kind.__name__} of {self.dtype}")
             results.append(kind())
@@ -92,6 +98,8 @@ class RandomOperators:
         values = self.random.integers(low, high + 1, shape).astype("uint8" if self.dtype == "uint8" else "int8")
         if self.random.random() < 0.2:
             values[:] = self.pick([low, high])
+        if self.wide and self.random.random() < 0.3:
+            values, scales = (values.astype(np.int16) * 256 + 77).astype(np.int16), scales / np.float32(256)
         quant = Quantization(scales, np.full(count, zero, np.int64), axis if count > 1 else 0)
         wide = self.dtype == "int16" and self.random.random() < 0.7
         bias = self.random.integers(-(1 << 14), 1 << 14, channels).astype(np.int64 if wide else np.int32)
@@ -169,7 +177,7 @@ class RandomOperators:
 
     def extreme(self) -> int:
         shape, quant = (self.size(1, 5), self.size(1, 20)), self.quant()
-        if self.dtype == "int16":
+        if self.dtype == "int16" and not self.wide:
             self.dtype = "int8"
             quant = self.quant()
         operands = [self.input(part, quant)[0] for part in (shape, shape[1:])]
@@ -218,8 +226,32 @@ class RandomOperators:
     def requantize(self) -> int:
         shape = (self.size(1, 4), self.size(1, 40))
         x, _ = self.input(shape)
-        self.dtype = self.pick([self.dtype, "int8"])
+        self.dtype = self.pick([self.dtype, "int8", *(["uint8"] if self.wide else [])])
         return self.operator("QUANTIZE", [x], shape, self.quant())
+
+    def padding(self) -> int:
+        shape = tuple(self.size(1, 6) for _ in range(4))
+        rows = np.array(
+            [[0, 0], *([self.size(0, 3), self.size(0, 3)] for _ in range(2)), [0, self.size(0, 1)]], np.int32
+        )
+        x, quant = self.input(shape)
+        result = tuple(size + int(row.sum()) for size, row in zip(shape, rows, strict=True))
+        return self.operator("PAD", [x, self.constant(rows)], result, quant)
+
+    def slice(self) -> int:
+        shape = tuple(self.size(1, 6) for _ in range(3))
+        begin = tuple(self.size(0, size - 1) for size in shape)
+        result = tuple(self.size(1, size - first) for size, first in zip(shape, begin, strict=True))
+        x, quant = self.input(shape)
+        details = [self.constant(np.array(values, np.int32)) for values in (begin, result)]
+        return self.operator("SLICE", [x, *details], result, quant)
+
+    def concatenation(self) -> int:
+        shape, axis, quant = tuple(self.size(1, 6) for _ in range(3)), self.size(0, 2), self.quant()
+        parts = [(*shape[:axis], self.size(1, 9), *shape[axis + 1 :]) for _ in range(self.size(2, 4))]
+        operands = [self.input(part, quant)[0] for part in parts]
+        result = (*shape[:axis], sum(part[axis] for part in parts), *shape[axis + 1 :])
+        return self.operator("CONCATENATION", operands, result, quant, axis=axis)
 
     def resize(self) -> int:
         channels, name = self.size(1, 20), self.pick(["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])

@@ -77,10 +77,21 @@ def test_random_programs_hold_every_instruction() -> None:
     assert {*MNEMONICS, "loop", "end", "halt"} == {spec.mnemonic for spec in INSTRUCTIONS if spec.implemented}
 
 
-MODELS = [("digits_cnn_int8", "npu-256", "sram"), ("digits_cnn_int8", "npu-512", "flash")]
+MODELS = [
+    ("digits_cnn_int8", "npu-256", "sram"),
+    ("digits_cnn_int8", "npu-512", "flash"),
+    ("digits_cnn_int16", "npu-256", "sram"),
+]
 LARGE = [
     (model, target, memory)
-    for model in ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "mobilenet_v1_0.25_128_quant")
+    for model in (
+        "kws_ref_model",
+        "pretrainedResnet_quant",
+        "vww_96_int8",
+        "mobilenet_v1_0.25_128_quant",
+        "kws_ref_model_float32_int16",
+        "digits_mobile_int16",
+    )
     for target in targets.names()
     for memory in targets.MEMORY_MODES
 ]
