@@ -41,6 +41,7 @@ from helpers.rewrite_parts import (
     rms,
     rotary,
     scattered,
+    shuffled,
     strided,
     sum_of_layers,
     tokens,
@@ -282,6 +283,19 @@ CASES: Mapping[str, Cases] = {
             lambda n: instance(n, 1, 2, 3),
             lambda n: centred(n, n.real(2, 3, 4), 1, 2),
             lambda n: rms(n),
+        ],
+    ),
+    "fuse_depth_to_space": Cases(
+        [
+            lambda n: shuffled(n, conv(n, image(n, h=2, w=3), outputs=8), 2),
+            lambda n: shuffled(n, n.real(1, 2, 3, 9), 3),
+            lambda n: shuffled(n, conv(n, n.real(2, 2, 3, 3), outputs=8), 2, first=True),
+        ],
+        [
+            lambda n: shuffled(n, n.real(1, 2, 3, 8), 2),
+            lambda n: shuffled(n, n.real(1, 2, 3, 8), 2, first=True),
+            lambda n: shuffled(n, conv(n, image(n, h=2, w=3), outputs=8), 2, swapped=True),
+            lambda n: shuffled(n, conv(n, image(n, h=2, w=3), outputs=8), 2, twice=True),
         ],
     ),
     "split_group_dimension": Cases(

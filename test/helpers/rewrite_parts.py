@@ -278,3 +278,23 @@ def scattered(n: FloatNet, numbers: SSAValue) -> SSAValue:
     places = n.const([[0], [2]], "int32")
     made: SSAValue = n.add("ADD", image(n), n.add("SPARSE_TO_DENSE", places, ints(n, 3), numbers, n.const(0.5)))
     return made
+
+
+def shuffled(
+    n: FloatNet, x: SSAValue, block: int, *, first: bool = False, swapped: bool = False, twice: bool = False
+) -> SSAValue | Sequence[SSAValue]:
+    """Pixels of blocks of channels, as PyTorch's PixelShuffle orders them.
+
+    ``first``: on an image channels first; ``swapped``: rows and columns of blocks are; ``twice``: ``x`` is read again.
+    """
+    image = transpose(n, x, 0, 3, 1, 2) if first else x
+    batch, height, width, depth = n.array(x).shape
+    channels = depth // block**2
+    order = (0, 1, 5, 2, 4, 3) if swapped else (0, 1, 4, 2, 5, 3)
+    wide = (batch, height * block, width * block, channels)
+    parts: tuple[int, ...] = (batch, height, width, channels, block, block)
+    if first:
+        order, wide = (0, 1, 4, 2, 5, 3), (batch, channels, height * block, width * block)
+        parts = (batch, channels, block, block, height, width)
+    made = reshape(n, transpose(n, reshape(n, image, *parts), *order), *wide)
+    return (made, relu(n, x)) if twice else made

@@ -30,7 +30,7 @@ from xdsl.transforms.dead_code_elimination import dce
 from odc_mlir.errors import OptionError
 from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass, Layouts
 from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
-from odc_mlir.transforms.circle.rewrites.table import FOLDING, LAYOUTS, O1, ONE_SAMPLE, RewriteRule, select
+from odc_mlir.transforms.circle.rewrites.table import LAYOUTS, O1, ONE_SAMPLE, RewriteRule, select
 from odc_mlir.transforms.common.rewriting import apply_patterns
 from odc_mlir.transforms.partition.odc_fix_batch import fix_batch
 
@@ -80,8 +80,7 @@ class CircleOptimizePass(ModulePass):
         if any(rule.name == ONE_SAMPLE for rule in chosen) and not tally.is_full:
             tally.add(ONE_SAMPLE, fix_batch(module, 1, declare=False))
         CircleInferShapesPass().apply(ctx, module)
-        # Weights as codes or half-precision numbers are constants before anything looks at the layers that read them.
-        apply_patterns(module, [item for item in patterns if item.rule.pattern == FOLDING])
+        apply_patterns(module, [item for item in patterns if item.rule.is_early])
         turned = Layouts()
         for round in range(_ROUNDS):
             before = tally.total

@@ -24,6 +24,7 @@ ON_REQUEST = "on request"
 class RewriteRule:
     """``pattern`` is ``module:class`` in :mod:`odc_mlir.transforms.circle`; ``arguments`` restrict it to what the name
     says. ``undoes`` names rewrites that this one is the opposite of: the two would never come to an end.
+    One that ``is_early`` is applied before orders of dimensions are chosen as well as after: it opens ways for them.
 
     A rewrite without pattern is done by the pass ``circle-optimize`` itself, on the whole function.
     """
@@ -34,6 +35,7 @@ class RewriteRule:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     level: str = O1
     undoes: frozenset[str] = frozenset()
+    is_early: bool = False
 
     def make(self) -> RewritePattern:
         """The pattern, ready to be applied; only for a rule that has one."""
@@ -49,8 +51,9 @@ def _fold(name: str, *operators: str) -> RewriteRule:
     return RewriteRule(
         name,
         f"{listed} of constants is a constant",
-        FOLDING,
+        "circle_fold_constants:FoldConstants",
         {"names": frozenset(operators)},
+        is_early=True,  # weights as codes or half-precision numbers are constants before layers are looked at
     )
 
 
@@ -103,7 +106,6 @@ _SUMS, _PRODUCTS = ("ADD", "SUB"), ("MUL", "DIV")
 
 LAYOUTS = "convert_nchw_to_nhwc"
 ONE_SAMPLE = "dynamic_batch_to_single_batch"
-FOLDING = "circle_fold_constants:FoldConstants"
 
 RULES: tuple[RewriteRule, ...] = (
     RewriteRule(LAYOUTS, "choose orders of dimensions with the fewest TRANSPOSEs (circle-assign-layouts)"),
@@ -183,6 +185,13 @@ RULES: tuple[RewriteRule, ...] = (
         "split_group_dimension",
         "groups of channels that are normalised as rows get a dimension, and images need no TRANSPOSE",
         "rewrites.norms:GroupsAsDimension",
+        is_early=True,
+    ),
+    RewriteRule(
+        "fuse_depth_to_space",
+        "TRANSPOSE that makes pixels of channels is DEPTH_TO_SPACE, of channels in its order",
+        "rewrites.shuffles:DepthToSpace",
+        is_early=True,
     ),
     RewriteRule(
         "fuse_activation_function",
