@@ -6,7 +6,7 @@ Nothing is changed, run or measured; a finding tells what a reader of the model 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,15 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from odc_mlir import compiler, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
+from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import Trait
+from odc_mlir.plugins.target import Rules, choose
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_clip_masks import HIDDEN, mask_of
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
 from odc_mlir.transforms.common.rewriting import Layer, constant, is_real, shape_of
-from odc_mlir.transforms.partition.rules.checks import Limits
-from odc_mlir.transforms.partition.rules.table import rules_of, verdict
+from odc_mlir.transforms.partition.rules.table import rules_of
 from odc_mlir.universe import make_context
 
 _FOLDED = ("fuse_mul_with", "fuse_add_with", "fuse_batchnorm_with")
@@ -43,18 +44,43 @@ class Finding:
     tensors: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Target:
+    """Hardware that the model is held against."""
+
+    name: str
+    rules: Rules
+    takes_floats: bool
+    is_npu: bool
+
+    @classmethod
+    def named(cls, name: str) -> Target:
+        """The target, or machine of one, that ``--target`` calls so. Raises OptionError and TargetError."""
+        chosen = choose(name)
+        found = chosen.description
+        if found is None:
+            raise OptionError(f"nothing is said of what {name} can run", hint="name a target that describes itself")
+        return cls(name, found.rules(chosen.machine), found.takes_floats, found.name == "npu")
+
+
 @dataclass
 class Model:
-    """A module, and what several checks ask of it."""
+    """A module, and what several checks ask of it; ``chosen`` where the user named one target."""
 
     module: ModuleOp
-    target_names: tuple[str, ...]
+    targets: tuple[Target, ...]
+    chosen: Target | None
     operators: list[CircleOp] = field(init=False)
     main: FuncOp | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.operators = [op for op in self.module.walk() if isinstance(op, CircleOp)]
         self.main = next((op for op in self.module.body.block.ops if isinstance(op, FuncOp)), None)
+
+    @property
+    def may_stay_real(self) -> bool:
+        """Whether the hardware runs real numbers as well, so that nothing has to become codes."""
+        return self.chosen is not None and self.chosen.takes_floats
 
     @property
     def is_quantised(self) -> bool:
@@ -78,15 +104,14 @@ class Model:
 def lint(model: compiler.ModelSource | ModuleOp, *, target: str | None = None) -> list[Finding]:
     """What will hurt in ``model``, by kind; empty where nothing was found.
 
-    ``target``: the NPU whose limits operators are held against; all that are shipped unless given. Raises OdcErrors
-    for models that cannot be read and for unknown targets.
+    ``target``: the hardware that operators are held against: an NPU, ``cpu``, what a plugin describes; all NPUs that
+    are shipped unless given. Raises OdcErrors for models that cannot be read and for unknown targets.
     """
-    names = (target,) if target is not None else tuple(targets.names())
-    for name in names:
-        targets.load(name)
+    chosen = None if target is None else Target.named(target)
+    held = tuple(map(Target.named, targets.names())) if chosen is None else (chosen,)
     with typed_errors(_STAGE):
         module = model if isinstance(model, ModuleOp) else compiler.load(model)
-        subject = Model(module, names)
+        subject = Model(module, held, chosen)
         return [finding for check in _CHECKS for finding in check(subject)]
 
 
@@ -104,7 +129,8 @@ def _open_shapes(model: Model) -> Iterator[Finding]:
         yield Finding(
             "open-shape",
             f"inputs with dimensions that only a run tells: {len(found)}",
-            "odc-circle resize MODEL --shapes …, or odc-optimize --dynamic-batch-to-single-batch: an NPU needs them",
+            "odc-circle resize MODEL --shapes …, or odc-optimize --dynamic-batch-to-single-batch: compiled code needs "
+            "them",
             _names(found),
         )
 
@@ -124,11 +150,12 @@ def _rewritable(model: Model) -> Iterator[Finding]:
         )
     if before:
         moved = [op for op in model.operators if op.SPEC.name == "TRANSPOSE"]
-        remedy = (
-            f"odc-optimize --O1 leaves {after}"
-            if after < before
-            else "odc-optimize --io-layout nhwc stores images channels last"
-        )
+        turned = model.module.clone()
+        CircleOptimizePass(io_layout="nhwc").optimize(make_context(), turned)
+        left = _count(turned, "TRANSPOSE")
+        known = [f"odc-optimize --O1 leaves {after}"] if after < before else []
+        known += [f"odc-optimize --io-layout nhwc leaves {left}"] if left < min(after, before) else []
+        remedy = ", ".join(known) or "they are part of what is computed: no order of dimensions saves one"
         yield Finding("transposes", f"TRANSPOSEs, which move data about: {before}", remedy, _names(moved))
     if counts["fold_dequantize"]:
         yield Finding(
@@ -143,6 +170,8 @@ def _count(module: ModuleOp, name: str) -> int:
 
 
 def _masks(model: Model) -> Iterator[Finding]:
+    if model.may_stay_real:
+        return
     found = [op for op in model.operators if op.SPEC.name == "SOFTMAX" and op.unverified is None]
     hidden = [op for op in found if (mask := mask_of(op)) is not None and np.any(mask.numbers < mask.limit)]
     if hidden:
@@ -155,8 +184,17 @@ def _masks(model: Model) -> Iterator[Finding]:
         )
 
 
+def _real_model(model: Model) -> Iterator[Finding]:
+    if model.chosen is not None and not model.chosen.takes_floats and not model.is_quantised:
+        yield Finding(
+            "float-model",
+            f"{model.chosen.name} runs codes, and every operator computes with real numbers",
+            "odc-quantize first; odc-compile does it too where it is given a scheme",
+        )
+
+
 def _real_tail(model: Model) -> Iterator[Finding]:
-    if not model.is_quantised:
+    if not model.is_quantised or model.may_stay_real:
         return
     found = [
         op
@@ -177,7 +215,7 @@ def _reads_values(op: CircleOp) -> bool:
 
 
 def _real_interface(model: Model) -> Iterator[Finding]:
-    if not model.is_quantised:
+    if not model.is_quantised or model.may_stay_real:
         return
     found: list[SSAValue] = [v for v in (*model.arguments(), *model.returned()) if is_real(v)]
     if found:
@@ -268,34 +306,38 @@ def _saturated(model: Model) -> Iterator[Finding]:
 
 
 def _without_target(model: Model) -> Iterator[Finding]:
-    limits = [Limits(target, target.sram.capacity_bytes) for target in map(targets.load, model.target_names)]
     reasons: dict[str, list[CircleOp]] = {}
     for op in model.operators:
         if op.SPEC.name in _NOT_COMPUTING or not _reads_values(op):
             continue
-        if (reason := _reason(op, limits)) is not None:
+        if (reason := _reason(op, model.targets)) is not None:
             reasons.setdefault(reason, []).append(op)
     for reason, found in reasons.items():
-        whom = "no NPU takes" if len(limits) > 1 else f"{limits[0].target.name} does not take"
+        whom = "no NPU takes" if model.chosen is None else f"{model.chosen.name} does not take"
+        is_npu = model.chosen is None or model.chosen.is_npu
         yield Finding(
             "no-target",
             f"{whom} {_kinds(found)}: {reason}",
-            "they run on the host; odc-opt --list-rules tells what the NPU asks of an operator",
+            "host kernels run them" + ("; odc-opt --list-rules tells what the NPU asks of an operator" * is_npu),
             _names(found),
         )
 
 
-def _reason(op: CircleOp, limits: list[Limits]) -> str | None:
-    """Why no target takes ``op``; None where one does, and for reals whose kind it takes as codes."""
+def _reason(op: CircleOp, held: Sequence[Target]) -> str | None:
+    """Why no target takes ``op``; None where one does, and for reals whose kind it may take as codes."""
     if op.unverified is not None:
         return str(op.unverified)
-    if rules_of(ops.get(op.SPEC.name)) is None if op.SPEC.name != "CUSTOM" else True:
+    is_real_op = not any(_is_coded(value) for value in (*op.operands, *op.results))
+    reasons = [_reason_of(op, target, is_real_op) for target in held]
+    return None if None in reasons else reasons[0]
+
+
+def _reason_of(op: CircleOp, target: Target, is_real_op: bool) -> str | None:
+    if target.is_npu and (op.SPEC.name == "CUSTOM" or rules_of(ops.get(op.SPEC.name)) is None):
         return f"{op.SPEC.name} has no NPU form"
-    quantised = any(_is_coded(value) for value in (*op.operands, *op.results))
-    if not quantised:
+    if is_real_op and not target.takes_floats:
         return None
-    verdicts = [verdict(node_of(op), item) for item in limits]
-    return None if any(item.supported for item in verdicts) else verdicts[0].reason
+    return target.rules.reason_against(node_of(op))
 
 
 def _is_coded(value: SSAValue) -> bool:
@@ -318,6 +360,7 @@ _CHECKS: tuple[Callable[[Model], Iterator[Finding]], ...] = (
     _not_finite,
     _rewritable,
     _masks,
+    _real_model,
     _real_tail,
     _real_interface,
     _depthwise,

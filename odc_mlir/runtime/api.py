@@ -443,7 +443,7 @@ def optimize(
 
 
 def lint(model: ModelSource | Module, *, target: str | None = None) -> list[Finding]:
-    """What will hurt in a model, with remedies; ``target``: the NPU that operators are held against, else all."""
+    """What will hurt in a model, with remedies; ``target``: hardware to hold it against, else all NPUs."""
     from odc_mlir import linter
 
     return linter.lint(_model_of(model), target=target)

@@ -22,7 +22,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "model", metavar="MODEL")
     add_input(
-        parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="hold operators against this NPU's limits"
+        parser,
+        "--target",
+        metavar="NAME|FILE.toml",
+        stdin=False,
+        help="hold operators against this: an NPU, cpu, a plugin's target (all NPUs)",
     )
     parser.add_argument("--fail", action="store_true", help="exit code 1 when there are findings")
     parser.add_argument("--ignore", metavar="KIND", action="append", default=[], help="leave out a kind; repeatable")

@@ -59,7 +59,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "flow": frozenset({"errors", "targets", "transforms.circle.rewrites.table"}),
     "torch_import": frozenset({"errors", "compiler"}),
     "viewer": IR | {"transforms", "pages"},
-    "linter": IR | {"frontend", "transforms", "compiler", "universe"},
+    "linter": IR | {"frontend", "transforms", "compiler", "universe", "plugins"},
     "optimizer": IR | {"frontend", "transforms", "compiler", "universe", "runtime"},
 }
 # Rooms within rooms, that have a rule of their own.

@@ -98,6 +98,30 @@ def test_open_dimensions() -> None:
     assert [item.kind for item in odc_mlir.lint(module)] == ["open-shape"]
 
 
+@pytest.mark.parametrize(
+    ("make", "target", "expected"),
+    [
+        (_masked(-3.0e38), "cpu", set()),
+        (_masked(-3.0e38), "npu-256", {"mask", "float-model"}),
+        (lambda n: n.add("CUMSUM", n.real(2, 3), n.const(1, "int32")), "npu-256", {"no-target", "float-model"}),
+        (lambda n: n.add("UNIQUE", n.real(6), count=2, dtypes=["float32", "int32"])[1], "cpu", {"no-target"}),
+    ],
+)
+def test_one_target(make: Make, target: str, expected: set[str]) -> None:
+    net = FloatNet(1)
+    assert {item.kind for item in odc_mlir.lint(net.module(make(net)), target=target)} == expected
+
+
+def test_transposes_that_nothing_saves_are_said_to_be_needed() -> None:
+    net = FloatNet(1)
+    (found,) = odc_mlir.lint(net.module(net.add("TANH", parts.transpose(net, net.real(2, 3), 1, 0))))
+    assert found.remedy.startswith("they are part of what is computed")
+    net = FloatNet(1)
+    turned = parts.conv(net, parts.transpose(net, net.real(1, 3, 4, 5), 0, 2, 3, 1))
+    (found,) = odc_mlir.lint(net.module(turned))
+    assert found.remedy == "odc-optimize --io-layout nhwc leaves 0"
+
+
 def test_an_unknown_target_is_refused() -> None:
     net = FloatNet()
     with pytest.raises(OdcError, match="npu-7"):
