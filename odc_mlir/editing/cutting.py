@@ -55,20 +55,40 @@ def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> 
     """A copy that takes the tensors ``inputs`` and gives the tensors ``outputs``, with what lies between.
 
     Inputs of the model that the part needs as well stay inputs, before those; without ``outputs`` the model's own are
-    given. Raises OptionError for unknown names, and for a tensor on both sides.
+    given. Raises OptionError for unknown names, for a tensor on both sides, and for inputs that no output needs.
     """
     made = module.clone()
     function = main_function(made)
-    wanted = find_values(made, outputs)
-    for value in find_values(made, inputs):
+    wanted, taken = find_values(made, outputs), find_values(made, inputs)
+    last = function.body.block.last_op
+    reached = _read_before(wanted or list(last.operands if last is not None else ()), taken)
+    for value in taken:
         if value in wanted:
             raise OptionError(f"{value_name(value)!r} is to be an input and an output of the part")
+        if value not in reached:
+            raise OptionError(
+                f"no output of the part needs {value_name(value)!r}", hint="inputs come before outputs in the model"
+            )
         if isinstance(value, OpResult):
             _stand_in(function.body.block, value)
     if wanted:
         _give_back(function.body.block, wanted)
     _tidy(made)
     return made
+
+
+def _read_before(outputs: Sequence[SSAValue], inputs: Collection[SSAValue]) -> set[SSAValue]:
+    """What is read on the ways back from ``outputs`` that end at ``inputs``, both among it."""
+    seen: set[SSAValue] = set()
+    work = list(outputs)
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if isinstance(value, OpResult) and value not in inputs:
+            work += value.op.operands
+    return seen
 
 
 def keep_operators(module: ModuleOp, kept: Collection[int], *, for_others: bool = True) -> ModuleOp:

@@ -60,6 +60,10 @@ def _of_cfg(path: str, notes: _Notes) -> list[Step]:
             raise OptionError(f"[{head}] asks for {name!r}, which is no step", location=path)
         if name not in parser:
             raise OptionError(f"the section [{name}] is missing", location=path)
+    if target := parser.get("backend", "target", fallback=""):
+        notes.add(f"[backend] asks for the target {target!r}; what is compiled is for {notes.target}")
+    if "Environment" in parser:
+        notes.add("[Environment] is for the commands of onecc; nothing of it is set here")
     return [_step(name, dict(parser[name]), notes, level) for name in _ORDER if name in wanted]
 
 

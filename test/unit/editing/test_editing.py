@@ -51,7 +51,16 @@ def test_inputs_that_a_part_needs_besides_stay() -> None:
     np.testing.assert_array_equal(found, net.values["sum"])
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "text"), [(["nag"], [], "mean 'neg'"), (["neg"], ["neg"], "an output")])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "text"),
+    [
+        (["nag"], [], "mean 'neg'"),
+        (["neg"], ["neg"], "an output"),
+        (["sum"], ["neg"], "no output of the part needs 'sum'"),
+        (["abs", "exp"], ["exp"], "an output"),
+        (["abs"], ["exp"], "no output of the part needs 'abs'"),
+    ],
+)
 def test_tensors_that_cannot_be_cut_at(inputs: list[str], outputs: list[str], text: str) -> None:
     _, module = _chain()
     with pytest.raises(OptionError, match=text):

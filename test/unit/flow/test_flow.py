@@ -158,6 +158,15 @@ def _workflow(tmp_path: Path, **changes: Any) -> Flow:
     return read_workflow(str(tmp_path / "w.json"))
 
 
+def test_sections_that_say_nothing_here_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "one.cfg"
+    path.write_text(
+        "[onecc]\none-codegen=True\n[backend]\ntarget=dummy\n[Environment]\nONECC_ENV=here\n"
+        "[one-codegen]\nbackend=npu-128\ncommand=-o m.tvn m.circle\n"
+    )
+    assert [note.split()[0] for note in read_cfg(str(path)).notes] == ["[backend]", "[Environment]"]
+
+
 def test_a_workflow_of_one(tmp_path: Path) -> None:
     assert [s.text for s in _workflow(tmp_path).steps] == ["odc-optimize a.circle -o b.circle --O1", "odc-run b"]
     (tmp_path / "a.cfg").write_text(CFG)
