@@ -116,6 +116,8 @@ PLAIN = [
          in_data_type="float32", out_data_type="int32"),
     case("ADD", [values(1, 2, 1, 3), values(4, 1, 5, 1, seed=1)], (4, 2, 5, 3)),
     case("ZEROS_LIKE", [values(3, 3)], (3, 3)),
+    case("ADD_N", [values(3, 7), values(3, 7, seed=1)], (3, 7), constants={2: values(3, 7, seed=2)}),
+    case("ADD_N", [values(3, 7)], (3, 7)),
 ]  # fmt: skip
 PRODUCTS = [
     case("CONV_2D", [values(1, 5, 6, 6)], (1, 5, 6, 9), constants={1: values(9, 3, 3, 2, seed=1)}, padding="same",
@@ -127,11 +129,13 @@ PRODUCTS = [
     case("BATCH_MATMUL", [values(2, 3, 5, 7)], (2, 3, 5, 9), constants={1: values(3, 7, 9, seed=1)}),
     case("POW", [np.abs(X)], X.shape, constants={1: ints(0.5, dtype="float32")[0]}),
     case("POW", [X], X.shape, constants={1: ints(2, dtype="float32")[0]}),
+    case("POW", [X], X.shape, constants={1: ints(3, dtype="float32")[0]}),
+    case("POW", [np.abs(X), values(3, seed=1)], X.shape),
 ]  # fmt: skip
 FUNCTIONS = [
     case(name, [np.array([0, -0.0, 1e-3, -1e-3, 0.3, -0.3, 0.5, 1.5, -2.5, 7, -9, 88, -88, np.inf, -np.inf, np.nan],
                          np.float32)], (16,))
-    for name in ("TANH", "FLOOR", "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN", "SQUARE")
+    for name in ("TANH", "SIN", "COS", "FLOOR", "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN", "SQUARE")
 ] + [case("LOG", [np.array([0, 1e-30, 0.1, 0.7, 1, 1.3, 3, 1e30, np.inf, np.nan], np.float32)], (10,))]  # fmt: skip
 
 
@@ -262,4 +266,4 @@ def test_many_random_operators(seed: int, target: str) -> None:
 
 def test_what_has_no_kernel_names_itself() -> None:
     with pytest.raises(UnsupportedError, match=r"stays on the host.*there is no native kernel"):
-        odc_mlir.compile(model_of([case("SIN", [X], X.shape)]), target="cpu", strict=True)
+        odc_mlir.compile(model_of([case("ATAN2", [X, X], X.shape)]), target="cpu", strict=True)

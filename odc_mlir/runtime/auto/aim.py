@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odc_mlir.codegen.features import HINT, has_code_generator
 from odc_mlir.errors import UnsupportedError
@@ -28,7 +28,8 @@ class Aim:
     is made must be faster here, which is no question where the hardware is simulated, or not here. ``facts`` tell one
     target from another: the plugin, its version and files, and the machine. ``twin``: the same of what makes native
     code that may answer in a simulator's place, empty where nothing is simulated or nothing makes it. ``passed_over``:
-    the better hardware that is here, each with the reason why it is not what is compiled for.
+    the better hardware that is here, each with the reason why it is not what is compiled for; ``others``: what else is
+    here, to be aimed at where nothing can be built for this.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Aim:
     facts: tuple[str, ...]
     passed_over: tuple[str, ...] = ()
     twin: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def key_facts(self) -> tuple[str, ...]:
@@ -52,9 +54,18 @@ def aim_at(name: str, graph: Graph | None = None) -> Aim:
 
     Hardware that runs nothing of ``graph`` is passed over where there is other hardware.
     """
-    passed_over: list[str] = []
     if name == AUTO:
-        name, passed_over = _best_for(graph, [target for target, _ in attached()])
+        return aim_at_best([target for target, _ in attached()], graph)
+    return _aim(name)
+
+
+def aim_at_best(names: Sequence[str], graph: Graph | None) -> Aim:
+    """The first of these targets that may run something of ``graph``; raises OdcError as :func:`aim_at`."""
+    name, passed_over = _best_for(graph, names)
+    return replace(_aim(name), passed_over=tuple(passed_over), others=tuple(names[names.index(name) + 1 :]))
+
+
+def _aim(name: str) -> Aim:
     found = choose(name)
     description = found.description
     identity = () if description is None else description.identity(found.machine)
@@ -66,8 +77,7 @@ def aim_at(name: str, graph: Graph | None = None) -> Aim:
         description is None or description.scheme is not None,
         description is not None and runs_here(description.extension),
         tuple(target_facts(found.codegen, identity)),
-        tuple(passed_over),
-        () if description is None else _twin_of(description.extension),
+        twin=() if description is None else _twin_of(description.extension),
     )
 
 

@@ -14,8 +14,17 @@ from typing import Any
 from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.auto.aim import Aim
-from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Artefacts, retry_seconds, seconds_left
+from odc_mlir.runtime.auto.aim import Aim, aim_at_best
+from odc_mlir.runtime.auto.artefacts import (
+    COVERAGE,
+    PASSING,
+    WATCH,
+    Artefact,
+    Artefacts,
+    Result,
+    retry_seconds,
+    seconds_left,
+)
 from odc_mlir.runtime.auto.background import Background, poll, weakly
 from odc_mlir.runtime.auto.candidates import Candidate, ExecutorOptions, open_artefact
 from odc_mlir.runtime.auto.direct import DirectStep
@@ -36,6 +45,8 @@ _log = logging.getLogger(__name__)
 # Programs for this many sets of input shapes are kept in memory; another one replaces the longest unused.
 SHAPES_KEPT = 16
 _IDLE_POLL_SECONDS = 0.1
+# Refusals that say nothing of the target.
+_OF_RECORDS = (PASSING, COVERAGE, WATCH)
 
 
 class AutoCompiler(JobRunner):
@@ -390,6 +401,8 @@ class AutoCompiler(JobRunner):
     def _take(self, state: Specialization, found: Artefact) -> None:
         """Let a result serve: opened and, where inputs are known, proven, before anyone can see it."""
         result, most = found.result, TIMES_ENOUGH * self.shared.settings.records
+        if self._aim_at_next(state, result):
+            return
         if result.kind == PASSING:
             state.postpone(result.attempts, max(RETRY_SECONDS, retry_seconds(result.attempts)))
         if result.level is None:
@@ -425,6 +438,29 @@ class AutoCompiler(JobRunner):
                 state.enter(Phase.ACTIVE, None if not fallbacks else fallbacks[-1].reason)
             else:
                 state.enter(Phase.REJECTED, fallbacks[-1].reason if fallbacks else "nothing was made")
+
+    def _aim_at_next(self, state: Specialization, result: Result) -> bool:
+        """Where the target was left to us and nothing can be built for it: the next that is here, from the next run on.
+
+        What lies in the records may change, and where anything serves as code, of whatever shapes, the target is right.
+        """
+        aim = self.shared.aim
+        built = result.level not in (None, Level.QUANTIZED) or result.reason is None
+        others = [other for other in self.shared.specializations.values() if other is not state]
+        serves = state.best is Level.DIRECT or any(other.best in (Level.COMPILED, Level.DIRECT) for other in others)
+        if aim is None or not aim.others or built or serves or result.kind in _OF_RECORDS:
+            return False
+        try:
+            following = aim_at_best(aim.others, self.shared.original.graph)
+        except OdcError as error:
+            _log.info("%s: %s", ", ".join(aim.others), error)
+            return False
+        with self.shared.lock:
+            self.shared.aim = following
+            self._notes += [f"{aim.name} is not compiled for: {result.reason}", *following.passed_over]
+            for item in (state, *(other for other in others if not other.is_busy)):
+                item.begin_anew(f"{aim.name}: {result.reason}")
+        return True
 
     # Watching.
 

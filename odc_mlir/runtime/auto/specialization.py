@@ -106,6 +106,12 @@ class Specialization:
         self.fallbacks.append(Fallback(str(Level.QUANTIZED), result.stage or "check", result.reason or ""))
         self.enter(Phase.COLLECTING, f"{result.reason}; more is recorded first")
 
+    def begin_anew(self, reason: str) -> None:
+        """Let the next run begin as if nothing had been made."""
+        self.candidates, self.artefact, self.result, self.direct, self.watch = [], None, None, None, None
+        self.enter(Phase.REJECTED, reason)
+        self.postpone(0, 0.0)
+
     def refuse(self, result: Result) -> None:
         """``result`` says why there is nothing, and nothing more is recorded here."""
         more = "; the next session records more" if result.waits_for_records else ""

@@ -116,20 +116,25 @@ _ERROR_STEP = 0.3275911
 _ERROR_POLYNOMIAL = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 
 
-def _gelu(w: Loops, x: SSAValue) -> SSAValue:
-    """``x * (1 + erf(x / sqrt 2)) / 2``."""
+def _error_function(w: Loops, x: SSAValue) -> SSAValue:
     type = _type(x)
     one = w.constant(1.0, type)
-    scaled = w.emit(arith.MulfOp(x, w.constant(0.7071067811865476, type)))
-    size = _intrinsic("fabs")(w, scaled)
+    size = _intrinsic("fabs")(w, x)
     t = w.emit(arith.DivfOp(one, w.fused(size, w.constant(_ERROR_STEP, type), one)))
     value = w.constant(_ERROR_POLYNOMIAL[0], type)
     for coefficient in _ERROR_POLYNOMIAL[1:]:
         value = w.fused(value, t, w.constant(coefficient, type))
     power = exponential(w, _negative(w, w.emit(arith.MulfOp(size, size))))
     tail = w.emit(arith.MulfOp(w.emit(arith.MulfOp(value, t)), power))
-    error = _intrinsic("copysign")(w, w.emit(arith.SubfOp(one, tail)), scaled)
-    return w.emit(arith.MulfOp(w.emit(arith.MulfOp(x, w.constant(0.5, type))), w.emit(arith.AddfOp(one, error))))
+    return _intrinsic("copysign")(w, w.emit(arith.SubfOp(one, tail)), x)
+
+
+def _gelu(w: Loops, x: SSAValue) -> SSAValue:
+    """``x * (1 + erf(x / sqrt 2)) / 2``."""
+    type = _type(x)
+    error = _error_function(w, w.emit(arith.MulfOp(x, w.constant(0.7071067811865476, type))))
+    above = w.emit(arith.AddfOp(w.constant(1.0, type), error))
+    return w.emit(arith.MulfOp(w.emit(arith.MulfOp(x, w.constant(0.5, type))), above))
 
 
 def _gelu_tanh(w: Loops, x: SSAValue) -> SSAValue:
@@ -258,4 +263,9 @@ OPERATIONS = (
     Operation("RELU_0_TO_1", _within(0.0, 1.0)),
     Operation("ELU", _elu),
     Operation("SIGN", _sign),
+    Operation("SIN", _intrinsic("sin")),
+    Operation("COS", _intrinsic("cos")),
+    Operation("CUSTOM(Erf)", _error_function),
+    Operation("POW", _intrinsic("pow")),
+    Operation("SQUARE", lambda w, x: w.emit(arith.MulfOp(x, x))),
 )

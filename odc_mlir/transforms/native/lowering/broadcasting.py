@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.ops.spec import TensorInfo
+from odc_mlir.transforms.native.kernels.elements import OPERANDS
 from odc_mlir.transforms.native.kernels.pairs import BY_COLUMN, BY_ROW, FULL, SINGLE
 from odc_mlir.transforms.native.lowering.moving import expanded
-from odc_mlir.transforms.native.lowering.segment_writer import Segment, held_constant
+from odc_mlir.transforms.native.lowering.segment_writer import Number, Segment, held_constant
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,34 @@ class Broadcast:
             source = held_constant(segment, info) if info.is_const else segment.tensor(value)
             result.append(expanded(segment, source, info, self.shape) if way is None else source)
         return result
+
+    def call(
+        self,
+        segment: Segment,
+        op: Operation,
+        kernel: str,
+        options: Mapping[str, int],
+        infos: Sequence[TensorInfo],
+        out: TensorInfo,
+        values: Sequence[SSAValue] | None = None,
+        **arguments: Number,
+    ) -> None:
+        """Call a kernel that computes the result of ``op`` element by element from ``values`` (None: its operands).
+
+        It takes the buffers ``a``, ``b`` and so on, options of these names that say how they are read, ``output``,
+        ``rows`` and ``columns``; ``options`` and ``arguments`` are what else it takes.
+        """
+        names = OPERANDS[: len(infos)]
+        buffers = self.buffers(segment, infos, op.operands[: len(infos)] if values is None else values)
+        segment.call(
+            kernel,
+            {**options, **dict(zip(names, self.ways, strict=True))},
+            **dict(zip(names, buffers, strict=True)),
+            **arguments,
+            output=segment.result(op.results[0], out),
+            rows=self.rows,
+            columns=self.columns,
+        )
 
 
 def broadcast(infos: Sequence[TensorInfo], out: TensorInfo) -> Broadcast:

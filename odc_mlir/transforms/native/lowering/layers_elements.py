@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import is_quantised
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.kernels.elements import OPERANDS, arity, element_of
+from odc_mlir.transforms.native.kernels.elements import arity, element_of
 from odc_mlir.transforms.native.lowering import layers_elementwise
 from odc_mlir.transforms.native.lowering.broadcasting import broadcast
 from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, raised, refusal, require_same_codes
@@ -45,16 +45,7 @@ def elements(node: Node, machine: CpuTarget) -> Write:
     spread = broadcast(taken, out)
 
     def write(segment: Segment, op: Operation) -> None:
-        names = OPERANDS[: len(taken)]
-        buffers = spread.buffers(segment, taken, op.operands[: len(taken)])
-        segment.call(
-            "map_elements",
-            {"operation": operation, **dict(zip(names, spread.ways, strict=True))},
-            **dict(zip(names, buffers, strict=True)),
-            output=segment.result(op.results[0], out),
-            rows=spread.rows,
-            columns=spread.columns,
-        )
+        spread.call(segment, op, "map_elements", {"operation": operation}, taken, out)
 
     return write
 
@@ -80,17 +71,7 @@ def of_pairs(node: Node, machine: CpuTarget) -> Write:
     spread = broadcast((a, b), out)
 
     def write(segment: Segment, op: Operation) -> None:
-        first, second = spread.buffers(segment, (a, b), op.operands[:2])
-        segment.call(
-            "look_up_pairs",
-            {"a": spread.ways[0], "b": spread.ways[1]},
-            a=first,
-            b=second,
-            table=segment.constant(table),
-            output=segment.result(op.results[0], out),
-            rows=spread.rows,
-            columns=spread.columns,
-        )
+        spread.call(segment, op, "look_up_pairs", {}, (a, b), out, table=segment.constant(table))
 
     return write
 

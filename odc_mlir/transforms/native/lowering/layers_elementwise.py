@@ -48,17 +48,8 @@ def arithmetic(operation: int) -> Plan:
             left, table = params.left_shift, _sum_table(node, params, up)
 
         def write(segment: Segment, op: Operation) -> None:
-            first, second = spread.buffers(segment, (a, b), op.operands[:2])
-            segment.call(
-                "combine_codes",
-                {"operation": operation, "left": left, "a": spread.ways[0], "b": spread.ways[1]},
-                a=first,
-                b=second,
-                table=segment.constant(table),
-                output=segment.result(op.results[0], out),
-                rows=spread.rows,
-                columns=spread.columns,
-            )
+            options = {"operation": operation, "left": left}
+            spread.call(segment, op, "combine_codes", options, (a, b), out, table=segment.constant(table))
 
         return write
 

@@ -20,21 +20,30 @@ from odc_mlir.runtime.kernels.sums import Hybrid, accumulation
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
+from odc_mlir.transforms.native.kernels.pairs import FULL
 from odc_mlir.transforms.native.kernels.reals import FROM, OPEN, WITHIN
 from odc_mlir.transforms.native.lowering import layers_hybrid, layers_images
 from odc_mlir.transforms.native.lowering.broadcasting import broadcast
 from odc_mlir.transforms.native.lowering.layers_products import padded_input, repeated_input, tile_of, tile_rows
 from odc_mlir.transforms.native.lowering.moving import transposed
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, count, held_constant, refusal
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    Plan,
+    Segment,
+    Write,
+    count,
+    held_constant,
+    refusal,
+    size_bytes,
+)
 from odc_mlir.transforms.native.lowering.windows import Windows
 
 _MOST_MATRICES = 256  # each is a call
 _PLACES = {operation.name: index for index, operation in enumerate(OPERATIONS)}
 # Which operation an operator of two operands is.
 _BINARY = {name: name for name in ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE",
-                                   "LEAKY_RELU", "PRELU")} | {"SQUARE": "MUL", "POW": "MUL"}  # fmt: skip
+                                   "LEAKY_RELU", "PRELU", "POW")} | {"SQUARE": "MUL"}  # fmt: skip
 _UNARY = ("NEG", "ABS", "SQRT", "RSQRT", "LOGISTIC", "RELU", "RELU6", "HARD_SWISH", "EXP", "TANH", "LOG", "FLOOR",
-          "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN")  # fmt: skip
+          "CEIL", "ROUND", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "SIGN", "SIN", "COS", "CUSTOM(Erf)")  # fmt: skip
 
 
 def conv_2d(node: Node, machine: CpuTarget) -> Write:
@@ -346,19 +355,8 @@ def binary(node: Node, machine: CpuTarget) -> Write:
 
     def write(segment: Segment, op: Operation) -> None:
         values = [op.operands[0 if info is a or len(op.operands) == 1 else 1] for info in (a, b)]
-        first, second = spread.buffers(segment, (a, b), values)
-        options = {"operation": _PLACES[_BINARY[node.spec.name]], "a": spread.ways[0], "b": spread.ways[1]}
-        segment.call(
-            "binary_reals",
-            {**options, "clamp": clamp},
-            a=first,
-            b=second,
-            output=segment.result(op.results[0], out),
-            rows=spread.rows,
-            columns=spread.columns,
-            low=low,
-            high=high,
-        )
+        options = {"operation": _PLACES[_BINARY[node.spec.name]], "clamp": clamp}
+        spread.call(segment, op, "binary_reals", options, (a, b), out, values, low=low, high=high)
 
     return write
 
@@ -374,18 +372,48 @@ def _second(node: Node) -> TensorInfo:
 
 
 def power(node: Node, machine: CpuTarget) -> Write:
-    """Powers that are other functions."""
+    """Powers; some are other functions, which are quicker."""
     exponent = node.operand(1)
     if exponent.is_const and count(exponent) == 1 and node.operand(0).dtype == "float32":
         name = _POWERS.get(float(exponent.array().reshape(-1)[0]))
-        if name == "MUL":
-            return binary(replace(node, operands=(node.operand(0), node.operand(0))), machine)
         if name is not None:
             return _function(name, node)
-    raise refusal(node, "exponents other than 2, 1/2 and -1/2 have no native kernel")
+    return binary(node, machine)
 
 
-_POWERS = {2.0: "MUL", 0.5: "SQRT", -0.5: "RSQRT"}
+_POWERS = {2.0: "SQUARE", 0.5: "SQRT", -0.5: "RSQRT"}
+
+
+def add_n(node: Node, machine: CpuTarget) -> Write:
+    """Sums of any number of tensors of one shape, in their order."""
+    infos, out = [node.operand(i) for i in range(len(node.operands))], node.results[0]
+    if any(info.dtype != "float32" or info.static_shape != out.static_shape for info in infos):
+        raise refusal(node, f"operands of {', '.join(info.dtype for info in infos)} have no native kernel")
+
+    def write(segment: Segment, op: Operation) -> None:
+        values = [
+            held_constant(segment, info) if info.is_const else segment.tensor(value)
+            for info, value in zip(infos, op.operands, strict=True)
+        ]
+        target = segment.result(op.results[0], out)
+        total = values[0]
+        if len(values) == 1:
+            segment.call("copy", {}, input=total, output=target, count=size_bytes(out))
+        for value in values[1:]:
+            segment.call(
+                "binary_reals",
+                {"operation": _PLACES["ADD"], "a": FULL, "b": FULL, "clamp": OPEN},
+                a=total,
+                b=value,
+                output=target,
+                rows=1,
+                columns=count(out),
+                low=0.0,
+                high=0.0,
+            )
+            total = target
+
+    return write
 
 
 def gelu(node: Node, machine: CpuTarget) -> Write:
@@ -425,4 +453,5 @@ PLANS: dict[str, Plan] = {
     **dict.fromkeys(_UNARY, unary),
     "GELU": gelu,
     "POW": power,
+    "ADD_N": add_n,
 }

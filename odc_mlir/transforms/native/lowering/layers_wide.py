@@ -240,17 +240,8 @@ def arithmetic(operation: int) -> Plan:
         spread = broadcast((a, b), out)
 
         def write(segment: Segment, op: Operation) -> None:
-            first, second = spread.buffers(segment, (a, b), op.operands[:2])
-            segment.call(
-                "combine_wide",
-                {"operation": kind, "left": left, "a": spread.ways[0], "b": spread.ways[1]},
-                a=first,
-                b=second,
-                table=segment.constant(table),
-                output=segment.result(op.results[0], out),
-                rows=spread.rows,
-                columns=spread.columns,
-            )
+            options = {"operation": kind, "left": left}
+            spread.call(segment, op, "combine_wide", options, (a, b), out, table=segment.constant(table))
 
         return write
 

@@ -5,13 +5,13 @@ func.func @main(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4xf3
   %0 = circle.relu(%x) : (tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
   %1 = circle.relu(%0) attributes {odc.place = "host"} : (tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
   %2 = circle.dequantize(%1) : (tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4xf32>
-  %3 = circle.sin(%2) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  %3 = circle.atan2(%2, %2) : (tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<1x4xf32>
   func.return %3 : tensor<1x4xf32>
 }
 // CHECK: circle.relu({{.*}}) attributes {odc.placed = "cpu"}
 // CHECK: circle.relu({{.*}}) attributes {odc.place = "host", odc.placed = "host", odc.reason = "annotation: placed by the user"}
 // CHECK: circle.dequantize({{.*}}) attributes {odc.placed = "cpu"}
-// CHECK: circle.sin({{.*}}) attributes {odc.placed = "host", odc.reason = "there is no native kernel for this operator"}
+// CHECK: circle.atan2({{.*}}) attributes {odc.placed = "host", odc.reason = "there is no native kernel for this operator"}
 
 // -----
 

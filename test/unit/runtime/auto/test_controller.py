@@ -16,7 +16,7 @@ from odc_mlir.formats.circle.model import Model, Signature
 from odc_mlir.formats.manifest import Manifest
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.auto import controller
+from odc_mlir.runtime.auto import aim, controller
 from odc_mlir.runtime.auto.artefacts import Result
 from odc_mlir.runtime.auto.controller import AutoCompiler
 from odc_mlir.runtime.auto.job import Job, Step, progress_line, read_progress
@@ -49,6 +49,25 @@ def test_every_phase_can_be_reached() -> None:
     while more := {item for phase in reached for item in NEXT[phase]} - reached:
         reached |= more
     assert reached == set(Phase)
+
+
+@pytest.mark.parametrize("level", [None, "quantized"])
+def test_auto_goes_on_to_the_next_target(
+    level: str | None, pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing can be built for the first, which is said; the last one's refusal is kept."""
+    monkeypatch.setattr(aim, "attached", lambda: iter([("npu-128", "a driver"), ("npu-256", "another")]))
+    session = session_of(ODC_TARGET="auto")
+    pretended.result = Result(level, "the plugin refuses it", "unsupported", "compile")
+    assert [served(session) for _ in range(2)] == [Level.ORIGINAL] * 2
+    assert session.odc_status.target == "npu-256"
+    assert session.odc_status.notes == ["npu-128 is not compiled for: the plugin refuses it"]
+    if level is None:
+        pretended.result = Result("quantized", scheme="int8")
+    levels = [served(session) for _ in range(4)]
+    assert levels[-1] is Level.QUANTIZED
+    assert [job.machine for job in pretended.jobs] == ["npu-128", "npu-256"]
+    assert session.odc_status.target == "npu-256"
 
 
 def test_the_status_as_json() -> None:
