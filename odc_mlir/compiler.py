@@ -110,6 +110,7 @@ def lower(
     memory: str = "flash",
     prefer: str = "performance",
     sram_limit: int | None = None,
+    allow_host: bool = False,
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
 ) -> ModuleOp:
@@ -120,7 +121,7 @@ def lower(
     if is_cpu(target):
         chosen = NativeSetTargetPass(machine.resolve(target).name)
     else:
-        chosen = OdcSetTargetPass(target, memory, prefer, sram_limit)
+        chosen = OdcSetTargetPass(target, memory, prefer, sram_limit, allow_host)
         chosen.choice()
     lowered = module.clone()
     pipelines.run(make_context(time_limit=time_limit), lowered, stage, options=[chosen, *placing])
@@ -134,6 +135,7 @@ def compile(
     memory: str = "flash",
     prefer: str = "performance",
     sram_limit: int | None = None,
+    allow_host: bool = False,
     strict: bool = False,
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
@@ -144,16 +146,19 @@ def compile(
     """Compile a quantised model; the same model and options give the same bytes.
 
     What the target cannot run stays on the host; so does what costs less there, and, with the reason, an operator that
-    cannot be scheduled. ``strict`` makes all of that an error. ``placement`` says what the user wants: ``host``,
-    ``npu`` (lists of opcodes and result names), ``file`` (a partition file), ``strategy`` (``cost``, or ``supported``
-    for everything that the NPU can run), ``min_operators``, ``min_macs`` and ``max_segments``. Raises OdcError, and
-    TimeLimitError when it takes more than ``time_limit`` seconds: a result that depends on the clock would not be the
-    same twice. ``progress`` is told what is being done, how far it is, and out of how much where that is known.
-    ``verify_each``: the IR is verified after every pass, which takes longer, not only after every stage. ``remember``:
-    tilings are looked up in the user's cache and kept there, which changes nothing but the time.
+    cannot be scheduled. ``strict`` makes all of that an error. An ``sram_limit`` that is too small for what runs on the
+    NPU is an error that says what would be enough; with ``allow_host`` operators go to the host instead.
+
+    ``placement`` says what the user wants: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition
+    file), ``strategy`` (``cost``, or ``supported`` for everything that the NPU can run), ``min_operators``,
+    ``min_macs`` and ``max_segments``. Raises OdcError, and TimeLimitError when it takes more than ``time_limit``
+    seconds: a result that depends on the clock would not be the same twice. ``progress`` is told what is being done,
+    how far it is, and out of how much where that is known. ``verify_each``: the IR is verified after every pass, which
+    takes longer, not only after every stage. ``remember``: tilings are looked up in the user's cache and kept there,
+    which changes nothing but the time.
     """
     context = make_context(time_limit=time_limit, progress=progress, verify_each=verify_each, remember=remember)
-    options = OdcSetTargetPass(target, memory, prefer, sram_limit)
+    options = OdcSetTargetPass(target, memory, prefer, sram_limit, allow_host)
     options.choice()
     placing = placement_passes(placement or {})
     tell(context, "reading the model")

@@ -13,9 +13,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
-from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp, LoopOp
+from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
-from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING
+from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 
@@ -30,7 +30,7 @@ OFFSETS = (INPUT_OFFSETS, OUTPUT_OFFSETS)
 def no_tilings(program: ProgramOp) -> Iterator[Breach]:
     """Nothing is decided about tiles."""
     for op in program.block.ops:
-        for name in (TILING, RESIDENT, SLOT_BYTES):
+        for name in (VIEW, TILING, RESIDENT, SLOT_BYTES):
             if name in op.attributes:
                 yield op, f"has {name} already"
 
@@ -62,13 +62,6 @@ def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
             yield op, "has semaphores already"
 
 
-def loops_of_one_operation(program: ProgramOp) -> Iterator[Breach]:
-    """A loop holds instructions of one tensor operation."""
-    for op in program.block.ops:
-        if isinstance(op, LoopOp) and len({inner.location for inner in op.instructions}) > 1:
-            yield op, "holds instructions of several tensor operations"
-
-
 class Level(NamedTuple):
     """What a module may hold.
 
@@ -95,8 +88,8 @@ LEVELS = {
     "partition": Level(_SEGMENTS),
     "npu": Level(_SEGMENTS, _TENSORS, (no_tilings,)),
     "npu-sched": Level(_SEGMENTS, _INSTRUCTIONS, (no_addresses, no_semaphores)),
-    "npu-alloc": Level(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses, loops_of_one_operation)),
-    "package": Level(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses, loops_of_one_operation)),
+    "npu-alloc": Level(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
+    "package": Level(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
     "native-partition": Level(_SEGMENTS),
     "native": Level(_BUFFERS),
     "native-alloc": Level(_BUFFERS),

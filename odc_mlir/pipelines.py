@@ -86,7 +86,14 @@ STAGES = (
     ),
     Stage(
         "npu-sched",
-        ("npu-choose-tiles", "npu-lower-to-tiles", "npu-encode-weights", "npu-share-arena"),
+        (
+            "npu-cut-stripes",
+            "npu-alias-moves",
+            "npu-choose-tiles",
+            "npu-lower-to-tiles",
+            "npu-encode-weights",
+            "npu-share-arena",
+        ),
         "segments as instructions on tiles, each transfer just before its use",
     ),
     Stage(

@@ -20,7 +20,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.npu_program import ProgramOp, make_program
-from odc_mlir.dialects.odc import SegmentOp, TargetChoice, YieldOp, target_of
+from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
 from odc_mlir.errors import AllocationError, CompileError, OdcError, TimeLimitError
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.support.deadline import in_time, tell
@@ -64,7 +64,8 @@ def schedule_segments(
 ) -> Compiled:
     """Take all segments of a partitioned module to binaries; ``module`` itself is used up.
 
-    An operator that a pass refuses goes back to the host with the reason; with ``strict`` the error is raised.
+    An operator that a pass refuses goes back to the host with the reason; with ``strict`` the error is raised, and so
+    it is where the SRAM limit that the target was chosen with is too small, unless operators may go to the host then.
     ``passes``: configured ones that stand in for default ones when segments are formed again.
     """
     base, attempts = module.clone(), 0
@@ -75,6 +76,8 @@ def schedule_segments(
             return found
         if strict:
             raise found.error
+        if isinstance(found.error, AllocationError) and _is_kept(base):
+            raise _least_limit(context, base, found.error)
         attempts += 1
         evicted = _culprits(segments(base)[found.segment], found.error, single=attempts <= SINGLE_EVICTIONS)
         for op in evicted:
@@ -85,6 +88,40 @@ def schedule_segments(
             place_on_host(op, _reason(found.error))
         _form_again(context, base, passes)
         module = base.clone()
+
+
+def _is_kept(module: ModuleOp) -> bool:
+    """Whether the user gave a limit of SRAM that nothing may go to the host for."""
+    choice = target_of(module)
+    return choice is not None and choice.sram_limit is not None and not choice.allow_host
+
+
+def _least_limit(context: Context, module: ModuleOp, error: AllocationError) -> AllocationError:
+    """``error`` with the smallest limit at which all segments are scheduled, found by scheduling them."""
+    choice = target_of(module)
+    assert choice is not None, "asked of partitioned modules"
+    limit, needed = choice.sram_limit or 0, error.needed_bytes
+    capacity = targets.load(choice.target).sram.capacity_bytes
+    found: Compiled | _Failed | None = None
+    while limit < needed <= capacity and not isinstance(found, Compiled):
+        trial = module.clone()
+        trial.attributes[TARGET] = TargetAttr(replace(choice, sram_limit=needed))
+        found = _schedule(context, trial, {}, guarded=False)
+        if isinstance(found, _Failed):
+            more = found.error.needed_bytes if isinstance(found.error, AllocationError) else 0
+            needed = more if more > needed else 0
+    if not isinstance(found, Compiled):
+        return AllocationError(
+            f"the SRAM limit of {limit} bytes is too small: {error.message}",
+            tensor=error.tensor,
+            hint="let operators go to the host (--allow-host)",
+        )
+    least = AllocationError(
+        f"the SRAM limit of {limit} bytes is too small for what runs on the NPU, {needed} bytes are enough",
+        hint=f"raise it (--sram-limit {needed}), or let operators go to the host (--allow-host)",
+    )
+    least.needed_bytes, least.allowed_bytes = needed, limit
+    return least
 
 
 class _Failed(NamedTuple):

@@ -52,20 +52,24 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """What to compile for: ``target`` is a shipped name or a .toml file, ``sram_limit`` bytes (None: all there is)."""
+    """What to compile for: ``target`` is a shipped name or a .toml file, ``sram_limit`` bytes (None: all there is).
+
+    ``allow_host``: operators that do not fit in the SRAM limit may go to the host.
+    """
 
     target: str
     memory: str = "flash"
     prefer: str = "performance"
     sram_limit: int | None = None
     numerics: str = "fixed"
+    allow_host: bool = False
 
 
 @irdl_attr_definition
 class TargetAttr(Data[TargetChoice]):
     """``#odc.target<"npu-256", memory = flash, prefer = performance, sram_limit = 65536, numerics = fixed>``.
 
-    Everything behind the name may be left out.
+    Everything behind the name may be left out; ``allow_host = true`` is the only other field.
     """
 
     name = "odc.target"
@@ -83,15 +87,18 @@ class TargetAttr(Data[TargetChoice]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> TargetChoice:
         fields: dict[str, str | int] = {}
+        known = (*WORDS, "sram_limit", "allow_host")
         with parser.in_angle_brackets():
             target = parser.parse_str_literal(" of a target's name")
             while parser.parse_optional_punctuation(",") is not None:
                 key = parser.parse_identifier(" of a target option")
-                if key in fields or key not in (*WORDS, "sram_limit"):
-                    parser.raise_error(f"unexpected {key}, allowed once each: {', '.join((*WORDS, 'sram_limit'))}")
+                if key in fields or key not in known:
+                    parser.raise_error(f"unexpected {key}, allowed once each: {', '.join(known)}")
                 parser.parse_punctuation("=")
                 if key == "sram_limit":
                     fields[key] = parser.parse_integer(allow_boolean=False, allow_negative=False)
+                elif key == "allow_host":
+                    fields[key] = parser.parse_boolean()
                 else:
                     fields[key] = parser.parse_identifier_or_str_literal(f" as {key}")
         return TargetChoice(target, **fields)  # type: ignore[arg-type]
@@ -109,6 +116,8 @@ class TargetAttr(Data[TargetChoice]):
                     printer.print_string(str(value))
                 else:
                     printer.print_identifier_or_string_literal(value)
+            if choice.allow_host:
+                printer.print_string(", allow_host = true")
 
 
 def target_of(module: ModuleOp) -> TargetChoice | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from xdsl.dialects.builtin import DenseArrayBase
+from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, IntegerAttr
 from xdsl.ir import Attribute
 
 from odc_mlir import targets
@@ -16,7 +16,7 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.circle_types import tensor_facts
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp, LoopOp, absolute
 from odc_mlir.dialects.npu_memory import BufferType
-from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
+from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, RECOMPUTED_MACS, ProgramOp
 from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
@@ -60,7 +60,7 @@ def container_of(
         constants=constants,
         inputs=inputs,
         outputs=outputs,
-        operators=_operators(emitted, kinds),
+        operators=_operators(emitted, kinds, _recomputed(program)),
         target_digest=target.digest(memory),
         arena_bytes=_arena_bytes(program),
         metadata=_metadata(program, target, memory),
@@ -176,8 +176,16 @@ def _records(
     return tuple(records)
 
 
-def _operators(program: Sequence[Emitted], kinds: Mapping[str, str]) -> tuple[MapEntry, ...]:
-    """Model operators, each with the instructions that compute it."""
+def _recomputed(program: ProgramOp) -> dict[str, int]:
+    """Multiply-accumulates that are done more than once, by the name of the operator."""
+    attribute = program.attributes.get(RECOMPUTED_MACS)
+    if not isinstance(attribute, DictionaryAttr):
+        return {}
+    return {name: macs.value.data for name, macs in attribute.data.items() if isinstance(macs, IntegerAttr)}
+
+
+def _operators(program: Sequence[Emitted], kinds: Mapping[str, str], again: Mapping[str, int]) -> tuple[MapEntry, ...]:
+    """Model operators, each with the instructions that compute it; ``again``: what :func:`_recomputed` says."""
     macs: dict[str, int] = {}
     ranges: dict[str, list[tuple[int, int]]] = {}
     iterations = 1
@@ -192,7 +200,10 @@ def _operators(program: Sequence[Emitted], kinds: Mapping[str, str]) -> tuple[Ma
             found[-1] = (found[-1][0], found[-1][1] + 1)
         else:
             found.append((index, 1))
-    return tuple(MapEntry(name, kinds.get(name, ""), macs[name], 0, tuple(spans)) for name, spans in ranges.items())
+    return tuple(
+        MapEntry(name, kinds.get(name, ""), macs[name] - again.get(name, 0), again.get(name, 0), tuple(spans))
+        for name, spans in ranges.items()
+    )
 
 
 def instruction_macs(values: Mapping[str, int]) -> int:

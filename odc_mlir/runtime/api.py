@@ -338,6 +338,7 @@ def compile(
     prefer: str = "performance",
     quantize: str | None = None,
     sram_limit: int | str | None = None,
+    allow_host: bool = False,
     strict: bool = False,
     placement: Mapping[str, Any] | None = None,
     allow_accuracy_loss: bool = False,
@@ -350,19 +351,18 @@ def compile(
     """Compile a model for an NPU, which computes with integers: a quantised one, or one that is quantised first.
 
     ``target``: a shipped target or a .toml file; ``memory``: where constants live, flash or sram; ``prefer``:
-    performance, memory or compile-time; ``sram_limit`` in bytes, or ``"100K"`` (default: the target's capacity). What
-    the target cannot run, or what costs less there, stays on the host with the reason; ``strict`` makes that an error.
-    ``placement``: where the user wants operators, and bounds of segments; the keys are those of
-    :func:`odc_mlir.compiler.compile`.
+    performance, memory or compile-time; ``sram_limit`` in bytes, or ``"100K"`` (default: the target's capacity), that
+    operators may go to the host for with ``allow_host``. What the target cannot run, or what costs less there, stays on
+    the host with the reason; ``strict`` makes that an error. ``placement``: where the user wants operators, and bounds
+    of segments; the keys are those of :func:`odc_mlir.compiler.compile`.
 
     ``quantize``: a scheme, with what else :func:`quantize` takes in ``quantizing`` (``calibration``, ``labels``,
     ``max_drop``, ``io`` …). A model that misses its limits is an AccuracyError unless ``allow_accuracy_loss``.
 
     ``time_limit``: seconds for all of it, after which a TimeLimitError is raised and there is no package; quantising
     stops trying after half of them, or after its own ``max_seconds``. ``progress`` is told what is being done, how far
-    it is, and out of how much where that is known. ``verify_each``: the IR is verified after every pass, not only after
-    every stage. ``remember``: tilings are looked up in the user's cache and kept there, which changes nothing but the
-    time. Raises OdcError.
+    it is, and out of how much where that is known. ``verify_each``: the IR is verified after every pass, not stage.
+    ``remember``: tilings are looked up in the user's cache and kept there, which saves time only. Raises OdcError.
     """
     from odc_mlir import compiler
 
@@ -387,10 +387,10 @@ def compile(
         options: dict[str, Any] = {"strict": strict, "time_limit": time_limit, "verify_each": verify_each}
         return _native_package(model, source, target=target, verdict=verdict, progress=progress, **options)
     if (plugin := plugin_for(target)) is not None:
-        not_for_plugins(target, placement=placement, sram_limit=sram_limit, strict=strict)
+        not_for_plugins(target, placement=placement, sram_limit=sram_limit, allow_host=allow_host, strict=strict)
         files = compile_by(plugin, compiler.model_bytes(source), prefer=prefer, memory=memory, time_limit=time_limit)
-        measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
         files = files.with_members(_linked_files(model))
+        measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
         return Package(files, name=model_name(model), measured=measured, verdict=verdict)
     files = compiler.compile(
         source,
@@ -398,14 +398,14 @@ def compile(
         memory=memory,
         prefer=prefer,
         sram_limit=None if sram_limit is None else bytes_of(sram_limit),
+        allow_host=allow_host,
         strict=strict,
         placement=placement,
         time_limit=time_limit,
         progress=progress,
         verify_each=verify_each,
         remember=remember,
-    )
-    files = files.with_members(_linked_files(model))
+    ).with_members(_linked_files(model))
     measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
     package = Package(files, name=model_name(model), measured=measured, verdict=verdict)
     package.graph.input_infos()  # a model that can never run is refused here, not when somebody runs it

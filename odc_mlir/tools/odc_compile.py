@@ -51,6 +51,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="use no more SRAM than this")
     parser.add_argument(
+        "--allow-host", action="store_true", help="operators that do not fit in --sram-limit go to the host"
+    )
+    parser.add_argument(
         "--prefer",
         default="performance",
         choices=("performance", "memory", "compile-time"),
@@ -141,6 +144,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "memory": arguments.memory,
         "prefer": arguments.prefer,
         "sram_limit": arguments.sram_limit,
+        "allow_host": arguments.allow_host,
         "placement": _placement(arguments),
         "time_limit": arguments.time_limit,
     }

@@ -14,7 +14,7 @@ from helpers.compiled import Compiled
 from helpers.data import Array, GoldenModel, golden_models, golden_samples
 from helpers.graph import graph_macs, operator_names
 from odc_mlir import targets
-from odc_mlir.errors import SimulationError
+from odc_mlir.errors import AllocationError, SimulationError
 from odc_mlir.isa import container
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.simulator import load, simulate
@@ -114,7 +114,7 @@ def test_memory_modes_differ_where_they_should(name: str, test_data: Path, compi
     assert flash["offchip_read_bytes"] >= flash["weights_encoded_bytes"] > 0
 
 
-@pytest.mark.parametrize("kib", [64, 96])
+@pytest.mark.parametrize("kib", [28, 64])
 def test_a_small_sram_limit_is_kept(kib: int, test_data: Path) -> None:
     zoo = test_data / "models" / "zoo"
     package = odc_mlir.compile(zoo / "pretrainedResnet_quant.circle", sram_limit=kib << 10)
@@ -124,9 +124,24 @@ def test_a_small_sram_limit_is_kept(kib: int, test_data: Path) -> None:
         assert_equal(odc_mlir.run(package, sample.inputs, backend="npu", strict=True), sample.outputs)
 
 
-def test_an_impossible_sram_limit_is_refused_with_the_reason(test_data: Path) -> None:
-    with pytest.raises(odc_mlir.OdcError, match=r"(?i)sram"):
-        odc_mlir.compile(test_data / "models" / "zoo" / "pretrainedResnet_quant.circle", sram_limit=1024, strict=True)
+def test_an_impossible_sram_limit_is_refused_with_the_smallest_possible_one(test_data: Path) -> None:
+    path = test_data / "models" / "zoo" / "kws_ref_model.circle"
+    with pytest.raises(
+        AllocationError, match=r"SRAM limit of 1024 bytes is too small .* \d+ bytes are enough"
+    ) as raised:
+        odc_mlir.compile(path, sram_limit=1024)
+    least = raised.value.needed_bytes
+    assert odc_mlir.compile(path, sram_limit=least).report["sram_peak_bytes"] <= least
+    assert odc_mlir.compile(path, sram_limit=1024, allow_host=True).plan.host_reasons
+
+
+@pytest.mark.soak
+def test_a_limit_makes_programs_slower_and_moves_nothing_to_the_host(test_data: Path) -> None:
+    path = test_data / "models" / "zoo" / "mobilenet_v2_1.0_224_quant.circle"
+    report = odc_mlir.compile(path, sram_limit="384K").report
+    assert report["host_op_count"] == 0
+    assert report["sram_peak_bytes"] <= 384 << 10
+    assert report["cycles_total"] <= 5_600_000
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, UnknownLoc, i32, i64
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, i32, i64
 from xdsl.ir import Operation, SSAValue
 
 from helpers.npu_layers import Body, make_module, program_of, schedule
 from odc_mlir import pipelines
-from odc_mlir.dialects.npu_isa import BufferOp, LoopOp, make_halt
+from odc_mlir.dialects.npu_isa import BufferOp, make_halt
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS
 from odc_mlir.dialects.npu_tiling import SLOT_BYTES
 from odc_mlir.errors import CompileError
@@ -57,12 +57,6 @@ def take_offsets(module: ModuleOp) -> None:
     del program_of(module).attributes[INPUT_OFFSETS]
 
 
-def mix_loop(module: ModuleOp) -> None:
-    loop = find(module, "npu.loop")
-    assert isinstance(loop, LoopOp)
-    loop.instructions[0].location = UnknownLoc()
-
-
 def add_instruction(module: ModuleOp) -> None:
     program_of(module).block.add_op(make_halt())
 
@@ -83,7 +77,6 @@ MUTATIONS: list[tuple[str, Callable[[ModuleOp], None], str]] = [
     ("npu-sched", add_semaphore, "npu.isa.load has semaphores already"),
     ("npu-alloc", take_address, "npu.buffer buffer .* has no address"),
     ("npu-alloc", take_offsets, "npu.program has no npu.input_offsets"),
-    ("npu-alloc", mix_loop, "npu.loop holds instructions of several tensor operations"),
     ("npu-alloc", add_tensor_operation, "npu.conv is of another level"),
 ]
 

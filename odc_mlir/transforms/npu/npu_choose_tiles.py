@@ -21,12 +21,11 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, TilingAttr
-from odc_mlir.support.deadline import checkpoint, in_time
+from odc_mlir.support.deadline import in_time
+from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
 from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
-from odc_mlir.transforms.npu.schedule.resident_graph import read_graph, resident_attribute
-from odc_mlir.transforms.npu.schedule.resident_plan import Planner
+from odc_mlir.transforms.npu.schedule.resident_graph import resident_attribute
 from odc_mlir.transforms.npu.schedule.residents import largest_gap
-from odc_mlir.transforms.npu.schedule.tilings import tilings_of
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,7 @@ class NpuChooseTilesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in in_time(ctx, targeted_programs(op, self.name)):
-            graph = read_graph(job.block, tilings_of(ctx, job.target))
-            residents = [candidate.resident for candidate in graph.candidates]
-            planner = Planner(graph.nodes, residents, graph.constant_bytes, job.target, job.memory)
-            plan = planner.plan(lambda: checkpoint(ctx))
+            graph, plan = chosen_tiles(ctx, job)
             stays = list(plan.residents.values())
             for index, (item, choice) in enumerate(zip(graph.ops, plan.balance.choices, strict=True)):
                 if choice.tiling is not None:

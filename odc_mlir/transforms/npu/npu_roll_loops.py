@@ -16,9 +16,9 @@ After::
     }
 
 The same instructions are issued in the same order with the same addresses; the binary holds and fetches the body once.
-Only instructions of one tensor operation share a loop, and a body fits in the loop buffer. Where an address steps from
-one buffer into the next, the instruction refers to the whole memory (``npu.memory``); buffers of local memories that
-nothing names any more go. Needs addresses of all buffers; loops that are there already stay.
+A body fits in the loop buffer; it holds the tiles of one tensor operation, or stripes of a chain of them. Where an
+address steps from one buffer into the next, the instruction refers to the whole memory (``npu.memory``); buffers of
+local memories that nothing names any more go. Needs addresses of all buffers; loops that are there already stay.
 """
 
 from __future__ import annotations

@@ -36,6 +36,9 @@ class OdcSetTargetPass(ModulePass):
     sram_limit: int | None = None
     """Most bytes of SRAM that activations and staged constants may take; default: all there is."""
 
+    allow_host: bool = False
+    """Operators that do not fit in the SRAM limit go to the host; default: the limit is refused."""
+
     numerics: str = "fixed"
     """Requantisation of fully connected layers: fixed (multipliers, as TFLite up to 2.19) or litert (host only)."""
 
@@ -50,4 +53,4 @@ class OdcSetTargetPass(ModulePass):
         capacity = targets.load(self.target).sram.capacity_bytes
         if self.sram_limit is not None and not 0 < self.sram_limit <= capacity:
             raise OptionError(f"the SRAM limit is {self.sram_limit} bytes, allowed: 1 to {capacity} ({self.target})")
-        return TargetChoice(self.target, self.memory, self.prefer, self.sram_limit, self.numerics)
+        return TargetChoice(self.target, self.memory, self.prefer, self.sram_limit, self.numerics, self.allow_host)

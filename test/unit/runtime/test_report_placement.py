@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
@@ -47,9 +46,7 @@ def test_memory_is_named() -> None:
     )
 
 
-@pytest.mark.parametrize("limit", [100_000, 150_000])
-def test_the_memory_that_is_said_to_be_enough_is(limit: int) -> None:
-    """Of what a rule refuses and of what scheduling does: the input is held to the end."""
+def test_the_memory_that_is_said_to_be_enough_is() -> None:
     builder = ModelBuilder()
     shapes = ((1, 64, 64, 16), (1, 64, 64, 16), (1, 64, 64, 16), (1, 16))
     x, a, b, y = (builder.tensor(f"t{i}", shape, "int8", quant=(0.5, 0)) for i, shape in enumerate(shapes))
@@ -60,11 +57,13 @@ def test_the_memory_that_is_said_to_be_enough_is(limit: int) -> None:
         builder.operator("CONV_2D", [source, w, -1], [result], options=options)
     builder.operator("MEAN", [b, axes], [y])
     model = model_bytes(builder.finish([x], [y]))
-    reasons = odc_mlir.compile(model, sram_limit=limit, placement={"strategy": "supported"}).plan.host_reasons.values()
+    supported = {"strategy": "supported"}
+    limited = odc_mlir.compile(model, sram_limit=100_000, allow_host=True, placement=supported)
+    reasons = limited.plan.host_reasons.values()
     needs = [int(reason.split()[1]) for reason in reasons if reason.startswith("fits-sram: ")]
     assert needs
     assert len(needs) == len(reasons)
-    enough = odc_mlir.compile(model, sram_limit=max(needs), placement={"strategy": "supported"})
+    enough = odc_mlir.compile(model, sram_limit=max(needs), placement=supported)
     assert not enough.plan.host_reasons
 
 

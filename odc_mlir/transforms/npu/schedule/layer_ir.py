@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import CODE_TYPES
@@ -18,6 +18,7 @@ from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor, WindowLayer
 from odc_mlir.transforms.npu.schedule.program import Buffer, shaped
 from odc_mlir.transforms.npu.schedule.residents import Border, Layout
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, resident_image, window_of
+from odc_mlir.transforms.npu.schedule.views import Views
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,6 @@ def read_layers(program: ProgramOp) -> Layers:
     return _Reader(program).result
 
 
-def _root(value: SSAValue) -> SSAValue:
-    """The value whose bytes ``value`` shows."""
-    while isinstance(value, OpResult) and isinstance(value.op, npu.ReshapeOp):
-        value = value.op.input
-    return value
-
-
 class _Reader:
     """Reads one program."""
 
@@ -57,6 +51,7 @@ class _Reader:
         self.buffers: dict[SSAValue, Buffer] = {}
         self.layouts: dict[SSAValue, Layout] = {}
         block = program.block
+        self.views = Views(block)
         for number, argument in enumerate(block.args):
             self.buffers[argument] = _buffer_of(argument, Space.INPUTS, binds=(number,))
         last = block.last_op
@@ -70,7 +65,7 @@ class _Reader:
 
     def _read_outputs(self, last: YieldOp) -> None:
         for number, value in enumerate(last.operands):
-            root = _root(value)
+            root, _ = self.views.place(value)
             known = self.buffers.get(root)
             if known is not None and known.space is Space.OUTPUTS:
                 known.binds += (number,)
@@ -93,12 +88,12 @@ class _Reader:
         return buffer
 
     def _tensor(self, value: SSAValue) -> Tensor:
-        root, shape = _root(value), npu.shape_of(value)
+        (root, start), shape = self.views.place(value), npu.shape_of(value)
         layout = self.layouts.get(root)
         if layout is not None and shape != npu.shape_of(root):  # a view: residents that have views are dense
             image = image_shape(shape) or (1, math.prod(shape) // shape[-1], shape[-1])
             layout = Layout(*image, Border(), npu.item_bytes(value))
-        return Tensor(self._buffer(root), shape, code_type(value), layout)
+        return Tensor(self._buffer(root), shape, code_type(value), layout, start)
 
     def _keep(self, op: Operation) -> None:
         """Note that the result of ``op`` stays in the tile buffer, if it does."""

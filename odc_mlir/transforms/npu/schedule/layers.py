@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_memory import element_bytes
 from odc_mlir.transforms.npu.schedule.geometry import Window
-from odc_mlir.transforms.npu.schedule.program import Buffer
+from odc_mlir.transforms.npu.schedule.program import Buffer, Place
 from odc_mlir.transforms.npu.schedule.residents import Layout
 
 Op = TypeVar("Op", bound=npu.NpuTensorOp, covariant=True)
@@ -17,12 +17,20 @@ Op = TypeVar("Op", bound=npu.NpuTensorOp, covariant=True)
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Tensor:
-    """A buffer with its logical shape and code type. ``layout``: how it lies in the tile buffer, where it stays."""
+    """A buffer with its logical shape and code type. ``layout``: how it lies in the tile buffer, where it stays.
+
+    ``start``: the first byte in the buffer, which may hold other tensors in front of and behind this one.
+    """
 
     buffer: Buffer
     shape: tuple[int, ...]
     type: str
     layout: Layout | None = None
+    start: int = 0
+
+    def at(self, offset: int) -> Place:
+        """The place ``offset`` bytes behind the first one."""
+        return self.buffer, self.start + offset
 
     @property
     def elements(self) -> int:

@@ -30,7 +30,7 @@ class _Matrix(Weights[npu.MatmulOp]):
         first = (tile.image * depth + step.k_first) * columns + step.first
         return command(
             "mload",
-            source=(matrix.buffer, first),
+            source=matrix.at(first),
             target=target,
             rows=step.k_count,
             columns=step.channels,

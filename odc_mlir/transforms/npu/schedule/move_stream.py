@@ -193,17 +193,17 @@ def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator
         slot = slots[0]
         yield command("fill", target=(slot, 0), bytes=filled, value=fill, type=layer.result.type)
         for start, size in parts(total, min(filled, LARGEST_RUN)):
-            yield flat_store((layer.result.buffer, start), (slot, 0), size)
+            yield flat_store(layer.result.at(start), (slot, 0), size)
     turns = Slots(slots)
     for copy in copies:
         for tile in tiles(copy, room, item_bytes):
             slot, empty = turns.get((tile.source, tile.start, tile.loads))
-            source = layer.sources[tile.source].buffer
+            source = layer.sources[tile.source]
             for item in tile.loads if empty else ():
-                place = (source, tile.start + item.read)
+                place = source.at(tile.start + item.read)
                 fields = item.fields(load=True)
                 yield command("load", source=place, target=(slot, item.written), **fields)
             for item in tile.stores:
-                place = (layer.result.buffer, tile.to + item.written)
+                place = layer.result.at(tile.to + item.written)
                 fields = item.fields(load=False)
                 yield command("store", target=place, source=(slot, item.read), **fields)

@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import Ints
-from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, ResidentAttr, Tiling, TilingAttr
+from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW, ResidentAttr, Tiling, TilingAttr
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
@@ -25,7 +25,7 @@ NOTHING_COMPUTED = (npu.ReshapeOp, npu.ConstantOp, YieldOp)
 
 def layer_ops(block: Block) -> list[Operation]:
     """The operations that become instructions, in order."""
-    return [op for op in block.ops if not isinstance(op, NOTHING_COMPUTED)]
+    return [op for op in block.ops if not isinstance(op, NOTHING_COMPUTED) and VIEW not in op.attributes]
 
 
 def window_of(op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bool, result_resident: bool) -> Window:

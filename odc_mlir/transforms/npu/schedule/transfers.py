@@ -31,7 +31,7 @@ def load_region(source: Tensor, window: Window, image: int, region: Region2D, ta
     offset = image * window.image_bytes + rows.first * window.row_bytes + cols.first * window.pixel_bytes
     return command(
         "load",
-        source=(source.buffer, offset + region.channel * window.item_bytes),
+        source=source.at(offset + region.channel * window.item_bytes),
         target=target,
         size0=pixel,
         size1=cols.length,
@@ -55,7 +55,7 @@ def store_tile(result: Tensor, window: Window, tile: Tile, channel: int, channel
     pixel = (tile.image * window.out_height + tile.y) * window.out_width + tile.x
     return command(
         "store",
-        target=(result.buffer, pixel * image_pixel + channel * item),
+        target=result.at(pixel * image_pixel + channel * item),
         source=source,
         size0=pixel_bytes,
         size1=tile.cols,

@@ -112,7 +112,7 @@ class _Operand:
         shape = tuple(c if s else 1 for c, s in zip(count, self.strides, strict=True))
         slot, empty = self.slots.get((offset, shape))
         fields = _block_strides(self.name, self.strides, count, self.item)
-        source = (self.tensor.buffer, offset * self.item)
+        source = self.tensor.at(offset * self.item)
         load = _block_load(source, (slot, 0), self.strides, shape, self.item)
         return (slot, 0), fields, [load] if empty else []
 
@@ -246,7 +246,7 @@ def _store_block(
     size0 = count[-1] * item
     return command(
         "store",
-        target=(layer.result.buffer, offset),
+        target=layer.result.at(offset),
         source=(output, 0),
         size0=size0,
         size1=count[-2],
@@ -281,7 +281,7 @@ def _reduced_parts(
         return
     for start, length in parts(height * width, pixels):
         slot = slots.take()
-        source = (layer.source.buffer, ((image * height * width + start) * channels + channel) * item)
+        source = layer.source.at(((image * height * width + start) * channels + channel) * item)
         load = _block_load(source, (slot, 0), (0, channels, 1), (1, length, count), item)
         yield _ReducedPart((slot, 0), length, 1, count * item, count * length * item, [load])
 
@@ -309,7 +309,7 @@ def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalM
                 yield from part.loads
                 yield _reduce_command(layer, part, count, number, len(divided), output, memories)
             if layer.result.layout is None:
-                place = (layer.result.buffer, (image * channels + channel) * item)
+                place = layer.result.at((image * channels + channel) * item)
                 yield flat_store(place, output, count * item)
 
 
@@ -372,9 +372,9 @@ def softmax_commands(
     slots = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), layer.source.type)] * buffers))
     for first, count in parts(rows, most):
         slot = slots.take()
-        yield flat_load((layer.source.buffer, first * row_bytes), (slot, 0), count * row_bytes)
+        yield flat_load(layer.source.at(first * row_bytes), (slot, 0), count * row_bytes)
         yield _softmax_command(layer, (slot, 0), (slot, 0), count, columns, table)
-        yield flat_store((layer.result.buffer, first * row_bytes), (slot, 0), count * row_bytes)
+        yield flat_store(layer.result.at(first * row_bytes), (slot, 0), count * row_bytes)
 
 
 def _resident_softmax(
@@ -387,10 +387,10 @@ def _resident_softmax(
     source_place: Place = (source.buffer, 0) if source.layout else (slots[0], 0)
     result_place: Place = (result.buffer, 0) if result.layout else (slots[0], 0)
     if source.layout is None:
-        yield flat_load((source.buffer, 0), source_place, rows * columns * source.item_bytes)
+        yield flat_load(source.at(0), source_place, rows * columns * source.item_bytes)
     yield _softmax_command(layer, source_place, result_place, rows, columns, table)
     if result.layout is None:
-        yield flat_store((result.buffer, 0), result_place, rows * columns * result.item_bytes)
+        yield flat_store(result.at(0), result_place, rows * columns * result.item_bytes)
 
 
 def _softmax_command(

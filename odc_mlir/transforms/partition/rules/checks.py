@@ -34,15 +34,11 @@ ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What depends on the target and the options: ``sram_bytes`` is the smaller of capacity and SRAM limit.
-
-    ``held_bytes``: SRAM that the model's inputs and outputs take while the operator runs, its own left out.
-    """
+    """What depends on the target and the options: ``sram_bytes`` is what operators may take of the SRAM."""
 
     target: Target
     sram_bytes: int
     numerics: str = "fixed"
-    held_bytes: int = 0
 
 
 Check = Callable[[Node, Limits], str | None]
@@ -131,7 +127,7 @@ def fits_sram(node: Node, limits: Limits) -> str | None:
     """Operands and results fit in SRAM at the same time; the text says what is enough."""
     needed = sum(math.prod(t.static_shape) * t.info.numpy.itemsize for t in activations(node))
     allowed = min(limits.sram_bytes, 1 << OFFSET_BITS)
-    return sram_text(needed + limits.held_bytes, allowed) if needed > allowed else None
+    return sram_text(needed, allowed) if needed > allowed else None
 
 
 def sram_text(needed_bytes: int, allowed_bytes: int) -> str:

@@ -73,5 +73,5 @@ func.func @isolated(%x: tensor<8xf32>) {
 
 // -----
 
-// CHECK: unexpected speed, allowed once each: memory, prefer, numerics, sram_limit
+// CHECK: unexpected speed, allowed once each: memory, prefer, numerics, sram_limit, allow_host
 "test.op"() {t = #odc.target<"npu-256", speed = high>} : () -> ()

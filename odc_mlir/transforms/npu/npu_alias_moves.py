@@ -1,0 +1,64 @@
+"""``npu-alias-moves``: moves of neighbouring bytes move nothing: both sides are the same bytes.
+
+Before::
+
+    %1 = npu.move %0 copies [array<i32: 0, 448, 0, 448, 1, 1>] : tensor<1x56x8x4x…> -> tensor<1x14x8x4x…>
+    %4 = npu.move %2, %3 copies [array<i32: 0, 0, 0, 64, 1, 1>, array<i32: 1, 0, 64, 64, 1, 1>] : … -> tensor<1x2x8x8x…>
+
+After: both have ``npu.view``. A slice is read where it lies in the tensor that it is taken from. Tensors that are
+joined one behind the other are written to their places at once, if each is a result, joined whole and once, and no
+output of the program. Everything else remains a move; so does a slice that is an output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.ir import OpResult, SSAValue
+from xdsl.passes import ModulePass
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_program import ProgramOp, programs
+from odc_mlir.dialects.npu_tiling import VIEW
+from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
+from odc_mlir.transforms.npu.schedule.views import joins_whole, slice_of, viewed
+
+
+@dataclass(frozen=True)
+class NpuAliasMovesPass(ModulePass):
+    """Mark; see the module's text."""
+
+    name = "npu-alias-moves"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for program in programs(op).values():
+            _mark(program)
+
+
+def _mark(program: ProgramOp) -> None:
+    last = program.block.last_op
+    outputs = {viewed(value) for value in last.operands} if last is not None else set()
+    joined: set[SSAValue] = set()
+    for op in program.block.ops:
+        if not isinstance(op, npu.MoveOp):
+            continue
+        if slice_of(op) is not None:
+            if op.output in outputs:
+                continue
+        elif _joins(op, outputs | joined):
+            joined |= {viewed(value) for value in op.inputs}
+        else:
+            continue
+        op.attributes[VIEW] = UnitAttr()
+
+
+def _joins(op: npu.MoveOp, taken: set[SSAValue]) -> bool:
+    """Whether ``op`` puts whole results one behind the other that are in no such place yet."""
+    for value in map(viewed, op.inputs):
+        if value in taken or not isinstance(value, OpResult) or isinstance(value.op, NOTHING_COMPUTED):
+            return False
+        if isinstance(value.op, npu.MoveOp) and VIEW in value.op.attributes and slice_of(value.op) is not None:
+            return False
+    return joins_whole(op)

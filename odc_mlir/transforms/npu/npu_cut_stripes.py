@@ -1,0 +1,171 @@
+"""``npu-cut-stripes``: chains of operations that need too much memory are computed some rows at a time.
+
+Before, where the SRAM limit leaves no room for the tensor between the two::
+
+    %1 = npu.conv %0 kernel [1, 1] … : tensor<1x56x56x24x…> -> tensor<1x56x56x144x…>
+    %2 = npu.conv depthwise %1 kernel [3, 3] pads [1, 1, 1, 1] … : tensor<1x56x56x144x…> -> tensor<1x56x56x144x…>
+
+After, for every stripe of 14 rows, and behind the last one a move that joins them::
+
+    %3 = npu.move %0 copies [array<i32: 0, 17472, 0, 21504, 1, 1>] : tensor<1x56x56x24x…> -> tensor<1x16x56x24x…>
+    %4 = npu.conv %3 kernel [1, 1] … : tensor<1x16x56x24x…> -> tensor<1x16x56x144x…>
+    %5 = npu.conv depthwise %4 kernel [3, 3] pads [0, 1, 0, 1] … : tensor<1x16x56x144x…> -> tensor<1x14x56x144x…>
+
+Convolutions, pooling and element-wise operations on one image take part. Rows that two stripes need are computed twice;
+the program's ``npu.recomputed_macs`` says how many multiply-accumulates that is, by the name of the operation. Which
+chains are cut, and how often, is what is estimated to be fastest of all that fits. Without a limit nothing is cut that
+fits in the SRAM. Where the target was chosen with ``prefer = memory``, chains are cut as well while the estimate stays
+within a tenth of the fastest.
+
+Refuses programs whose tensors do not fit however they are cut; the error says what would be enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, i64
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_program import RECOMPUTED_MACS
+from odc_mlir.support.deadline import in_time
+from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.npu.lowering.site import tensor_of
+from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
+from odc_mlir.transforms.npu.schedule.prefetch import too_small
+from odc_mlir.transforms.npu.schedule.row_graph import RowGraph, RowLayer, Rows, read_rows
+from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Plan, Planner, stripes
+
+
+@dataclass(frozen=True)
+class NpuCutStripesPass(ModulePass):
+    """Cut; see the module's text."""
+
+    name = "npu-cut-stripes"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for job in in_time(ctx, targeted_programs(op, self.name)):
+            graph = read_rows(job.block, job.target, job.memory)
+            plan = _chosen(ctx, job, graph)
+            again: Counter[str] = Counter()
+            for chain in plan.chains:
+                if chain.rows:
+                    again += _Cut(graph, chain).apply()
+            if again:
+                counts: dict[str, Attribute] = {name: IntegerAttr(macs, i64) for name, macs in sorted(again.items())}
+                job.program.attributes[RECOMPUTED_MACS] = DictionaryAttr(counts)
+
+
+def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> Plan:
+    """The plan for what the target was chosen for; AllocationError where none fits."""
+    burst = job.target.sram.burst_bytes
+    planner = Planner(graph, burst)
+    thrifty = job.choice.prefer == "memory"
+    room = job.sram_bytes - graph.apart_bytes
+    if planner.plain.arena_bytes <= room and not thrifty:
+        return planner.plain
+    planner = Planner(graph, burst, resident_results(ctx, job))
+    plan: Plan | None = planner.frugal() if thrifty else planner.plain
+    if plan is not None and plan.arena_bytes > room:
+        plan = planner.within(room)
+    if plan is None:
+        least = planner.smallest.arena_bytes + graph.apart_bytes
+        text = f"tensors need {least} bytes of SRAM however they are cut, {job.sram_bytes} are allowed"
+        raise too_small(text, least, job.sram_bytes)
+    return plan
+
+
+def resident_results(ctx: Context, job: TargetedProgram) -> list[SSAValue]:
+    """The results that ``npu-choose-tiles`` keeps in the tile buffer if nothing is cut."""
+    graph, plan = chosen_tiles(ctx, job)
+    return [graph.candidates[number].op.results[0] for number in plan.residents]
+
+
+@dataclass
+class _Cut:
+    """One chain on its way to stripes."""
+
+    graph: RowGraph
+    chain: Chain
+    slices: dict[tuple[SSAValue, Rows], SSAValue] = field(default_factory=dict)
+
+    def apply(self) -> Counter[str]:
+        """Replace the chain by its stripes; returns how many multiply-accumulates are done again, by operation."""
+        graph, chain = self.graph, self.chain
+        layers = range(chain.first, chain.last + 1)
+        made: list[SSAValue] = []
+        computed: Counter[int] = Counter()
+        for needed in stripes(graph, chain):
+            results: dict[int, tuple[SSAValue, Rows]] = {}
+            for number in layers:
+                if number in needed:
+                    results[number] = self._stripe(graph.layers[number], needed[number], results), needed[number]
+                    computed[number] += needed[number].count
+            made.append(results[chain.last][0])
+        last = graph.layers[chain.last].op
+        sizes = [math.prod(npu.shape_of(value)) for value in made]
+        copies = [StridedCopy(number, 0, sum(sizes[:number]), (size,), (1,), (1,)) for number, size in enumerate(sizes)]
+        joined = npu.MoveOp(made, last.results[0].type, copies=copies)
+        joined.location = last.location
+        Rewriter.insert_op(joined, InsertPoint.before(last))
+        Rewriter.replace_op(last, [], [joined.output])
+        for number in reversed(layers[:-1]):
+            Rewriter.erase_op(graph.layers[number].op)
+        again: Counter[str] = Counter()
+        for number, rows in computed.items():
+            op = graph.layers[number].op
+            if isinstance(op, npu.ConvOp) and rows > graph.layers[number].rows:
+                again[op_name(op)] += op.macs // graph.layers[number].rows * (rows - graph.layers[number].rows)
+        return again
+
+    def _stripe(self, layer: RowLayer, rows: Rows, results: dict[int, tuple[SSAValue, Rows]]) -> SSAValue:
+        """One operation for ``rows`` of its result."""
+        op, operands = layer.op, list[SSAValue]()
+        for source in layer.sources:
+            wanted = source.needed(rows)
+            value, there = source.value, Rows(0, source.rows)
+            if source.layer in results:
+                value, there = results[source.layer]
+            operands.append(self._slice(value, Rows(wanted.first - there.first, wanted.end - there.first), op))
+        properties = dict(op.properties)
+        if isinstance(op, npu.ConvOp | npu.PoolOp):
+            source = layer.sources[0]
+            _, left, _, right = op.pads.get_values()
+            top = max(0, source.before - rows.first * source.stride)
+            bottom = max(0, (rows.end - 1) * source.stride - source.before + source.span - source.rows)
+            properties["pads"] = npu.ints((top, left, bottom, right))
+        result = tensor_of(op.results[0])
+        _, _, *pixels = result.get_shape()
+        made = type(op).create(
+            operands=operands, properties=properties, result_types=[with_shape(result, (1, rows.count, *pixels))]
+        )
+        return self._insert(made, op)
+
+    def _slice(self, value: SSAValue, rows: Rows, reader: Operation) -> SSAValue:
+        """Some rows of an image for ``reader``; ``value`` itself where these are all."""
+        kind = tensor_of(value)
+        _, height, *pixels = kind.get_shape()
+        if rows.count == height:
+            return value
+        if (value, rows) not in self.slices:
+            row = math.prod(pixels)
+            copy = StridedCopy(0, rows.first * row, 0, (rows.count * row,), (1,), (1,))
+            part = npu.MoveOp([value], with_shape(kind, (1, rows.count, *pixels)), copies=[copy])
+            self.slices[value, rows] = self._insert(part, reader)
+        return self.slices[value, rows]
+
+    def _insert(self, made: Operation, origin: Operation) -> SSAValue:
+        """Put ``made``, which is part of ``origin``, in front of the chain's last operation."""
+        last = self.graph.layers[self.chain.last].op
+        made.location = origin.location
+        Rewriter.insert_op(made, InsertPoint.before(last))
+        return made.results[0]

@@ -1,0 +1,31 @@
+// RUN: odc-opt %s --split-input-file -p npu-alias-moves | filecheck %s
+
+// A slice is read where it lies; so are results that are put one behind the other written there at once.
+builtin.module attributes {odc.target = #odc.target<"npu-256">} {
+  npu.program @segment_0(%x: tensor<1x4x4x2xi8>) -> tensor<1x4x4x2xi8> {
+    %a = npu.move %x copies [array<i32: 0, 0, 0, 16, 1, 1>] : tensor<1x4x4x2xi8> -> tensor<1x2x4x2xi8>
+    %b = npu.move %x copies [array<i32: 0, 16, 0, 2, 8, 8, 8, 1, 1>] : tensor<1x4x4x2xi8> -> tensor<1x2x4x2xi8>
+    %c = npu.pool max %a kernel [1, 1] clamp(-128, 127) : tensor<1x2x4x2xi8> -> tensor<1x2x4x2xi8>
+    %d = npu.pool max %b kernel [1, 1] clamp(-128, 127) : tensor<1x2x4x2xi8> -> tensor<1x2x4x2xi8>
+    %y = npu.move %c, %d copies [array<i32: 0, 0, 0, 16, 1, 1>, array<i32: 1, 0, 16, 16, 1, 1>] : tensor<1x2x4x2xi8>, tensor<1x2x4x2xi8> -> tensor<1x4x4x2xi8>
+    odc.yield %y : tensor<1x4x4x2xi8>
+  }
+}
+// CHECK: npu.move %x copies [array<i32: 0, 0, 0, 16, 1, 1>] {npu.view}
+// CHECK: npu.move %x copies [array<i32: 0, 16, 0, 2, 8, 8, 8, 1, 1>] {npu.view}
+// CHECK: npu.move %c, %d copies {{.*}} {npu.view}
+
+// -----
+
+// What changes the order of elements, joins inputs or the same tensor twice, or is an output of the program, is moved.
+builtin.module attributes {odc.target = #odc.target<"npu-256">} {
+  npu.program @segment_0(%x: tensor<1x2x2x2xi8>) -> (tensor<1x1x2x2xi8>, tensor<1x2x2x2xi8>, tensor<1x4x2x2xi8>, tensor<1x4x2x2xi8>) {
+    %slice = npu.move %x copies [array<i32: 0, 0, 0, 4, 1, 1>] : tensor<1x2x2x2xi8> -> tensor<1x1x2x2xi8>
+    %turned = npu.move %x copies [array<i32: 0, 0, 0, 2, 1, 4, 4, 2, 1>] : tensor<1x2x2x2xi8> -> tensor<1x2x2x2xi8>
+    %inputs = npu.move %x, %turned copies [array<i32: 0, 0, 0, 8, 1, 1>, array<i32: 1, 0, 8, 8, 1, 1>] : tensor<1x2x2x2xi8>, tensor<1x2x2x2xi8> -> tensor<1x4x2x2xi8>
+    %p = npu.pool max %x kernel [1, 1] clamp(-128, 127) : tensor<1x2x2x2xi8> -> tensor<1x2x2x2xi8>
+    %twice = npu.move %p copies [array<i32: 0, 0, 0, 8, 1, 1>, array<i32: 0, 0, 8, 8, 1, 1>] : tensor<1x2x2x2xi8> -> tensor<1x4x2x2xi8>
+    odc.yield %slice, %turned, %inputs, %twice : tensor<1x1x2x2xi8>, tensor<1x2x2x2xi8>, tensor<1x4x2x2xi8>, tensor<1x4x2x2xi8>
+  }
+}
+// CHECK-NOT: npu.view

@@ -1,0 +1,127 @@
+"""Programs under a limit of SRAM: cut into stripes they compute the same, and take no more than they may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xdsl.ir import SSAValue
+
+from helpers.npu_layers import Body, binary, check, make_module, program_of, schedule
+from odc_mlir import targets
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_program import RECOMPUTED_MACS
+from odc_mlir.errors import AllocationError
+from odc_mlir.isa.container import read
+from odc_mlir.transforms.npu.schedule.row_graph import Rows, read_rows
+from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Planner, stripe_rows, stripes
+
+SHAPE = (1, 30, 31, 8)
+SAME = (1, 1, 1, 1)
+
+
+def bottleneck(body: Body) -> SSAValue:
+    """Expand, depthwise, project, add: the operand of the sum is needed in other rows too."""
+    (x,) = body.block.args
+    wide = body.conv(body.conv(x, 48), 48, kernel=(3, 3), pads=SAME, depthwise=True)
+    return body.elementwise(npu.ElementwiseKind.ADD, x, body.conv(wide, 8))
+
+
+def shrinking(body: Body) -> SSAValue:
+    """Strides, dilation, uneven padding, and windows that leave rows out."""
+    x = body.conv(body.block.args[0], 40, kernel=(4, 3), stride=(2, 1), pads=(1, 1, 2, 1))
+    x = body.conv(x, 40, kernel=(3, 3), dilation=(2, 1), pads=(2, 1, 2, 1), depthwise=True)
+    x = body.lut(body.conv(x, 48, stride=(3, 1)))
+    return body.pool(npu.PoolKind.AVERAGE, body.scale(x), (2, 2), (1, 1), (1, 1, 0, 0))
+
+
+def with_constants(body: Body) -> SSAValue:
+    """An element-wise operand that every stripe needs whole; one that has rows is in no chain."""
+    x = body.conv(body.block.args[0], 48, kernel=(3, 3), pads=SAME)
+    x = body.elementwise(npu.ElementwiseKind.MUL, x, body.constant((1, 1, 1, 48)))
+    x = body.elementwise(npu.ElementwiseKind.ADD, body.conv(x, 8), body.constant((1, 30, 31, 8)))
+    return body.conv(x, 8)
+
+
+@pytest.mark.parametrize("memory", ["flash", "sram"])
+@pytest.mark.parametrize("build", [bottleneck, shrinking, with_constants])
+def test_stripes_compute_the_same_in_less_memory(build: Callable[[Body], SSAValue], memory: str) -> None:
+    planner = planner_of(build)
+    limit = (3 * planner.smallest.arena_bytes + planner.plain.arena_bytes) // 4
+    plan = planner.within(limit)
+    assert plan is not None
+    assert not plan.is_plain
+    counters = check(make_module(build, SHAPE, memory=memory, sram_limit=limit))
+    assert counters.sram_peak_bytes <= limit
+
+
+def test_stripes_of_16_bits() -> None:
+    def pools(body: Body) -> SSAValue:
+        x = body.pool(npu.PoolKind.AVERAGE, body.block.args[0], (3, 3), (1, 1), SAME)
+        return body.pool(npu.PoolKind.MAX, x, (3, 3), (2, 2), SAME)
+
+    counters = check(make_module(pools, (1, 48, 48, 8), dtype="int16", sram_limit=60_000))
+    assert 48 * 48 * 16 + 24 * 24 * 16 <= counters.sram_peak_bytes <= 60_000
+
+
+@pytest.mark.parametrize("build", [bottleneck, shrinking])
+def test_what_is_said_to_be_enough_is(build: Callable[[Body], SSAValue]) -> None:
+    with pytest.raises(AllocationError, match="however they are cut") as raised:
+        binary(make_module(build, SHAPE, sram_limit=6000))
+    least = raised.value.needed_bytes
+    assert check(make_module(build, SHAPE, sram_limit=least)).sram_peak_bytes <= least
+    with pytest.raises(AllocationError):
+        binary(make_module(build, SHAPE, sram_limit=least - 32))
+
+
+def test_what_is_computed_twice_is_said() -> None:
+    program = schedule(module := make_module(bottleneck, SHAPE, sram_limit=40_000), "npu-sched")
+    again = program.attributes[RECOMPUTED_MACS]
+    contents = read(binary(make_module(bottleneck, SHAPE, sram_limit=40_000)))
+    macs = {entry.name: (entry.macs, entry.recomputed_macs) for entry in contents.operators}
+    assert macs["t0"][0] == 30 * 31 * 8 * 48
+    assert macs["t0"][1] > 0
+    assert f"t0 = {macs['t0'][1]} " in str(again)
+    assert macs["t2"] == (30 * 31 * 48 * 8, 0)
+    assert program is program_of(module)
+
+
+def test_nothing_is_cut_that_fits() -> None:
+    program = schedule(make_module(bottleneck, SHAPE), "npu-sched")
+    assert RECOMPUTED_MACS not in program.attributes
+
+
+def planner_of(build: Callable[[Body], SSAValue]) -> Planner:
+    program = program_of(make_module(build, SHAPE))
+    return Planner(read_rows(program.block, targets.load("npu-256"), "flash"), 32)
+
+
+@given(st.sampled_from([bottleneck, shrinking]), st.integers(1, 12))
+def test_stripes_cover_every_row_and_need_no_more_in_the_middle(build: Callable[[Body], SSAValue], height: int) -> None:
+    graph = planner_of(build).graph
+    last = len(graph.layers) - 1
+    chain = Chain(0, last, height)
+    found = list(stripes(graph, chain))
+    assert found[0][last].first == 0
+    assert found[-1][last].end == graph.layers[last].rows
+    for before, after in pairwise(found):
+        assert before[last].end == after[last].first
+        assert all(after[number].first >= before[number].first for number in after)
+    whole = stripe_rows(graph, chain, Rows(0, graph.layers[last].rows))
+    for number, rows in whole.items():
+        assert min(needed[number].first for needed in found) == rows.first
+        assert max(needed[number].end for needed in found) == rows.end
+
+
+@given(st.sampled_from([bottleneck, shrinking]), st.floats(0.2, 1.2))
+def test_a_plan_keeps_its_limit(build: Callable[[Body], SSAValue], part: float) -> None:
+    planner = planner_of(build)
+    limit = int(planner.plain.arena_bytes * part)
+    plan = planner.within(limit)
+    assert (plan is None) == (limit < planner.smallest.arena_bytes)
+    if plan is not None:
+        assert plan.arena_bytes <= limit
+        assert [chain.first for chain in plan.chains] == [0, *(chain.last + 1 for chain in plan.chains[:-1])]
