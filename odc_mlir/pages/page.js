@@ -66,3 +66,11 @@ for (const box of document.querySelectorAll("div.table")) {
   }
   show();
 }
+
+// What a link leads to is unfolded.
+function unfold() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target && target.tagName === "DETAILS") target.open = true;
+}
+window.addEventListener("hashchange", unfold);
+unfold();

@@ -240,9 +240,11 @@ def _compile(arguments: argparse.Namespace) -> None:
     if arguments.report_json:
         arguments.files.write_json(arguments.report_json, package.report, "report_json")
     if arguments.report_html:
+        from odc_mlir.runtime.reporting.report_code import operator_code
         from odc_mlir.runtime.reporting.report_html import render
 
-        arguments.files.write(arguments.report_html, render(package.report).encode(), "report_html")
+        page = render(package.report, operator_code(package))
+        arguments.files.write(arguments.report_html, page.encode(), "report_html")
     if not is_modelled and package.plan is not None:
         for line in () if arguments.quiet else _native_summary(package):
             print(line, file=arguments.files.messages)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import PAGE, starts_with
 from odc_mlir.tools.common import base_parser, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
+
+if TYPE_CHECKING:
+    from odc_mlir.runtime.reporting.report_code import OperatorCode
 
 NETWORK_CSV = starts_with("a table of networks", b"network,accelerator_configuration,")
 LAYER_CSV = starts_with("a table of operators", b"network,operator,Original Operator,")
@@ -48,7 +51,8 @@ def _body(arguments: argparse.Namespace) -> None:
 
     reports = [load_report(path) for path in arguments.reports]
     if arguments.output:
-        page = report_html.render(reports[0]) if len(reports) == 1 else compare_html.render(reports)
+        single = len(reports) == 1
+        page = report_html.render(reports[0], _code(arguments.reports[0])) if single else compare_html.render(reports)
         arguments.files.write(arguments.output, page.encode(), "output")
     if arguments.csv:
         arguments.files.write(arguments.csv, report_csv.network_csv(reports).encode(), "csv")
@@ -67,11 +71,25 @@ def load_report(path: str) -> dict[str, Any]:
     """The report in a JSON file, or of a package; raises OdcError."""
     from odc_mlir.runtime.reporting.report_file import read_report
 
-    if Path(path).is_dir() or path.endswith(".zip"):
+    if _is_package(path):
         from odc_mlir.runtime import api
 
         return dict(api.load_package(path).report)
     return read_report(path)
+
+
+def _is_package(path: str) -> bool:
+    return Path(path).is_dir() or path.endswith(".zip")
+
+
+def _code(path: str) -> dict[int, OperatorCode]:
+    """What operators became, where there is a package that holds it."""
+    if not _is_package(path):
+        return {}
+    from odc_mlir.runtime import api
+    from odc_mlir.runtime.reporting.report_code import operator_code
+
+    return operator_code(api.load_package(path))
 
 
 def _text(reports: Sequence[dict[str, Any]], top: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ from helpers.browser import WIDTHS, find_browser, take_picture, use_pages
 from helpers.data import REPOSITORY
 from odc_mlir import samples
 from odc_mlir.runtime.reporting import compare_html, report_html
+from odc_mlir.runtime.reporting.report_code import operator_code
 from odc_mlir.tools import odc_opt
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
@@ -39,12 +40,13 @@ def _view(page: Path) -> str:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    flash, sram = (odc_mlir.compile(MODEL, memory=memory).report for memory in ("flash", "sram"))
+    package = odc_mlir.compile(MODEL, memory="flash")
+    flash, sram = package.report, odc_mlir.compile(MODEL, memory="sram").report
     on_host = odc_mlir.compile(FLOAT_MODEL).report
     data = str(samples.path("calibration.npz"))
     verdict = odc_mlir.quantize(FLOAT_MODEL, calibration=data, help=False, max_samples=8)
     return {
-        "report": report_html.render(flash),
+        "report": report_html.render(flash, operator_code(package)),
         "long": report_html.render(_longer(flash)),
         "host": report_html.render(on_host),
         "verdict": verdict.report_html(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
@@ -12,6 +13,7 @@ from odc_mlir.pages.markup import Cell, Column, Html, bullets, joined, pairs, sh
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.runtime.reporting.explanation import help_text
+from odc_mlir.runtime.reporting.report_code import OperatorCode, anchor, section
 from odc_mlir.runtime.reporting.report_machine import energy, rooflines, steps
 from odc_mlir.runtime.reporting.report_partition import plan_text
 from odc_mlir.runtime.reporting.report_table import bound_by
@@ -70,8 +72,8 @@ _ROOFLINE_NOTE = (
 )
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """The page; every text from the model is escaped."""
+def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = MappingProxyType({})) -> str:
+    """The page; every text from the model is escaped. ``code``: what operators became, where the package is there."""
     layers: Sequence[Mapping[str, Any]] = report["layers"]
     sections = [
         Section("Defects of the compiler: please report them", _defects(report["defects"])),
@@ -79,10 +81,13 @@ def render(report: Mapping[str, Any]) -> str:
         Section("What runs where", steps(report), "From left to right, in the order in which it runs."),
         Section("Why operators are on the host", _reasons(layers)),
         Section("Where the cycles go", _causes(report), "Every cycle has one cause: what the run waited for then."),
-        Section("Operators", _layers(layers), "Click a heading to sort; bars show what an operator's cycles went to."),
+        Section(
+            "Operators", _layers(layers, code), "Click a heading to sort; bars show what an operator's cycles went to."
+        ),
         Section("When operators ran", _time_lines(layers), "From the first to the last cycle of each operator."),
         Section("What the engines did", _engines(report["engines"])),
         Section("Rooflines", rooflines(report), _ROOFLINE_NOTE),
+        Section("Instructions", section(code), "From the operator of the model to what computes it."),
         Section("Memory", _memory(report), "Bytes of one inference."),
         Section("Energy on the NPU, an estimate", energy(report.get("energy") or {})),
         Section("Why the plan is as it is", _partition(report["partition"])),
@@ -261,7 +266,13 @@ def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:
     return charts.time_line(rows, spans, max(ends), title=f"operators of {segment} over cycles")
 
 
-def _layers(layers: Sequence[Mapping[str, Any]]) -> Html:
+def _number(operator: int, code: Mapping[int, OperatorCode]) -> Cell:
+    """The place of an operator in the model, which leads to its instructions where they are known."""
+    known = operator in code
+    return Cell(tag("a", operator, href=f"#{anchor(operator)}") if known else operator, operator)
+
+
+def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode]) -> Html:
     spent = [layer.get("causes") or layer.get("busy_cycles", {}) for layer in layers]
     words = CAUSES if any(layer.get("causes") for layer in layers) else _ENGINES
     parts = [name for name in words if any(name in entry for entry in spent)]
@@ -283,7 +294,7 @@ def _layers(layers: Sequence[Mapping[str, Any]]) -> Html:
     )
     rows = [
         (
-            layer["operator"],
+            _number(layer["operator"], code),
             layer["op"],
             short_name(layer["name"]),
             layer["segment"] or layer["placed"],
