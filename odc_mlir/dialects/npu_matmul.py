@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.npu_base import INT, TENSOR, ZERO, NpuTensorOp, ScaleAttr, int_attr, shape_of
+from odc_mlir.dialects.npu_base import INT, TENSOR, ZERO, NpuTensorOp, ScaleAttr, int_attr, item_bytes, shape_of
 
 
 @irdl_op_definition
@@ -18,11 +17,10 @@ class MatmulOp(NpuTensorOp):
     """Products of computed matrices with requantisation: ``[N, 1, M, K]`` by ``[N, 1, K, C]`` to ``[N, 1, M, C]``.
 
     ``sum = sum over k of (a - a_zero) * (b - b_zero)``;
-    ``code = clamp(multiply(sum, scale) + out_zero, act_min, act_max)``.
+    ``code = clamp(multiply(sum, scale) + out_zero, act_min, act_max)``, of 16-bit results by ``multiply64``.
     """
 
     name = "npu.matmul"
-    DTYPES: ClassVar = ("int8", "uint8")
 
     a = operand_def(TENSOR)
     b = operand_def(TENSOR)
@@ -75,5 +73,9 @@ class MatmulOp(NpuTensorOp):
             raise VerifyException(f"{self.name} gives {[images, 1, rows, columns]}, not {list(shape_of(self.output))}")
         zeros = {name: getattr(self, name).value.data for name in ("a_zero", "b_zero", "out_zero")}
         self.check_fields("conv", in_zero=zeros["a_zero"], weight_zero=zeros["b_zero"], out_zero=zeros["out_zero"])
-        self.check_fields("mload", rows=depth, columns=columns, row_stride=columns)
+        item = item_bytes(self.b)
+        self.check_fields("mload", rows=depth, columns=columns * item, row_stride=columns * item)
+        if item_bytes(self.a) != item_bytes(self.output) or item > item_bytes(self.a):
+            kinds = ", ".join(str(value.type) for value in (self.a, self.b, self.output))
+            raise VerifyException(f"{self.name}: {kinds}: a and result have codes of one size, b none larger")
         self.check_clamp(self.act_min.value.data, self.act_max.value.data)

@@ -118,6 +118,9 @@ class NpuFunctions(InterpreterFunctions):
         a, b = (x.astype(np.int32) - zero for x, zero in zip(args, zeros, strict=True))
         clamp = _integer(op.out_zero), _integer(op.act_min), _integer(op.act_max)
         multiplier, exponent = map(np.array, op.scale.values)
+        if storage(op.output).itemsize > 1:
+            wide = WideRequantizer(multiplier, exponent, *clamp, storage(op.output))
+            return (wide(a.astype(np.int64) @ b.astype(np.int64)),)
         scale = Requantizer(multiplier, exponent, *clamp, storage(op.output))
         return (scale((a @ b).astype(np.int32)),)
 

@@ -111,9 +111,12 @@ class Body:
         """The product of two matrices, image by image."""
         images, _, rows, depth = npu.shape_of(a)
         result = tensor_type((images, 1, rows, npu.shape_of(b)[3]), npu.dtype_of(a))
-        zeros = (3, -9, 3) if npu.dtype_of(b) == "int8" else (3, 130, 3)
-        scale = npu.ScaleAttr.of(1_500_000_000, -6 - int(np.log2(depth) / 2))
-        clamp = (-100, 120) if npu.dtype_of(a) == "int8" else (5, 250)
+        left, right = npu.dtype_of(a), npu.dtype_of(b)
+        wide = left == "int16"
+        zeros = (0 if wide else 3, {"int8": -9, "uint8": 130, "int16": 0}[right], 0 if wide else 3)
+        bits = 6 + (8 if right == "int16" else 0) + int(np.log2(depth) / 2)
+        scale = npu.ScaleAttr.of(1_500_000_000, -bits)
+        clamp = {"int8": (-100, 120), "uint8": (5, 250), "int16": (-30_000, 32_000)}[left]
         return self.add(npu.MatmulOp(a, b, result, zeros=zeros, scale=scale, clamp=clamp))
 
     def pool(

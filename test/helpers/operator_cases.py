@@ -142,6 +142,25 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         call("batch_matmul", [("%x", q("2x3x5x7", zero=-3)), ("%z", q("2x3x7x4", "0.02", 9))], q("2x3x5x4", "0.1", 4)),
         q("2x3x5x4", "0.1", 4),
     ),
+    "batch-matmul-int16": (
+        (q("3x5x7", "0.0005", storage="i16"), q("3x4x7", "0.0002", storage="i16")),
+        call(
+            "batch_matmul",
+            [("%x", q("3x5x7", "0.0005", storage="i16")), ("%z", q("3x4x7", "0.0002", storage="i16"))],
+            q("3x5x4", "0.01", storage="i16"),
+            "adjoint_rhs = true",
+        ),
+        q("3x5x4", "0.01", storage="i16"),
+    ),
+    "batch-matmul-int16-by-int8": (
+        (q("3x5x7", "0.0005", storage="i16"), q("3x7x4", "0.02", 9)),
+        call(
+            "batch_matmul",
+            [("%x", q("3x5x7", "0.0005", storage="i16")), ("%z", q("3x7x4", "0.02", 9))],
+            q("3x5x4", "0.004", storage="i16"),
+        ),
+        q("3x5x4", "0.004", storage="i16"),
+    ),
     "batch-matmul-adjoint-uint8": (
         (q("3x7x5", "0.05", 130, "u8"), q("3x4x7", "0.02", 20, "u8")),
         call(

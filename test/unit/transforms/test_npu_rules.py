@@ -22,6 +22,7 @@ from odc_mlir.transforms.partition.rules.checks import Limits
 TARGET = targets.load("npu-256")
 LIMITS = Limits(TARGET, TARGET.sram.capacity_bytes)
 Q = QuantParams((0.5,), (3,))
+CENTRED = QuantParams((0.5,), (0,))
 SOFTMAX_Q = QuantParams((1 / 256,), (-128,))
 
 
@@ -92,6 +93,16 @@ def matmul(a: tuple[int, ...] = (2, 5, 7), b: tuple[int, ...] = (2, 7, 4), *, ad
     options = {"adjoint_lhs": False, "adjoint_rhs": adjoint}
     result = tensor("y", *a[:-1], b[-2 if adjoint else -1])
     return Node(ops.get("BATCH_MATMUL"), (tensor("a", *a), tensor("b", *b)), (result,), options, "y")
+
+
+def wide_matmul(depth: int, scale: float = 0.5) -> Node:
+    """A product of 16-bit matrices, the right one with ``scale``."""
+    node = matmul((2, 5, depth), (2, depth, 4))
+    quants = (CENTRED, QuantParams((scale,), (0,)), CENTRED)
+    a, b, y = (
+        replace(t, dtype="int16", quant=quant) for t, quant in zip((*node.operands, *node.results), quants, strict=True)
+    )
+    return replace(node, operands=(a, b), results=(y,))
 
 
 def matmul_by(codes: Any, quant: QuantParams | None) -> Node:
@@ -306,7 +317,14 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: with_operand(matmul(), 1, dtype="int4", quant=QuantParams((1.0,), (0,)), data=b""),
         "'b' int4",
     ),
-    ("matrix-types", lambda: wide(matmul()), "'a' is int16"),
+    ("matrix-sums", lambda: with_operand(matmul(), 1, dtype="int16", quant=CENTRED), "'b' is int16, 'a' int8"),
+    ("matrix-sums", lambda: wide_matmul(512), "sums of 512 products reach 549755813888, accumulators have 40 bits"),
+    ("matrix-sums", lambda: wide_matmul(8, scale=127), "a factor of 127, below 127 is allowed"),
+    (
+        "matrix-sums",
+        lambda: replace(wide_matmul(7), operands=(*wide_matmul(7).operands[:1], zeros("b", 7, 3, quant=PER_AXIS_1))),
+        "'b' has 3 scales",
+    ),
     ("matrix-scales", lambda: with_result(matmul(), dtype="uint8"), "'a' is int8, 'b' int8, 'y' uint8"),
     ("matrix-scales", lambda: with_operand(matmul(), 0, quant=None, data=b""), "'a' has no scale"),
     ("matrix-scales", lambda: matmul_by(np.zeros((7, 4)), None), "'b' has no scale"),
@@ -323,7 +341,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         "'b' has 2 different zero points and values from -128 to 128",
     ),
     ("slopes", lambda: prelu("int16"), "2 operands are computed at run time"),
-    ("matrices", lambda: matmul((1, 1, 7), (1, 7, 65_536)), "65536 columns, at most 65535"),
+    ("matrices", lambda: matmul((1, 1, 7), (1, 7, 65_536)), "rows of 65536 bytes, at most 65535"),
     ("constant-scale", lambda: with_operand(binary(), 1, quant=None, data=memoryview(bytes(32))), "'b' has no scale"),
     ("one-input", lambda: replace(unary("TANH"), operands=binary().operands), "2 operands are computed at run time"),
     ("one-input", lambda: with_two_operands(3), "constant 'c' has shape [3]"),
@@ -459,6 +477,7 @@ def test_a_rule_says_what_it_saw(rule: str, make: Callable[[], Node], seen: str)
         depthwise(4 * 255),
         fully_connected_of(65_535),
         matmul((1, 1, 7), (1, 7, 65_535)),
+        wide_matmul(511),
         matmul_by([[127, -127]] * 7, QuantParams((0.5, 0.5), (-1, 0), 1)),
         pool(filter_height=8, filter_width=8),
         mean((1, 4095, 4095, 1), (1, 2)),

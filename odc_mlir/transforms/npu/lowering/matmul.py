@@ -21,7 +21,7 @@ def lower_batch_matmul(site: Site) -> None:
     rows = (found.images, 1, found.rows)
     a = _matrix(site, found, 0, (*rows, found.depth))
     result = site.result_of_shape(*rows, found.columns)
-    if site.info(1).is_const and found.images == 1:
+    if site.info(1).is_const and found.images == 1 and site.result.info.numpy.itemsize == 1:
         return site.finish(_by_constant(site, found, a, result))
     (a_scale, a_zero), (b_scale, b_zero) = pair_of(site.info(0)), pair_of(site.info(1))
     out_scale, out_zero = pair_of(site.result)

@@ -25,17 +25,17 @@ class _Matrix(Weights[npu.MatmulOp]):
         return tile.image
 
     def load(self, tile: Tile, step: Step, target: Place) -> Command:
-        matrix = self.layer.sources[1]
+        matrix, item = self.layer.sources[1], self.layer.window.weight_item_bytes
         _, _, depth, columns = matrix.shape
         first = (tile.image * depth + step.k_first) * columns + step.first
         return command(
             "mload",
-            source=matrix.at(first),
+            source=matrix.at(first * item),
             target=target,
             rows=step.k_count,
-            columns=step.channels,
-            row_stride=columns,
-            group=self.columns,
+            columns=step.channels * item,
+            row_stride=columns * item,
+            group=self.columns * item,
         )
 
     def records(self, first: int, count: int) -> tuple[bytes, str]:
@@ -49,6 +49,7 @@ def matmul_commands(
     op, weights = layer.op, layer.sources[1].type
     constant: dict[str, int | str] = {
         "weight_type": weights,
+        "wide": int(layer.window.item_bytes > 1),
         "in_zero": op.a_zero.value.data,
         "weight_zero": op.b_zero.value.data,
         **output_fields(op),

@@ -35,6 +35,8 @@ def window_of(op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bo
             npu.shape_of(op.a),
             npu.shape_of(op.output),
             weights_per_image=True,
+            item_bytes=npu.item_bytes(op.a),
+            weight_item_bytes=npu.item_bytes(op.b),
             source_resident=source_resident,
             result_resident=result_resident,
         )

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import math
 
+from odc_mlir.isa.fields import ACCUMULATOR_BITS
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.matrices import matrices
 from odc_mlir.transforms.partition.rules import checks
+from odc_mlir.transforms.partition.rules.sum_checks import LARGEST_WIDE_FACTOR
 
 
-def narrow(node: Node, _: checks.Limits) -> str | None:
-    """All codes have 8 bits."""
-    for tensor in (*node.operands, *node.results):
-        if tensor is not None and tensor.dtype == "int16":
-            return f"{tensor.name!r} is int16"
-    return None
+def sums(node: Node, _: checks.Limits) -> str | None:
+    """Sums of 16-bit codes fit an accumulator, their scale 15 bits of multiplier; the right matrix has one scale."""
+    left, right, result = node.operand(0), node.operand(1), node.results[0]
+    if left.dtype != "int16":
+        return None if right.dtype != "int16" else f"{right.name!r} is int16, {left.name!r} {left.dtype}"
+    if right.quant is None or left.quant is None or result.quant is None or not right.quant.per_tensor:
+        return f"{right.name!r} has {checks.quant_text(right.quant)}"
+    low, high = right.info.range
+    depth = left.static_shape[-2 if node.options.get("adjoint_lhs") else -1]
+    largest = depth * max(high - right.quant.zero_point, right.quant.zero_point - low) << 15
+    if largest >= 1 << ACCUMULATOR_BITS - 1:
+        return f"sums of {depth} products reach {largest}, accumulators have {ACCUMULATOR_BITS} bits"
+    factor = left.quant.scale * right.quant.scale / result.quant.scale
+    if factor < LARGEST_WIDE_FACTOR:
+        return None
+    return f"a factor of {factor:g}, below {LARGEST_WIDE_FACTOR} is allowed"
 
 
 def scales(node: Node, _: checks.Limits) -> str | None:
@@ -45,5 +57,5 @@ def moves(node: Node, _: checks.Limits) -> str | None:
     if isinstance(found, str):
         return found
     highest = field_range("mload", "columns")[1]
-    seen = max(found.depth, found.columns)
-    return None if seen <= highest else f"{seen} columns, at most {highest}"
+    seen = max(found.depth, found.columns * node.operand(1).info.numpy.itemsize)
+    return None if seen <= highest else f"rows of {seen} bytes, at most {highest}"

@@ -241,7 +241,10 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("numerics", "requantisation is by fixed-point multipliers", check.fixed_numerics),
     ),
     "BATCH_MATMUL": (
-        Rule("matrix-types", "matrices hold 8-bit codes", matrix_checks.narrow),
+        _CENTRED,
+        Rule(
+            "matrix-sums", "sums of 16-bit codes fit an accumulator and are scaled by less than 127", matrix_checks.sums
+        ),
         Rule(
             "matrix-scales",
             "codes have one scale; of a single constant right matrix, one per column",

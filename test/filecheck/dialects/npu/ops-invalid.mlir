@@ -480,3 +480,12 @@ func.func @f(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %h: tensor<1x1x!quan
   func.return
 }
 // CHECK: npu.lstm: clip is 65536, the instruction holds 0 to 65535
+
+// -----
+
+// Weights are as wide as the input at most.
+func.func @f(%x: tensor<1x1x3x3x!quant.uniform<i8:f32, 0.5>>, %y: tensor<1x1x3x3x!quant.uniform<i16:f32, 0.5>>) {
+  %0 = npu.matmul %x, %y scale <1, 0> clamp(-128, 127) : tensor<1x1x3x3x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x3x3x!quant.uniform<i16:f32, 0.5>> -> tensor<1x1x3x3x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: a and result have codes of one size, b none larger

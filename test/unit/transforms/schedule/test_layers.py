@@ -59,7 +59,7 @@ sizes = st.integers(1, 80)
     images=st.integers(1, 3),
     sizes=st.tuples(sizes, sizes, sizes),
     constant=st.sampled_from((False, False, True)),
-    dtype=st.sampled_from(DTYPES),
+    dtype=st.sampled_from((*DTYPES, "int16")),
     target=st.sampled_from(TARGETS),
     memory=st.sampled_from(MEMORIES),
 )
@@ -74,22 +74,25 @@ def test_matmul(images, sizes, constant, dtype, target, memory) -> None:  # type
     check(make_module(build, *shapes[: 1 if constant else 2], dtype=dtype, target=target, memory=memory))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
 @pytest.mark.parametrize(
     ("rows", "depth", "columns", "local"),
     [
         (70, 200, 300, {}),  # the right matrix exceeds the weight buffer
         (20, 60, 40, {"weight_bytes": 512}),  # column by column, depth in slices
-        (3, 5000, 20, {"tile_bytes": 2048}),  # not one row fits
+        (3, 500, 20, {"tile_bytes": 1024}),  # not one row of 16-bit codes fits
         (9, 40, 500, {"param_entries": 64}),
     ],
 )
-def test_matmul_in_parts(rows: int, depth: int, columns: int, local: dict[str, int], tmp_path: Path) -> None:
+def test_matmul_in_parts(
+    rows: int, depth: int, columns: int, local: dict[str, int], dtype: str, tmp_path: Path
+) -> None:
     target = small_target(tmp_path, **local)
 
     def build(body: Body) -> SSAValue:
         return body.matmul(*body.block.args)
 
-    check(make_module(build, (2, 1, rows, depth), (2, 1, depth, columns), target=target))
+    check(make_module(build, (2, 1, rows, depth), (2, 1, depth, columns), dtype=dtype, target=target))
 
 
 def test_matrices_made_in_the_same_program_wait_for_each_other() -> None:
