@@ -240,8 +240,9 @@ def cycles() -> str:
         row = [code(model)]
         for column in columns:
             key = cycle_table.Key(model, *column)
-            ratios[column].append(ours[key].cycles / theirs[key])
-            row.append(f"{ours[key].cycles:,} ({ratios[column][-1]:.2f})")
+            if key in theirs:
+                ratios[column].append(ours[key].cycles / theirs[key])
+            row.append(f"{ours[key].cycles:,}" + (f" ({ratios[column][-1]:.2f})" if key in theirs else ""))
         rows.append(row)
     means = [
         f"{math.exp(sum(map(math.log, found)) / len(found)):.2f}, worst {max(found):.2f}" for found in ratios.values()

@@ -3,7 +3,7 @@
 ``model_floor_cycles`` knows the operators and the machine only: no program that computes these operators here, each
 result in its place and every weight fetched, takes less. It is the largest of
 
-* multiply-accumulates by those of a cycle;
+* multiply-accumulates by those of a cycle, which are of bytes: 16-bit codes take two, with 16-bit weights four;
 * results of operators with multiply-accumulates, each of which goes through a requantisation lane, by lanes;
 * bytes that have to pass each port: weights at the least that a coder of single bytes can make of them (their entropy),
   or all that our program stores where codes of runs make that less, through the off-chip port, in memory mode ``sram``
@@ -42,8 +42,16 @@ def model_floor_cycles(
     moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
     weights = min(float(stored_bytes), sum(map(coded_bytes, _weights(inside))))
     cycles = _port_cycles(target, memory, moved, weights)
-    macs = sum(node.macs for node in inside)
+    macs = sum(byte_products(node) for node in inside)
     return max(math.ceil(macs / target.array.macs_per_cycle), math.ceil(results / target.vector.requant_lanes), *cycles)
+
+
+def byte_products(node: Node) -> int:
+    """Multiply-accumulates of bytes that the array takes for an operator."""
+    if not node.macs:
+        return 0
+    factors = node.results[0], node.operand(1)
+    return node.macs * math.prod(factor.info.numpy.itemsize for factor in factors if factor.dtype == "int16")
 
 
 def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
@@ -54,7 +62,7 @@ def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
     port = target.offchip if memory == "flash" else target.sram
     results = size(node.results[0]) if node.macs else 0
     return {
-        "array": math.ceil(node.macs / target.array.macs_per_cycle),
+        "array": math.ceil(byte_products(node) / target.array.macs_per_cycle),
         "lanes": math.ceil(results / target.vector.requant_lanes),
         "offchip" if memory == "flash" else "sram": math.ceil(
             sum(map(coded_bytes, _weights([node]))) / port.bytes_per_cycle

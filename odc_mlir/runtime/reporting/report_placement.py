@@ -87,7 +87,7 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized:
     if key[0] != "type":
         return reason, ""
     takes = _types(target)
-    named = f"{target or 'the target'} takes {' and '.join(takes)}" if takes else "the target does not take that"
+    named = f"{target or 'the target'} takes {_listed(takes)}" if takes else "the target does not take that"
     if key[1] == "real":
         example = reason.rpartition(" ")[2]
         remedy = "quantising left them so, see its verdict" if quantized else _QUANTISE
@@ -95,12 +95,17 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized:
     able = [name for name in targets.names() if key[1] in _types(name)]
     if able:
         return f"they compute {key[1]}, but {named}", f"{', '.join(able)} can run it"
-    return f"they compute {key[1]}, which no target runs ({', '.join(targets.names())} take {' and '.join(takes)})", (
+    return f"they compute {key[1]}, which no target runs ({', '.join(targets.names())} take {_listed(takes)})", (
         "quantise the float model to int8 or uint8"
     )
 
 
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
+
+
+def _listed(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
 def _types(target: str | None) -> Sequence[str]:

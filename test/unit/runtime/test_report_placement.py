@@ -25,7 +25,7 @@ def test_a_float_model_is_told_to_be_quantised() -> None:
     layers = [_layer("ADD", "element-type: 'a' is float32"), _layer("CONV_2D", "element-type: 'b c' is float32", 10)]
     (line,) = _lines(*layers)
     assert line == (
-        "1 x ADD, 1 x CONV_2D (100.0 % of the MACs): they compute float32, but npu-256 takes int8 and uint8; "
+        "1 x ADD, 1 x CONV_2D (100.0 % of the MACs): they compute float32, but npu-256 takes int8, uint8 and int16; "
         "quantise the model: --quantize int8 --calibration DATA.npz"
     )
     (line,) = _lines(*layers, quantized=True)
@@ -33,8 +33,8 @@ def test_a_float_model_is_told_to_be_quantised() -> None:
 
 
 def test_types_that_no_target_runs() -> None:
-    (line,) = _lines(_layer("ADD", "element-type: 'a' is int16"))
-    assert f"they compute int16, which no target runs ({', '.join(targets.names())} take int8 and uint8)" in line
+    (line,) = _lines(_layer("ADD", "element-type: 'a' is int32"))
+    assert f"they compute int32, which no target runs ({', '.join(targets.names())} take int8, uint8 and int16)" in line
     assert line.endswith("quantise the float model to int8 or uint8")
 
 
