@@ -25,6 +25,7 @@ WORD_BYTES = 8
 _HEADER = struct.Struct("<BBH")
 _VERSION = 1
 _WORDS = LONGEST_BYTES // WORD_BYTES
+_LOW_BITS = np.uint64(0x0101010101010101)
 _BITS = [[bit for bit in range(8) if mask >> bit & 1] for mask in range(256)]  # that are set in each mask
 
 
@@ -76,30 +77,39 @@ def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes:
     sizes = np.array([len(data) for data in plain], np.int64)
     ends = np.cumsum(sizes)
     starts = ends - sizes
-    best = _change_bytes(table) + 1  # the length of one without a reference
+    words = table.view(np.uint64)
+    best = _change_bytes(words) + 1  # the length of one without a reference
     chosen = np.zeros(count, np.int64)
     kinds = table[:, 0].astype(np.int64) << 8 | sizes // GRANULE_BYTES
     for kind in np.unique(kinds):
         members = np.flatnonzero(kinds == kind)
-        rows = table[members]
+        rows = words[members, : (kind & 0xFF) * GRANULE_BYTES // WORD_BYTES]
+        first, least = starts[members], best[members]
+        nearest = chosen[members]
+        near = np.arange(len(members))
         for back in range(1, len(members)):
-            distances = members[back:] - members[:-back]
-            near = (distances <= FARTHEST) & (starts[members[back:]] - starts[members[:-back]] <= history_bytes)
-            if not near.any():
+            near = near[near >= back]  # what is far from its last reference is farther from the next
+            distances = members[near] - members[near - back]
+            kept = (distances <= FARTHEST) & (first[near] - first[near - back] <= history_bytes)
+            near, distances = near[kept], distances[kept]
+            if not len(near):
                 break
-            costs = _change_bytes(rows[back:] ^ rows[:-back])
-            better = near & (costs < best[members[back:]])
-            places = members[back:][better]
-            best[places], chosen[places] = costs[better], distances[better]
+            costs = _change_bytes(rows[near] ^ rows[near - back])
+            better = costs < least[near]
+            places = near[better]
+            least[places], nearest[places] = costs[better], distances[better]
+        chosen[members] = nearest
     found: list[int] = chosen.tolist()
     return found
 
 
-def _change_bytes(differences: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Bytes of masks and changes, per row; masks of the words apart, which are the same for equal lengths."""
-    differs = differences != 0
-    words = differs.reshape(len(differs), _WORDS, WORD_BYTES).any(axis=2)
-    total: NDArray[np.int64] = words.sum(axis=1) + differs.sum(axis=1)
+def _change_bytes(differences: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Bytes of masks and changes, per row of words; masks of the words apart, which are the same for equal lengths."""
+    bits = differences | differences >> 4
+    bits |= bits >> 2
+    bits |= bits >> 1
+    counts = (bits & _LOW_BITS) * _LOW_BITS >> 56  # of bytes that are not 0: their sum ends up in the highest byte
+    total: NDArray[np.int64] = (counts + (differences != 0)).sum(axis=1).astype(np.int64)
     return total
 
 

@@ -221,8 +221,6 @@ class _Search:
         window, target, traffic = self.window, self.target, self._traffic(tiling)
         kinds = self._kinds(tiling)
         steps = sum(times for _, times in kinds)
-        if traffic.tiles * steps > MOST_LAYER_COMMANDS:
-            return
         latency, width = target.sram.read_latency_cycles, target.sram.bytes_per_cycle
         groups = -(-window.out_channels // tiling.group)
         by_groups = tiling.outer is Outer.GROUPS
@@ -230,6 +228,8 @@ class _Search:
         loads = jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) if tiling.in_slots else 0
         stores = traffic.tiles * groups if tiling.out_slots else 0
         weights, weight_loads = self._weights(tiling, traffic.tiles, steps)
+        if traffic.tiles * steps + loads + stores + weight_loads > MOST_LAYER_COMMANDS:
+            return
         load, store, moved_weights = traffic.load_bytes / width, traffic.store_bytes / width, weights / width
         moved = load + store + moved_weights
         dma = (moved + (loads + stores + weight_loads) * latency) / target.dma.descriptors_in_flight
