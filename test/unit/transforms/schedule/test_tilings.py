@@ -14,7 +14,8 @@ from odc_mlir.formats.memo import Memo
 from odc_mlir.transforms.npu.schedule import tilings, window_search
 from odc_mlir.transforms.npu.schedule.geometry import Window, make_window
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
-from odc_mlir.transforms.npu.schedule.window_search import Room, window_choices
+from odc_mlir.transforms.npu.schedule.window_search import Choice, Room, window_choices
+from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds
 from odc_mlir.universe import make_context
 
 TARGET = targets.load("npu-256")
@@ -104,3 +105,19 @@ def test_a_tiling_of_an_unknown_form_is_searched_again(searched: list[Any]) -> N
     (key,) = memo._results
     memo.put(key, [[1.0, 2.0, {"rows": 1}]])
     assert Tilings(TARGET, memo).choices(WINDOW, ROOM, weighted=True) == found
+
+
+def test_transfers_count_against_the_limit_of_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = make_window((1, 1, 64, 1024), (1, 1, 64, 128), kernel=(1, 1), pads=(0, 0))
+
+    def commands(choice: Choice) -> int:
+        tiling = choice.tiling
+        assert tiling is not None
+        tiles = -(-window.out_height // tiling.rows) * -(-window.out_width // tiling.cols)
+        steps = tiles * sum(times for _, times in step_kinds(window, tiling))
+        return steps if tiling.resident else 2 * steps  # and the weights of each
+
+    search = window_choices.__wrapped__  # which remembers nothing
+    most = max(map(commands, search(window, TARGET, ROOM, weighted=True))) - 1
+    monkeypatch.setattr(window_search, "MOST_LAYER_COMMANDS", most)
+    assert all(commands(choice) <= most for choice in search(window, TARGET, ROOM, weighted=True))
