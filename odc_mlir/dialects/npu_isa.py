@@ -284,12 +284,17 @@ class InstructionOp(IRDLOperation):
         for name in self.properties:
             if name in TOKENS:
                 self._verify_semaphores(name, TOKENS[name])
-        operands = self._operands
-        used = sum(offset is not None for offset in fields.offsets)
+        operands, used = self._operands, len(fields.offsets) - fields.offsets.count(None)
         if used != len(operands):
             raise VerifyException(f"{self.name} uses {used} addresses and names {len(operands)} buffers")
-        for (field, offset, step), operand in zip(fields.used(), operands, strict=True):
-            self._verify_address(field, operand.type, offset, offset + step * ((iterations or 1) - 1))
+        if fields.steps is None:  # most instructions: this is quicker
+            following = iter(operands)
+            for field, offset in zip(self.SPEC.places, fields.offsets, strict=True):
+                if offset is not None:
+                    self._verify_address(field, next(following).type, offset, offset)
+            return
+        for (field, first, step), operand in zip(fields.used(), operands, strict=True):
+            self._verify_address(field, operand.type, first, first + step * ((iterations or 1) - 1))
 
     def _verify_semaphores(self, name: str, most: int) -> None:
         values = self.semaphores(name)

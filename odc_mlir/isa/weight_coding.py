@@ -172,6 +172,10 @@ def _falling(counts: list[int]) -> list[float]:
 def _depths(weights: list[float]) -> list[int]:
     """Huffman code lengths, at most :data:`LONGEST_BITS`, of at least two weights in falling order; they rise."""
     count = len(weights)
+    if weights[0] < weights[-1] + weights[-2]:  # leaves are joined first, all of them: depths differ by one at most
+        shallow = count.bit_length() - 1
+        deeper = 2 * (count - (1 << shallow))
+        return _limited([0] * shallow + [count - deeper, deeper])
     parents = [0] * (2 * count - 1)
     leaves, leaf = weights[::-1], 0  # and the first of them that has no parent
     trees, tree = list[float](), 0

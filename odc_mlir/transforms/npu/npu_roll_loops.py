@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import LocationAttr, ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
@@ -67,7 +67,18 @@ _APART = Issue(None, None, (), (), 0)
 
 
 class _Homes(dict[SSAValue, tuple[Space, int]]):
-    """Memory and address of each buffer, asked once."""
+    """Memory and address of each buffer, and the name of each layer, asked once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._layers: dict[int, tuple[str, LocationAttr]] = {}  # holds the location, so that its id stays its own
+
+    def layer(self, op: Operation) -> str:
+        """The name of the layer that ``op`` belongs to."""
+        known = self._layers.get(id(op.location))
+        if known is None:
+            known = self._layers[id(op.location)] = op_name(op), op.location
+        return known[0]
 
     def of(self, op: Operation, value: SSAValue) -> tuple[Space, int]:
         """Those of ``value``, which ``op`` names."""
@@ -81,12 +92,19 @@ def _issue(op: Operation, homes: _Homes) -> Issue:
     """What decides which loops ``op`` can be part of."""
     if not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
         return _APART
-    places = [(field, *homes.of(op, value), offset) for field, value, offset in op.places()]
-    where = tuple((field.name, space, base + offset if field.fixed else None) for field, space, base, offset in places)
-    fields, layer = op.field_values, op_name(op)
-    kind = (fields.immediates, fields.queue, op.semaphores("waits"), op.semaphores("posts"), layer, where)
-    addresses = tuple(base + offset for _, _, base, offset in places)
-    return Issue(kind, layer, addresses, tuple(field.step_bits for field, *_ in places), op.SPEC.size_bytes)
+    fields, layer = op.field_values, homes.layer(op)
+    following = iter(op._operands)
+    where: list[object] = []  # names, memories and addresses that do not advance
+    addresses: list[int] = []
+    bits: list[int] = []
+    for field, offset in zip(op.SPEC.places, fields.offsets, strict=True):
+        if offset is not None:
+            space, base = homes.of(op, next(following))
+            addresses.append(base + offset)
+            bits.append(field.step_bits)
+            where += (field.name, space, base + offset if field.fixed else None)
+    kind = (fields.immediates, fields.queue, op.semaphores("waits"), op.semaphores("posts"), layer, *where)
+    return Issue(kind, layer, tuple(addresses), tuple(bits), op.SPEC.size_bytes)
 
 
 class _Memories:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import operator
 from contextlib import suppress
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odc_mlir.errors import SimulationError
+from odc_mlir.isa import weight_coding
 from odc_mlir.isa.weight_coding import CODINGS, RUNS, coded_bytes, decode, encode
 
 ONE_BY_ONE = [(), ("rice",), ("huffman",)]
@@ -115,3 +118,18 @@ def test_long_repetitions_take_next_to_nothing() -> None:
 def test_the_middle_of_codes_is_found_for_signed_and_unsigned_ones(centre: int) -> None:
     values = np.rint(np.random.default_rng(0).normal(0, 4, 4000)).astype(np.int64) + centre
     assert len(encode(values.astype(np.uint8).tobytes()).data) < 4000 * 4.2 / 8
+
+
+@given(st.lists(st.integers(1, 60), min_size=2, max_size=300))
+@settings(max_examples=60)
+def test_code_lengths_are_huffmans(counts: list[int]) -> None:
+    """Those of flat counts, which are found without a tree, too."""
+    weights = sorted(map(float, counts), reverse=True)
+    heap, total = sorted(weights), 0.0
+    while len(heap) > 1:
+        first, second = heapq.heappop(heap), heapq.heappop(heap)
+        heapq.heappush(heap, first + second)
+        total += first + second
+    lengths = weight_coding._depths(weights)
+    assert lengths == sorted(lengths)
+    assert sum(map(operator.mul, weights, lengths)) == total or max(lengths) == weight_coding.LONGEST_BITS

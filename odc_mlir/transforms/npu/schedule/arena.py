@@ -43,11 +43,12 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
     kept: dict[int, Interval] = {}
     index = -1
     for command in commands:
-        index += not is_prefetch(command)
+        prefetch = is_prefetch(command)
+        index += not prefetch
         for buffer, _ in command.places.values():
             if buffer.live is not None:
                 held = kept.setdefault(id(buffer), Interval(buffer, *buffer.live, alignment))
-                used = index + is_prefetch(command)  # a copy stands in front of the command that follows
+                used = index + prefetch  # a copy stands in front of the command that follows
                 held.first, held.last = min(held.first, used), max(held.last, used)
                 continue
             if buffer.space is Space.ARENA:

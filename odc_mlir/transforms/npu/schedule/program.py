@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type, element_bytes, flat_type
 from odc_mlir.isa.fields import Queue, Space
 from odc_mlir.isa.immediates import Immediates, shared
-from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.targets import Target
 
 MOST_LAYER_COMMANDS = 1 << 14  # of one layer: ten times what layers of real networks take on the smallest target
@@ -98,10 +97,15 @@ class Command:
 
 def command(mnemonic: str, layer: int = -1, /, **fields: int | str | Place) -> Command:
     """A command; places as (buffer, offset) tuples, enum values by name, everything else as integers."""
-    spec = BY_MNEMONIC[mnemonic]
     places = {name: value for name, value in fields.items() if isinstance(value, tuple)}
     values = {name: value for name, value in fields.items() if not isinstance(value, tuple)}
-    return Command(shared(mnemonic, values), places, layer, Queue.FETCH if spec.queue is None else spec.queue)
+    return placed(shared(mnemonic, values), places, layer)
+
+
+def placed(immediates: Immediates, places: dict[str, Place], layer: int = -1) -> Command:
+    """A command with these fields."""
+    queue = immediates.spec.queue
+    return Command(immediates, places, layer, Queue.FETCH if queue is None else queue)
 
 
 def sync(queue: Queue) -> Command:

@@ -14,12 +14,13 @@ from typing import Generic, NamedTuple, TypeVar
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.isa.fields import Space
+from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_params, packed_weights
 from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip, parts, ring_rows, tiles
 from odc_mlir.transforms.npu.schedule.layers import WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed
 from odc_mlir.transforms.npu.schedule.slots import Slots
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields
 from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, store_tile
@@ -287,6 +288,7 @@ def product_commands(
     assert isinstance(zero, int), "zero points are integers"
     slots = _Tiles(layer, tiling, memories, zero, weighted=True)
     constant = _conv_fields(layer, tiling) | dict(integers)
+    known: dict[tuple[int | str, ...], Immediates] = {}  # by the fields that tiles have of their own
     for tile, group in _jobs(window, tiling):
         output, stores = slots.outputs.take(tile, group)
         for step in group_steps(window, tiling, *group):
@@ -308,8 +310,11 @@ def product_commands(
             if tiling.ring:
                 places["ring_base"] = (source.place[0], 0)
                 ring_bytes = ring_rows(window, tiling.rows) * source.stride_y
-            varying = _tile_fields(tile, step, source, output)
-            yield command("conv", **constant, **varying, ring_bytes=ring_bytes, **places)
+            varying = {**_tile_fields(tile, step, source, output), "ring_bytes": ring_bytes}
+            key = tuple(varying.values())
+            if key not in known:
+                known[key] = shared("conv", constant | varying)
+            yield placed(known[key], places)
         yield from stores
 
 
