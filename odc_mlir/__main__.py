@@ -63,10 +63,21 @@ def _summary(module: str) -> str:
 
 
 def _completion(arguments: Sequence[str]) -> int:
-    parser = base_parser(f"{PROGRAM} completion", "Print what makes a shell complete the options of a command.")
+    parser = base_parser(
+        f"{PROGRAM} completion",
+        "Print what makes a shell complete the options of the commands, for its eval or a file that it sources.",
+    )
     parser.add_argument("shell", choices=SHELLS)
-    parser.add_argument("command", choices=sorted(commands()))
+    parser.add_argument("command", nargs="?", type=_command, metavar="COMMAND", help="only this one")
     return run_tool(parser, _print_completion, arguments)
+
+
+def _command(text: str) -> str:
+    """The name of a command without ``odc-``; raises ArgumentTypeError."""
+    name = text.removeprefix("odc-")
+    if name not in commands():
+        raise argparse.ArgumentTypeError(f"there is no command {text!r}; one of {', '.join(commands())}")
+    return name
 
 
 def _print_completion(arguments: argparse.Namespace) -> None:
@@ -74,9 +85,11 @@ def _print_completion(arguments: argparse.Namespace) -> None:
         import shtab
     except ImportError:
         raise UnsupportedError("completion needs shtab", hint="pip install 'odc-mlir[completion]'") from None
-    module: ModuleType = importlib.import_module(commands()[arguments.command])
-    built: argparse.ArgumentParser = module.build_parser()
-    print(shtab.complete(built, shell=arguments.shell))
+    for name, where in commands().items():
+        if arguments.command in (None, name):
+            module: ModuleType = importlib.import_module(where)
+            built: argparse.ArgumentParser = module.build_parser()
+            print(shtab.complete(built, shell=arguments.shell))
 
 
 def _samples(arguments: Sequence[str]) -> int:

@@ -45,10 +45,15 @@ def test_a_closed_pipe_is_one_line() -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell, "compile"]) == 0
+    assert main(["completion", shell, "odc-compile"]) == 0
     text = capsys.readouterr().out
     assert "sram-limit" in text
-    assert "odc" in text
+    assert "num_runs" not in text
+    assert main(["completion", shell]) == 0
+    whole = capsys.readouterr().out
+    assert "sram-limit" in whole
+    assert "num_runs" in whole
+    assert main(["completion", shell, "nothing"]) == 2
 
 
 def test_completion_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
