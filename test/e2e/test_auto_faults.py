@@ -367,6 +367,7 @@ def test_nobody_waits_for_the_simulator(made: Made, run: Any, monkeypatch: pytes
 @pytest.fixture(scope="module")
 def native(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Native code of the quantised model, of another model, and damaged."""
+    pytest.importorskip("llvmlite")
     folder = tmp_path_factory.mktemp("native")
     found = {}
     for name, source in (("right", made.quantized), ("wrong", made.model)):

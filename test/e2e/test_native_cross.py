@@ -16,12 +16,17 @@ from odc_mlir import native_compiler
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_cnn_int8.circle"
 
-# LLVM's names for the object; zig's for what calls it; the register and numbers of system calls; what runs it.
+# LLVM's names for the object, or that of a description; zig's for what calls it; the register and numbers of system
+# calls; what runs it.
+Calls = tuple[str, str, int, int, int]
+ARM64: Calls = ("x", "x8", 63, 64, 93)
 MACHINES = [
     ("thumbv7em-none-eabi", "cortex-m4", "arm-freestanding-eabi", ("r", "r7", 3, 4, 1), "qemu-arm"),
-    ("aarch64-unknown-linux-gnu", "generic", "aarch64-freestanding", ("x", "x8", 63, 64, 93), "qemu-aarch64"),
+    ("aarch64-unknown-linux-gnu", "generic", "aarch64-freestanding", ARM64, "qemu-aarch64"),
+    ("aarch64-dotprod", None, "aarch64-freestanding", ARM64, "qemu-aarch64"),
+    ("aarch64-i8mm", None, "aarch64-freestanding", ARM64, "qemu-aarch64"),
 ]
-Machine = tuple[str, str, str, tuple[str, str, int, int, int], str]
+Machine = tuple[str, str | None, str, Calls, str]
 
 # No libc: building one takes minutes, and the object needs none.
 MAIN = """
@@ -47,8 +52,9 @@ void _start(void) {{
 
 
 def run_elsewhere(folder: Path, model: Path, values: np.ndarray, machine: Machine) -> bytes:
-    triple, cpu, linked, (letter, register, *numbers), emulator = machine
-    code, header = native_compiler.compile_object(model, name="model", triple=triple, cpu=cpu)
+    described, cpu, linked, (letter, register, *numbers), emulator = machine
+    wanted = {"target": described} if cpu is None else {"triple": described, "cpu": cpu}
+    code, header = native_compiler.compile_object(model, name="model", **wanted)
     (folder / "model.o").write_bytes(code)
     (folder / "model.h").write_text(header)
     names = dict(zip(("read", "write", "leave"), numbers, strict=True))
@@ -64,12 +70,13 @@ def run_elsewhere(folder: Path, model: Path, values: np.ndarray, machine: Machin
         built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert built.returncode == 0, built.stderr
     given = values.tobytes()
-    return subprocess.run([emulator, folder / "model"], input=given, capture_output=True, check=True).stdout
+    processor = ["-cpu", "max"] if cpu is None else []
+    return subprocess.run([emulator, *processor, folder / "model"], input=given, capture_output=True, check=True).stdout
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("machine", MACHINES, ids=[machine[0].partition("-")[0] for machine in MACHINES])
+@pytest.mark.parametrize("machine", MACHINES, ids=[machine[0] for machine in MACHINES])
 def test_objects_give_the_same_integers(machine: Machine, tmp_path: Path) -> None:
     if find_spec("ziglang") is None or shutil.which(machine[4]) is None:
         pytest.skip(f"needs the package ziglang and {machine[4]}")

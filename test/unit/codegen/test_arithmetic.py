@@ -11,13 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp
 
 from helpers.native import native_function
+from odc_mlir.codegen.machine import resolve
+from odc_mlir.codegen.objects import emit_assembly
+from odc_mlir.emitter.native_segment import llvm_text
 from odc_mlir.numerics.fixed import INT32_MAX, multiply, requantize
+from odc_mlir.transforms.native.convert_native_to_llvm import convert_functions
 from odc_mlir.transforms.native.kernels import helpers as kernels
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.lowering.layers_products import scaling_fields
 from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops
+from odc_mlir.universe import make_context
 
 Array = NDArray[Any]
 
@@ -89,6 +95,21 @@ def test_requantising_clamps_and_shifts() -> None:
     numbers = [*scaling_fields(q, e), 7, 3, 250]
     run(sums, np.repeat(np.array(numbers, np.int32), LANES), result)
     np.testing.assert_array_equal(result, requantize(sums, q, e, 7, 3, 250, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("target", "instructions"),
+    [("aarch64-dotprod", {"sdot"}), ("aarch64-i8mm", {"usdot", "sudot"})],  # by whether x or the weights come first
+)
+def test_products_of_other_processors(target: str, instructions: set[str]) -> None:
+    """What they compute is seen where whole models run under an emulator."""
+    machine = resolve(target)
+    helper = kernels.HELPERS[f"dot_{machine.dot}"]("dot")
+    helper.properties.pop("sym_visibility", None)
+    module = ModuleOp([helper])
+    convert_functions(make_context(), module)
+    found = {line.split()[0] for line in emit_assembly(llvm_text(module), machine).splitlines() if line.split()}
+    assert found & instructions
 
 
 @pytest.mark.parametrize("kind", ["portable", "vnni"])

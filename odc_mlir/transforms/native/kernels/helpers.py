@@ -86,6 +86,53 @@ def dot_portable(name: str) -> FuncOp:
     return w.finish(sums)
 
 
+_REGISTER = 16  # bytes of a NEON register, four sums of four products each
+
+
+def _by_registers(
+    w: Loops, sums: SSAValue, x: SSAValue, multiply: Callable[[SSAValue, SSAValue, SSAValue], SSAValue]
+) -> SSAValue:
+    """``multiply(sums, x, weights)`` for four sums at a time; ``x`` is one register."""
+    found = []
+    for part in range(LANES // 4):
+        own = w.shuffle(sums, sums, range(4 * part, 4 * part + 4))
+        weights = w.shuffle(w["weights"], w["weights"], range(_REGISTER * part, _REGISTER * (part + 1)))
+        found.append(multiply(own, x, weights))
+    low, high = (w.shuffle(found[i], found[i + 1], range(8)) for i in (0, 2))
+    return w.shuffle(low, high, range(LANES))
+
+
+def _neon(w: Loops, name: str) -> Callable[[SSAValue, SSAValue, SSAValue], SSAValue]:
+    four = lanes(4, i32)
+    return lambda *operands: w.intrinsic(f"llvm.aarch64.neon.{name}.v4i32.v16i8", operands, four)
+
+
+def _spread(w: Loops) -> SSAValue:
+    """The four inputs in every quarter of a register."""
+    return w.bitcast(w.broadcast(w.bitcast(w["x"], lanes(1, i32)), 4), lanes(_REGISTER, i8))
+
+
+def dot_usdot(name: str) -> FuncOp:
+    """The same by Arm's products of unsigned with signed bytes (the feature i8mm)."""
+    w = Loops(name, _DOT, [SUMS])
+    return w.finish(_by_registers(w, w["sums"], _spread(w), _neon(w, "usdot")))
+
+
+def dot_sdot(name: str) -> FuncOp:
+    """The same by Arm's products of signed bytes (the feature dotprod).
+
+    Inputs are taken 128 lower. What that lacks, 128 times the sum of the weights, is the same for all pixels of a
+    tile, so that it is computed once for them.
+    """
+    w = Loops(name, _DOT, [SUMS])
+    sdot, register = _neon(w, "sdot"), lanes(_REGISTER, i8)
+    lowered = w.xor(_spread(w), w.constant(-128, register))
+    zero = w.constant(0, SUMS)
+    lacking = _by_registers(w, zero, w.constant(127, register), sdot)
+    lacking = _by_registers(w, lacking, w.constant(1, register), sdot)
+    return w.finish(w.add(_by_registers(w, w["sums"], lowered, sdot), lacking))
+
+
 def tap(name: str) -> FuncOp:
     """``sums[c] + x[c] * weights[c]``: one tap of a depthwise convolution for 16 channels."""
     w = Loops(name, {"sums": SUMS, "x": CODES, "weights": lanes(LANES, i16)}, [SUMS])
@@ -116,6 +163,8 @@ def dot_pairs_portable(name: str) -> FuncOp:
 
 
 HELPERS: dict[str, Callable[[str], FuncOp]] = {
-    function.__name__: function
-    for function in (scale, requantize, dot_vnni, dot_portable, dot_pairs_vnni, dot_pairs_portable, tap)
+    **{function.__name__: function for function in (scale, requantize, tap)},
+    **{function.__name__: function for function in (dot_vnni, dot_usdot, dot_sdot, dot_portable)},
+    "dot_pairs_vnni": dot_pairs_vnni,
+    **{f"dot_pairs_{name}": dot_pairs_portable for name in ("usdot", "sdot", "portable")},  # NEON has smlal for it
 }
