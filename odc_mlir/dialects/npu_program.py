@@ -29,6 +29,8 @@ from odc_mlir.support.locations import location_names, value_name
 
 # Attributes of a program of instructions: where its inputs and outputs begin in their regions.
 INPUT_OFFSETS, OUTPUT_OFFSETS = "npu.input_offsets", "npu.output_offsets"
+# Attribute of a program: what its arena is full of where most of it is in use.
+SRAM_PEAK = "npu.sram_peak"
 # Attribute of a program: multiply-accumulates that are done more than once, by the name of the operation.
 RECOMPUTED_MACS = "npu.recomputed_macs"
 _DECLARED = ("sym_name", "function_type")

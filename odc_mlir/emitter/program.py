@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, IntegerAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr
 from xdsl.ir import Attribute
 
 from odc_mlir import targets
@@ -16,7 +16,7 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.circle_types import tensor_facts
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp, LoopOp, absolute
 from odc_mlir.dialects.npu_memory import BufferType
-from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, RECOMPUTED_MACS, ProgramOp
+from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, RECOMPUTED_MACS, SRAM_PEAK, ProgramOp
 from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
@@ -71,14 +71,25 @@ def container_of(
 
 def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[str, Any]:
     """What the metadata section says; a target that is not shipped is described in full."""
-    known = {
+    known: dict[str, Any] = {
         "target": target.name,
         "target_version": target.version,
         "memory": memory,
         "segment": program.sym_name.data,
         "compiler": __version__,
     }
+    if SRAM_PEAK in program.attributes:
+        known["sram_peak"] = _plain(program.attributes[SRAM_PEAK])
     return known if target.name in targets.names() else known | {TARGET_DESCRIPTION: target.canonical}
+
+
+def _plain(attribute: Attribute) -> Any:
+    """An attribute of dictionaries, lists, integers and strings as plain data."""
+    if isinstance(attribute, DictionaryAttr):
+        return {key: _plain(value) for key, value in attribute.data.items()}
+    if isinstance(attribute, ArrayAttr):
+        return [_plain(value) for value in attribute]
+    return attribute.value.data if isinstance(attribute, IntegerAttr) else getattr(attribute, "data", str(attribute))
 
 
 class Emitted(NamedTuple):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OdcError, UnsupportedError
 from odc_mlir.formats.plan import Plan, SegmentStep
+from odc_mlir.isa.container import read as read_container
 from odc_mlir.ops.spec import Node
 from odc_mlir.runtime.devices.base import ExplainedProgram, MemoryModel, ModelledProgram
 from odc_mlir.runtime.execution.plan import PlanExecutor
@@ -75,6 +76,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "model_floor_cycles": sum(segment.model_floor_cycles(work) for segment in segments),
         "ideal_cycles": sum(segment.ideal_cycles(work) for segment in segments),
         "sram_peak_bytes": max((segment.parity["sram_peak_bytes"] for segment in segments), default=0),
+        "sram_peak": _sram_peak(package, segments),
         "local_peak_bytes": max((sum(s.parity["local_peak_bytes"].values()) for s in segments), default=0),
         **{key: sum(_at(segment.parity, path) for segment in segments) for key, path in _SUMS},
         "weights_raw_bytes": _constant_bytes(executor, (layer["operator"] for layer in on_npu)),
@@ -128,6 +130,12 @@ def _modelled(plan: Plan, work: Measured, segments: Sequence[_Segment]) -> Model
 
 def _clock_hz(segments: Sequence[_Segment]) -> int | None:
     return segments[0].clock_hz if segments else None
+
+
+def _sram_peak(package: Package, segments: Sequence[_Segment]) -> Mapping[str, Any]:
+    """What the arena of the segment with the largest one is full of; nothing where binaries do not say it."""
+    found = [read_container(package.files.segment(segment.step.file)).metadata.get("sram_peak") for segment in segments]
+    return max((peak for peak in found if isinstance(peak, dict)), key=lambda peak: peak["arena_bytes"], default={})
 
 
 class _Segment:

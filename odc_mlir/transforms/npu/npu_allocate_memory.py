@@ -9,22 +9,35 @@ After::
     %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544xi8>
 
 Buffers of the arena that are in use at different times share bytes. Buffers of the arena that have an address already
-keep it. The program gets ``npu.input_offsets`` and ``npu.output_offsets``, the places of all its inputs and outputs.
+keep it. The program gets ``npu.input_offsets`` and ``npu.output_offsets``, the places of all its inputs and outputs,
+and ``npu.sram_peak``: the bytes of the arena, the most that are in use at a time, which no allocation can do without,
+the instruction and the operator at which that is (copies of constants not counted), and what is in use then.
 Refuses programs that need more SRAM than the target has or the SRAM limit allows.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.passes import ModulePass
 
+from odc_mlir.dialects.npu_program import SRAM_PEAK
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.npu.schedule.arena import allocate_around, live_intervals
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program, targeted_programs
+from odc_mlir.support.locations import location_names
+from odc_mlir.transforms.npu.schedule.arena import (
+    Interval,
+    allocate_around,
+    busiest,
+    is_prefetch,
+    live_intervals,
+    most_live_bytes,
+)
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram, read_program, targeted_programs
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
 
@@ -41,6 +54,26 @@ class NpuAllocateMemoryPass(ModulePass):
             _allocate(ctx, job)
 
 
+def _peak(program: Program, intervals: Sequence[Interval], used: int) -> DictionaryAttr:
+    """What the arena of ``used`` bytes is full of."""
+    at, alive = busiest(intervals)
+    commands = [command for command in program.commands if not is_prefetch(command)]
+    name = location_names(program.locations[commands[at].layer])[:1] if alive else ()
+    sizes: Counter[str] = Counter()
+    for interval in alive:
+        sizes[interval.buffer.name] += interval.size
+    held = (ArrayAttr([StringAttr(label), IntegerAttr(size, i64)]) for label, size in sizes.most_common())
+    return DictionaryAttr(
+        {
+            "arena_bytes": IntegerAttr(used, i64),
+            "least_bytes": IntegerAttr(most_live_bytes(intervals), i64),
+            "instruction": IntegerAttr(at, i64),
+            "operator": StringAttr("".join(name)),
+            "tensors": ArrayAttr(list(held)),
+        }
+    )
+
+
 def _allocate(ctx: Context, job: TargetedProgram) -> None:
     program = read_program(ctx, job)
     limit = arena_bytes(job, program)
@@ -55,4 +88,5 @@ def _allocate(ctx: Context, job: TargetedProgram) -> None:
             buffer.address = end
             end += -(-buffer.size // alignment) * alignment
     bind(job, program)
+    job.program.attributes[SRAM_PEAK] = _peak(program, intervals, used)
     program.set_addresses()

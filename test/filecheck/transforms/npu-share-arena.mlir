@@ -16,6 +16,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 }
 // CHECK: npu.input_offsets = array<i64: 0>
 // CHECK-SAME: npu.output_offsets = array<i64: 0>
+// CHECK-SAME: npu.sram_peak = {arena_bytes = 32 : i64, least_bytes = 32 : i64, instruction = 0 : i64, operator = "", tensors = {{\[}}["in", 32 : i64]]}
 // CHECK-DAG: npu.buffer "in" at 0 takes [0] : !npu.buffer<arena, 32xi8>
 // CHECK-DAG: npu.buffer "between" at 0 : !npu.buffer<arena, 32xi8>
 // CHECK-DAG: npu.buffer "out" at 0 gives [0] : !npu.buffer<arena, 32xi8>

@@ -35,6 +35,7 @@ STABLE_KEYS = frozenset(
         "macs",
         "mac_utilization",
         "ideal_cycles",
+        "sram_peak",
         "sram_peak_bytes",
         "local_peak_bytes",
         "offchip_read_bytes",

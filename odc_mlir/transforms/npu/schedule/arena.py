@@ -73,6 +73,19 @@ def end_of(interval: Interval) -> int:
     return _address(interval) + interval.size
 
 
+def busiest(intervals: Sequence[Interval]) -> tuple[int, list[Interval]]:
+    """The command at which most bytes are in use, and what is in use then, the largest first."""
+    starts = sorted({interval.first for interval in intervals})
+    if not starts:
+        return 0, []
+
+    def live(command: int) -> list[Interval]:
+        return [interval for interval in intervals if interval.first <= command <= interval.last]
+
+    command = max(starts, key=lambda start: (sum(interval.size for interval in live(start)), -start))
+    return command, sorted(live(command), key=lambda interval: -interval.size)
+
+
 def most_live_bytes(intervals: Iterable[Interval]) -> int:
     """The most bytes in use at a time: no allocation needs less."""
     events: list[tuple[int, int]] = []

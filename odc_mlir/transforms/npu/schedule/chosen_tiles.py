@@ -12,8 +12,12 @@ from odc_mlir.transforms.npu.schedule.tilings import tilings_of
 
 
 def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[Graph, Plan]:
-    """The tensor operations of a program and the best plan found; CompileError where a layer fits in no way."""
-    graph = read_graph(job.block, tilings_of(ctx, job.target))
+    """The tensor operations of a program and the best plan found; CompileError where a layer fits in no way.
+
+    Where the target was chosen with ``prefer = compile-time`` few plans are looked at.
+    """
+    quick = job.choice.prefer == "compile-time"
+    graph = read_graph(job.block, tilings_of(ctx, job.target, quick=quick))
     residents = [candidate.resident for candidate in graph.candidates]
     planner = Planner(graph.nodes, residents, graph.constant_bytes, job.target, job.memory)
-    return graph, planner.plan(lambda: checkpoint(ctx))
+    return graph, planner.plan(lambda: checkpoint(ctx), improve=not quick)

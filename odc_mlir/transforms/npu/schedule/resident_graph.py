@@ -120,7 +120,7 @@ def layer_choices(
     try:
         if isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
             window = window_of(op, source_resident=sources[0], result_resident=result)
-            place = Room(room, sources[0], result)
+            place = Room(room, sources[0], result, tilings.quick)
             return tilings.choices(window, place, weighted=not isinstance(op, npu.PoolOp))
         if isinstance(op, npu.MoveOp):
             filled = npu.size_bytes(op.output) if op.fill is not None else 0

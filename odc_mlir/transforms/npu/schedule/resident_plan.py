@@ -51,8 +51,8 @@ class Planner:
         self._balancer = Balancer(constant_bytes, target, memory)
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[Choice, ...] | CompileError] = {}
 
-    def plan(self, check: Callable[[], None] = lambda: None) -> Plan:
-        """The best plan found: all candidates that fit together, then without each that does not pay.
+    def plan(self, check: Callable[[], None] = lambda: None, *, improve: bool = True) -> Plan:
+        """The best plan found: all candidates that fit together, then, to ``improve``, without each that does not pay.
 
         ``check`` is called again and again and may raise. Raises CompileError where a layer fits in no way.
         """
@@ -63,7 +63,7 @@ class Planner:
             check()
             if trial is not None:
                 if trial.balance.score <= best.balance.score * WORTHWHILE:
-                    best = self._improved(trial, check)
+                    best = self._improved(trial, check) if improve else trial
                 break
             kept -= {max(kept, key=lambda i: (self.candidates[i].size, i))}
         return best

@@ -29,10 +29,10 @@ _SOURCES = ("odc_mlir.transforms.npu.schedule", "odc_mlir.dialects", "odc_mlir.i
 
 
 class Tilings:
-    """The searches of one target."""
+    """The searches of one target; ``quick``: among few sizes of tiles."""
 
-    def __init__(self, target: Target, memo: Memo | None = None) -> None:
-        self.target = target
+    def __init__(self, target: Target, memo: Memo | None = None, *, quick: bool = False) -> None:
+        self.target, self.quick = target, quick
         self._memo = Memo() if memo is None else memo
         self._found: dict[tuple[Window, Room, bool], tuple[Choice, ...]] = {}
 
@@ -74,14 +74,14 @@ def _tiling(fields: dict[str, Any]) -> WindowTiling:
     return WindowTiling(**{**fields, "outer": Outer(fields["outer"])})
 
 
-def tilings_of(context: Context, target: Target) -> Tilings:
+def tilings_of(context: Context, target: Target, *, quick: bool = False) -> Tilings:
     """The tilings that ``context`` holds for ``target``; those of a context of ours serve all its passes."""
     held: Tilings | None = getattr(context, "tilings", None)
-    if held is not None and held.target == target:
+    if held is not None and (held.target, held.quick) == (target, quick):
         return held
     kept = getattr(context, "remember", False)
     memo = Memo.open(KIND, f"{target.canonical}\0{__version__}\0{sources_digest()}") if kept else None
-    made = Tilings(target, memo)
+    made = Tilings(target, memo, quick=quick)
     if hasattr(context, "tilings"):
         context.tilings = made
     return made

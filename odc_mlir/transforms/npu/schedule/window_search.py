@@ -39,11 +39,15 @@ class Choice(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a layer may use of the tile buffer, and which of its tensors are there as a whole already."""
+    """What a layer may use of the tile buffer, and which of its tensors are there as a whole already.
+
+    ``quick``: few sizes of tiles are tried, the largest ones.
+    """
 
     tile_bytes: int
     source_resident: bool = False
     result_resident: bool = False
+    quick: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -125,7 +129,7 @@ class _Search:
     def _sized(self, plan: WindowTiling) -> Iterator[WindowTiling]:
         """``plan`` with tile sizes that fit, whole rows first."""
         window, used = self.window, 0
-        widest = 12 if window.out_height == 1 else 3
+        widest = 1 if self.room.quick else 12 if window.out_height == 1 else 3
         if max(window.pad_left, window.span_x) > MAX_PAD or max(window.pad_top, window.span_y) > MAX_PAD:
             return
         for cols in even_splits(window.out_width, window.out_width, 64):
@@ -136,7 +140,8 @@ class _Search:
                 rows = self._most_rows(variant)
                 found |= rows > 0
                 few = variant.in_slots == 1 and not variant.ring
-                for size in even_splits(window.out_height, rows, 2 if few else 6) if rows else ():
+                heights = 1 if self.room.quick else 2 if few else 6
+                for size in even_splits(window.out_height, rows, heights) if rows else ():
                     yield replace(variant, rows=size)
             used += found
             if used >= widest:

@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import OdcError
 from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import names_loc, op_name
@@ -63,7 +64,8 @@ def npu_works(ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
             found[index] = _guarded(*labels[index], partial(_lower, op, index))
     NpuFusePaddingPass().apply(ctx, scratch)
     width = ports(target, memory).constants.bytes_per_cycle
-    tilings = tilings_of(ctx, target)
+    choice = target_of(module)
+    tilings = tilings_of(ctx, target, quick=choice is not None and choice.prefer == "compile-time")
     for layer in in_time(ctx, main_function(scratch).body.block.ops):
         if not isinstance(layer, npu.NpuTensorOp) or isinstance(layer, NOTHING_COMPUTED):
             continue

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xdsl.ir import SSAValue
 
-from helpers.npu_layers import binary, check, make_module
+from helpers.npu_layers import Body, binary, check, make_module
+from odc_mlir import targets
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.container import read
 from odc_mlir.isa.fields import Region, Space
@@ -22,8 +24,11 @@ from odc_mlir.transforms.npu.schedule.arena import (
     most_live_bytes,
     overlapping,
 )
+from odc_mlir.transforms.npu.schedule.geometry import make_window
 from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident, gaps, place_residents
+from odc_mlir.transforms.npu.schedule.window_plans import conv_plans
+from odc_mlir.transforms.npu.schedule.window_search import Room, _Search
 
 ALIGNMENT = 32
 
@@ -152,3 +157,29 @@ def test_preferring_memory_takes_what_tensors_need_and_no_more(memory: str) -> N
     assert contents.arena_bytes <= LEAST
     assert {tensor.region for tensor in (*contents.inputs, *contents.outputs)} == {Region.ARENA}
     check(make_module(wide, SHAPE, memory=memory, prefer="memory"))
+
+
+def expanding(body: Body) -> SSAValue:
+    x = body.conv(body.block.args[0], 64)
+    x = body.conv(x, 64, kernel=(3, 3), pads=(1, 1, 1, 1), depthwise=True)
+    return body.conv(body.conv(x, 16), 96, kernel=(3, 3), stride=(2, 2))
+
+
+def test_the_three_preferences_are_three_schedules() -> None:
+    found = {}
+    for prefer in ("performance", "memory", "compile-time"):
+        found[prefer] = check(make_module(expanding, (1, 56, 56, 16), prefer=prefer))
+    programs = {binary(make_module(expanding, (1, 56, 56, 16), prefer=prefer)) for prefer in found}
+    assert len(programs) == 3
+    assert found["memory"].sram_peak_bytes < found["performance"].sram_peak_bytes
+    assert found["performance"].cycles <= found["memory"].cycles
+
+
+def test_preferring_compile_time_tries_few_tilings() -> None:
+    target = targets.load("npu-256")
+    window = make_window((1, 56, 56, 64), (1, 56, 56, 64), kernel=(3, 3), pads=(1, 1))
+    tried = {}
+    for quick in (False, True):
+        search = _Search(window, target, Room(target.local.tile_bytes, quick=quick), weighted=True)
+        tried[quick] = sum(len(list(search._sized(plan))) for plan in conv_plans(window, target))
+    assert 0 < 3 * tried[True] <= tried[False]
