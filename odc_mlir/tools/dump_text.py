@@ -25,12 +25,17 @@ def render(document: Document) -> Iterator[str]:
         yield from _records(document)
     elif kind == "minmax":
         yield from _minmax(document)
-    else:
+    elif kind in _MODELS:
         yield from _model(document)
+    else:
+        yield f"{text(document['file'])}: {document['bytes']:,} bytes of code, in a format of its maker's"
+
+
+_MODELS = {"circle": "Circle", "tflite": "TFLite"}
 
 
 def _model(document: Document) -> Iterator[str]:
-    name = {"circle": "Circle", "tflite": "TFLite"}[document["format"]]
+    name = _MODELS[document["format"]]
     yield f"{text(document['file'])}: {name} model, version {document['version']}, {document['bytes']:,} bytes"
     if document["description"] is not None:
         yield f"description: {text(document['description'])}"

@@ -61,13 +61,16 @@ def _resident_kb() -> dict[str, int]:
 def modelled_of(executor: Executor, shapes: Shapes) -> Modelled | None:
     """One inference by the modelled clock.
 
-    None where nothing is compiled, or for a processor, which nothing models, or for other shapes than it is for.
+    None where nothing is compiled, for machines that nothing models, and for other shapes than it is for.
     """
     from odc_mlir.runtime.execution.plan import PlanExecutor
     from odc_mlir.runtime.reporting.report import modelled_inference
+    from odc_mlir.targets.cpu import is_cpu
 
     fixed = [tuple(1 if dim is None else dim for dim in info.shape or ()) for info in executor.graph.input_infos()]
-    if not isinstance(executor, PlanExecutor) or _is_native(executor) or list(shapes) != fixed:
+    if not isinstance(executor, PlanExecutor) or list(shapes) != fixed:
+        return None
+    if is_cpu(executor.plan.target or "") or (executor.segments and not _is_modelled(executor)):
         return None
     return modelled_inference(executor)
 
@@ -111,7 +114,7 @@ def _measured_lines(executor: Executor, measurement: Measurement, *, each_run: b
     """Wall times of this machine; where the NPU is simulated a run is called so."""
     times = measurement.execute_ms()
     runs = f"{counted(len(measurement.run_seconds), 'run')} after {measurement.warmup_runs}"
-    simulated = ", of the simulator and not of the NPU" if _is_simulated(executor) else ""
+    simulated = ", of the simulator and not of the NPU" if _is_modelled(executor) else ""
     return [
         f"measured here, wall time of this machine{simulated} ({runs}):",
         *(f"run {number}: {1000 * s:.3f} ms" for number, s in enumerate(measurement.run_seconds) if each_run),
@@ -122,21 +125,17 @@ def _measured_lines(executor: Executor, measurement: Measurement, *, each_run: b
     ]
 
 
-def _is_native(executor: Executor) -> bool:
-    """Whether what is compiled is code for a processor: it is measured where it runs."""
-    from odc_mlir.runtime.execution.plan import PlanExecutor
-    from odc_mlir.targets.cpu import is_cpu
+def _is_modelled(executor: Executor) -> bool:
+    """Whether what is compiled is for a machine that is modelled; other code is measured where it runs."""
+    from odc_mlir.runtime.devices.base import ModelledProgram
 
-    return isinstance(executor, PlanExecutor) and is_cpu(executor.plan.target or "")
-
-
-def _is_simulated(executor: Executor) -> bool:
-    return not _is_native(executor) and any(unit.failure is None for unit in getattr(executor, "segments", ()))
+    units = [unit for unit in getattr(executor, "segments", ()) if unit.failure is None]
+    return any(isinstance(unit.program, ModelledProgram) for unit in units)
 
 
 def _run_word(executor: Executor) -> str:
     """What a run of ``executor`` is called: nobody shall take the simulator's time for the device's."""
-    return "Simulate" if _is_simulated(executor) else "Execute"
+    return "Simulate" if _is_modelled(executor) else "Execute"
 
 
 def describe_values(value: Array) -> str:

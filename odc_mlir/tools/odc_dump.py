@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import ModelError, OdcError
 from odc_mlir.tools.common import base_parser, run_tool
 from odc_mlir.tools.files import add_input, shown
+
+if TYPE_CHECKING:
+    from odc_mlir.formats.package import PackageFiles
 
 Document = dict[str, Any]
 
@@ -112,6 +115,14 @@ def _segment(data: bytes, location: str) -> Document:
     return _native(data, location) if data.startswith(MAGIC) else _program(data, location)
 
 
+def _compiled(files: PackageFiles, file: str, path: str) -> Document:
+    """A segment of a package; of another maker's format only its name is known."""
+    extension = "" if files.plan is None else files.plan.extension
+    if extension not in ("npu", "cpu"):
+        return {"format": extension}
+    return _segment(files.segment(file), f"{path}/{file}")
+
+
 def _native(data: bytes, location: str) -> Document:
     from dataclasses import asdict
 
@@ -188,7 +199,7 @@ def _package(path: str) -> Document:
         {"file": name, "bytes": len(files.read(name)), **_model(files.read(name))} for name in files.manifest.models
     ]
     segments = [
-        {"file": step.file, "bytes": len(data := files.segment(step.file)), **_segment(data, f"{path}/{step.file}")}
+        {"file": step.file, "bytes": len(files.segment(step.file)), **_compiled(files, step.file, path)}
         for step in (files.plan.segments if files.plan is not None else ())
     ]
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.devices import attached, open_device
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
-from odc_mlir.tools import odc_compile
+from odc_mlir.tools import odc_compile, odc_dump, odc_run
 from odc_mlir.tools.diagnosis import diagnose
 
 
@@ -94,6 +95,23 @@ def test_it_compiles_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert not executor.fallbacks
     np.testing.assert_allclose(out, expected, rtol=1e-5)
     assert odc_mlir.check(package).state == "runs"  # type: ignore[attr-defined]
+
+
+def test_commands_show_its_packages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is modelled of it and it is not simulated; its files are no programs of ours."""
+    (tmp_path / "net.circle").write_bytes(model_bytes(network()))
+    package = str(tmp_path / "package")
+    assert odc_compile.main(["-q", str(tmp_path / "net.circle"), "-o", package, "--target", "mya"]) == 0
+    capsys.readouterr()
+    assert odc_dump.main([package, "--json"]) == 0
+    (segment,) = json.loads(capsys.readouterr().out)["segments"]
+    assert segment["format"] == "mya"
+    assert odc_dump.main([package]) == 0
+    assert "segment-0.mya" in capsys.readouterr().out
+    assert odc_run.main([package]) == 0
+    shown = capsys.readouterr().out
+    assert "modelled" not in shown
+    assert "simulator" not in shown
 
 
 def compiled(model: Model, **options: Any) -> PackageFiles:
