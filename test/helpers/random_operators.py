@@ -34,7 +34,7 @@ class RandomOperators:
         results: list[int] = []
         kinds = (self.convolution, self.depthwise, self.connected, self.arithmetic, self.pool, self.mean, self.unary,
                  self.softmax, self.requantize, self.resize, self.compare, self.extreme, self.grouped,
-                 self.transposed)  # fmt: skip
+                 self.transposed, self.matrices)  # fmt: skip
         if wide:
             kinds = (*(kind for kind in kinds if kind != self.compare), self.padding, self.slice, self.concatenation)
         for number in range(count):
@@ -151,6 +151,18 @@ class RandomOperators:
         return self.operator("TRANSPOSE_CONV", [*operands[:2], x, operands[2]], shape,
                              self.result_quant(channels * kernel[0] * kernel[1]), padding=padding,
                              stride_h=stride[0], stride_w=stride[1])  # fmt: skip
+
+    def matrices(self) -> int:
+        """A product of two computed matrices, each transposed or not, leading axes of 1 broadcast."""
+        rows, depth, columns = self.size(1, 30), self.size(1, 40), self.size(1, 30)
+        lead = [self.size(1, 3) for _ in range(self.size(0, 2))]
+        left, right = ([self.pick([1, size, size]) for size in lead] for _ in range(2))
+        flips = self.pick([False, True]), self.pick([False, True])
+        a, scale = self.input((*left, depth, rows) if flips[0] else (*left, rows, depth))
+        b, other = self.input((*right, columns, depth) if flips[1] else (*right, depth, columns))
+        shape = (*(max(sizes) for sizes in zip(left, right, strict=True)), rows, columns)
+        quant = scale[0] * other[0] * depth**0.5 * (1000 if self.dtype == "int16" else 60), self.quant()[1]
+        return self.operator("BATCH_MATMUL", [a, b], shape, quant, adjoint_lhs=flips[0], adjoint_rhs=flips[1])
 
     def depthwise(self) -> int:
         image, kernel, result, options = self.window()
