@@ -50,6 +50,9 @@ def test_it_applies_and_results_stay(name: str, make: Make) -> None:
         counts = CircleOptimizePass("none", (name,)).optimize(make_context(), module).counts
         module.verify()
         assert counts[name] >= 1
+        blocks = [block for op in module.walk() for region in op.regions for block in region.blocks]
+        values = [value for block in blocks for value in (*block.args, *(r for op in block.ops for r in op.results))]
+        assert all(use.operation.parent is not None for value in values for use in value.uses), "a reader is nowhere"
         for old, new in zip(before, _run(module, net), strict=True):
             np.testing.assert_allclose(new, old, rtol=1e-5, atol=2e-6)
 

@@ -86,11 +86,11 @@ class ReshapeLater(OperatorPattern):
             return
         if tensor_facts(source.type)[::2] != tensor_facts(view.results[0].type)[::2]:
             return
-        inner = copy_of(op, [source], result)
-        earlier = type(inner).create(
-            operands=inner.operands,
+        earlier = type(op).create(
+            operands=[source],
             result_types=[with_shape(result.type, shape)],
-            properties=inner.properties,
+            properties=op.properties,
+            attributes=dict(op.attributes),
             location=name_loc(f"{value_name(result)}/reshaped"),
         )
         wanted = make_constant(np.array(after, np.int32), "int32", f"{value_name(result)}/shape")
