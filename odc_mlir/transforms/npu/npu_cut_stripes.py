@@ -130,9 +130,8 @@ class _Cut:
     def _stripe(self, layer: RowLayer, rows: Rows, results: dict[int, tuple[SSAValue, Rows]]) -> SSAValue:
         """One operation for ``rows`` of its result."""
         op, operands = layer.op, list[SSAValue]()
-        for source in layer.sources:
-            wanted = source.needed(rows)
-            value, there = source.value, Rows(0, source.rows)
+        for source, value in zip(layer.sources, op.operands, strict=True):  # another one where a chain before was cut
+            wanted, there = source.needed(rows), Rows(0, source.rows)
             if source.layer in results:
                 value, there = results[source.layer]
             operands.append(self._slice(value, Rows(wanted.first - there.first, wanted.end - there.first), op))

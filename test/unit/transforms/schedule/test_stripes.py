@@ -58,6 +58,20 @@ def test_stripes_compute_the_same_in_less_memory(build: Callable[[Body], SSAValu
     assert counters.sram_peak_bytes <= limit
 
 
+def test_one_chain_behind_another() -> None:
+    """The second reads what the first one's stripes are joined to."""
+
+    def two(body: Body) -> SSAValue:
+        x = body.conv(body.conv(body.block.args[0], 64), 16, kernel=(3, 3), pads=SAME)
+        return body.conv(body.conv(x, 64), 8, kernel=(3, 3), pads=SAME)
+
+    planner = planner_of(two, (1, 40, 41, 8))
+    plan = planner.within(60_000)
+    assert plan is not None
+    assert [bool(chain.rows) for chain in plan.chains] == [True, True]
+    check(make_module(two, (1, 40, 41, 8), sram_limit=60_000))
+
+
 def test_stripes_of_16_bits() -> None:
     def pools(body: Body) -> SSAValue:
         x = body.pool(npu.PoolKind.AVERAGE, body.block.args[0], (3, 3), (1, 1), SAME)
@@ -94,8 +108,8 @@ def test_nothing_is_cut_that_fits() -> None:
     assert RECOMPUTED_MACS not in program.attributes
 
 
-def planner_of(build: Callable[[Body], SSAValue]) -> Planner:
-    program = program_of(make_module(build, SHAPE))
+def planner_of(build: Callable[[Body], SSAValue], shape: tuple[int, ...] = SHAPE) -> Planner:
+    program = program_of(make_module(build, shape))
     return Planner(read_rows(program.block, targets.load("npu-256"), "flash"), 32)
 
 
