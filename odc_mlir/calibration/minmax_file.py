@@ -69,8 +69,8 @@ _SLACK = 1e-3
 def _check_of_model(extremes: Mapping[TensorKey, list[tuple[float, float]]], model: Model, where: str | None) -> None:
     """Raises RecordsError where what a file says cannot have been recorded of ``model``.
 
-    The format does not say what it was recorded of. A run leaves out nothing that an operator of the main subgraph
-    computes alone and in reals, and no result is beyond what its operator can give.
+    The format does not say what it was recorded of. A recorder may have fused operators, but what the model gives is
+    there if an operator computes it alone and in reals; and no result is beyond what its operator can give.
     """
     hint = "the file was recorded with another model: record this one"
     main = model.subgraphs[0]
@@ -81,7 +81,8 @@ def _check_of_model(extremes: Mapping[TensorKey, list[tuple[float, float]]], mod
         tensor = main.tensors[operator.outputs[0]]
         is_real = DTYPES[tensor.dtype].kind == "float"
         found = extremes.get((0, tensor.name))
-        if found is None and is_real and any(i >= 0 and i not in constants for i in operator.inputs):
+        is_given = operator.outputs[0] in main.outputs
+        if found is None and is_given and is_real and any(i >= 0 and i not in constants for i in operator.inputs):
             text = f"the file has no range of operator {index}"
         elif found is not None and not is_real:
             text = f"the file has a range of operator {index}, whose result is {tensor.dtype}"

@@ -6,7 +6,8 @@
    would; ranges are those that the result will have, codes are rounded by the other samples.
 3. If the limits do not hold on those held back, layers are taken to more bits or to float (:mod:`.widening`), where the
    target leaves a choice.
-4. The verdict compares the result with the original float model on the samples held back (:mod:`.judging`).
+4. The verdict compares the result with the original float model on the samples held back (:mod:`.judging`); twins of it
+   stand in for it, each made without the half of them that it is judged on.
 
 Everything is deterministic: the same model, data and options give the same bytes, unless ``max_seconds`` cuts the
 search short.
@@ -32,7 +33,7 @@ from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.policy.precision import Choice
 from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
-from odc_mlir.quantizer.stages import Builder, Candidate, FloatModel, Recipe, Statistics, equalized, layer_names
+from odc_mlir.quantizer.stages import PARTS, Builder, Candidate, FloatModel, Recipe, Statistics, equalized, layer_names
 from odc_mlir.quantizer.target import Placement, TargetRules
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -193,7 +194,8 @@ class Driver:
         executor = HostExecutor(model.graph)
         model.records = record(executor, self.data.fit)
         if not self.data.separate:
-            model.held = record(executor, self.data.held)
+            parts = min(PARTS, len(self.data.held))
+            model.held = [record(executor, self.data.held[part::parts]) for part in range(parts)]
 
     def _statistics(self, model: FloatModel) -> Statistics:
         """What ranges of ``model`` are chosen by: all samples. What is judged has the ranges of the result."""
@@ -232,8 +234,10 @@ class Driver:
         """``candidate``, or where limits do not hold one in which as few layers as possible have other precisions."""
         model, first = best.model, candidate.recipe
 
-        def build(precisions: Mapping[str, str], rounds: bool) -> Candidate:
-            recipe = replace(first.with_precisions(precisions, self._fixed), rounding=rounds or first.rounding)
+        def build(precisions: Mapping[str, str], refines: bool) -> Candidate:
+            recipe = first.with_precisions(precisions, self._fixed)
+            if refines:
+                recipe = replace(recipe, rounding=True, correction=True)
             return self._builder.build(model, recipe, self.statistics)
 
         self.widening = Widening(
@@ -252,7 +256,7 @@ class Driver:
             self.plain,
             self._plain_db,
             layer_names(model.module),
-            self._rounding_helps and not first.rounding,
+            self._rounding_helps and len(self.options.switched(self.options.correction)) > 1,
             steps=self.steps,
         )
         found = self.widening.run(candidate)
@@ -294,6 +298,21 @@ class Driver:
             return None
         graph = self._builder.fake_quantized(self.model, candidate, self.statistics)
         return self.reference.metrics(self.reference.measure(graph))
+
+    def unseen(self, candidate: Candidate) -> list[Candidate]:
+        """Models made as ``candidate`` is, each without the samples that it is judged on when they take turns.
+
+        What a model knows of samples it would know of no others: ranges that hold all of them clip nothing.
+        """
+        if self.data.separate or not self.data.fit or self._builder.scheme.weights_only or len(self.model.held) < 2:
+            return [candidate]
+        builder = Builder(self.options, self.data.fit)
+        try:
+            parts = range(len(self.model.held))
+            return [builder.build(self.model, candidate.recipe, self.model.without(part)) for part in parts]
+        except OdcError:
+            LOG.info("the model cannot be made without the samples held back", exc_info=True)
+            return [candidate]
 
     def _in_time(self) -> bool:
         most = self.options.max_seconds

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -255,24 +255,20 @@ class Reference:
         low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
         return (high - low) or max(-low, high) or None
 
-    def measure(self, graph: Graph, *, keep: bool = False) -> Measurement:
-        """Run ``graph`` on all samples and compare; ``keep`` its outputs.
+    def measure(self, *graphs: Graph, keep: bool = False) -> Measurement:
+        """Run ``graphs``, which take turns, on all samples and compare; ``keep`` their outputs.
 
         Quantised inputs and outputs are converted. Raises ModelError when the models' outputs do not correspond.
         """
-        inputs, outputs = graph.input_infos(), graph.output_infos()
+        outputs = graphs[0].output_infos()
         if len(outputs) != len(self.graph.outputs):
             raise ModelError(f"the quantised model has {len(outputs)} outputs, the other {len(self.graph.outputs)}")
-        executor = HostExecutor(graph)
+        runs = [self._runs(graph) for graph in graphs]
         meters = [ErrorMeter(_EXACT, top=True, interval=span) for span in self.spans]
         powers = np.zeros((2, len(outputs), len(self.samples)))
-        names = float_names(graph, self._known)
-        wanted = {index: self._known[name] for index, name in names.items()}
         found_reals: list[list[Array]] = []
         for number, (sample, expected) in enumerate(zip(self.samples, self.outputs, strict=True)):
-            kept: dict[int, Array] = {}
-            found = _run(executor, list(map(to_codes, inputs, sample)), _keeping(wanted, kept, graph))
-            reals = [to_reals(info, value) for info, value in zip(outputs, found, strict=True)]
+            reals, kept = runs[number % len(runs)](sample)
             for meter, a, b in zip(meters, expected, reals, strict=True):
                 if a.shape != b.shape:
                     raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
@@ -294,6 +290,18 @@ class Reference:
             sum(alike) / len(alike) if logits else None,
             found_reals if keep else [],
         )
+
+    def _runs(self, graph: Graph) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:
+        """A function that runs ``graph`` on a sample: its outputs, and the decisive tensors, as reals."""
+        executor, inputs, outputs = HostExecutor(graph), graph.input_infos(), graph.output_infos()
+        wanted = {index: self._known[name] for index, name in float_names(graph, self._known).items()}
+
+        def run(sample: Sequence[Array]) -> tuple[list[Array], dict[int, Array]]:
+            kept: dict[int, Array] = {}
+            found = _run(executor, list(map(to_codes, inputs, sample)), _keeping(wanted, kept, graph))
+            return [to_reals(info, value) for info, value in zip(outputs, found, strict=True)], kept
+
+        return run
 
     def drop(self, measurement: Measurement) -> float | None:
         """By how much the score falls, in percentage points or dB; negative where it rises.

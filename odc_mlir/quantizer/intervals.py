@@ -1,13 +1,17 @@
 """How sure a verdict's numbers are: bootstrap intervals over the samples that it was passed on.
 
-Samples are drawn again with replacement, a thousand times with a fixed seed, and the measure is computed of each draw;
-the middle 95 % are its interval (Efron, "Bootstrap methods: another look at the jackknife", 1979).
+Samples are drawn again with replacement, a thousand times with a fixed seed. A few samples that are far worse than the
+others decide most measures, and may be missing among those held back: the spread of draws alone would promise too much.
+So each draw's distance from what was measured is taken in units of the draw's own standard error, in dB or logarithms,
+and the middle 95 % of these are the interval (the bootstrap-t of Efron and Tibshirani, "An introduction to the
+bootstrap", 1993, chapter 12). Shares have Wilson's interval, which is not empty where all samples agree.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +24,8 @@ _DRAWS = 1000
 _SEED = 1
 _ENDS = (2.5, 97.5)  # percentiles
 _FEWEST = 4  # samples of which draws differ enough to say anything
+_NORMAL = 1.96  # standard errors of 95 %
+_MOST_ERRORS = 25.0  # a draw of one sample alone has no error of its own
 
 Interval = tuple[float, float]
 
@@ -31,39 +37,69 @@ def intervals_of(reference: Reference, measured: Measurement) -> dict[str, Inter
         return {}
     draws = np.random.default_rng(_SEED).integers(0, count, (_DRAWS, count))
     found: dict[str, list[NDArray[np.float64]]] = {}
+    agreeing: list[float] = []
     for place, span in enumerate(reference.spans):
         pairs = [(a[place], b[place]) for a, b in zip(reference.outputs, measured.reals, strict=True)]
+        if pairs[0][0].dtype.kind not in "iuf":
+            continue
         for metric, values in _of_output(pairs, span, draws).items():
             found.setdefault(metric, []).append(values)
+        agreeing.append(float(np.mean([np.argmax(a) == np.argmax(b) if a.size else True for a, b in pairs])))
     worst = {m: (np.min if HIGHER_IS_BETTER[m] else np.max)(np.stack(v), axis=0) for m, v in found.items()}
-    if reference.classifier == "logits":
-        alike = np.array([float(reference.decides_alike(i, reals[0])) for i, reals in enumerate(measured.reals)])
-        worst["top1_decided"] = alike[draws].mean(axis=1)
     if reference.labels is not None and reference.metric == "top1_percent":
         worst["drop"] = _drops(reference, measured, draws)
     ends = {metric: np.percentile(values, _ENDS) for metric, values in worst.items()}
-    return {metric: (float(low), float(high)) for metric, (low, high) in ends.items() if np.isfinite([low, high]).all()}
+    result = {m: (float(low), float(high)) for m, (low, high) in ends.items() if np.isfinite([low, high]).all()}
+    if agreeing:
+        result["top1_match"] = wilson(min(agreeing), count)
+    if measured.decided is not None:
+        result["top1_decided"] = wilson(measured.decided, count)
+    return result
+
+
+def wilson(share: float, count: int) -> Interval:
+    """The 95 % interval of a share of ``count`` samples (Wilson, 1927)."""
+    squared = _NORMAL**2 / count
+    middle = (share + squared / 2) / (1 + squared)
+    half = _NORMAL * math.sqrt(share * (1 - share) / count + squared / (4 * count)) / (1 + squared)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _of_output(
     pairs: Sequence[tuple[Array, Array]], span: float | None, draws: NDArray[np.int64]
 ) -> dict[str, NDArray[np.float64]]:
-    """The measures of one output for each draw."""
-    if pairs[0][0].dtype.kind not in "iuf":
-        return {}
+    """The measures of one output for each draw, as far from what was measured as the draw lets expect."""
     wide = [(a.astype(np.float64), b.astype(np.float64)) for a, b in pairs]
     errors = [np.abs(a - b) for a, b in wide]
-    sizes = np.array([max(1, error.size) for error in errors], np.float64)[draws].sum(axis=1)
-    noise = np.array([np.square(error).sum() for error in errors])[draws].sum(axis=1)
-    signal = np.array([np.square(a).sum() for a, _ in wide])[draws].sum(axis=1)
-    result = {"mae": np.array([error.sum() for error in errors])[draws].sum(axis=1) / sizes, "mse": noise / sizes}
+    sizes = np.array([max(1, error.size) for error in errors], np.float64)
+    noise = np.array([np.square(error).sum() for error in errors])
+    signal = np.array([np.square(a).sum() for a, _ in wide])
+    result = {
+        "mae": np.exp(_pivoted(np.array([error.sum() for error in errors]), sizes, draws)),
+        "mse": np.exp(_pivoted(noise, sizes, draws)),
+    }
     if span:
-        result["mpeir"] = (np.array([error.max(initial=0.0) for error in errors]) / span)[draws].mean(axis=1)
+        largest = np.array([error.max(initial=0.0) for error in errors]) / span
+        result["mpeir"] = np.exp(_pivoted(largest, np.ones(len(errors)), draws))
     if noise.all() and signal.all():
-        result["sqnr_db"] = 10.0 * np.log10(signal / noise)
-    agree = np.array([float(np.argmax(a) == np.argmax(b)) if a.size else 1.0 for a, b in wide])
-    result["top1_match"] = agree[draws].mean(axis=1)
+        result["sqnr_db"] = 10.0 / math.log(10.0) * _pivoted(signal, noise, draws)
     return result
+
+
+def _pivoted(above: NDArray[np.float64], below: NDArray[np.float64], draws: NDArray[np.int64]) -> NDArray[np.float64]:
+    """For each draw the logarithm of the ratio of sums, ``above`` to ``below``, that its distance speaks for."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole, error = _log_ratio(above, below)
+        drawn, errors = _log_ratio(above[draws], below[draws])
+        distances = np.nan_to_num((drawn - whole) / errors, nan=0.0)
+    return np.asarray(whole - np.clip(distances, -_MOST_ERRORS, _MOST_ERRORS) * error)
+
+
+def _log_ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> tuple[Any, Any]:
+    """The logarithm of the ratio of sums along the last axis, and its standard error."""
+    parts = above / above.mean(axis=-1, keepdims=True) - below / below.mean(axis=-1, keepdims=True)
+    error = parts.std(axis=-1, ddof=1) / math.sqrt(parts.shape[-1])
+    return np.log(above.sum(axis=-1) / below.sum(axis=-1)), error
 
 
 def _drops(reference: Reference, measured: Measurement, draws: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -84,7 +84,7 @@ def quantize(
         driver = Driver(original, base, data, options, progress)
         candidate = driver.run()
         verdict = {"model": model_name(model), **verdict_of(driver, candidate)}
-    found = joined((base.records, base.held))
+    found = joined((base.records, *base.held))
     found.digest = _digest(model)
     return Quantized(candidate.module, verdict, found, driver.statistics, stored)
 

@@ -52,6 +52,7 @@ OPTIMISED = "circle-opt"
 _KNOW_CODES = frozenset({"mse", "entropy"})
 # Samples that codes are refined by: moments of inputs change little with more.
 _MOST_REFINING = 64
+PARTS = 2  # of the samples held back, each of which is judged by a model made without it
 
 Statistics = Mapping[str, TensorStatistics]
 
@@ -81,13 +82,13 @@ class Recipe:
 class FloatModel:
     """A float model ready to be quantised.
 
-    ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of those held back; ``known``
-    is what rounding found out, by the number of samples.
+    ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of those held back, of
+    which :data:`PARTS` take turns; ``known`` is what rounding found out, by the number of samples.
     """
 
     module: ModuleOp
     records: Records = field(default_factory=Records)
-    held: Records = field(default_factory=Records)
+    held: list[Records] = field(default_factory=list)
     known: dict[int, Known] = field(default_factory=dict)
 
     @cached_property
@@ -103,7 +104,12 @@ class FloatModel:
     @cached_property
     def complete(self) -> Statistics:
         """Statistics of all samples."""
-        return joined((self.records, self.held)).statistics()
+        return joined((self.records, *self.held)).statistics()
+
+    def without(self, part: int) -> Statistics:
+        """Statistics of all samples but one part of those held back."""
+        others = [records for place, records in enumerate(self.held) if place != part]
+        return joined((self.records, *others)).statistics()
 
 
 @dataclass
