@@ -24,6 +24,7 @@ _DRAWS = 1000
 _SEED = 1
 _ENDS = (2.5, 97.5)  # percentiles
 _FEWEST = 4  # samples of which draws differ enough to say anything
+_SHARES = frozenset({"top1_match", "top1_decided"})
 _NORMAL = 1.96  # standard errors of 95 %
 _MOST_ERRORS = 25.0  # a draw of one sample alone has no error of its own
 
@@ -122,6 +123,8 @@ def sample_advice(limits: Sequence[Limit], intervals: Mapping[str, Interval], co
         low, high = intervals.get(limit.metric, (limit.bound, limit.bound))
         if limit.allows(low) == limit.allows(high):
             continue
+        if limit.metric in _SHARES and high >= 1.0:
+            continue  # no sample speaks against it
         half = (high - low) / 2
         nearest = min(abs(limit.bound - low), abs(high - limit.bound))
         factor = (half / (half - nearest)) ** 2 if half > nearest else 4.0
