@@ -1,14 +1,20 @@
-"""The choice of tilings and residents for one program, as its target asks for it."""
+"""The choice of tilings and residents for the layers of a program."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from xdsl.context import Context
+from xdsl.ir import Operation
 
 from odc_mlir.support.deadline import checkpoint
+from odc_mlir.targets import MemoryMode
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.resident_graph import Graph, read_graph
 from odc_mlir.transforms.npu.schedule.resident_plan import Plan, Planner
-from odc_mlir.transforms.npu.schedule.tilings import tilings_of
+from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops
+from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 
 
 def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[Graph, Plan]:
@@ -17,7 +23,20 @@ def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[Graph, Plan]:
     Where the target was chosen with ``prefer = compile-time`` few plans are looked at.
     """
     quick = job.choice.prefer == "compile-time"
-    graph = read_graph(job.block, tilings_of(ctx, job.target, quick=quick))
+    tilings = tilings_of(ctx, job.target, quick=quick)
+    return planned_layers(layer_ops(job.block), tilings, job.memory, partial(checkpoint, ctx), quick=quick)
+
+
+def planned_layers(
+    layers: Sequence[Operation],
+    tilings: Tilings,
+    memory: MemoryMode,
+    check: Callable[[], None],
+    *,
+    quick: bool = False,
+) -> tuple[Graph, Plan]:
+    """``layers`` of one program, in order, and the best plan found; errors as above, and those of ``check``."""
+    graph, target = read_graph(layers, tilings), tilings.target
     residents = [candidate.resident for candidate in graph.candidates]
-    planner = Planner(graph.nodes, residents, graph.constant_bytes, job.target, job.memory)
-    return graph, planner.plan(lambda: checkpoint(ctx), improve=not quick)
+    planner = Planner(graph.nodes, residents, graph.constant_bytes, target, memory)
+    return graph, planner.plan(check, improve=not quick)

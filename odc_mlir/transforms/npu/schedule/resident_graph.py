@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import Residency, ResidentAttr
@@ -20,7 +20,7 @@ from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
 from odc_mlir.transforms.npu.schedule.resident_plan import Node
 from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident
-from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, window_of
+from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings
 from odc_mlir.transforms.npu.schedule.vector_cost import vector_choice
 from odc_mlir.transforms.npu.schedule.window_search import Choice, Room
@@ -48,9 +48,9 @@ class Graph:
     constant_bytes: int = 0
 
 
-def read_graph(block: Block, tilings: Tilings) -> Graph:
-    """The layers of a program and the tensors between them."""
-    graph, target = Graph(layer_ops(block)), tilings.target
+def read_graph(layers: Sequence[Operation], tilings: Tilings) -> Graph:
+    """The ``layers`` of a program, in order, and the tensors between them."""
+    graph, target = Graph(list(layers)), tilings.target
     index = {op: number for number, op in enumerate(graph.ops)}
     home: dict[SSAValue, int] = {}
     for op in graph.ops:

@@ -1,35 +1,41 @@
 """What operators cost on the NPU, without scheduling anything.
 
-An operator costs what its layers do by the formulas that tilings are chosen with, each layer for itself with the whole
-tile buffer. A copy of the graph is lowered for that, operator by operator, so what an operator becomes (and whether it
-can be lowered at all) is not described twice.
+An operator costs what its layers do by the formulas that tilings are chosen with, in the plan that they would get if
+all neighbours ran on the NPU too: tensors between them may stay in the tile buffer. Where there is no such plan each
+layer is taken for itself with the whole tile buffer. A copy of the graph is lowered for that, operator by operator, so
+what an operator becomes (and whether it can be lowered at all) is not described twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import OdcError
-from odc_mlir.support.deadline import in_time
+from odc_mlir.isa.fields import FULL_RECORD_BYTES
+from odc_mlir.support.deadline import checkpoint
 from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import NPU, main_function, operators, placed
 from odc_mlir.transforms.npu.convert_circle_to_npu import lower
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
+from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
 from odc_mlir.transforms.npu.schedule.balance import EXPOSED
+from odc_mlir.transforms.npu.schedule.chosen_tiles import planned_layers
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports
 from odc_mlir.transforms.npu.schedule.resident_graph import layer_choices
 from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
+from odc_mlir.transforms.npu.schedule.window_search import Choice
 from odc_mlir.transforms.partition.plans.plans import Work
 
 START_BURSTS = 2  # of program, before the first instruction can be issued
@@ -63,18 +69,30 @@ def npu_works(ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
         if placed(op) == NPU:
             found[index] = _guarded(*labels[index], partial(_lower, op, index))
     NpuFusePaddingPass().apply(ctx, scratch)
-    width = ports(target, memory).constants.bytes_per_cycle
+    NpuSwapAxesPass().apply(ctx, scratch)
     choice = target_of(module)
-    tilings = tilings_of(ctx, target, quick=choice is not None and choice.prefer == "compile-time")
-    for layer in in_time(ctx, main_function(scratch).body.block.ops):
-        if not isinstance(layer, npu.NpuTensorOp) or isinstance(layer, NOTHING_COMPUTED):
-            continue
-        index = int(op_name(layer))
-        work = found[index]
-        if isinstance(work, Work):
-            kind, name = labels[index]
-            found[index] = _guarded(kind, name, partial(_with_layer, work, layer, tilings, width))
+    quick = choice is not None and choice.prefer == "compile-time"
+    layers = _Layers(tilings_of(ctx, target, quick=quick), memory, partial(checkpoint, ctx), quick=quick)
+    for run in _runs(main_function(scratch).body.block.ops):
+        planned = layers.planned(run)
+        for layer in run:
+            index = int(op_name(layer))
+            work = found[index]
+            if isinstance(work, Work):
+                found[index] = _guarded(*labels[index], partial(layers.added, work, layer, planned.get(layer)))
     return found
+
+
+def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
+    """Layers in order that no operator of the host stands between."""
+    run: list[npu.NpuTensorOp] = []
+    for op in ops:
+        if isinstance(op, npu.NpuTensorOp) and not isinstance(op, NOTHING_COMPUTED):
+            run.append(op)
+        elif isinstance(op, CircleOp) and run:
+            yield run
+            run = []
+    yield run
 
 
 def _guarded(op: str, tensor: str, call: Callable[[], Work]) -> Work | str | Defect:
@@ -94,20 +112,48 @@ def _lower(op: CircleOp, index: int) -> Work:
     return Work()
 
 
-def _with_layer(work: Work, layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Work:
-    return _added(work, _layer_work(layer, tilings, width))
+class _Layers:
+    """What layers of one target and memory mode take."""
+
+    def __init__(self, tilings: Tilings, memory: MemoryMode, check: Callable[[], None], *, quick: bool) -> None:
+        self.tilings, self.memory, self.check, self.quick = tilings, memory, check, quick
+        self.width = ports(tilings.target, memory).constants.bytes_per_cycle
+
+    def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, Choice]:
+        """How each layer of a program of ``run`` would be cut; empty where one of them fits in no way."""
+        try:
+            _, plan = planned_layers(run, self.tilings, self.memory, self.check, quick=self.quick)
+            return dict(zip(run, plan.balance.choices, strict=True))
+        except Exception:  # of which layer it is, and whether it is a defect, is found out when each is taken alone
+            self.check()
+            return {}
+
+    def added(self, work: Work, layer: npu.NpuTensorOp, planned: Choice | None) -> Work:
+        """``work`` and that of ``layer``, alone with the whole tile buffer where nothing is planned."""
+        self.check()
+        best = planned or _alone(layer, self.tilings, self.width)
+        stored = stored_bytes(layer)
+        cycles, constants = best.cycles - self._coded_cycles(layer, best, stored), float(stored)
+        for operand in layer.operands:
+            if isinstance(operand.owner, npu.ConstantOp):
+                constants += npu.size_bytes(operand)
+        return Work(work.cycles + cycles, work.program_bytes + best.program_bytes, work.constant_bytes + constants)
+
+    def _coded_cycles(self, layer: npu.NpuTensorOp, choice: Choice, stored: float) -> float:
+        """What ``choice``, which knows no values, charges too much for weights that wait for their port.
+
+        Coded they are ``stored`` bytes with their records. Where constants have a port of their own, its bytes count.
+        """
+        if not isinstance(layer, npu.ConvOp) or self.memory == "flash":
+            return 0.0
+        size, target = layer.weights.data.size, self.tilings.target
+        saved = (size + FULL_RECORD_BYTES * len(layer.bias) - stored) / self.width
+        busy = max(size / target.decoder.symbols_per_cycle, layer.macs / target.array.macs_per_cycle)
+        return saved if choice.cycles - busy >= saved else 0.0
 
 
-def _layer_work(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Work:
+def _alone(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Choice:
+    """The best way to cut a layer that shares the tile buffer with no other."""
     resident = tuple(False for _ in layer.operands)
     choices = layer_choices(layer, tilings, tilings.target.local.tile_bytes, resident, False)
-    best = min(choices, key=lambda choice: choice.cycles + choice.program_bytes / width)
-    constants = float(stored_bytes(layer))
-    for operand in layer.operands:
-        if isinstance(operand.owner, npu.ConstantOp):
-            constants += npu.size_bytes(operand)
-    return Work(best.cycles, best.program_bytes, constants)
-
-
-def _added(first: Work, second: Work) -> Work:
-    return Work(*(a + b for a, b in zip(first, second, strict=True)))
+    return min(choices, key=lambda choice: choice.cycles + choice.program_bytes / width)

@@ -14,6 +14,8 @@ from odc_mlir import targets
 from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
 from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
+from odc_mlir.transforms.partition.plans.costs import segment_cycles
+from odc_mlir.transforms.partition.plans.plans import Work
 
 
 def lstm(body: Body, x: SSAValue, units: int, *, gates: int = 4, time_major: bool = False, clip: int = 0) -> npu.LstmOp:
@@ -104,3 +106,15 @@ def test_what_does_not_fit_is_refused(
     (op,) = (op for op in module_of(shape, units).walk() if isinstance(op, npu.LstmOp))
     with pytest.raises(CompileError, match=message):
         plan_lstm(op, target, target.local.tile_bytes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "units", "gates"), [((1, 24, 51), 40, 4), ((2, 15, 29), 58, 3), ((1, 6, 67), 127, 4), ((1, 40, 9), 5, 3)]
+)
+def test_the_estimate_is_near_the_cycles(shape: tuple[int, int, int], units: int, gates: int) -> None:
+    """Weights that stay, and weights that are read again in every step."""
+    target, module = targets.load("npu-256"), module_of(shape, units, memory="sram", gates=gates)
+    (op,) = (op for op in module.walk() if isinstance(op, npu.LstmOp))
+    plan = plan_lstm(op, target, target.local.tile_bytes)
+    estimate = segment_cycles(target, "sram")([Work(plan.cycles, plan.program_bytes)])
+    assert estimate == pytest.approx(check(module).cycles, rel=0.1)
