@@ -32,6 +32,7 @@ from odc_mlir.frontend import export_circle, import_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
 from odc_mlir.ops.work import kernel_names
 from odc_mlir.retries import PARTITIONED, schedule_segments
+from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.diagnostics import typed_errors, verify_module
 from odc_mlir.support.locations import op_name, value_name
@@ -102,6 +103,7 @@ def _is_text(data: bytes) -> bool:
     return bool(data) and not any(byte < 32 and byte not in b"\t\n\r\f" for byte in data[:4096])
 
 
+@seldom_collected()
 def lower(
     module: ModuleOp,
     stage: str,
@@ -128,6 +130,7 @@ def lower(
     return lowered
 
 
+@seldom_collected()
 def compile(
     model: ModelSource | ModuleOp,
     *,

@@ -103,6 +103,7 @@ class Field:
     signed: bool = False
     values: tuple[str, ...] = ()
     fixed: bool = False  # an address that loops do not advance
+    in_sram: bool = False  # an address in memory that cannot be off-chip
     default: int = 0
 
     @property

@@ -29,6 +29,10 @@ def _memory(name: str, doc: str) -> Field:
     return Field(name, 32, doc, Kind.MEMORY)
 
 
+def _sram(name: str, doc: str) -> Field:
+    return Field(name, 32, doc, Kind.MEMORY, in_sram=True)
+
+
 def _tile(name: str, doc: str) -> Field:
     return Field(name, 16, doc, Kind.TILE)
 
@@ -175,7 +179,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         0x12,
         Queue.LOAD,
         (
-            _memory("source", "first byte read"),
+            _sram("source", "first byte read"),
             _tile("target", "first byte written, padding included"),
             *_LOAD_SHAPE,
             _int("pad_before1", 8, "padding runs before each group"),
@@ -190,7 +194,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "store",
         0x13,
         Queue.STORE,
-        (_memory("target", "first byte written"), _tile("source", "first byte read"), *_LOAD_SHAPE),
+        (_sram("target", "first byte written"), _tile("source", "first byte read"), *_LOAD_SHAPE),
         "strided copy from the tile buffer to SRAM",
     ),
     Instruction(
@@ -240,7 +244,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         0x17,
         Queue.WEIGHT,
         (
-            _memory("source", "first byte read"),
+            _sram("source", "first byte read"),
             Field("target", 16, "first byte written", Kind.WEIGHT),
             _int("rows", 16, "rows of the matrix: input channels"),
             _int("columns", 16, "columns of the matrix: result channels, contiguous bytes"),

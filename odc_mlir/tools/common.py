@@ -97,18 +97,13 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Look for unreachable objects once in half a million new ones, and not at the end of the process.
+    """Look for unreachable objects seldom, and not at the end of the process."""
+    from odc_mlir.support.collection import seldom_collected
 
-    IR is large and nearly all of it in use: looking took a tenth of compiling.
-    """
     atexit.unregister(gc.freeze)  # once, however many commands a process runs
     atexit.register(gc.freeze)
-    before = gc.get_threshold()
-    gc.set_threshold(500_000, *before[1:])
-    try:
+    with seldom_collected():
         yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def usage_error(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> int:

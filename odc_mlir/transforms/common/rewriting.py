@@ -85,6 +85,14 @@ def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern], *, recu
     PatternRewriteWalker(applier, apply_recursively=recursively).rewrite_module(module)
 
 
+def apply_pattern_to(pattern: RewritePattern, ops: Iterable[Operation]) -> None:
+    """Try ``pattern`` once on each of ``ops``, and look at nothing else: programs have ten thousands of operations."""
+    if (observer := _OBSERVER.get()) is not None:
+        pattern = _Observed(pattern, observer)
+    for op in ops:
+        pattern.match_and_rewrite(op, PatternRewriter(op))
+
+
 def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:
     """Erase those of ``ops`` that nothing uses any more, now and not when a walk meets them: uses are counted."""
     left = set(ops)

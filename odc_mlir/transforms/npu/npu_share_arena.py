@@ -26,8 +26,9 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 
 from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type
+from odc_mlir.dialects.npu_program import programs
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.common.rewriting import apply_patterns
+from odc_mlir.transforms.common.rewriting import apply_pattern_to
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class NpuShareArenaPass(ModulePass):
     name = "npu-share-arena"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [ShareArena()], recursively=False)
+        buffers = [item for program in programs(op).values() for item in program.block.ops if type(item) is BufferOp]
+        apply_pattern_to(ShareArena(), buffers)
 
 
 class ShareArena(RewritePattern):

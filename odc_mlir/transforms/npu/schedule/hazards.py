@@ -48,19 +48,23 @@ class _History:
     def read(self, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
         """Command ``index`` of ``queue`` reads ``[start, end)``; adds what must precede it to ``found``."""
         first = self._cut(start)
+        latest = found.get
         for segment in self.segments[first : self._cut(end)]:
-            _add(found, segment.writer_queue, segment.writer)
+            if segment.writer > latest(segment.writer_queue, -1):
+                found[segment.writer_queue] = segment.writer
             segment.readers[queue] = index
 
     def write(self, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
         """Command ``index`` of ``queue`` writes ``[start, end)``."""
         first = self._cut(start)
         last = self._cut(end)
+        latest = found.get
         for segment in self.segments[first:last]:
-            _add(found, segment.writer_queue, segment.writer)
+            if segment.writer > latest(segment.writer_queue, -1):
+                found[segment.writer_queue] = segment.writer
             for reader_queue, reader in segment.readers.items():
-                if reader != index:  # a command may write what it reads
-                    _add(found, reader_queue, reader)
+                if reader != index and reader > latest(reader_queue, -1):  # a command may write what it reads
+                    found[reader_queue] = reader
         self.starts[first:last] = [start]
         self.segments[first:last] = [_Segment(index, queue)]
 
@@ -68,11 +72,6 @@ class _History:
         """Last writers of ``[start, end)``; -1 where nobody wrote."""
         first = bisect_right(self.starts, start) - 1
         return (s.writer for s in self.segments[first : bisect_left(self.starts, end)])
-
-
-def _add(found: Latest, queue: Queue, index: int) -> None:
-    if index > found.get(queue, -1):
-        found[queue] = index
 
 
 class Hazards:

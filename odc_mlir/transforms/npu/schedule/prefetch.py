@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.fields import Space
+from odc_mlir.isa.instructions import INSTRUCTIONS
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals, lowest_gap
 from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences
@@ -28,7 +29,7 @@ LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # in a small arena: while some are read, others arrive
 GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
 SPILL = 4  # what is at most 1/SPILL of a chunk may be the one that exceeds it: alone it would waste part of a burst
-FROM_SRAM_ONLY = ("load", "mload")
+SRAM_ONLY = frozenset(spec.mnemonic for spec in INSTRUCTIONS if any(field.in_sram for field in spec.fields))
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # of the copy queue's depth: when a batch starts and ends
 
 
@@ -170,7 +171,7 @@ def _items(commands: Sequence[Command]) -> list[Item]:
         for buffer, _ in item.places.values():
             if buffer.space is Space.CONSTANTS:
                 uses.setdefault(buffer, []).append(index)
-                if item.mnemonic in FROM_SRAM_ONLY:
+                if item.mnemonic in SRAM_ONLY:
                     required.add(buffer)
     return [
         Item(buffer, indices[0], indices[-1], layer_end[commands[indices[-1]].layer], buffer in required)

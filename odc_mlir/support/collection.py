@@ -1,0 +1,28 @@
+"""How often Python looks for unreachable cycles while IR is built."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator
+from contextlib import contextmanager
+
+ALLOCATIONS = 500_000  # between two looks; Python's own choice is 700
+
+
+@contextmanager
+def seldom_collected() -> Generator[None]:
+    """Look for cycles once in :data:`ALLOCATIONS` new objects while this is open, where it is not so already.
+
+    IR is large and nearly all of it in use: looking as often as usual takes a third of compiling a large network.
+    Thresholds belong to the process. Of blocks that are open at a time, in whichever threads, the one that raised the
+    threshold lowers it again; the others may then be slower, and none leaves it raised.
+    """
+    before = gc.get_threshold()
+    if not 0 < before[0] < ALLOCATIONS:
+        yield
+        return
+    gc.set_threshold(ALLOCATIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
