@@ -41,7 +41,8 @@ def _amount(records: Records) -> Iterator[Finding]:
     if not records.runs:
         yield Finding("error", "no-runs", "nothing has been recorded")
     elif records.runs < FEWEST_RUNS:
-        text = f"only {records.runs} samples have been recorded; ranges get reliable from {FEWEST_RUNS}, better 100, on"
+        what = "1 sample has" if records.runs == 1 else f"{records.runs} samples have"
+        text = f"only {what} been recorded; ranges get reliable from {FEWEST_RUNS}, better 100, on"
         yield Finding("warning", "few-runs", text)
 
 

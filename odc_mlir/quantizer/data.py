@@ -119,7 +119,8 @@ def _not_finite(infos: Sequence[TensorInfo], samples: Sequence[Sequence[Array]])
 def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
     """Every fourth sample is held back, or of few every second; with very few, all of them are used for both."""
     if len(samples) < FEWEST_TO_SPLIT:
-        text = f"all {len(samples)} samples were used both to choose ranges and to check the model"
+        what = "the only sample was" if len(samples) == 1 else f"all {len(samples)} samples were"
+        text = f"{what} used both to choose ranges and to check the model"
         return Data(samples, samples, labels, separate=True, findings=[text])
     count = max(len(samples) // HELD_BACK, min(len(samples) // 2, LEAST_HELD_BACK))
     count = min(count, MOST_HELD_BACK)

@@ -45,6 +45,9 @@ LOG = logging.getLogger(__name__)
 # A choice must improve the outputs by this much to be kept, and by more than what chance does.
 LEAST_GAIN_DB = 0.1
 
+# Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
+_MOST_REFINING_MACS = 4 << 30
+
 
 @dataclass
 class Driver:
@@ -147,8 +150,14 @@ class Driver:
         return best
 
     def _refit(self, best: _Choice) -> _Choice:
-        """The choice with codes refined by all samples, where those not held back are few: each one more counts."""
-        if self.data.separate or not self._builder.add_samples(self.data.held):
+        """The choice with codes refined by all samples, where those not held back are few: each one more counts.
+
+        In large models each sample gives many rows to refine by, and takes long.
+        """
+        samples = len(self.data.fit) + len(self.data.held)
+        if self.data.separate or samples * self.examination(best.model).macs > _MOST_REFINING_MACS:
+            return best
+        if not self._builder.add_samples(self.data.held):
             return best
         candidate = self._builder.build(best.model, best.recipe, self._statistics(best.model))
         return replace(best, candidate=candidate)

@@ -144,6 +144,8 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
         count = len(driver.data.held)
         what = "one sample says" if count == 1 else f"the outputs are the same for all {count} samples, which so say"
         problems.append(f"{what} nothing of accuracy")
+    elif len(driver.data.held) == 1 and driver.data.held is driver.data.fit:
+        problems.append("the only sample both chose the ranges and checked the model, which says nothing of others")
     # Who limits time or bytes takes any type that keeps them.
     if not any(map(found.has, (scheme, *(ladder_of(scheme)[:-1] if driver.options.has_budget else ())))):
         problems.append(f"nothing is quantised to {scheme}")

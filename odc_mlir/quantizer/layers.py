@@ -70,11 +70,15 @@ class Examination:
         """How many samples layers are examined with."""
         return len(self.runs)
 
+    @property
+    def macs(self) -> int:
+        """The multiply-accumulates of one run."""
+        return sum(node.macs for node in self.runs[0].shaped.nodes)
+
     def _count(self, available: int) -> int:
         """As many samples as time and memory allow: work is half the model for each of its operators."""
-        first = self.runs[0]
-        macs = sum(node.macs for node in first.shaped.nodes) * max(len(self.graph.nodes) // 2, 1)
-        nbytes = sum(value.nbytes for value in first.values.values())
+        macs = self.macs * max(len(self.graph.nodes) // 2, 1)
+        nbytes = sum(value.nbytes for value in self.runs[0].values.values())
         return max(1, min(available, _MOST_SAMPLES, _MACS // max(macs, 1), _BYTES // max(nbytes, 1)))
 
     def layers(self, quantised: Graph, *, effects: bool = True, accumulated: bool = True) -> list[LayerError]:

@@ -258,12 +258,17 @@ class Widening:
         if not holds or self.options.mixed == ON:
             wanted += [(False, math.inf, margin, ()), (False, math.inf, self.limits, ())]
             wanted += [(True, math.inf, self.limits, ())] if may_leave else []
-        for host, longer, limits, least in wanted:
+        fronts: dict[bool, tuple[Problem, list[Point]]] = {}
+        for may_go, longer, limits, least in wanted:
             if self._first.holds(limits, least):
                 return None
-            problem = self._problem(candidate, host=host or self.options.mixed == ON)
+            host = may_go or self.options.mixed == ON
+            if host not in fronts:
+                problem = self._problem(candidate, host=host)
+                fronts[host] = problem, self._points(problem)
+            problem, every = fronts[host]
             most = longer * problem.point(problem.plain).cost
-            points = [point for point in self._points(problem) if point.cost <= most]
+            points = [point for point in every if point.cost <= most]
             for refines in (False, True) if self.may_refine else (False,):
                 self._refines = refines
                 chosen = points[::-1][:: -(-len(points) // _MOST_REFINED)][::-1] if refines and points else points

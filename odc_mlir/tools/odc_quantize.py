@@ -124,9 +124,10 @@ def _quantize(arguments: argparse.Namespace) -> None:
 
 def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
     """What a user wants to know at once: whether it is good enough, what was chosen, and which layers lose most."""
-    from odc_mlir.formats.quantities import decibel_text, model_name, quality_name, quality_text
+    from odc_mlir.formats.quantities import counted, decibel_text, model_name, quality_name, quality_text
 
     choices, checked = verdict["choices"], verdict["samples"]
+    count = counted(checked["checked_on"], "sample")
     yield f"{model_name(model)}: {choices['scheme']}, {'passed' if verdict['passed'] else 'FAILED'}"
     for check in verdict["limits"]:
         metric = check["metric"]
@@ -134,7 +135,7 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
         mark = "" if check["passed"] else "  <- not kept"
         limit = quality_text(metric, check["limit"])
         within = "" if check["interval"] is None else f", 95 % interval {_interval(metric, check['interval'])}"
-        yield f"  {quality_name(metric)} {value} (limit {limit}{within}) on {checked['checked_on']} samples{mark}"
+        yield f"  {quality_name(metric)} {value} (limit {limit}{within}) on {count}{mark}"
     yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
     yield from _coverage(verdict["coverage"])
     yield from _front(verdict["front"])

@@ -118,6 +118,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "samples of subnormals": _filled(1e-40),
     "samples of the largest number": _filled(3.4e38),
     "one sample": lambda: {"calibration": regressor()[1][:1]},
+    "one sample of many outputs": lambda: {"model": classifier()[0], "calibration": classifier()[1][:1]},
     "one sample many times": lambda: {"calibration": regressor()[1][:1] * COUNT},
     "limit nan": _with(limit=np.nan),
     "limit infinite": _with(limit=np.inf),
