@@ -62,7 +62,7 @@ def container_of(
         outputs=outputs,
         operators=_operators(emitted, kinds, _recomputed(program)),
         target_digest=target.digest(memory),
-        arena_bytes=_arena_bytes(program),
+        arena_bytes=_arena_bytes(program, target.sram.burst_bytes),
         metadata=_metadata(program, target, memory),
         source_hash=hashlib.sha256(constants).digest()[:16],
         compiler_version=_version(),
@@ -141,9 +141,10 @@ def _buffers(program: ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:
     return sorted(found, key=lambda item: item[0])
 
 
-def _arena_bytes(program: ProgramOp) -> int:
-    sizes = [address + op.size for address, op in _buffers(program, Space.ARENA)]
-    return max(sizes, default=0)
+def _arena_bytes(program: ProgramOp, burst: int) -> int:
+    """The end of the last buffer, of which whole bursts are moved: what allocation counts, and limits are held to."""
+    end = max((address + op.size for address, op in _buffers(program, Space.ARENA)), default=0)
+    return -(-end // burst) * burst
 
 
 def _constants(program: ProgramOp) -> bytes:

@@ -249,7 +249,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _int("rows", 16, "rows of the matrix: input channels"),
             _int("columns", 16, "columns of the matrix: result channels, contiguous bytes"),
             _int("row_stride", 24, "bytes between rows in memory"),
-            _int("group", 8, "columns that stand together: channels of the array shape"),
+            _int("group", 16, "columns that stand together: channels of the array shape"),
         ),
         "bring a matrix of computed codes from SRAM into the weight buffer, in the order of weights",
     ),

@@ -17,7 +17,8 @@ chains are cut, and how often, is what is estimated to be fastest of all that fi
 fits in the SRAM. Where the target was chosen with ``prefer = memory``, chains are cut as well while the estimate stays
 within a tenth of the fastest.
 
-Refuses programs whose tensors do not fit however they are cut; the error says what would be enough.
+Where no plan fits, the one with the least memory is taken, and nothing is refused here: instructions can need less than
+operations do, because a result may take the bytes of an operand that has been loaded. ``npu-allocate-memory`` knows.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.site import tensor_of
 from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
-from odc_mlir.transforms.npu.schedule.prefetch import too_small
 from odc_mlir.transforms.npu.schedule.row_graph import RowGraph, RowLayer, Rows, read_rows
 from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Plan, Planner, stripes
 
@@ -66,7 +66,7 @@ class NpuCutStripesPass(ModulePass):
 
 
 def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> Plan:
-    """The plan for what the target was chosen for; AllocationError where none fits."""
+    """The plan for what the target was chosen for, the smallest where none is known to fit."""
     burst = job.target.sram.burst_bytes
     planner = Planner(graph, burst)
     thrifty = job.choice.prefer == "memory"
@@ -77,11 +77,7 @@ def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> Plan:
     plan: Plan | None = planner.frugal() if thrifty else planner.plain
     if plan is not None and plan.arena_bytes > room:
         plan = planner.within(room)
-    if plan is None:
-        least = planner.smallest.arena_bytes + graph.apart_bytes
-        text = f"tensors need {least} bytes of SRAM however they are cut, {job.sram_bytes} are allowed"
-        raise too_small(text, least, job.sram_bytes)
-    return plan
+    return planner.smallest if plan is None else plan
 
 
 def resident_results(ctx: Context, job: TargetedProgram) -> list[SSAValue]:

@@ -30,3 +30,18 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">} {
 // CHECK: %t = npu.pool max %x
 // CHECK-NEXT: %y = npu.pool max %t
 // CHECK-NEXT: odc.yield %y
+
+// -----
+
+// Where the input, the output and one stripe of what is between are more than the limit, stripes are one row high.
+builtin.module attributes {odc.target = #odc.target<"npu-256", sram_limit = 42000>} {
+  npu.program @segment_0(%x: tensor<1x64x64x8xi8>) -> tensor<1x32x32x8xi8> {
+    %t = npu.pool max %x kernel [1, 1] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x64x64x8xi8>
+    %y = npu.pool max %t kernel [3, 3] stride [2, 2] pads [1, 1, 0, 0] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x32x32x8xi8>
+    odc.yield %y : tensor<1x32x32x8xi8>
+  }
+}
+// CHECK: sram_limit = 42000
+// CHECK-COUNT-32: npu.pool max {{.*}} -> tensor<1x1x32x8xi8>
+// CHECK-NOT: npu.pool
+// CHECK: odc.yield

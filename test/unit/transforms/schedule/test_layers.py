@@ -95,6 +95,17 @@ def test_matmul_in_parts(
     check(make_module(build, (2, 1, rows, depth), (2, 1, depth, columns), dtype=dtype, target=target))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_matmul_on_an_array_of_one_pixel_and_many_channels(dtype: str, tmp_path: Path) -> None:
+    path = Path(small_target(tmp_path, param_entries=512))
+    path.write_text(path.read_text("utf-8").replace("[[32, 8], [16, 16], [8, 32], [4, 64]]", "[[1, 256]]"), "utf-8")
+
+    def build(body: Body) -> SSAValue:
+        return body.matmul(*body.block.args)
+
+    check(make_module(build, (2, 1, 3, 20), (2, 1, 20, 300), dtype=dtype, target=str(path)))
+
+
 def test_matrices_made_in_the_same_program_wait_for_each_other() -> None:
     """Both operands are results of other layers, and the next product reads the result as its right-hand side."""
 

@@ -83,12 +83,30 @@ def test_stripes_of_16_bits() -> None:
 
 @pytest.mark.parametrize("build", [bottleneck, shrinking])
 def test_what_is_said_to_be_enough_is(build: Callable[[Body], SSAValue]) -> None:
-    with pytest.raises(AllocationError, match="however they are cut") as raised:
+    with pytest.raises(AllocationError, match="6000 are allowed") as raised:
         binary(make_module(build, SHAPE, sram_limit=6000))
     least = raised.value.needed_bytes
     assert check(make_module(build, SHAPE, sram_limit=least)).sram_peak_bytes <= least
     with pytest.raises(AllocationError):
         binary(make_module(build, SHAPE, sram_limit=least - 32))
+
+
+def product(body: Body) -> SSAValue:
+    """A result can take the bytes of an operand that has been loaded."""
+    left, right = body.block.args
+    return body.matmul(left, right)
+
+
+@pytest.mark.parametrize("memory", ["flash", "sram"])
+@pytest.mark.parametrize(
+    ("build", "shapes"), [(bottleneck, [SHAPE]), (shrinking, [SHAPE]), (product, [(2, 1, 7, 33), (2, 1, 33, 21)])]
+)
+def test_what_a_program_takes_is_a_limit_that_it_keeps(
+    build: Callable[[Body], SSAValue], shapes: list[tuple[int, ...]], memory: str
+) -> None:
+    """To the byte."""
+    taken = check(make_module(build, *shapes, memory=memory, prefer="memory")).sram_peak_bytes
+    assert check(make_module(build, *shapes, memory=memory, sram_limit=taken)).sram_peak_bytes <= taken
 
 
 def test_what_is_computed_twice_is_said() -> None:
