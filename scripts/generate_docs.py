@@ -146,8 +146,7 @@ def npu_instruction(mnemonic: str) -> str:
 
     spec = BY_MNEMONIC[mnemonic]
     queue = "any queue" if spec.queue is None else f"queue {spec.queue.name}"
-    status = "" if spec.implemented else " The format is fixed; this version refuses the instruction."
-    head = f"Opcode `{spec.opcode:#04x}`, {queue}, {spec.size_bytes} bytes: {spec.doc}.{status}"
+    head = f"Opcode `{spec.opcode:#04x}`, {queue}, {spec.size_bytes} bytes: {spec.doc}."
     return f"{head}\n\n{_fields(spec.fields)}" if spec.fields else head
 
 

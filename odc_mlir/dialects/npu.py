@@ -35,6 +35,8 @@ from odc_mlir.dialects.npu_base import (
     PoolKindAttr,
     ReduceKind,
     ReduceKindAttr,
+    ResizeKind,
+    ResizeKindAttr,
     ScaleAttr,
     SigmoidKind,
     SigmoidKindAttr,
@@ -51,6 +53,7 @@ from odc_mlir.dialects.npu_base import (
 from odc_mlir.dialects.npu_matmul import MatmulOp
 from odc_mlir.dialects.npu_move import MoveOp
 from odc_mlir.dialects.npu_recurrent import LstmOp
+from odc_mlir.dialects.npu_resize import ResizeOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
 
@@ -74,6 +77,8 @@ __all__ = [
     "ReduceKind",
     "ReduceOp",
     "ReshapeOp",
+    "ResizeKind",
+    "ResizeOp",
     "ScaleAttr",
     "ScaleOp",
     "SigmoidKind",
@@ -458,6 +463,7 @@ TENSOR_OPS = (
     PoolOp,
     ReduceOp,
     ReshapeOp,
+    ResizeOp,
     ScaleOp,
     SigmoidOp,
     SoftmaxOp,
@@ -467,6 +473,7 @@ TENSOR_ATTRIBUTES = (
     ElementwiseKindAttr,
     PoolKindAttr,
     ReduceKindAttr,
+    ResizeKindAttr,
     SigmoidKindAttr,
     CodeTypeAttr,
     ChannelsAttr,

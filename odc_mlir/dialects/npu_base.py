@@ -59,6 +59,13 @@ class ReduceKind(StrEnum):
     MAX = "max"
 
 
+class ResizeKind(StrEnum):
+    """What a pixel of a resized image is."""
+
+    NEAREST = "nearest"
+    BILINEAR = "bilinear"
+
+
 class SigmoidKind(StrEnum):
     """Which of two functions of one table."""
 
@@ -93,6 +100,13 @@ class ReduceKindAttr(EnumAttribute[ReduceKind], SpacedOpaqueSyntaxAttribute):
     """What the pixels of an image are reduced to."""
 
     name = "npu.reduce_kind"
+
+
+@irdl_attr_definition
+class ResizeKindAttr(EnumAttribute[ResizeKind], SpacedOpaqueSyntaxAttribute):
+    """What a pixel of a resized image is."""
+
+    name = "npu.resize_kind"
 
 
 @irdl_attr_definition

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_base import CODE_TYPES
-from odc_mlir.numerics import convolution, elementwise, int16, lstm, lut, pooling
+from odc_mlir.numerics import convolution, elementwise, int16, lstm, lut, pooling, resize_lines
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.reduction import mean_codes
 from odc_mlir.numerics.softmax import softmax_codes
@@ -167,6 +167,14 @@ class NpuFunctions(InterpreterFunctions):
             return (np.clip(x.max(axis=(1, 2), keepdims=True), low, high).astype(x.dtype),)
         zeros = _integer(op.in_zero), _integer(op.out_zero)
         return (mean_codes(x, (1, 2), *op.scale.values, *zeros, low, high, storage(op.output)),)
+
+    @impl(npu.ResizeOp)
+    def run_resize(self, interpreter: Interpreter, op: npu.ResizeOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        _, height, width, _ = npu.shape_of(op.output)
+        bilinear = op.kind.data is npu.ResizeKind.BILINEAR
+        resize = resize_lines.resize_bilinear_by_lines if bilinear else resize_lines.resize_nearest_by_lines
+        return (resize(x, (height, width), op.lines),)
 
     @impl(npu.SoftmaxOp)
     def run_softmax(self, interpreter: Interpreter, op: npu.SoftmaxOp, args: PythonValues) -> PythonValues:

@@ -210,6 +210,13 @@ def _gates(v: Values) -> Effects:
     return Effects((Area("accumulators", sums), Area("input", 2 * sums), cell), (cell, Area("hidden", units)))
 
 
+def _resize(v: Values) -> Effects:
+    item, channels = _item(v, "type"), v["channels"]
+    source = _pixels(v, item, v["in_height"], v["in_width"], "in", channels)
+    result = _pixels(v, item, v["out_height"], v["out_width"], "out", channels)
+    return Effects((Area("input", source),), (Area("output", result),))
+
+
 def _table(v: Values) -> Effects:
     return Effects((Area("source", v["bytes"]),), (Area("target", v["bytes"]),))
 
@@ -233,4 +240,5 @@ EFFECTS: Mapping[str, Callable[[Values], Effects]] = {
     "reduce": _reduce,
     "softmax": _softmax,
     "gates": _gates,
+    "resize": _resize,
 }

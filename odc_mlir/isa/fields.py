@@ -144,7 +144,6 @@ class Instruction:
     queue: Queue | None  # None: the queue field chooses
     fields: tuple[Field, ...]
     doc: str
-    implemented: bool = True  # False: the format is fixed, this version's compiler and simulator refuse it
 
     @cached_property
     def size_bytes(self) -> int:

@@ -10,6 +10,7 @@ from odc_mlir.isa.fields import STEP_BLOCK_BYTES, Field, Instruction, Kind, Queu
 
 TYPES = ("u8", "i8", "i16", "i32")
 TYPE_BYTES = (1, 1, 2, 4)
+RESIZE_KINDS = ("nearest", "bilinear")
 VOP_KINDS = ("add", "sub", "mul", "max", "min", "scale", "lut", "copy", "logistic", "tanh")
 
 
@@ -389,25 +390,25 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         0x45,
         Queue.VECTOR,
         (
-            _enum("kind", 1, "interpolation", "nearest", "bilinear"),
-            _type("type", "codes"),
-            _flag("half_pixel", "half pixel centres"),
-            _flag("align_corners", "align corners"),
-            _tile("input", "first pixel"),
+            _enum("kind", 1, "the pixel at a position, or the four around it blended", *RESIZE_KINDS),
+            _type("type", "codes of input and result (bilinear: u8, i8)"),
+            _tile("input", "first pixel of the tile"),
             _int("in_stride_x", 16, "bytes"),
             _int("in_stride_y", 16, "bytes"),
-            _int("in_width", 12, "whole image"),
-            _int("in_height", 12, "whole image"),
-            _int("out_width", 12, "whole image"),
-            _int("out_height", 12, "whole image"),
-            _int("first_row", 12, "first result row of this tile"),
-            _int("rows", 12, "result rows of this tile"),
-            _int("in_first_row", 12, "image row at `input`"),
+            _int("in_width", 12, "columns of the tile"),
+            _int("in_height", 12, "rows of the tile"),
+            _signed("start_x", 32, "column of the first result, in units of the kind"),
+            _signed("start_y", 32, "row of the first result, in units of the kind"),
+            _int("step_x", 32, "from result to result"),
+            _int("step_y", 32, "from result row to result row"),
+            _int("out_width", 12, "result pixels per row"),
+            _int("out_height", 12, "result rows"),
             _int("channels", 16, "channels"),
             _tile("output", "first result"),
+            _int("out_stride_x", 16, "bytes"),
+            _int("out_stride_y", 16, "bytes"),
         ),
-        "nearest or bilinear resize of some rows",
-        implemented=False,
+        "pixels of an image at other positions: the nearest, or four blended",
     ),
 )
 

@@ -137,7 +137,7 @@ def resize_bilinear(
         part = _Line(rows.low[y : y + step], rows.high[y : y + step], rows.fraction[y : y + step])
         if fixed:
             total = _weighted(x, part, columns, ONE, np.int64)
-            total = _rounded(total)
+            total = rounded_sum(total)
         else:
             total = _weighted(x, part, columns, np.float32(1), np.float32)
             total = _as_codes(total, x.dtype)
@@ -192,7 +192,7 @@ def bilinear_resizer(
     def reals(x: NDArray[Any]) -> NDArray[Any]:
         return _as_codes(total(x), dtype).astype(dtype).reshape(result)
 
-    return (lambda x: _rounded(total(x)).astype(dtype).reshape(result)) if fixed else reals
+    return (lambda x: rounded_sum(total(x)).astype(dtype).reshape(result)) if fixed else reals
 
 
 def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -202,7 +202,7 @@ def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.rint(total) if dtype.kind == "i" else total
 
 
-def _rounded(total: NDArray[np.int64]) -> NDArray[np.int64]:
+def rounded_sum(total: NDArray[np.int64]) -> NDArray[np.int64]:
     """``total / 2^20``, rounded to nearest, halves away from zero."""
     down = total >> int64(63)
     down += total

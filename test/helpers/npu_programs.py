@@ -170,12 +170,27 @@ def _gates(draw: Draw) -> Instr:
     return make("gates", accumulators=draw(0, 100), **fields)
 
 
+def _resize(draw: Draw) -> Instr:
+    kind, dtype = ("nearest", "bilinear")[draw(0, 1)], _DTYPES[draw(0, 1)]
+    if kind == "bilinear":
+        dtype = "i8"
+    width, out_width, pixel = draw(1, 6), draw(1, 9), draw(1, 20) * (1 + (dtype == "i16"))
+    fields: dict[str, Any] = {
+        "kind": kind, "type": dtype, "in_stride_x": pixel, "in_stride_y": pixel * width, "in_width": width,
+        "in_height": draw(1, 4), "step_x": 400 << 14, "step_y": 900 << 14, "out_width": out_width,
+        "out_height": draw(1, 5), "channels": pixel // (1 + (dtype == "i16")), "output": 4096, "out_stride_x": pixel,
+        "out_stride_y": pixel * out_width,
+    }  # fmt: skip
+    return make("resize", **fields)
+
+
 def _sync(draw: Draw) -> Instr:
     return make("sync", queue=list(Queue)[draw(0, len(Queue) - 1)])
 
 
 _MAKERS = (
-    _copy, _load, _store, _fill, _wload, _mload, _param, _table, _conv, _vop, _pool, _reduce, _softmax, _gates, _sync,
+    _copy, _load, _store, _fill, _wload, _mload, _param, _table, _conv, _vop, _pool, _reduce, _softmax, _gates, _resize,
+    _sync,
 )  # fmt: skip
 MNEMONICS = tuple(maker.__name__.removeprefix("_") for maker in _MAKERS)
 

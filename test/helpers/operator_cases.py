@@ -54,6 +54,7 @@ U = q("2x6x7x4", zero=130, storage="u8")
 L = q("2x3x8", zero=5)
 MEAN_X = q("2x6x7x3", zero=11)
 LAST = q("1x1x1x6x4", zero=5)
+HALF_PIXELS = "half_pixel_centers = true"
 
 # name, types of the arguments %x and %z, body, result type
 CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
@@ -292,6 +293,29 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         (L,),
         f"%c = circle.const [20] : {q('1', zero=5)}\n" + call("maximum", [("%x", L), ("%c", q("1", zero=5))], L),
         L,
+    ),
+    "bilinear": (
+        (X,),
+        "%o = circle.const [11, 5] : tensor<2xi32>\n"
+        + call("resize_bilinear", [("%x", X), ("%o", "tensor<2xi32>")], q("2x11x5x4", zero=-3), HALF_PIXELS),
+        q("2x11x5x4", zero=-3),
+    ),
+    "bilinear-uint8": (
+        (U,),
+        "%o = circle.const [11, 25] : tensor<2xi32>\n"
+        + call(
+            "resize_bilinear",
+            [("%x", U), ("%o", "tensor<2xi32>")],
+            q("2x11x25x4", zero=130, storage="u8"),
+            "align_corners = true",
+        ),
+        q("2x11x25x4", zero=130, storage="u8"),
+    ),
+    "nearest": (
+        (X,),
+        "%o = circle.const [4, 20] : tensor<2xi32>\n"
+        + call("resize_nearest_neighbor", [("%x", X), ("%o", "tensor<2xi32>")], q("2x4x20x4", zero=-3), HALF_PIXELS),
+        q("2x4x20x4", zero=-3),
     ),
     "prelu-by-channels": (
         (L,),

@@ -188,6 +188,14 @@ def _vector(c: Charge, mnemonic: str, v: Values, target: Target) -> None:
         c.use(Resource.TILE_WRITE, results * item)
     elif mnemonic == "reduce":
         _reduce(c, v, target)
+    elif mnemonic == "resize":
+        item = _ELEMENT_BYTES[TYPES[v["type"]]]
+        results = v["out_width"] * v["out_height"] * v["channels"]
+        tile = v["in_width"] * v["in_height"] * v["channels"]
+        blended = _name("resize", "kind", v) == "bilinear"
+        c.use(Resource.REQUANT, (3 if blended else 1) * results)
+        c.use(Resource.TILE_READ, max((4 if blended else 1) * results, tile) * item)
+        c.use(Resource.TILE_WRITE, results * item)
     elif mnemonic == "gates":
         gates, units = 3 if v["coupled"] else 4, v["units"]
         c.shortest = 2 * (gates + 1) * units / vector.softmax_elements_per_cycle

@@ -42,9 +42,10 @@ from odc_mlir.transforms.npu.lowering.channel_groups import lower_in_channel_gro
 from odc_mlir.transforms.npu.lowering.elementwise import lower_binary, lower_by_table, lower_prelu, lower_scale
 from odc_mlir.transforms.npu.lowering.matmul import lower_batch_matmul
 from odc_mlir.transforms.npu.lowering.moves import lower_move, lower_padding, lower_transpose
-from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_resize_bilinear, lower_transpose_conv
+from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_transpose_conv
 from odc_mlir.transforms.npu.lowering.products import lower_depthwise_conv_2d, lower_fully_connected
 from odc_mlir.transforms.npu.lowering.recurrent import lower_lstm
+from odc_mlir.transforms.npu.lowering.resizing import lower_resize
 from odc_mlir.transforms.npu.lowering.site import Site
 from odc_mlir.transforms.npu.lowering.windows import lower_pool, lower_reduction, lower_softmax, lower_view
 from odc_mlir.transforms.partition.rules.table import MOVERS, works_by_table
@@ -52,7 +53,8 @@ from odc_mlir.transforms.partition.rules.table import MOVERS, works_by_table
 LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "CONV_2D": lower_any_conv_2d,
     "TRANSPOSE_CONV": lower_transpose_conv,
-    "RESIZE_BILINEAR": lower_resize_bilinear,
+    "RESIZE_BILINEAR": lower_resize,
+    "RESIZE_NEAREST_NEIGHBOR": lower_resize,
     "DEPTHWISE_CONV_2D": lower_depthwise_conv_2d,
     "FULLY_CONNECTED": lower_fully_connected,
     "BATCH_MATMUL": lower_batch_matmul,

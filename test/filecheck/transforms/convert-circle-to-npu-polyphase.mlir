@@ -18,23 +18,6 @@ func.func @transposed(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>) -> tens
 
 // -----
 
-// Neighbours weigh 9, 3, 3 and 1 of 16, doubled, on an image whose edges are repeated.
-func.func @interpolated(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:3>> {
-  %o = circle.const [4, 4] : tensor<2xi32>
-  %0 = circle.resize_bilinear(%x, %o) {align_corners = false, half_pixel_centers = true} : (tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5:3>>, tensor<2xi32>) -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:3>>
-  func.return %0 : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:3>>
-}
-// CHECK-LABEL: func.func @interpolated(
-// CHECK: npu.program @segment_0
-// CHECK: npu.move {{.*}} -> tensor<1x4x4x1x
-// CHECK: npu.conv depthwise %{{.*}} kernel [2, 2] weights <"0x02060612"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <0> multiplier <1073741824> exponent <-4>
-// CHECK: npu.conv depthwise {{.*}} weights <"0x06021206"> i8
-// CHECK: npu.conv depthwise {{.*}} weights <"0x06120206"> i8
-// CHECK: npu.conv depthwise {{.*}} weights <"0x12060602"> i8
-// CHECK: npu.move %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} copies
-
-// -----
-
 // Two groups of two channels: each its channels, its weights, its part of the result.
 func.func @grouped(%x: tensor<1x1x1x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>> {
   %w = circle.const [1, 2, 3, 4] : tensor<2x1x1x2x!quant.uniform<i8:f32, 0.5>>

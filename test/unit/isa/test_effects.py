@@ -96,4 +96,4 @@ def test_the_simulator_touches_what_is_declared(memory: MemoryMode) -> None:
 def test_only_instructions_of_the_table_have_effects() -> None:
     from odc_mlir.isa.instructions import INSTRUCTIONS
 
-    assert set(EFFECTS) == {spec.mnemonic for spec in INSTRUCTIONS if spec.implemented}
+    assert set(EFFECTS) == {spec.mnemonic for spec in INSTRUCTIONS}

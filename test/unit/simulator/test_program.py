@@ -11,7 +11,7 @@ import pytest
 from helpers import npu_listing as listing
 from helpers.npu import pack, program, run
 from odc_mlir import simulator, targets
-from odc_mlir.errors import PackageError, TargetError, UnsupportedError
+from odc_mlir.errors import PackageError, TargetError
 from odc_mlir.isa import container
 from odc_mlir.isa.container import MapEntry
 from odc_mlir.simulator import load, simulate
@@ -60,13 +60,6 @@ def test_the_description_must_be_one() -> None:
         data = container.write(dataclasses.replace(contents, metadata={**contents.metadata, TARGET_DESCRIPTION: text}))
         with pytest.raises(TargetError, match=message):
             load(data, location="x.npu")
-
-
-@pytest.mark.parametrize("mnemonic", ["gates", "resize"])
-def test_instructions_of_later_versions_are_refused(mnemonic: str) -> None:
-    with pytest.raises(UnsupportedError, match=rf"instruction 0 \({mnemonic}\) is not implemented") as raised:
-        load(pack(f"{mnemonic}\nhalt"), location="x.npu")
-    assert "in x.npu" in str(raised.value)
 
 
 @pytest.mark.parametrize("ranges", [((0, 9),), ((0, 0),), ((0, 1), (0, 1)), ((5, 1),)])

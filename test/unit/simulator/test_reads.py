@@ -146,6 +146,22 @@ def cells(draw: st.DrawFn) -> tuple[dict[str, Any], set[int]]:
 
 
 @st.composite
+def resized(draw: st.DrawFn) -> tuple[dict[str, Any], set[int]]:
+    """Every pixel of a tile: an image of as many rows and columns, or of more, whose steps pass none of them by."""
+    kind = draw(st.sampled_from(["nearest", "bilinear"]))
+    height, width, channels = draw(SMALL), draw(SMALL), draw(SMALL)
+    more = draw(st.integers(1, 3))
+    step = (1 << (24 if kind == "nearest" else 10)) // more
+    fields = {
+        "kind": ("nearest", "bilinear").index(kind), "type": 1, "in_stride_x": channels,
+        "in_stride_y": channels * width, "in_width": width, "in_height": height, "step_x": step, "step_y": step,
+        "out_width": width * more, "out_height": height * more, "channels": channels, "output": 8192,
+        "out_stride_x": channels, "out_stride_y": channels * width * more,
+    }  # fmt: skip
+    return fields, set(range(height * width * channels))
+
+
+@st.composite
 def stores(draw: st.DrawFn) -> tuple[dict[str, Any], set[int]]:
     sizes, strides = draw(st.tuples(SMALL, SMALL, SMALL)), draw(st.tuples(st.integers(0, 9), st.integers(0, 40)))
     fields = {f"size{i}": size for i, size in enumerate(sizes)} | {"memory_stride1": 16, "memory_stride2": 64}
@@ -160,6 +176,7 @@ CASES: dict[str, st.SearchStrategy[tuple[dict[str, Any], set[int]]]] = {
     "reduce": reductions(),
     "softmax": rows(),
     "gates": cells(),
+    "resize": resized(),
     "store": stores(),
 }
 

@@ -29,7 +29,7 @@ def test_the_set_is_large_and_holds_every_instruction() -> None:
     assert len(found) >= 40
     assert len({case.name for case in found}) == len(found)
     words = {line.split()[0].partition("@")[0] for case in found for line in case.text.splitlines()}
-    assert words == {spec.mnemonic for spec in INSTRUCTIONS if spec.implemented}
+    assert words == {spec.mnemonic for spec in INSTRUCTIONS}
 
 
 def test_sums_are_exact() -> None:

@@ -57,10 +57,18 @@ def transpose_conv(kernel: int = 3, stride: int = 2) -> Node:
     return Node(ops.get("TRANSPOSE_CONV"), operands, (tensor("y", 1, 8, 8, 6),), options, "y")
 
 
-def bilinear(size: int = 8, *, align_corners: bool = False) -> Node:
-    options = {"align_corners": align_corners, "half_pixel_centers": not align_corners}
-    operands = (tensor("x", 1, 4, 4, 4), i32([size, size]))
-    return Node(ops.get("RESIZE_BILINEAR"), operands, (tensor("y", 1, size, size, 4),), options, "y")
+NEAREST = "RESIZE_NEAREST_NEIGHBOR"
+
+
+def resized(size: int, output: int, name: str = "RESIZE_BILINEAR") -> Node:
+    options = {"align_corners": False, "half_pixel_centers": name == "RESIZE_BILINEAR"}
+    operands = (tensor("x", 1, size, size, 1), i32([output, output]))
+    return Node(ops.get(name), operands, (tensor("y", 1, output, output, 1),), options, "y")
+
+
+def unsigned(node: Node) -> Node:
+    """The same of uint8 codes."""
+    return with_result(with_operand(node, 0, dtype="uint8"), dtype="uint8")
 
 
 def several_zero_points(values: tuple[int, ...], zero_points: tuple[int, ...], dtype: str = "uint8") -> Node:
@@ -194,7 +202,6 @@ def moving(name: str) -> Node:
         "MIRROR_PAD": ([x, i32([[0, 0], [1, 1], [0, 2], [0, 0]])], [(1, 6, 6, 4)], {"mode": "reflect"}),
         "PACK": ([x, x], [(2, 1, 4, 4, 4)], {"axis": 0, "values_count": 2}),
         "PADV2": ([x, i32([[0, 0], [1, 1], [0, 2], [0, 0]]), const("v", 3, quant=Q)], [(1, 6, 6, 4)], {}),
-        "RESIZE_NEAREST_NEIGHBOR": ([x, i32([8, 12])], [(1, 8, 12, 4)], flags),
         "REVERSE_V2": ([x, i32([1])], [(1, 4, 4, 4)], {}),
         "SLICE": ([x, i32([0, 1, 2, 0]), i32([1, 2, 2, 4])], [(1, 2, 2, 4)], {}),
         "SPACE_TO_BATCH_ND": ([x, i32([2, 2]), no_crops], [(4, 2, 2, 4)], {}),
@@ -240,7 +247,6 @@ CASED = {name.upper() for _, body, _ in CASES.values() for name in re.findall(r"
 # Operators without a case in helpers.operator_cases: those are placed, lowered and computed by other tests.
 SUPPORTED: dict[str, Callable[[], Node]] = {
     "TRANSPOSE_CONV": transpose_conv,
-    "RESIZE_BILINEAR": bilinear,
     "SUM": lambda: replace(mean(), spec=ops.get("SUM")),
     "REDUCE_MAX": lambda: replace(mean(), spec=ops.get("REDUCE_MAX")),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": lstm,
@@ -302,13 +308,10 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("weight-scales", lambda: with_operand(conv(), 1, quant=PER_AXIS_1), "'w' has 3 scales along axis 1"),
     ("groups", lambda: grouped(33), "33 groups of 2 input channels, at most 32"),
     ("polyphase", lambda: transpose_conv(1), "height 4 to 8 with a kernel of 1 and stride 2"),
-    (
-        "interpolation",
-        lambda: bilinear(align_corners=True),
-        "height 4 to 8 with these options has no repeating weights",
-    ),
-    ("interpolation", lambda: bilinear(10), "height 4 to 10"),
-    ("interpolation", lambda: bilinear(32), "weights of 4x4 to 32x32 do not fit 8 bits"),
+    ("positions", lambda: unsigned(resized(4, 9)), "uint8 is interpolated in real numbers, and 4x4 to 9x9 with these"),
+    ("positions", lambda: unsigned(resized(4, 512)), "4x4 to 512x512 with these options is not exact"),
+    ("positions", lambda: resized(84, 576, NEAREST), "84x84 to 576x576 with these options has positions that rounding"),
+    ("positions", lambda: resized(300, 2, NEAREST), "300x300 to 2x2 has steps that the instruction does not hold"),
     ("depth-multiplier", lambda: depthwise(4 * 256), "1024 result channels of 4 input channels, at most 255 of each"),
     ("weights-format", lambda: fully_connected(weights_format="shuffled4x16int8"), "weights format shuffled4x16int8"),
     ("numerics", fully_connected, "numerics litert"),
@@ -375,7 +378,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: wide(softmax()),
         "'y' has scale 0.5 and zero point 0, expected scale 3.05176e-05 and zero point 0",
     ),
-    ("interpolation", lambda: wide(bilinear()), "'x' is int16, whose halves are rounded to even"),
+    ("positions", lambda: wide(resized(4, 8)), "'x' is int16, which is interpolated in real numbers"),
     ("softmax-row", lambda: softmax(TARGET.local.tile_bytes // 2 + 1), "rows of 9585 elements, allowed 1 to 9584"),
     ("constant-weights", lambda: lstm(input_to_cell_weights=tensor("w", 1, 2)), "'w' is computed at run time"),
     ("states", lambda: lstm(cell_state=tensor("s", 1, 1)), "'s' is no variable"),

@@ -1,4 +1,4 @@
-"""``circle`` to ``npu``: polyphase decomposition of convolutions and interpolation, and grouped convolutions."""
+"""``circle`` to ``npu``: polyphase decomposition of transposed convolutions, and grouped convolutions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.transforms.npu.lowering.channel_groups import group_codes, needs_channel_groups, of_channels
 from odc_mlir.transforms.npu.lowering.polyphase_decomposition import (
     Component,
-    interpolated_components,
-    interpolation_weights,
     transposed_components,
 )
 from odc_mlir.transforms.npu.lowering.products import (
     convolution_integers,
     lower_conv_2d,
-    per_channel,
     requantisation,
     single_product,
     weight_codes,
@@ -61,79 +58,6 @@ def lower_transpose_conv(site: Site) -> None:
                 )
                 parts.append(Part(row, column, group, site.emit(made)))
     interleave(site, parts, (len(components[0]), len(components[1])))
-
-
-def lower_resize_bilinear(site: Site) -> None:
-    """RESIZE_BILINEAR by a whole factor: for each component a depthwise convolution with the neighbours' weights."""
-    components = interpolated_components(site.node)
-    assert not isinstance(components, str), "the placement rules ask for components"
-    batch, height, width, channels = site.info(0).static_shape
-    image = _with_edges_twice(site)
-    low, high = site.info(0).info.range
-    parts = []
-    for a, row in enumerate(components[0]):
-        for b, column in enumerate(components[1]):
-            weights, shift = interpolation_weights(row, column)
-            made = npu.ConvOp(
-                _window(site, image, (row.start, column.start)),
-                site.result_of_shape(batch, height, width, channels),
-                depthwise=True,
-                kernel=(2, 2),
-                stride=(1, 1),
-                dilation=(1, 1),
-                pads=(0, 0, 0, 0),
-                weights=blob_of(np.repeat(weights.astype(np.int8)[..., None], channels, axis=2)),
-                weight_type=npu.CodeType.I8 if site.info(0).dtype == "int8" else npu.CodeType.U8,
-                in_zero=0,
-                weight_zero=0,
-                out_zero=0,
-                clamp=(low, high),
-                bias=per_channel(np.zeros(1), channels),
-                multiplier=per_channel(np.array(1 << 30), channels),
-                exponent=per_channel(np.array(-shift), channels),
-            )
-            places = Component(a, height, (), 0, 0), Component(b, width, (), 0, 0)
-            parts.append(Part(*places, list(range(channels)), site.emit(made)))
-    interleave(site, parts, (len(components[0]), len(components[1])))
-
-
-def _with_edges_twice(site: Site) -> SSAValue:
-    """The image with its outermost pixels repeated around it."""
-    batch, height, width, channels = site.info(0).static_shape
-    row, wide = width * channels, (width + 2) * channels
-    copies = []
-    for image in range(batch):
-        start, to = image * height * row, image * (height + 2) * wide
-        for first, at, count in ((0, 0, 1), (0, 1, height), (height - 1, height + 1, 1)):
-            for column, place, columns in ((0, 0, 1), (0, 1, width), (width - 1, width + 1, 1)):
-                copies.append(
-                    StridedCopy(
-                        0,
-                        start + first * row + column * channels,
-                        to + at * wide + place * channels,
-                        (count, columns * channels),
-                        (row, 1),
-                        (wide, 1),
-                    )
-                )
-    kind = with_shape(tensor_of(site.operand(0)), (batch, height + 2, width + 2, channels))
-    return site.emit(npu.MoveOp([site.operand(0)], kind, copies=copies))
-
-
-def _window(site: Site, image: SSAValue, start: tuple[int, int]) -> SSAValue:
-    """The rows and columns of the enlarged image that a component starting at ``start`` reads."""
-    batch, height, width, channels = npu.shape_of(image)
-    rows, columns = height - 1, width - 1
-    copy = StridedCopy(
-        0,
-        (start[0] * width + start[1]) * channels,
-        0,
-        (batch, rows, columns * channels),
-        (height * width * channels, width * channels, 1),
-        (rows * columns * channels, columns * channels, 1),
-    )
-    kind = with_shape(tensor_of(image), (batch, rows, columns, channels))
-    return site.emit(npu.MoveOp([image], kind, copies=[copy]))
 
 
 class Part(NamedTuple):

@@ -20,6 +20,7 @@ from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
 from odc_mlir.transforms.npu.schedule.resident_plan import Node
 from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident
+from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings
 from odc_mlir.transforms.npu.schedule.vector_cost import vector_choice
@@ -129,6 +130,9 @@ def layer_choices(
         if isinstance(op, npu.LstmOp):
             plan = plan_lstm(op, target, room)
             return (Choice(None, plan.cycles, plan.program_bytes),)
+        if isinstance(op, npu.ResizeOp):
+            resized = plan_resize(op, target, room)
+            return (Choice(None, resized.cycles, resized.program_bytes),)
         return _vector_choices(op, target, room, sources, result)
     except CompileError as error:
         raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None

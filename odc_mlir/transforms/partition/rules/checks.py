@@ -21,7 +21,8 @@ from odc_mlir.ops.quant_check import check_quantisation
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.targets import ELEMENT_TYPES, Target
 from odc_mlir.transforms.npu.lowering.move_maps import result_copies
-from odc_mlir.transforms.npu.lowering.polyphase_decomposition import interpolated_components, transposed_components
+from odc_mlir.transforms.npu.lowering.polyphase_decomposition import transposed_components
+from odc_mlir.transforms.npu.lowering.resizing import resize_lines
 
 CODES = ELEMENT_TYPES
 WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
@@ -331,11 +332,9 @@ def transposed(node: Node, _: Limits) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def interpolated(node: Node, _: Limits) -> str | None:
-    """The image, of 8-bit codes, grows by a whole factor, with weights that repeat and fit 8 bits."""
-    if node.operand(0).dtype == "int16":
-        return f"{node.operand(0).name!r} is int16, whose halves are rounded to even"
-    found = interpolated_components(node)
+def resized(node: Node, _: Limits) -> str | None:
+    """Positions of the host kernel are those of integers with a constant step, and what it blends is exact."""
+    found = resize_lines(node)
     return found if isinstance(found, str) else None
 
 

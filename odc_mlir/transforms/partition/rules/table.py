@@ -164,6 +164,11 @@ _ARITHMETIC = (
 )
 _SELECTION = (_SAME_QUANT, _BROADCAST)
 _VIEW = (_SAME_TYPE, _SAME_QUANT)
+_RESIZE = (
+    _RANK4,
+    _SAME_QUANT,
+    Rule("positions", "positions that integers with a constant step give, blended exactly", check.resized),
+)
 
 _MOVES = Rule("moves", "results are codes of the operands in a few strided copies", check.moves)
 
@@ -179,7 +184,6 @@ MOVERS = (
     "MIRROR_PAD",
     "PACK",
     "PADV2",
-    "RESIZE_NEAREST_NEIGHBOR",
     "REVERSE_V2",
     "SLICE",
     "SPACE_TO_BATCH_ND",
@@ -217,15 +221,8 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
         Rule("polyphase", "the result has polyphase components that the kernel's taps reach", check.transposed),
     ),
-    "RESIZE_BILINEAR": (
-        _RANK4,
-        _SAME_QUANT,
-        Rule(
-            "interpolation",
-            "an image of 8-bit codes grows by a whole factor with weights of 8 bits",
-            check.interpolated,
-        ),
-    ),
+    "RESIZE_BILINEAR": _RESIZE,
+    "RESIZE_NEAREST_NEIGHBOR": _RESIZE,
     "DEPTHWISE_CONV_2D": (
         _RANK4,
         *_PRODUCT,

@@ -489,3 +489,35 @@ func.func @f(%x: tensor<1x1x3x3x!quant.uniform<i8:f32, 0.5>>, %y: tensor<1x1x3x3
   func.return
 }
 // CHECK: a and result have codes of one size, b none larger
+
+// -----
+
+func.func @f(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.resize nearest %x start [0, 0] step [1, 1] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x2x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.resize keeps images, channels and codes
+
+// -----
+
+func.func @f(%x: tensor<1x2x2x1x!quant.uniform<i16:f32, 0.5>>) {
+  %0 = npu.resize bilinear %x start [0, 0] step [1, 1] : tensor<1x2x2x1x!quant.uniform<i16:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i16:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.resize bilinear blends codes of 8 bits, not int16
+
+// -----
+
+func.func @f(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.resize nearest %x start [0] step [1, 1] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.resize needs 2 values in start, not 1
+
+// -----
+
+func.func @f(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.resize nearest %x start [0, 0] step [1, -1] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.resize: step_x is -1, the instruction holds 0 to 4294967295

@@ -56,3 +56,12 @@ func.func @cells(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %t: tensor<3x1x2
 }
 // CHECK: %{{.*}}, %{{.*}}, %{{.*}} = npu.lstm %{{.*}}, %{{.*}}, %{{.*}} inputs <"0x010203040506"> bias <1, 2, 3> scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] recurrent <"0x010203"> hidden_zero -1 scales [#npu.scale<1, 2>, #npu.scale<3, 4>, #npu.scale<5, 6>] cell_exponent -11 clip 99 scale <7, -8> out_zero -1 :
 // CHECK-NEXT: npu.lstm {{.*}} time_major inputs <"0x0102030405060708"> bias <1, 2, 3, 4> scales {{.*}} recurrent <"0x01020304"> scales {{.*}} cell_exponent -11 scale <7, -8> :
+
+
+func.func @resized(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.resize nearest %x start [0, -7] step [8388608, 6710887] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>
+  %1 = npu.resize bilinear %x start [-256, -307] step [512, 410] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.resize nearest %{{.*}} start [0, -7] step [8388608, 6710887] : tensor<1x2x2x1x{{.*}} -> tensor<1x4x5x1x
+// CHECK-NEXT: npu.resize bilinear %{{.*}} start [-256, -307] step [512, 410] :

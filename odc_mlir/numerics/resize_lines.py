@@ -1,0 +1,131 @@
+"""Image resizing by integers: positions that grow by a constant step along each axis.
+
+What :mod:`odc_mlir.numerics.resize` defines with a division, or with real numbers, for each position is found again
+here with one addition for each. Where no start and step give the same results, there is no :class:`Line`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.fixed import int64
+from odc_mlir.numerics.resize import ONE, axis_line, nearest_positions, rounded_sum
+
+NEAREST_BITS = 24  # of the fraction of a position that is cut off
+BLEND_BITS = ONE.bit_length() - 1  # of the fraction that two neighbours are blended by
+_MANTISSA_BITS = 24
+_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # of both axes: products and sums with uint8 codes are exact in float32
+
+
+class Line(NamedTuple):
+    """Position ``i`` of an axis is ``start + i * step``, in units of the kind's fraction."""
+
+    start: int
+    step: int
+
+    def positions(self, count: int) -> NDArray[np.int64]:
+        """The first ``count`` positions."""
+        return int64(self.start) + np.arange(count, dtype=np.int64) * int64(self.step)
+
+    def moved(self, results: int, pixels: int, bits: int) -> Line:
+        """Positions from result ``results`` on, counted from pixel ``pixels`` on."""
+        return Line(self.start + results * self.step - (pixels << bits), self.step)
+
+
+class Lines(NamedTuple):
+    """Both axes of an image."""
+
+    rows: Line
+    columns: Line
+
+
+def nearest(line: Line, count: int, size: int) -> NDArray[np.int64]:
+    """The pixels, of ``size``, of ``count`` results along an axis."""
+    pixels: NDArray[np.int64] = np.clip(line.positions(count) >> NEAREST_BITS, 0, size - 1)
+    return pixels
+
+
+def neighbours(line: Line, count: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The two pixels of each result along an axis, and the weight of the second in units of 1 / ONE."""
+    positions = line.positions(count)
+    low, high = positions >> BLEND_BITS, (positions + ONE - 1) >> BLEND_BITS
+    return np.clip(low, 0, size - 1), np.clip(high, 0, size - 1), positions & (ONE - 1)
+
+
+def resize_nearest_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lines) -> NDArray[Any]:
+    """``[..., H, W, C]`` to ``[..., *output, C]`` of the same dtype."""
+    rows = nearest(lines.rows, output[0], x.shape[-3])
+    columns = nearest(lines.columns, output[1], x.shape[-2])
+    return np.ascontiguousarray(x[..., rows[:, None], columns[None, :], :])
+
+
+def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lines) -> NDArray[Any]:
+    """``[..., H, W, C]`` of 8-bit codes to ``[..., *output, C]``; sums are rounded half away from zero, once."""
+    top, bottom, down = neighbours(lines.rows, output[0], x.shape[-3])
+    left, right, across = neighbours(lines.columns, output[1], x.shape[-2])
+    codes, one = x.astype(np.int64), int64(ONE)
+    across = across[:, None]
+    wide: NDArray[np.int64] = codes[..., left, :] * (one - across) + codes[..., right, :] * across
+    down = down[:, None, None]
+    total: NDArray[np.int64] = wide[..., top, :, :] * (one - down) + wide[..., bottom, :, :] * down
+    return np.ascontiguousarray(rounded_sum(total).astype(x.dtype))
+
+
+def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> Line | None:
+    """The line of :func:`odc_mlir.numerics.resize.nearest_positions`."""
+    wanted = nearest_positions(size, output, align_corners, half_pixel)
+    ends = align_corners and output > 1
+    ratio = Fraction(size - 1, output - 1) if ends else Fraction(size, output)
+    offset = ratio / 2 if half_pixel else Fraction(0)
+    if align_corners:
+        offset += Fraction(1, 2)  # to nearest
+    unit, index = 1 << NEAREST_BITS, np.arange(output, dtype=np.int64)
+    for step in dict.fromkeys((round(ratio * unit), floor(ratio * unit), ceil(ratio * unit))):
+        least, most = (wanted << NEAREST_BITS) - index * step, ((wanted + 1) << NEAREST_BITS) - 1 - index * step
+        free = int(offset * unit)  # where all positions are clipped any start does
+        low = int(least[wanted > 0].max(initial=min(free, -unit)))
+        high = int(most[wanted < size - 1].min(initial=max(free, 2 * unit)))
+        if low <= high:
+            return Line(min(max(free, low), high), step)
+    return None
+
+
+def bilinear_lines(
+    source: tuple[int, int], output: tuple[int, int], dtype: str, align_corners: bool, half_pixel: bool
+) -> Lines | None:
+    """The lines of :func:`odc_mlir.numerics.resize.resize_bilinear` on images of ``int8`` or ``uint8``.
+
+    uint8 is interpolated in float32: lines exist where all of that is exact.
+    """
+    fixed, found, bits = dtype == "int8", [], 0
+    for size, results in zip(source, output, strict=True):
+        low, high, fraction = axis_line(size, results, align_corners, half_pixel, fixed=fixed)
+        line = _bilinear_line(size, results, align_corners, half_pixel, fixed=fixed)
+        if line is None:
+            return None
+        mine = neighbours(line, results, size)
+        apart = low != high
+        if (mine[0] != low).any() or (mine[1] != high).any() or (mine[2] != fraction)[apart].any():
+            return None
+        found.append(line)
+        part = int(np.gcd.reduce(line.positions(results))) | ONE
+        bits += BLEND_BITS + 1 - (part & -part).bit_length()
+    return None if not fixed and bits > _LARGEST_BLEND_BITS else Lines(*found)
+
+
+def _bilinear_line(size: int, output: int, align_corners: bool, half_pixel: bool, *, fixed: bool) -> Line | None:
+    """Start and step of an axis in units of 1 / ONE, None where real ones are no such units."""
+    ends = align_corners and output > 1
+    above, below = (size - 1, output - 1) if ends else (size, output)
+    if fixed:
+        step = (ONE * above + below // 2) // below
+        return Line(step // 2 - ONE // 2 if half_pixel else 0, step)
+    step, rest = divmod(ONE * above, below)
+    if rest or (half_pixel and step % 2):
+        return None
+    return Line((step - ONE) // 2 if half_pixel else 0, step)

@@ -1,0 +1,44 @@
+"""``circle`` to ``npu``: images of another size, where positions grow by constant steps."""
+
+from __future__ import annotations
+
+from odc_mlir.dialects import npu
+from odc_mlir.isa.instructions import field_range
+from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
+from odc_mlir.ops.infer.resize import resize_modes
+from odc_mlir.ops.spec import Node
+from odc_mlir.transforms.npu.lowering.site import Site
+
+_LARGEST_STEP = field_range("resize", "start_x")[1]  # so that the start of every tile fits as well
+
+
+def resize_lines(node: Node) -> Lines | str:
+    """The positions of a RESIZE_BILINEAR or RESIZE_NEAREST_NEIGHBOR, or why the host kernel's do not lie on lines."""
+    (_, *source, _), (_, *result, _) = node.operand(0).static_shape, node.results[0].static_shape
+    size, output = (source[0], source[1]), (result[0], result[1])
+    dtype, modes = node.operand(0).dtype, resize_modes(node)
+    what = f"{size[0]}x{size[1]} to {output[0]}x{output[1]}"
+    lines: Lines | None
+    if node.spec.name == "RESIZE_BILINEAR":
+        if dtype not in ("int8", "uint8"):
+            return f"{node.operand(0).name!r} is {dtype}, which is interpolated in real numbers"
+        lines = bilinear_lines(size, output, dtype, *modes)
+        if lines is None:
+            return f"{dtype} is interpolated in real numbers, and {what} with these options is not exact"
+    else:
+        rows, columns = (nearest_line(a, b, *modes) for a, b in zip(size, output, strict=True))
+        if rows is None or columns is None:
+            return f"{what} with these options has positions that rounding moves"
+        lines = Lines(rows, columns)
+    if max(line.step for line in lines) > _LARGEST_STEP:
+        return f"{what} has steps that the instruction does not hold"
+    return lines
+
+
+def lower_resize(site: Site) -> None:
+    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
+    lines = resize_lines(site.node)
+    assert not isinstance(lines, str), "the placement rules ask for lines"
+    bilinear = site.node.spec.name == "RESIZE_BILINEAR"
+    kind = npu.ResizeKind.BILINEAR if bilinear else npu.ResizeKind.NEAREST
+    site.finish(npu.ResizeOp(kind, site.operand(0), site.result_type, lines))

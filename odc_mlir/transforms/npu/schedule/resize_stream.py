@@ -1,0 +1,203 @@
+"""How images are resized: tiles of rows and columns, the pixels of each by one load; and the commands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odc_mlir.dialects import npu
+from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import Space
+from odc_mlir.isa.instructions import field_range
+from odc_mlir.numerics.resize_lines import BLEND_BITS, NEAREST_BITS, Line, nearest, neighbours
+from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule.cost import Runs, instruction_bytes, transfer_bytes
+from odc_mlir.transforms.npu.schedule.geometry import parts
+from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
+from odc_mlir.transforms.npu.schedule.program import Command, Place, command
+from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES
+from odc_mlir.transforms.npu.schedule.window_tiling import aligned
+
+BUFFERS = 2  # slots of input and of result
+OVERLAPPED_TILES = 8  # that images are cut into, so that loads, arithmetic and stores overlap
+SMALLEST_TILE = 512  # results: below, latencies cost more than overlap gains
+_LARGEST_RUN = field_range("load", "size0")[1]
+_LARGEST_COUNT = field_range("resize", "in_height")[1]
+_BITS = {npu.ResizeKind.NEAREST: NEAREST_BITS, npu.ResizeKind.BILINEAR: BLEND_BITS}
+_LANE_TURNS = {npu.ResizeKind.NEAREST: 1, npu.ResizeKind.BILINEAR: 3}
+
+
+class Span(NamedTuple):
+    """``results`` of an axis from ``first`` on, and the ``pixels`` from ``pixel`` on that they are made of."""
+
+    first: int
+    results: int
+    pixel: int
+    pixels: int
+
+
+class Axis:
+    """One axis of a resized image: the pixels that any of its results need."""
+
+    def __init__(self, op: npu.ResizeOp, axis: int) -> None:
+        self.line: Line = op.lines[axis]
+        self.bits = _BITS[op.kind.data]
+        self.size, self.results = npu.shape_of(op.input)[axis + 1], npu.shape_of(op.output)[axis + 1]
+        if op.kind.data is npu.ResizeKind.NEAREST:
+            self.low = self.high = nearest(self.line, self.results, self.size)
+        else:
+            self.low, self.high, _ = neighbours(self.line, self.results, self.size)
+
+    def spans(self, most: int) -> list[Span]:
+        """The axis in parts of at most ``most`` results."""
+        found = []
+        for first, count in parts(self.results, most):
+            low, high = int(self.low[first]), int(self.high[first + count - 1])
+            found.append(Span(first, count, low, high - low + 1))
+        return found
+
+    def longest(self, most: int) -> int:
+        """Most pixels that ``most`` results need."""
+        return max(span.pixels for span in self.spans(most))
+
+
+@dataclass(frozen=True, slots=True)
+class ResizePlan:
+    """Tiles of ``rows`` x ``columns`` results of ``channels`` channels. ``cycles``, ``program_bytes``: estimates."""
+
+    rows: int
+    columns: int
+    channels: int
+    buffers: int
+    cycles: float
+    program_bytes: float
+
+
+def plan_resize(op: npu.ResizeOp, target: Target, room: int) -> ResizePlan:
+    """The plan of ``op`` with ``room`` bytes of the tile buffer; CompileError where one pixel does not fit."""
+    batch, height, width, channels = npu.shape_of(op.output)
+    axes, item = (Axis(op, 0), Axis(op, 1)), npu.item_bytes(op.input)
+    for buffers in (BUFFERS, 1):
+        half = room // buffers
+        wide = max(1, min(channels, _LARGEST_RUN // item))
+        while wide > 1 and _tile_bytes(axes, 1, 1, wide * item) > half:
+            wide = -(-wide // 2)
+        if _tile_bytes(axes, 1, 1, wide * item) <= half:
+            break
+    else:
+        raise CompileError(f"{room} bytes of the tile buffer are too few to resize an image in, on {target.name}")
+    columns = _most(axes[1], width, lambda count: _tile_bytes(axes, 1, count, wide * item) <= half)
+    wanted = max(1, -(-SMALLEST_TILE // (columns * wide)), -(-height // OVERLAPPED_TILES))
+    rows = _most(axes[0], min(height, wanted), lambda count: _tile_bytes(axes, count, columns, wide * item) <= half)
+    tiles = batch * -(-channels // wide) * -(-height // rows) * -(-width // columns)
+    burst, moved = target.sram.burst_bytes, 0.0
+    needed = axes[0].longest(rows), axes[1].longest(columns), axes[1].size
+    for count, pixels, whole in ((rows, columns, width), needed):
+        dense = wide == channels
+        run, runs = (pixels * wide * item, 1) if dense else (wide * item, pixels)
+        moved += tiles * transfer_bytes(Runs(run, runs, channels * item, count, whole * channels * item), burst)
+    results, vector, port = batch * height * width * channels, target.vector, target.sram
+    computed = tiles * vector.start_cycles + _LANE_TURNS[op.kind.data] * results / vector.requant_lanes
+    busy, idle = max(moved / port.bytes_per_cycle, computed), min(moved / port.bytes_per_cycle, computed)
+    cycles = busy + idle / tiles * (1 if buffers > 1 else tiles) + port.read_latency_cycles + port.write_latency_cycles
+    size = instruction_bytes("resize") + instruction_bytes("load") + instruction_bytes("store")
+    return ResizePlan(rows, columns, wide, buffers, cycles, size * min(tiles, ROLLED_TILES))
+
+
+def _tile_bytes(axes: tuple[Axis, Axis], rows: int, columns: int, pixel: int) -> int:
+    """Bytes that the largest tile of ``rows`` x ``columns`` results and what it is made of take."""
+    source = axes[0].longest(rows) * axes[1].longest(columns)
+    return aligned(source * pixel) + aligned(rows * columns * pixel)
+
+
+def _most(axis: Axis, limit: int, fits: Callable[[int], bool]) -> int:
+    """The largest even part of at most ``limit`` results that ``fits``; 1 does."""
+    low, high = 1, min(limit, _LARGEST_COUNT)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle) and axis.longest(middle) <= _LARGEST_COUNT:
+            low = middle
+        else:
+            high = middle - 1
+    return -(-axis.results // -(-axis.results // low))
+
+
+def resize_commands(layer: Layer[npu.ResizeOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
+    """The commands of a resized image, tile by tile."""
+    op, item = layer.op, layer.source.item_bytes
+    plan = plan_resize(op, target, memories.tile_room)
+    batch, channels = layer.source.shape[0], layer.source.shape[3]
+    rows, columns = Axis(op, 0), Axis(op, 1)
+    source = Slot("input", (rows.longest(plan.rows), columns.longest(plan.columns), plan.channels), layer.source.type)
+    result = Slot("output", (plan.rows, plan.columns, plan.channels), layer.result.type)
+    slots = memories.take(Space.TILE, [source] * plan.buffers + [result] * plan.buffers)
+    inputs, outputs = Slots(slots[: plan.buffers]), Slots(slots[plan.buffers :])
+    for image in range(batch):
+        for channel, count in parts(channels, plan.channels):
+            for down in rows.spans(plan.rows):
+                for across in columns.spans(plan.columns):
+                    pixels = _Pixels(image, channel, count, down.pixel, down.pixels, across.pixel, across.pixels)
+                    slot, empty = inputs.get(pixels)
+                    if empty:
+                        yield pixels.transfer("load", layer.source, (slot, 0))
+                    out = outputs.take()
+                    yield command(
+                        "resize",
+                        kind=op.kind.data.value,
+                        type=layer.source.type,
+                        input=(slot, 0),
+                        in_stride_x=count * item,
+                        in_stride_y=across.pixels * count * item,
+                        in_width=across.pixels,
+                        in_height=down.pixels,
+                        **_line_fields("x", columns, across),
+                        **_line_fields("y", rows, down),
+                        out_width=across.results,
+                        out_height=down.results,
+                        channels=count,
+                        output=(out, 0),
+                        out_stride_x=count * item,
+                        out_stride_y=across.results * count * item,
+                    )
+                    made = _Pixels(image, channel, count, down.first, down.results, across.first, across.results)
+                    yield made.transfer("store", layer.result, (out, 0))
+
+
+def _line_fields(name: str, axis: Axis, span: Span) -> dict[str, int]:
+    """Positions of ``span``, counted from its first pixel."""
+    line = axis.line.moved(span.first, span.pixel, axis.bits)
+    return {f"start_{name}": line.start, f"step_{name}": line.step}
+
+
+class _Pixels(NamedTuple):
+    """Some channels of some rows and columns of an image, dense in the tile buffer."""
+
+    image: int
+    channel: int
+    channels: int
+    row: int
+    rows: int
+    column: int
+    columns: int
+
+    def transfer(self, mnemonic: str, tensor: Tensor, place: Place) -> Command:
+        """The load or store between ``tensor`` and ``place``."""
+        _, height, width, channels = tensor.shape
+        item = tensor.item_bytes
+        pixel = (self.image * height + self.row) * width + self.column
+        memory = tensor.at((pixel * channels + self.channel) * item)
+        places = {"source": memory, "target": place} if mnemonic == "load" else {"source": place, "target": memory}
+        return command(
+            mnemonic,
+            **places,
+            size0=self.channels * item,
+            size1=self.columns,
+            size2=self.rows,
+            memory_stride1=channels * item if self.columns > 1 else 0,
+            memory_stride2=width * channels * item if self.rows > 1 else 0,
+            tile_stride1=self.channels * item,
+            tile_stride2=self.columns * self.channels * item,
+        )

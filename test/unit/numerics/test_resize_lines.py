@@ -1,0 +1,61 @@
+"""Positions with a constant step give what resizing is defined to give, or there are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odc_mlir.numerics.resize import nearest_positions, resize_bilinear, resize_nearest
+from odc_mlir.numerics.resize_lines import (
+    Lines,
+    bilinear_lines,
+    nearest,
+    nearest_line,
+    resize_bilinear_by_lines,
+    resize_nearest_by_lines,
+)
+
+SIZE, FLAG = st.integers(1, 24), st.booleans()
+
+
+@given(SIZE, SIZE, SIZE, SIZE, FLAG, FLAG, st.sampled_from(["int8", "uint8"]))
+def test_images(height: int, width: int, rows: int, columns: int, align: bool, half: bool, dtype: str) -> None:
+    x = np.random.default_rng(height * width).integers(0, 256, (2, height, width, 3)).astype(np.uint8).view(dtype)
+    lines = bilinear_lines((height, width), (rows, columns), dtype, align, half)
+    assert lines is not None or dtype == "uint8"
+    if lines is not None:
+        expected = resize_bilinear(x, (rows, columns), align, half)
+        np.testing.assert_array_equal(resize_bilinear_by_lines(x, (rows, columns), lines), expected)
+    down, across = nearest_line(height, rows, align, half), nearest_line(width, columns, align, half)
+    assert down is not None
+    assert across is not None
+    expected = resize_nearest(x, (rows, columns), align, half)
+    np.testing.assert_array_equal(resize_nearest_by_lines(x, (rows, columns), Lines(down, across)), expected)
+
+
+@given(st.integers(1, 700), st.integers(1, 1400), FLAG, FLAG)
+def test_nearest_positions(size: int, output: int, align: bool, half: bool) -> None:
+    line = nearest_line(size, output, align, half)
+    if line is not None:
+        np.testing.assert_array_equal(nearest(line, output, size), nearest_positions(size, output, align, half))
+
+
+@pytest.mark.parametrize(
+    ("size", "output", "align", "half", "exact"),
+    [
+        (4, 8, False, True, True),
+        (65, 513, True, False, True),
+        (5, 17, True, True, True),
+        (4, 9, False, True, False),
+        (4, 512, False, True, False),  # products of more bits than float32 has
+        (4, 4096, False, True, False),
+    ],
+)
+def test_where_real_numbers_are_exact(size: int, output: int, align: bool, half: bool, exact: bool) -> None:
+    assert (bilinear_lines((size, size), (output, output), "uint8", align, half) is not None) is exact
+
+
+def test_positions_that_rounding_moves_have_no_line() -> None:
+    assert nearest_line(84, 576, False, False) is None

@@ -1,0 +1,95 @@
+"""Resized images on the NPU: tiles of rows, columns and channels, and what they cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from helpers.npu_layers import Body, check, make_module, tensor_type
+from odc_mlir import targets
+from odc_mlir.dialects import npu
+from odc_mlir.errors import CompileError
+from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
+from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
+from odc_mlir.transforms.partition.plans.costs import Work, segment_cycles
+
+NEAREST, BILINEAR = npu.ResizeKind.NEAREST, npu.ResizeKind.BILINEAR
+HALF, ALIGN = (False, True), (True, False)
+
+
+def module_of(
+    kind: npu.ResizeKind,
+    shape: tuple[int, int, int, int],
+    size: tuple[int, int],
+    modes: tuple[bool, bool] = HALF,
+    **how: Any,
+) -> ModuleOp:
+    """A program of one resized image."""
+    dtype = how.get("dtype", "int8")
+    batch, height, width, channels = shape
+    lines: Lines | None
+    if kind is BILINEAR:
+        lines = bilinear_lines((height, width), size, dtype, *modes)
+    else:
+        rows, columns = (nearest_line(a, b, *modes) for a, b in zip((height, width), size, strict=True))
+        lines = Lines(rows, columns) if rows and columns else None
+    assert lines is not None
+
+    def build(body: Body) -> Any:
+        return body.add(npu.ResizeOp(kind, body.block.args[0], tensor_type((batch, *size, channels), dtype), lines))
+
+    return make_module(build, shape, **how)
+
+
+@pytest.mark.parametrize("kind", [NEAREST, BILINEAR])
+@pytest.mark.parametrize(
+    ("shape", "size", "how"),
+    [
+        ((1, 1, 1, 1), (1, 1), {}),
+        ((2, 3, 5, 7), (11, 4), {}),
+        ((1, 9, 9, 21), (65, 65), {"modes": ALIGN, "dtype": "uint8"}),  # rows do not fit: columns are cut
+        ((1, 4, 4, 3), (8, 8), {"modes": (False, False), "dtype": "uint8", "memory": "sram"}),
+        ((1, 2, 2, 5000), (3, 3), {}),  # a pixel does not fit: channels are cut
+        ((1, 40, 30, 16), (13, 9), {"target": "npu-128"}),
+    ],
+)
+def test_images(
+    kind: npu.ResizeKind, shape: tuple[int, int, int, int], size: tuple[int, int], how: dict[str, Any]
+) -> None:
+    check(module_of(kind, shape, size, **how))
+
+
+def test_nearest_pixels_of_16_bits() -> None:
+    check(module_of(NEAREST, (1, 5, 6, 40), (12, 13), dtype="int16"))
+
+
+def test_a_pixel_that_does_not_fit_is_refused() -> None:
+    target = targets.load("npu-256")
+    (op,) = (op for op in module_of(BILINEAR, (1, 4, 4, 3), (8, 8)).walk() if isinstance(op, npu.ResizeOp))
+    with pytest.raises(CompileError, match="24 bytes of the tile buffer are too few to resize an image in"):
+        plan_resize(op, target, 24)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "size"),
+    [
+        (BILINEAR, (1, 20, 20, 64), (40, 40)),
+        (BILINEAR, (1, 17, 17, 21), (65, 65)),
+        (NEAREST, (1, 20, 20, 64), (40, 40)),
+        (NEAREST, (1, 14, 14, 5), (35, 49)),
+    ],
+)
+def test_the_estimate_is_near_the_cycles(
+    kind: npu.ResizeKind, shape: tuple[int, int, int, int], size: tuple[int, int]
+) -> None:
+    target, module = targets.load("npu-256"), module_of(kind, shape, size, memory="sram")
+    (op,) = (op for op in module.walk() if isinstance(op, npu.ResizeOp))
+    plan = plan_resize(op, target, target.local.tile_bytes)
+    estimate = segment_cycles(target, "sram")([Work(plan.cycles, plan.program_bytes)])
+    cycles = check(module).cycles
+    floor = np.prod(npu.shape_of(op.output)) * (3 if kind is BILINEAR else 1) / target.vector.requant_lanes
+    assert estimate == pytest.approx(cycles, rel=0.15)
+    assert cycles < 2.2 * floor
