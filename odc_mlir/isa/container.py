@@ -130,6 +130,7 @@ def write(container: Container) -> bytes:
     """The file's bytes; the same container gives the same bytes. Raises PackageError when a value is not allowed."""
     _check_metadata(container.metadata)
     _check_tensors(container)
+    _check_fields(container)
     metadata = dict(container.metadata) | {"target_digest": container.target_digest.hex()}
     sections = (
         (SectionKind.CODE, _NO_REGION, bytes(container.code)),
@@ -334,8 +335,11 @@ def _check_tensors(container: Container) -> None:
                 raise PackageError(f"{what} has the shape {list(tensor.shape)}", tensor=tensor.name)
             if tensor.scale is not None and not 0 < tensor.scale < math.inf:
                 raise PackageError(f"{what} has the scale {tensor.scale}", tensor=tensor.name)
+            if not -(1 << 31) <= tensor.zero_point < 1 << 31:
+                raise PackageError(f"{what} has the zero point {tensor.zero_point}", tensor=tensor.name)
             limit = container.arena_bytes if tensor.region == Region.ARENA else 1 << OFFSET_BITS
-            if tensor.region not in (own, Region.ARENA) or tensor.offset + tensor.bytes > limit:
+            fits = 0 <= tensor.offset <= limit - tensor.bytes
+            if tensor.region not in (own, Region.ARENA) or not fits:
                 raise PackageError(
                     f"{what} of {tensor.bytes} bytes does not fit at offset {tensor.offset} of region {tensor.region}",
                     tensor=tensor.name,
@@ -346,8 +350,32 @@ def _check_tensors(container: Container) -> None:
             taken.append(span)
 
 
+def _check_fields(container: Container) -> None:
+    """Raise PackageError where a value has no room in the fields of the file, or one that ``read`` refuses."""
+    if not 0 <= container.arena_bytes <= 1 << OFFSET_BITS:
+        raise PackageError(f"arena of {container.arena_bytes} bytes cannot be addressed")
+    for what, digest, size in (
+        ("source hash", container.source_hash, 16),
+        ("target digest", container.target_digest, 32),
+    ):
+        if len(digest) != size:
+            raise PackageError(f"{what} of {len(digest)} bytes, expected {size}")
+    version = container.compiler_version
+    if any(not 0 <= part < 1 << bits for part, bits in zip(version, (8, 8, 16), strict=True)):
+        raise PackageError(f"compiler version {'.'.join(map(str, version))} has no room in the header")
+    for tensor in (*container.inputs, *container.outputs):
+        with parsing("the name of an input or output is not text", PackageError):
+            size = len(tensor.name.encode())
+        if size >= 1 << 16:
+            raise PackageError(f"the name of an input or output has {size} bytes, at most {(1 << 16) - 1} are allowed")
+    for index, entry in enumerate(container.operators):
+        if not _naturals((entry.macs, entry.recomputed_macs, *(number for span in entry.ranges for number in span))):
+            raise PackageError(f"the counts of operator {index} ({entry.kind}) must be natural numbers below 2^63")
+
+
 def _json(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    with parsing("metadata or operators cannot be written as JSON", PackageError):
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _parse(body: memoryview, what: str) -> dict[str, Any]:

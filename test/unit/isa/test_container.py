@@ -207,6 +207,19 @@ def test_malformed_sections_are_named(kind: SectionKind, body: bytes, message: s
         ({"inputs": tensors(Region.ARENA, (257,))}, "input of 257 bytes does not fit at offset 0 of region 1"),
         ({"inputs": (dataclasses.replace(BASE.inputs[0], dtype="float32"),)}, "element type float32, allowed: uint8"),
         ({"outputs": tensors(Region.OUTPUTS, *[(1,)] * 257)}, "257 outputs, at most 256"),
+        ({"inputs": (dataclasses.replace(BASE.inputs[0], offset=-1),)}, "does not fit at offset -1 of region"),
+        ({"inputs": (dataclasses.replace(BASE.inputs[0], zero_point=1 << 31),)}, "has the zero point 2147483648"),
+        (
+            {"inputs": (dataclasses.replace(BASE.inputs[0], name="\ud800"),)},
+            "the name of an input or output is not text",
+        ),
+        ({"inputs": (dataclasses.replace(BASE.inputs[0], name="n" * 65536),)}, "65536 bytes, at most 65535"),
+        ({"arena_bytes": -1}, "arena of -1 bytes cannot be addressed"),
+        ({"source_hash": bytes(15)}, "source hash of 15 bytes, expected 16"),
+        ({"target_digest": bytes(33)}, "target digest of 33 bytes, expected 32"),
+        ({"compiler_version": (256, 0, 0)}, "compiler version 256.0.0 has no room"),
+        ({"operators": (MapEntry("a", "ADD", -1, 0, ()),)}, r"operator 0 \(ADD\) must be natural numbers"),
+        ({"metadata": METADATA | {"share": float("nan")}}, "cannot be written as JSON"),
     ],
 )
 def test_what_cannot_be_written_is_named(values: dict[str, Any], message: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import npu_listing
-from odc_mlir.errors import CompileError
+from odc_mlir.errors import CompileError, PackageError
 from odc_mlir.isa import container
 from odc_mlir.isa.container import MapEntry
 from odc_mlir.isa.listing import read_listing, write_listing
@@ -65,6 +66,27 @@ def test_mistakes(old: str, new: str, message: str) -> None:
     with pytest.raises(CompileError) as caught:
         read_listing(TEXT.replace(old, new, 1))
     assert message in str(caught.value)
+
+
+def test_values_without_room_in_the_file() -> None:
+    """Each number and text of each directive, replaced by what a file cannot hold: refused, or read back as written."""
+    lines = TEXT.split("\n")
+    refused = 0
+    for index, line in enumerate(lines):
+        if not line.startswith(".") or line.startswith((".bytes", ".metadata")):
+            continue
+        for found in re.finditer(r'(?<=[ \[.])(-?\d+(\.\d+)?|[0-9a-f]{32,}|"[^"]*"(?!:))', line):
+            for value in ("-1", "4294967296", "1e400", "NaN", '"\\ud800"', f'"{"n" * 65536}"'):
+                text = "\n".join(
+                    [*lines[:index], line[: found.start()] + value + line[found.end() :], *lines[index + 1 :]]
+                )
+                try:
+                    written = container.write(read_listing(text))
+                except (CompileError, PackageError):
+                    refused += 1
+                else:
+                    assert container.write(container.read(written)) == written
+    assert refused > 50
 
 
 def test_two_programs_in_one_text() -> None:
