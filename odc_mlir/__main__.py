@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.kinds import FOLDER
 from odc_mlir.tools.common import EXIT_USAGE, base_parser, guarded, run_tool
-from odc_mlir.tools.files import add_output, add_overwrite
+from odc_mlir.tools.files import add_overwrite
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -94,7 +94,7 @@ def _print_completion(arguments: argparse.Namespace) -> None:
 
 def _samples(arguments: Sequence[str]) -> int:
     parser = base_parser(f"{PROGRAM} samples", "Copy sample models and pictures of handwritten digits to a folder.")
-    add_output(parser, "folder", metavar="FOLDER", kind=FOLDER, help="new or empty folder")
+    parser.add_argument("folder", metavar="FOLDER", help="new or empty folder, or one of samples")
     add_overwrite(parser)
     return run_tool(parser, _copy_samples, arguments)
 
@@ -102,14 +102,18 @@ def _samples(arguments: Sequence[str]) -> int:
 def _copy_samples(arguments: argparse.Namespace) -> None:
     from odc_mlir import samples
     from odc_mlir.formats.kinds import UNKNOWN
-    from odc_mlir.formats.outputs import write_output
+    from odc_mlir.formats.outputs import check_output, write_output
 
     folder = Path(arguments.folder)
-    if folder.is_dir() and any(folder.iterdir()):
-        raise OptionError(f"{folder} is not empty", hint="name a new folder")
+    found = {name: samples.path(name).read_bytes() for name in samples.FILES}
+    # A second copy to the same folder is none: it finds what the first one wrote.
+    is_copy = folder.is_dir() and all(
+        path.name in found and path.is_file() and path.read_bytes() == found[path.name] for path in folder.iterdir()
+    )
+    check_output(folder, FOLDER, overwrite=arguments.overwrite or is_copy)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in samples.FILES:
-        write_output(folder / name, samples.path(name).read_bytes(), UNKNOWN, overwrite=arguments.overwrite)
+    for name, data in found.items():
+        write_output(folder / name, data, UNKNOWN, overwrite=arguments.overwrite)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from odc_mlir.errors import CompileError
-from odc_mlir.isa.codec import Instr, address, make, split_address
+from odc_mlir.isa.codec import Instr, address, make, spec_of, split_address
 from odc_mlir.isa.fields import Kind, Region
-from odc_mlir.isa.instructions import BY_MNEMONIC
 
 _REGIONS = {region.name.lower(): int(region) for region in Region}
 _REGION_NAMES = {number: name for name, number in _REGIONS.items()}
@@ -67,7 +66,7 @@ def assemble(text: str) -> list[Instr]:
 
 def _assemble_one(words: list[str]) -> Instr:
     mnemonic, _, queue = words[0].partition("@")
-    kinds = {field.name: field.kind for field in BY_MNEMONIC[mnemonic].fields} if mnemonic in BY_MNEMONIC else {}
+    kinds = {field.name: field.kind for field in spec_of(mnemonic).fields}
     fields: dict[str, Any] = {}
     tokens: dict[str, list[int]] = {"wait": [], "post": []}
     steps: dict[str, int] = {}

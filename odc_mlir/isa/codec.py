@@ -111,6 +111,14 @@ def split_address(value: int) -> tuple[int, int]:
     return value >> OFFSET_BITS, value & ((1 << OFFSET_BITS) - 1)
 
 
+def spec_of(mnemonic: str) -> Instruction:
+    """The row of the table; raises CompileError when there is none."""
+    spec = BY_MNEMONIC.get(mnemonic)
+    if spec is None:
+        raise CompileError(f"unknown instruction {mnemonic!r}", hint=f"one of {', '.join(BY_MNEMONIC)}")
+    return spec
+
+
 def make(
     mnemonic: str,
     *,
@@ -123,9 +131,7 @@ def make(
     """A checked instruction. Enum fields take a name or a code, left-out fields are zero, ``steps`` maps address
     fields to signed steps (or lists them all). Raises CompileError that names the instruction and the field.
     """
-    spec = BY_MNEMONIC.get(mnemonic)
-    if spec is None:
-        raise CompileError(f"unknown instruction {mnemonic!r}", hint=f"one of {', '.join(BY_MNEMONIC)}")
+    spec = spec_of(mnemonic)
     declared = {field.name: field for field in spec.fields}
     if unknown := sorted(set(fields) - set(declared)):
         raise CompileError(f"instruction {mnemonic} has no field {unknown[0]!r}")

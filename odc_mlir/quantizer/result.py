@@ -72,11 +72,14 @@ class Quantized(ModelFile):
         if not self.passed:
             raise AccuracyError(f"the quantised model {describe(self.verdict)}", hint=self._hint())
 
-    def _hint(self) -> str:
-        """What to do about a verdict that is not passed."""
-        point = next((point for point in self.verdict["front"] if point["holds"] and point["time_ns"]), None)
+    def _hint(self) -> str | None:
+        """What to do about a verdict that is not passed; None where its problems, such as a budget, say it."""
+        point = next(
+            (point for point in self.verdict["front"] if point["layers"] and point["holds"] and point["time_ns"]), None
+        )
         if point is None:
-            return "allow more loss, or let help find better choices"
+            is_lossy = any(not check["passed"] for check in self.verdict["limits"])
+            return "allow more loss, or let help find better choices" if is_lossy else None
         count = f"{point['layers']} layer{'s' if point['layers'] > 1 else ''}"
         least = math.floor(100 * (point["runs"] or 0.0)) / 100
         return (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.errors import OptionError, printable
+from odc_mlir.tools.common import size
 from odc_mlir.tools.files import add_input, add_output
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
 def add_budget_flags(group: argparse._ArgumentGroup) -> None:
     """What the result may cost: the most accurate within it is looked for."""
     group.add_argument("--max-time", type=float, metavar="MS", help="modelled time of an inference on the target")
-    group.add_argument("--max-size", type=int, metavar="BYTES", help="bytes of the file")
+    group.add_argument("--max-size", type=size, metavar="BYTES", help="bytes of the file")
 
 
 def add_limit_flags(group: argparse._ArgumentGroup) -> None:

@@ -91,7 +91,7 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
     if info.info.kind == "string" and array.dtype.kind in "SUO":
         array = _strings(position, info, array)
     elif array.dtype != info.info.numpy:
-        raise _misfit(position, info, array, hint=f"convert it with astype({info.info.numpy.name!r})")
+        raise _misfit(position, info, array, hint=_conversion(info, array))
     if not fits(info.shape, array.shape, resize=resize):
         raise _misfit(position, info, array)
     if info.info.is_integer and info.info.bits < 8 and array.size:
@@ -113,7 +113,25 @@ def _strings(position: int, info: TensorInfo, array: Array) -> Array:
     return encoded
 
 
+def _conversion(info: TensorInfo, array: Array) -> str:
+    """How ``array`` becomes one of the tensor's type; real numbers are no codes."""
+    if info.quant is None or array.dtype.kind != "f":
+        return f"convert it with astype({info.info.numpy.name!r})"
+    if not info.quant.per_tensor:
+        return "it takes codes, real = scale * (code - zero_point)"
+    return f"it takes codes: round(real / {info.quant.scale:g}) + {info.quant.zero_points[0]}, in the type's range"
+
+
+def _is_stacked(shape: Shape | None, given: tuple[int, ...]) -> bool:
+    """Whether ``given`` holds several samples where ``shape`` has room for one."""
+    if not shape or not given:
+        return False
+    return shape[0] == 1 < given[0] and shape[1:] == given[1:]
+
+
 def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = None) -> InputError:
+    if hint is None and _is_stacked(info.shape, array.shape):
+        hint = "give one sample at a time; commands take several with --samples"
     expected = type_text(ResultType(info.dtype, info.shape))
     seen = type_text(ResultType(array.dtype.name, array.shape))
     return InputError(f"input {position} must be {expected}, not {seen}", tensor=info.name, hint=hint)

@@ -138,6 +138,7 @@ def test_malformed_bytes_are_named(data: bytes, message: str) -> None:
     ("text", "message"),
     [
         ("halt\njump\n", r"unknown instruction 'jump' \(in line 2\)"),
+        ("convx in_type=i8", "unknown instruction 'convx'"),
         ("halt status", "expected field=value, found 'status'"),
         ("halt status=1 status=2", "status is given twice"),
         ("halt status=one", "status is 'one', which is not a number"),

@@ -36,6 +36,24 @@ def test_misfits(value: Any, text: str) -> None:
         bind_inputs([X], [value])
 
 
+def test_the_remedy_keeps_values() -> None:
+    codes = TensorInfo("x", "int8", (1, 2), QuantParams((0.5,), (-3,)))
+    with pytest.raises(InputError, match=r"it takes codes: round\(real / 0\.5\) \+ -3"):
+        bind_inputs([codes], [np.ones((1, 2), np.float32)])
+    with pytest.raises(InputError, match=r"astype\('int8'\)"):
+        bind_inputs([codes], [np.ones((1, 2), np.int64)])
+    channels = TensorInfo("x", "int8", (1, 2), QuantParams((0.5, 0.25), (0, 0), 1))
+    with pytest.raises(InputError, match=r"real = scale \* \(code - zero_point\)"):
+        bind_inputs([channels], [np.ones((1, 2), np.float32)])
+
+
+@pytest.mark.parametrize(("shape", "is_named"), [((5, 2), True), ((5, 3), False), ((5,), False), ((), False)])
+def test_several_samples_at_once_are_told_how(shape: tuple[int, ...], is_named: bool) -> None:
+    with pytest.raises(InputError) as caught:
+        bind_inputs([TensorInfo("x", "float32", (1, 2))], [np.zeros(shape, np.float32)])
+    assert ("--samples" in str(caught.value)) is is_named
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_any_byte_order_will_do(order: str) -> None:
     (bound,) = bind_inputs([X], [np.array([[1.5, -2]], f"{order}f4")])

@@ -66,9 +66,24 @@ def test_samples(tmp_path: Path) -> None:
     assert main(["samples", str(tmp_path / "s")]) == 0
     assert {path.name for path in (tmp_path / "s").iterdir()} == set(samples.FILES)
     assert odc_mlir.load(tmp_path / "s" / "digits_cnn_int8.circle") is not None
-    assert main(["samples", str(tmp_path / "s")]) == 1
     with pytest.raises(OptionError, match="there is no sample 'bananas'"):
         samples.path("bananas")
+
+
+def test_samples_go_to_a_folder_twice_but_over_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    copy = ["samples", str(folder)]
+    assert main(copy) == 0
+    assert main(copy) == 0
+    mine = folder / "samples.npz"
+    mine.write_bytes(b"mine")
+    assert main(copy) == 1
+    assert mine.read_bytes() == b"mine"
+    (folder / "notes").write_text("mine")
+    assert main([*copy, "--overwrite"]) == 0
+    assert mine.read_bytes() == samples.path("samples.npz").read_bytes()
+    assert (folder / "notes").read_text() == "mine"
+    assert main(copy) == 1
 
 
 def test_the_wheel_has_the_samples() -> None:

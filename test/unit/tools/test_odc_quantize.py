@@ -74,6 +74,19 @@ def test_a_missed_limit_is_an_error_and_nothing_is_written(
     assert read_model(out).schema == "tflite"
 
 
+def test_a_missed_budget_is_no_matter_of_loss(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, _, data = files
+    common = (model, "--calibration", data, "--no-help", "-q", "-o", tmp_path / "q.circle")
+    assert _run(*common, "--max-size", "1K") == 1
+    said = capsys.readouterr().err
+    assert said.rstrip().endswith("bytes, at most 1,024 wanted")
+    assert _run(*common, "--target", "npu-256", "--max-time", "0.00001") == 1
+    assert " 0 layer" not in capsys.readouterr().err
+    assert not (tmp_path / "q.circle").exists()
+
+
 def test_ranges_only(files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, _, data = files
     out, records = tmp_path / "ranges.circle", tmp_path / "minmax.bin"
@@ -118,6 +131,7 @@ def test_a_tflite_file_holds_what_litert_runs(
         (["-o", "q.circle", "--calibration", "{data}", "--limit", "nan"], 1, "the limit of mpeir is nan"),
         (["-o", "q.circle", "--calibration", "{data}", "--min-coverage", "2"], 1, "min_coverage is 2"),
         (["-o", "q.circle", "--calibration", "{data}", "--target", "npu-9"], 1, "npu-9"),
+        (["-o", "q.circle", "--max-size", "20Q"], 2, "'20Q' is not a size"),
         (["-o", "q.circle", "--mixed", "none.json"], 1, "cannot read the configuration"),
     ],
 )
