@@ -309,13 +309,11 @@ def lower(
     memory: str = "flash",
     prefer: str = "performance",
     sram_limit: int | None = None,
+    allow_host: bool = False,
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
 ) -> Module:
-    """A copy of ``module`` taken to the end of ``stage`` (a name of ``odc-opt --list-stages``); raises OdcError.
-
-    ``placement`` and ``time_limit``: as in :func:`compile`.
-    """
+    """A copy of ``module`` at the end of a stage of ``odc-opt --list-stages``; raises OdcError, else as `compile`."""
     from odc_mlir import compiler
 
     return compiler.lower(
@@ -325,6 +323,7 @@ def lower(
         memory=memory,
         prefer=prefer,
         sram_limit=sram_limit,
+        allow_host=allow_host,
         placement=placement,
         time_limit=time_limit,
     )

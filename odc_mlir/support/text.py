@@ -61,7 +61,10 @@ _ALIASES = {
     NameLoc.name: "#loc",
     FusedLoc.name: "#loc",
 }
-_LINE_CHARACTERS = 120  # attributes of a module that take more stand on lines of their own
+_BROKEN = {
+    "builtin.module": 120,
+    "npu.program": 480,
+}  # attributes that take more characters stand on lines of their own
 
 
 class OdcPrinter(Printer):
@@ -125,13 +128,14 @@ class OdcPrinter(Printer):
         self._open.pop()
 
     def print_attr_dict(self, attr_dict: Mapping[str, Attribute]) -> None:
-        """As xDSL's; the attributes of a module, which can be long, break into lines."""
-        if not (self._open and isinstance(self._open[-1], ModuleOp)):
+        """As xDSL's; the attributes of modules and programs, which can be long, break into lines."""
+        most = _BROKEN.get(self._open[-1].name) if self._open and isinstance(self._open[-1], Operation) else None
+        if most is None:
             super().print_attr_dict(attr_dict)
             return
-        self._print_broken(DictionaryAttr(attr_dict), "\n")
+        self._print_broken(DictionaryAttr(attr_dict), "\n", most)
 
-    def _print_broken(self, attribute: Attribute, line: str) -> None:
+    def _print_broken(self, attribute: Attribute, line: str, most: int) -> None:
         """Print ``attribute`` on one line if it is short, else its parts on lines below; ``line`` starts a line."""
         text = self._apart(lambda printer: printer.print_attribute(attribute))
         items: list[tuple[str, Attribute]] = []
@@ -139,7 +143,7 @@ class OdcPrinter(Printer):
             items = list(attribute.data.items())
         elif isinstance(attribute, ArrayAttr):
             items = [("", item) for item in attribute.data]
-        if len(text) <= _LINE_CHARACTERS or not items:
+        if len(text) <= most or not items:
             self.print_string(text)
             return
         self.print_string(text[0])
@@ -149,7 +153,7 @@ class OdcPrinter(Printer):
                 self.print_identifier_or_string_literal(name)
                 self.print_string("" if isinstance(item, UnitAttr) else " = ")
             if not isinstance(item, UnitAttr):
-                self._print_broken(item, line + "  ")
+                self._print_broken(item, line + "  ", most)
         self.print_string(line + text[-1])
 
     def print_block_argument(self, arg: BlockArgument, print_type: bool = True) -> None:
