@@ -15,6 +15,7 @@ from odc_mlir.formats.package import is_package
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.runtime import api
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.reporting.report_code import type_text
 
 METRICS = {
     "cycles": "NPU cycles",
@@ -98,8 +99,7 @@ def _edges(tensors: Sequence[int], producers: Mapping[int, tuple[str, str]]) -> 
 
 def _tensor(port: str, info: TensorInfo) -> dict[str, Any]:
     """What the viewer's side panel shows of a tensor."""
-    extents = "?" if info.shape is None else ", ".join("?" if n is None else str(n) for n in info.shape)
-    shown = {"tensor_name": info.name, "type": f"{info.dtype}[{extents}]"}
+    shown = {"tensor_name": info.name, "type": type_text(info)}
     if info.is_const:
         shown["constant"] = "yes"
     return {"id": port, "attrs": [{"key": key, "value": value} for key, value in shown.items()]}

@@ -58,8 +58,13 @@ def _source(node: Node) -> str:
 
 
 def _typed(info: TensorInfo) -> str:
+    return f"{info.name}: {type_text(info)}"
+
+
+def type_text(info: TensorInfo) -> str:
+    """``int8[1, 8, 8, 24]``, with a question mark for what is not known."""
     extents = "?" if info.shape is None else ", ".join("?" if n is None else str(n) for n in info.shape)
-    return f"{info.name}: {info.dtype}[{extents}]"
+    return f"{info.dtype}[{extents}]"
 
 
 def anchor(operator: int) -> str:
