@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from odc_mlir.dialects.npu_tiling import Outer
@@ -56,7 +56,7 @@ def _depthwise_blocks(window: Window, target: Target) -> Iterator[WindowTiling]:
 
 def conv_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
     """Weights resident where they fit, else streamed per tile or kept per group of result channels."""
-    local, channels, most = target.local, window.out_channels, _most_weights(window, target)
+    local, channels = target.local, window.out_channels
     if window.weight_bytes <= local.weight_bytes:
         fits = channels <= local.param_entries
         block = channels if fits else local.param_entries // 2
@@ -71,13 +71,27 @@ def conv_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
                 params_resident=fits,
                 weight_slots=buffered,
             )
+        if fills_weight_buffer(window, target) and not window.weights_per_image:
+            for block in _blocks(channels, target):
+                yield from _by_groups(window, target, block, (2,))
         return
     for block in _blocks(channels, target):
         yield from _streamed(window, target, block)
-        for slots in (1, 2):
-            fits = window.depth * block * slots <= most and block * slots <= local.param_entries
-            if block < channels and fits:
-                yield WindowTiling(1, 1, block, block, window.in_channels, outer=Outer.GROUPS, weight_slots=slots)
+        yield from _by_groups(window, target, block, (1, 2))
+
+
+def fills_weight_buffer(window: Window, target: Target) -> bool:
+    """Whether all weights of a layer fit, but nothing can be loaded beside them while they are used."""
+    return window.weight_bytes <= target.local.weight_bytes < 2 * window.weight_bytes
+
+
+def _by_groups(window: Window, target: Target, block: int, weight_slots: Iterable[int]) -> Iterator[WindowTiling]:
+    """Weights of ``block`` result channels at a time, those of the next group meanwhile if there are two slots."""
+    most, entries = _most_weights(window, target), target.local.param_entries
+    for slots in weight_slots:
+        fits = window.depth * block * slots <= most and block * slots <= entries
+        if block < window.out_channels and fits:
+            yield WindowTiling(1, 1, block, block, window.in_channels, outer=Outer.GROUPS, weight_slots=slots)
 
 
 def _streamed(window: Window, target: Target, block: int) -> Iterator[WindowTiling]:

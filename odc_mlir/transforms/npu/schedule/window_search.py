@@ -21,7 +21,13 @@ from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, Runs, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, Window, clip, even_splits
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS
-from odc_mlir.transforms.npu.schedule.window_plans import conv_plans, depthwise_plans, pool_plans, sliced_plans
+from odc_mlir.transforms.npu.schedule.window_plans import (
+    conv_plans,
+    depthwise_plans,
+    fills_weight_buffer,
+    pool_plans,
+    sliced_plans,
+)
 from odc_mlir.transforms.npu.schedule.window_tiling import StepKind, WindowTiling, footprint, step_kinds
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
@@ -243,10 +249,14 @@ class _Search:
         waits_to_store = stores > 1 and tiling.out_slots == 1
         several = (groups if by_groups else 1) * (window.batch if window.weights_per_image else 1)
         waits_for_weights = self.weighted and tiling.resident and tiling.weight_slots == 1 and several > 1
+        full = self.weighted and fills_weight_buffer(window, target)
+        computes_last = full and tiling.resident and several == 1
         moves = (min(loads, 1) + min(stores, 1)) * TRANSFER_BYTES
         program = (COMPUTE_BYTES + moves) * min(jobs, ROLLED_TILES)
         more = max(0, steps - (groups if by_groups else 1))
         program += (COMPUTE_BYTES + WEIGHT_BYTES) * more * min(traffic.tiles, ROLLED_TILES)
+        if by_groups and full:
+            program += 2 * WEIGHT_BYTES * (groups - 1)
         for shape in self.shapes:
             compute = self._compute(tiling, traffic, kinds, shape)
             tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
@@ -258,6 +268,8 @@ class _Search:
                 serial += store + stores * 2 * latency
             if waits_for_weights:
                 serial += moved_weights + several * 2 * latency
+            elif computes_last:
+                serial += moved_weights + latency
             cycles = max(cycles, serial) + latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
             yield cycles, program, shape, tiling
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from odc_mlir import compiler, targets
+from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.memo import Memo
 from odc_mlir.transforms.npu.schedule import tilings, window_search
@@ -121,3 +122,14 @@ def test_transfers_count_against_the_limit_of_instructions(monkeypatch: pytest.M
     most = max(map(commands, search(window, TARGET, ROOM, weighted=True))) - 1
     monkeypatch.setattr(window_search, "MOST_LAYER_COMMANDS", most)
     assert all(commands(choice) <= most for choice in search(window, TARGET, ROOM, weighted=True))
+
+
+def test_weights_that_fill_their_buffer_are_loaded_in_groups() -> None:
+    """Those of the next group arrive while these are used; half as many weights have no need of that."""
+    buffer = TARGET.local.weight_bytes
+    for channels, in_groups in ((buffer // 64, True), (buffer // 256, False)):
+        window = make_window((1, 1, 1, 64), (1, 1, 1, channels), kernel=(1, 1))
+        fastest = window_choices(window, TARGET, ROOM, weighted=True)[0].tiling
+        assert fastest is not None
+        assert (fastest.outer is Outer.GROUPS) == in_groups
+        assert fastest.weight_slots == (2 if in_groups else 1)
