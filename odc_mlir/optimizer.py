@@ -24,6 +24,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.index_limits import index_limits
+from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
@@ -75,6 +76,7 @@ class Optimized(ModelFile):
     channels_last_outputs: tuple[str, ...] = ()
 
 
+@seldom_collected()
 def optimize(
     model: compiler.ModelSource | ModuleOp,
     *,

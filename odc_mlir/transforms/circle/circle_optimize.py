@@ -23,7 +23,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.transforms.common_subexpression_elimination import cse
 from xdsl.transforms.dead_code_elimination import dce
 
@@ -31,7 +31,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass, Layouts
 from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
 from odc_mlir.transforms.circle.rewrites.table import LAYOUTS, O1, ONE_SAMPLE, RewriteRule, select
-from odc_mlir.transforms.common.rewriting import apply_patterns
+from odc_mlir.transforms.common.rewriting import Wrapped, apply_patterns
 from odc_mlir.transforms.partition.odc_fix_batch import fix_batch
 
 _ROUNDS = 8  # of layouts and patterns; two do for every network seen
@@ -76,7 +76,7 @@ class CircleOptimizePass(ModulePass):
             raise OptionError(f"limit is {self.limit}", hint="give 0 or more")
         chosen = select(None if self.level == "none" else self.level, self.rewrites, self.without)
         tally = Tally(self.limit)
-        patterns = [Counted(rule, rule.make(), tally) for rule in chosen if rule.pattern]
+        patterns = [Counted(rule.make(), rule, tally) for rule in chosen if rule.pattern]
         if any(rule.name == ONE_SAMPLE for rule in chosen) and not tally.is_full:
             tally.add(ONE_SAMPLE, fix_batch(module, 1, declare=False))
         CircleInferShapesPass().apply(ctx, module)
@@ -118,11 +118,10 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Counted(RewritePattern):
+class Counted(Wrapped):
     """A rewrite's pattern, counted, and without effect once the limit is reached."""
 
     rule: RewriteRule
-    pattern: RewritePattern
     tally: Tally
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:

@@ -66,8 +66,14 @@ def observed(observer: RewriteObserver) -> Generator[None]:
 
 
 @dataclass(frozen=True)
-class _Observed(RewritePattern):
+class Wrapped(RewritePattern):
+    """A pattern with something done around it: it applies to the operators that ``pattern`` applies to."""
+
     pattern: RewritePattern
+
+
+@dataclass(frozen=True)
+class _Observed(Wrapped):
     observer: RewriteObserver
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -77,11 +83,35 @@ class _Observed(RewritePattern):
             self.observer.rewrote(self.pattern)
 
 
+class _ByName(RewritePattern):
+    """Tries on each operator those of ``patterns`` that know its name, in their order: tables have dozens."""
+
+    def __init__(self, patterns: Sequence[RewritePattern]) -> None:
+        self.patterns = [(_names(pattern), pattern) for pattern in patterns]
+        self.known: dict[str | None, list[RewritePattern]] = {}
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        name = op.SPEC.name if isinstance(op, CircleOp) else None
+        if name not in self.known:
+            self.known[name] = [pattern for names, pattern in self.patterns if names is None or name in names]
+        for pattern in self.known[name]:
+            pattern.match_and_rewrite(op, rewriter)
+            if rewriter.has_done_action:
+                return
+
+
+def _names(pattern: RewritePattern) -> frozenset[str] | None:
+    """The operators that a pattern is for; None for any operation."""
+    while isinstance(pattern, Wrapped):
+        pattern = pattern.pattern
+    return pattern.names if isinstance(pattern, OperatorPattern) else None
+
+
 def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern], *, recursively: bool = True) -> None:
     """Apply ``patterns``, until none applies or once; what nothing uses afterwards goes."""
     if (observer := _OBSERVER.get()) is not None:
         patterns = [_Observed(pattern, observer) for pattern in patterns]
-    applier = GreedyRewritePatternApplier(list(patterns))
+    applier = GreedyRewritePatternApplier([_ByName(patterns)])
     PatternRewriteWalker(applier, apply_recursively=recursively).rewrite_module(module)
 
 
