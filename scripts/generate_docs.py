@@ -141,13 +141,16 @@ def npu_prefix() -> str:
 
 
 def npu_instruction(mnemonic: str) -> str:
-    """The fields of one NPU instruction."""
+    """Fields and cost of one NPU instruction."""
     from odc_mlir.isa.instructions import BY_MNEMONIC
 
     spec = BY_MNEMONIC[mnemonic]
     queue = "any queue" if spec.queue is None else f"queue {spec.queue.name}"
     head = f"Opcode `{spec.opcode:#04x}`, {queue}, {spec.size_bytes} bytes: {spec.doc}."
-    return f"{head}\n\n{_fields(spec.fields)}" if spec.fields else head
+    parts = [head, _fields(spec.fields)] if spec.fields else [head]
+    if spec.cost.text:
+        parts.append(f"Charged ([how to read it](#what-an-instruction-costs)):\n\n```\n{spec.cost.text}\n```")
+    return "\n\n".join(parts)
 
 
 def _fields(fields: Iterable[Field]) -> str:

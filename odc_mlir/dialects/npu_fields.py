@@ -23,13 +23,6 @@ from odc_mlir.isa.instructions import BY_MNEMONIC
 PREFIX = "npu.isa."
 MOST_OFFSET = (1 << OFFSET_BITS) - 1
 QUEUES = tuple(queue.name.lower() for queue in Queue)
-# Address fields that an instruction may do without, because other fields say that it does not use them.
-OPTIONAL_ADDRESSES = {
-    "conv": frozenset({"ring_base", "accumulators", "param", "output"}),
-    "vop": frozenset({"a", "b", "accumulators", "param", "table"}),
-    "reduce": frozenset({"accumulators", "output"}),
-    "softmax": frozenset({"table"}),
-}
 
 
 class Fields(NamedTuple):
@@ -70,10 +63,9 @@ class FieldsAttr(Data[Fields]):
         problem = _problem(fields.immediates)
         if problem:
             raise VerifyException(f"{PREFIX}{mnemonic}: {problem}")
-        optional = OPTIONAL_ADDRESSES.get(mnemonic, frozenset())
         for field, offset in zip(fields.immediates.spec.places, fields.offsets, strict=True):
             if offset is None:
-                if field.name not in optional:
+                if not field.optional:
                     raise VerifyException(f"{PREFIX}{mnemonic}: {field.name} is missing")
             elif not 0 <= offset <= MOST_OFFSET:
                 raise VerifyException(

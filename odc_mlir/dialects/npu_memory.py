@@ -17,8 +17,8 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from odc_mlir.isa.code_types import TYPE_BYTES, TYPES
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, Space
-from odc_mlir.isa.instructions import TYPE_BYTES, TYPES
 
 
 @irdl_attr_definition

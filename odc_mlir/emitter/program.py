@@ -24,7 +24,7 @@ from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.compact import write_code
 from odc_mlir.isa.container import Container, MapEntry, TensorRecord, write
 from odc_mlir.isa.fields import Kind, Region, Space
-from odc_mlir.isa.instructions import CONV
+from odc_mlir.isa.table.convolution import CONV
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import MemoryMode, Target
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
+
+from odc_mlir.isa.cost import Cost
+from odc_mlir.isa.effects import Effects, Values, nothing
 
 
 class Queue(IntEnum):
@@ -104,6 +108,7 @@ class Field:
     values: tuple[str, ...] = ()
     fixed: bool = False  # an address that loops do not advance
     in_sram: bool = False  # an address in memory that cannot be off-chip
+    optional: bool = False  # an address that other fields may say is not used
     default: int = 0
 
     @property
@@ -137,13 +142,32 @@ STEP_BLOCK_BYTES = GRANULE_BYTES
 
 @dataclass(frozen=True)
 class Instruction:
-    """One row of the table: ``fields`` are packed after the prefix, least significant bit first, without gaps."""
+    """One row of the table: ``fields`` are packed after the prefix, least significant bit first, without gaps.
+
+    ``effects``: what it reads and writes, of its fields without the addresses, where those that are 0 may be missing.
+    ``cost``: what it is charged beyond what crosses the ports of SRAM and off-chip memory.
+    """
 
     mnemonic: str
     opcode: int
     queue: Queue | None  # None: the queue field chooses
     fields: tuple[Field, ...]
     doc: str
+    effects: Callable[[Values], Effects] = nothing
+    cost: Cost = field(default_factory=Cost)
+
+    def words(self, values: Values) -> dict[str, int | str]:
+        """All fields by name, enum fields as words; ``values``: their codes, where those that are 0 may be missing."""
+        codes = ((f, values.get(f.name, 0)) for f in self.fields)
+        return {f.name: f.values[code] if f.values else code for f, code in codes}
+
+    def __getitem__(self, name: str) -> Field:
+        """The field called ``name``; raises KeyError for what there is not."""
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {f.name: f for f in self.fields}
 
     @cached_property
     def size_bytes(self) -> int:

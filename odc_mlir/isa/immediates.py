@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 
-from odc_mlir.isa.effects import EFFECTS, Effects
+from odc_mlir.isa.effects import Effects
 from odc_mlir.isa.fields import Field, Instruction
 from odc_mlir.isa.instructions import BY_MNEMONIC
 
@@ -46,7 +46,7 @@ class Immediates:
     @cached_property
     def effects(self) -> Effects:
         """What the instruction reads and writes."""
-        return EFFECTS[self.mnemonic](self.values)
+        return self.spec.effects(self.values)
 
     def __getitem__(self, name: str) -> int:
         return self.values.get(name, 0)

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import SimulationError
-from odc_mlir.isa.instructions import BY_MNEMONIC
+from odc_mlir.isa.table.transfers import CODINGS
 
-CODINGS = next(f.values for f in BY_MNEMONIC["wload"].fields if f.name == "coding")
 LONGEST_BITS = 12  # of a codeword
 RANKS = 256
 RUNS = tuple(2 << i for i in range(6))  # repetitions of the centre that one codeword can stand for

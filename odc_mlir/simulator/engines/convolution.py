@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import ACCUMULATOR_BITS
-from odc_mlir.isa.instructions import CONV
+from odc_mlir.isa.table.convolution import INITS
 from odc_mlir.isa.windows import depthwise_rows_read
 from odc_mlir.numerics.convolution import ConvFilter, DepthwiseFilter, Window, conv2d, depthwise, depthwise_filter
 from odc_mlir.numerics.fixed import Requantizer, requantize64
@@ -30,7 +30,6 @@ from odc_mlir.simulator.engines.machine import (
 )
 
 _LARGEST_WIDE_EXPONENT = 7  # numerics.fixed.multiply64
-_INIT = next(f.values for f in CONV.fields if f.name == "init")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def conv(m: Machine, v: Values) -> Work:
     require(weight_item <= in_type.itemsize, "weights of 16 bits go with inputs of 16 bits")
     require(not v["wide"] or in_type.itemsize == 2, "wide sums are those of 16-bit inputs")
     g = _geometry(v, in_type.itemsize, weight_item)
-    init = _INIT[v["init"]]
+    init = INITS[v["init"]]
     work = _cost(m, v, g, accumulators=init == "keep" or not v["emit"])
     x = _input(m, v, g, in_type)
     reduction = g.taps if v["depthwise"] else g.taps * g.in_channels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from odc_mlir.isa.instructions import RESIZE_KINDS
+from odc_mlir.isa.table.images import RESIZE_KINDS
 from odc_mlir.numerics.resize_lines import Line, Lines, resize_bilinear_by_lines, resize_nearest_by_lines
 from odc_mlir.simulator.boxes import box
 from odc_mlir.simulator.engines.machine import Machine, Values, Work, check_pixels, check_type, require, typed

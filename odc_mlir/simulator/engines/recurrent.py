@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.isa.effects import lstm_gates
+from odc_mlir.isa.table.recurrent import lstm_gates
 from odc_mlir.numerics import lstm
 from odc_mlir.numerics.fixed import multiply, requantize, wrap32
 from odc_mlir.numerics.gates import saturate16

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from odc_mlir.errors import SimulationError
-from odc_mlir.isa.effects import param_bytes
 from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, LARGEST_SHIFT, SCALE
-from odc_mlir.isa.weight_coding import CODINGS
+from odc_mlir.isa.table.transfers import CODINGS, param_bytes
 from odc_mlir.simulator.boxes import Box, box
 from odc_mlir.simulator.engines.machine import DTYPES, Machine, Values, Work, ceil_div, require
 from odc_mlir.simulator.memories import Space

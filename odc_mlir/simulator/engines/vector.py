@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
-from odc_mlir.isa.instructions import BY_MNEMONIC
+from odc_mlir.isa.table.vector import BINARY, POOL_KINDS, REDUCE_INITS, REDUCE_KINDS, SIGMOIDS, VOP_KINDS
 from odc_mlir.numerics import lut
 from odc_mlir.numerics.elementwise import (
     AddParams,
@@ -40,26 +40,14 @@ from odc_mlir.simulator.engines.machine import (
 
 _SOFTMAX_PASSES = 3  # maximum; exponentials and their sum; scaling
 _ALL_TYPES = ("u8", "i8", "i16", "i32")
-_SIGMOIDS = ("logistic", "tanh")
-_UNSCALED = ("lut", "copy", *_SIGMOIDS)
+_UNSCALED = ("lut", "copy", *SIGMOIDS)
 _ENTRY_PAIR_BYTES = 4  # two neighbouring entries of 16 bits
 _LARGEST_POSITION_FACTOR = (1 << 15) - 1
-_BINARY = ("add", "sub", "mul", "max", "min")
-
-
-def _names(mnemonic: str, field: str) -> tuple[str, ...]:
-    return next(f.values for f in BY_MNEMONIC[mnemonic].fields if f.name == field)
-
-
-_VOP_KINDS = _names("vop", "kind")
-_POOL_KINDS = _names("pool", "kind")
-_REDUCE_KINDS = _names("reduce", "kind")
-_REDUCE_INITS = _names("reduce", "init")
 
 
 def vop(m: Machine, v: Values) -> Work:
     """Element-wise arithmetic over ``size2`` x ``size1`` x ``size0`` elements."""
-    kind = _VOP_KINDS[v["kind"]]
+    kind = VOP_KINDS[v["kind"]]
     shape = (v["size2"], v["size1"], v["size0"])
     count = shape[0] * shape[1] * shape[2]
     require(count > 0, "computes nothing: a size is 0")
@@ -70,7 +58,7 @@ def vop(m: Machine, v: Values) -> Work:
         a = _accumulated(m, v, shape)
     else:
         a = _operand(m, v, "a", shape, output)
-    b = _operand(m, v, "b", shape, output) if kind in _BINARY else None
+    b = _operand(m, v, "b", shape, output) if kind in BINARY else None
     table = _Table.of(m, v, kind, out_type)
     if table is not None and table.interpolated:
         work.shortest = _ENTRY_PAIR_BYTES * count / m.target.vector.requant_lanes
@@ -95,7 +83,7 @@ class _Table:
     @staticmethod
     def of(m: Machine, v: Values, kind: str, out_type: np.dtype[Any]) -> _Table | None:
         """Read from the table buffer; None for an instruction without table."""
-        if kind in _SIGMOIDS:
+        if kind in SIGMOIDS:
             check_type(v, "a_type", "i16")
             check_type(v, "out_type", "i16")
             multiplier, exponent = check_scale(v, "a")
@@ -212,7 +200,7 @@ def pool(m: Machine, v: Values) -> Work:
     x = typed(
         m.memories.tile.data, dtype, start, (1, rows, columns, channels), (0, v["in_stride_y"], v["in_stride_x"], item)
     )
-    compute = max_pool if _POOL_KINDS[v["kind"]] == "max" else average_pool
+    compute = max_pool if POOL_KINDS[v["kind"]] == "max" else average_pool
     window, stride = (v["kernel_height"], v["kernel_width"]), (v["stride_y"], v["stride_x"])
     result = compute(x, window, stride, (v["valid_y"], v["valid_x"]), (v["out_height"], v["out_width"]), low, high)
     out[...] = np.ascontiguousarray(result).view(np.uint8).reshape(out.shape)
@@ -231,7 +219,7 @@ def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axi
 
 def reduce(m: Machine, v: Values) -> Work:
     """Sum or maximum over pixels per channel, or the channel with the largest code per pixel."""
-    kind, init = _REDUCE_KINDS[v["kind"]], _REDUCE_INITS[v["init"]]
+    kind, init = REDUCE_KINDS[v["kind"]], REDUCE_INITS[v["init"]]
     in_type = check_type(v, "in_type", "u8", "i8", "i16")
     height, width, channels = v["height"], v["width"], v["channels"]
     require(height > 0 and width > 0 and channels > 0, "reduces nothing: a size is 0")

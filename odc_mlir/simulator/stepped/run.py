@@ -249,7 +249,7 @@ class Stepped:
             work = executor(self.machine, values) if executor else Work()
         except OdcError as error:
             raise type(error)(f"instruction {index} ({instr.mnemonic}) {error.message}", hint=error.hint) from error
-        c = charge(instr.mnemonic, values, self.target, self.program.memory, strict=self.strict)
+        c = charge(instr.spec, values, self.target, self.program.memory, strict=self.strict)
         delays = {"latency": c.latency, "start": c.start, "drain": c.drain}
         running = Running(
             index, instr, delays, make_phase(c.shortest, c.amounts, self.width), c.amounts, work, self.now

@@ -29,7 +29,8 @@ from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
 from odc_mlir.dialects.npu_memory import flat_type
 from odc_mlir.errors import OptionError
 from odc_mlir.isa.fields import Space
-from odc_mlir.isa.weight_coding import CODINGS, Coded, encode
+from odc_mlir.isa.table.transfers import CODINGS
+from odc_mlir.isa.weight_coding import Coded, encode
 from odc_mlir.support.deadline import in_time
 from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
 

@@ -12,7 +12,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.isa.codec import Instr, split_address
 from odc_mlir.isa.compact import read_code
 from odc_mlir.isa.container import read
-from odc_mlir.isa.effects import EFFECTS, Area, effects
+from odc_mlir.isa.effects import Area
 from odc_mlir.isa.fields import Kind, Region
 from odc_mlir.simulator.boxes import Box
 from odc_mlir.simulator.counters import PortBytes
@@ -80,7 +80,7 @@ def test_the_simulator_touches_what_is_declared(memory: MemoryMode) -> None:
         recorder = Recorder()
         memories = Memories(NPU, memory, bytes(1 << 16), REGIONS, execute=False)
         executors()[instr.mnemonic](Machine(NPU, memory, memories, recorder, False, {}), instr.values)
-        for declared, touched in zip(effects(instr.mnemonic, instr.values), recorder.seen.values(), strict=True):
+        for declared, touched in zip(instr.spec.effects(instr.values), recorder.seen.values(), strict=True):
             found = [places(memories, instr, area) for area in declared]
             wrapped += any(len(ranges) > 1 for ranges in found)
             flat = [item for ranges in found for item in ranges]
@@ -91,9 +91,3 @@ def test_the_simulator_touches_what_is_declared(memory: MemoryMode) -> None:
         seen[instr.mnemonic] += 1
     assert set(seen) >= {"load", "store", "wload", "param", "conv", "vop", "pool"}
     assert wrapped
-
-
-def test_only_instructions_of_the_table_have_effects() -> None:
-    from odc_mlir.isa.instructions import INSTRUCTIONS
-
-    assert set(EFFECTS) == {spec.mnemonic for spec in INSTRUCTIONS}

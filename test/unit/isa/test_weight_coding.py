@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa import weight_coding
-from odc_mlir.isa.weight_coding import CODINGS, RUNS, coded_bytes, decode, encode
+from odc_mlir.isa.table.transfers import CODINGS
+from odc_mlir.isa.weight_coding import RUNS, coded_bytes, decode, encode
 
 ONE_BY_ONE = [(), ("rice",), ("huffman",)]
 

@@ -6,8 +6,8 @@ import re
 
 from helpers.data import REPOSITORY
 from odc_mlir.dialects.npu_isa import BY_MNEMONIC, UNROLLED
-from odc_mlir.isa.effects import EFFECTS
-from odc_mlir.isa.fields import Instruction, Queue
+from odc_mlir.isa.effects import nothing
+from odc_mlir.isa.fields import Instruction, Kind, Queue
 from odc_mlir.isa.instructions import INSTRUCTIONS
 from odc_mlir.simulator.engines import executors
 
@@ -19,11 +19,15 @@ def _text(*folders: str) -> str:
 
 def _lacks(spec: Instruction, lowering: str, tests: str, docs: str) -> list[str]:
     name, lacks = spec.mnemonic, []
+    executed = spec.queue not in (None, Queue.FETCH)
+    moves_memory = any(field.kind is Kind.MEMORY for field in spec.fields)  # whose cost is that of its bursts
     if not re.search(rf"^### .*\b{name}\b", docs, re.MULTILINE):
         lacks.append("a section of docs/npu.md that says what it does")
-    if name not in EFFECTS:
-        lacks.append("effects in odc_mlir/isa/effects.py")
-    if spec.queue not in (None, Queue.FETCH) and name not in executors():
+    if executed and spec.effects is nothing:
+        lacks.append("effects in its row of odc_mlir/isa/table/")
+    if executed and not spec.cost.text and not moves_memory:
+        lacks.append("a cost in its row of odc_mlir/isa/table/")
+    if executed and name not in executors():
         lacks.append("an executor in odc_mlir/simulator/engines/")
     if name not in BY_MNEMONIC and name not in UNROLLED:
         lacks.append("an operation of the dialect")
@@ -43,4 +47,4 @@ def test_every_instruction_is_complete() -> None:
 
 def test_an_incomplete_instruction_is_named() -> None:
     lacks = _lacks(Instruction("nothing", 0x7F, Queue.VECTOR, (), "does nothing"), "", "", "")
-    assert [what.split()[0] for what in lacks] == ["a", "effects", "an", "an", "a", "a"]
+    assert [what.split()[0] for what in lacks] == ["a", "effects", "a", "an", "an", "a", "a"]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from odc_mlir import targets
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.codec import make
-from odc_mlir.isa.effects import effects
 from odc_mlir.isa.fields import Instruction, Kind, Region
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.isa.windows import depthwise_rows_read, touched
@@ -257,7 +256,7 @@ def test_every_reader_of_the_tile_buffer_has_a_case() -> None:
 def _reads_tiles(spec: Instruction) -> bool:
     """Whether an instruction reads the tile buffer when all its fields are 0."""
     tiles = {field.name for field in spec.fields if field.kind is Kind.TILE}
-    return any(area.field in tiles for area in effects(spec.mnemonic, make(spec.mnemonic).values).reads)
+    return any(area.field in tiles for area in spec.effects(make(spec.mnemonic).values).reads)
 
 
 @pytest.mark.parametrize(

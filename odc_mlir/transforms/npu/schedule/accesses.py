@@ -30,7 +30,7 @@ def accesses(command: Command) -> Accesses:
 def _spans(command: Command, areas: Iterable[Area]) -> list[Span]:
     """Where ``areas`` lie; in a ring, they are up to two ranges."""
     found = []
-    for field, size, ring in areas:
+    for field, size, ring, _ in areas:
         buffer, start = command.places[field]
         if ring is not None:
             home, base = command.places[ring[0]]

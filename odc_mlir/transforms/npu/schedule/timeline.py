@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from odc_mlir.isa.code_types import TYPE_BYTES
 from odc_mlir.isa.fields import Queue
 from odc_mlir.isa.immediates import Immediates
-from odc_mlir.isa.instructions import TYPE_BYTES
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, Runs
@@ -90,7 +90,7 @@ def read_bytes(immediates: Immediates) -> int:
 
 
 def compute_cycles(target: Target, immediates: Immediates) -> float:
-    """Cycles of a command of the array or the vector engine; 0 for all others."""
+    """Cycles of a command of the array or the vector engine, as charged where no estimate of its own is kept here."""
     v, mnemonic = immediates.values, immediates.mnemonic
     if mnemonic == "conv":
         return _conv_cycles(target, v)
@@ -109,7 +109,7 @@ def compute_cycles(target: Target, immediates: Immediates) -> float:
         return cost.vector_cycles(target, v["channels"], count * TYPE_BYTES[v.get("in_type", 0)], elements=count)
     if mnemonic == "softmax":
         return cost.softmax_cycles(target, v["rows"] * v["columns"], TYPE_BYTES[v.get("in_type", 0)])
-    return 0.0
+    return immediates.spec.cost.alone(immediates.spec.words(v), target)
 
 
 def _conv_cycles(target: Target, v: Mapping[str, int]) -> float:

@@ -1,0 +1,101 @@
+"""Fields that many instructions have."""
+
+from __future__ import annotations
+
+from odc_mlir.isa.code_types import TYPES
+from odc_mlir.isa.fields import Field, Kind
+
+
+def type_of(name: str, doc: str) -> Field:
+    """The type of codes."""
+    return Field(name, 2, doc, Kind.ENUM, values=TYPES)
+
+
+def enum(name: str, bits: int, doc: str, *values: str) -> Field:
+    """One of ``values``."""
+    return Field(name, bits, doc, Kind.ENUM, values=values)
+
+
+def flag(name: str, doc: str) -> Field:
+    """Yes or no."""
+    return Field(name, 1, doc, Kind.FLAG)
+
+
+def memory(name: str, doc: str) -> Field:
+    """An address in any memory behind a port."""
+    return Field(name, 32, doc, Kind.MEMORY)
+
+
+def sram(name: str, doc: str) -> Field:
+    """An address in memory that is never off-chip."""
+    return Field(name, 32, doc, Kind.MEMORY, in_sram=True)
+
+
+def tile(name: str, doc: str, *, optional: bool = False) -> Field:
+    """An address in the tile buffer."""
+    return Field(name, 16, doc, Kind.TILE, optional=optional)
+
+
+def weight(name: str, doc: str) -> Field:
+    """An address in the weight buffer."""
+    return Field(name, 16, doc, Kind.WEIGHT)
+
+
+def accumulator(name: str, doc: str, *, optional: bool = False) -> Field:
+    """An entry of the accumulator buffer."""
+    return Field(name, 16, doc, Kind.ACCUMULATOR, optional=optional)
+
+
+def param(name: str, doc: str, *, optional: bool = False) -> Field:
+    """An entry of the parameter buffer."""
+    return Field(name, 12, doc, Kind.PARAM, optional=optional)
+
+
+def table(name: str, doc: str, *, optional: bool = False) -> Field:
+    """An address in the table buffer."""
+    return Field(name, 12, doc, Kind.TABLE, optional=optional)
+
+
+def count(name: str, bits: int, doc: str) -> Field:
+    """A number from 0 on."""
+    return Field(name, bits, doc)
+
+
+def factor(name: str, bits: int, doc: str) -> Field:
+    """A number that changes nothing where it is 1."""
+    return Field(name, bits, doc, default=1)
+
+
+def signed(name: str, bits: int, doc: str) -> Field:
+    """A number that may be negative."""
+    return Field(name, bits, doc, signed=True)
+
+
+def clamp() -> tuple[Field, ...]:
+    """Zero point and limits of a result."""
+    return (
+        signed("out_zero", 16, "zero point added after scaling"),
+        signed("act_min", 16, "smallest code of the result"),
+        signed("act_max", 16, "largest code of the result"),
+    )
+
+
+def scale(name: str, doc: str) -> tuple[Field, ...]:
+    """Multiplier and exponent."""
+    return (
+        signed(f"{name}_multiplier", 32, f"{doc}: Q0.31 multiplier"),
+        signed(f"{name}_exponent", 8, f"{doc}: power of two, positive shifts left"),
+    )
+
+
+def window() -> tuple[Field, ...]:
+    """Sizes of a result, and of the windows that slide over the operand."""
+    return (
+        count("out_width", 12, "result pixels per row"),
+        count("out_height", 12, "result rows"),
+        count("channels", 16, "result channels"),
+        factor("kernel_height", 8, "taps"),
+        factor("kernel_width", 8, "taps"),
+        factor("stride_y", 8, "rows between taps' origins"),
+        factor("stride_x", 8, "pixels between taps' origins"),
+    )

@@ -1,0 +1,183 @@
+"""Instructions of the DMA engines."""
+
+from __future__ import annotations
+
+from odc_mlir.isa.cost import Cost
+from odc_mlir.isa.effects import Area, Effects, Values, strided
+from odc_mlir.isa.fields import BIAS_BYTES, COMMON_RECORD_BYTES, FULL_RECORD_BYTES, Instruction, Queue
+from odc_mlir.isa.table.shorthand import count, enum, factor, memory, param, signed, sram, table, tile, type_of, weight
+
+CODINGS = ("raw", "rice", "huffman")
+FORMS = ("full", "bias")
+_STRIDES = (
+    count("size0", 16, "contiguous bytes"),
+    factor("size1", 12, "runs of size0 (pixels)"),
+    factor("size2", 12, "groups of size1 (rows)"),
+    count("memory_stride1", 24, "bytes between runs in memory"),
+    count("memory_stride2", 24, "bytes between groups in memory"),
+    count("tile_stride1", 16, "bytes between runs in the tile buffer"),
+    count("tile_stride2", 16, "bytes between groups in the tile buffer"),
+)
+
+
+def param_bytes(entries: int, form: int) -> int:
+    """Bytes that a ``param`` instruction reads."""
+    if FORMS[form] == "full":
+        return FULL_RECORD_BYTES * entries
+    return COMMON_RECORD_BYTES + BIAS_BYTES * entries
+
+
+def _moved(v: Values) -> Effects:
+    return Effects((Area("source", v["bytes"]),), (Area("target", v["bytes"]),))
+
+
+def _fill(v: Values) -> Effects:
+    return Effects((), (Area("target", v["bytes"]),))
+
+
+def _load(v: Values) -> Effects:
+    get = v.get
+    size, count1, count2 = get("size0", 0), get("size1", 0), get("size2", 0)
+    runs = count1 + get("pad_before1", 0) + get("pad_after1", 0)
+    groups = count2 + get("pad_before2", 0) + get("pad_after2", 0)
+    source = strided("source", size, count1, get("memory_stride1", 0), count2, get("memory_stride2", 0))
+    return Effects((source,), (strided("target", size, runs, get("tile_stride1", 0), groups, get("tile_stride2", 0)),))
+
+
+def _store(v: Values) -> Effects:
+    get = v.get
+    sizes = get("size0", 0), get("size1", 0), get("size2", 0)
+    ends = []
+    for field, side in (("source", "tile"), ("target", "memory")):
+        stride1, stride2 = get(f"{side}_stride1", 0), get(f"{side}_stride2", 0)
+        ends.append(strided(field, sizes[0], sizes[1], stride1, sizes[2], stride2))
+    return Effects((ends[0],), (ends[1],))
+
+
+def _wload(v: Values) -> Effects:
+    return Effects((Area("source", v["coded_bytes"]),), (Area("target", v["bytes"]),))
+
+
+def _mload(v: Values) -> Effects:
+    rows, columns = v["rows"], v["columns"]
+    source = strided("source", columns, rows, v.get("row_stride", 0))
+    return Effects((source,), (Area("target", rows * columns),))
+
+
+def _param(v: Values) -> Effects:
+    entries = v["count"]
+    return Effects((Area("source", param_bytes(entries, v.get("form", 0))),), (Area("target", entries),))
+
+
+COPY = Instruction(
+    "copy",
+    0x10,
+    Queue.XFER,
+    (memory("source", "first byte"), memory("target", "first byte"), count("bytes", 24, "how many")),
+    "copy between off-chip memory and SRAM, or within SRAM",
+    _moved,
+)
+FILL = Instruction(
+    "fill",
+    0x11,
+    Queue.LOAD,
+    (
+        tile("target", "first byte"),
+        count("bytes", 16, "how many"),
+        signed("value", 16, "code written"),
+        type_of("type", "element type"),
+    ),
+    "fill part of the tile buffer with one code",
+    _fill,
+    Cost("tile_writes = bytes"),
+)
+LOAD = Instruction(
+    "load",
+    0x12,
+    Queue.LOAD,
+    (
+        sram("source", "first byte read"),
+        tile("target", "first byte written, padding included"),
+        *_STRIDES,
+        count("pad_before1", 8, "padding runs before each group"),
+        count("pad_after1", 8, "padding runs after each group"),
+        count("pad_before2", 8, "padding groups before the first"),
+        count("pad_after2", 8, "padding groups after the last"),
+        signed("pad_value", 16, "code written as padding (u8, i8: low byte)"),
+    ),
+    "strided copy from SRAM to the tile buffer, with padding",
+    _load,
+    Cost("tile_writes = size0 * (pad_before1 + size1 + pad_after1) * (pad_before2 + size2 + pad_after2)"),
+)
+STORE = Instruction(
+    "store",
+    0x13,
+    Queue.STORE,
+    (sram("target", "first byte written"), tile("source", "first byte read"), *_STRIDES),
+    "strided copy from the tile buffer to SRAM",
+    _store,
+    Cost("tile_reads = size0 * size1 * size2"),
+)
+WLOAD = Instruction(
+    "wload",
+    0x14,
+    Queue.WEIGHT,
+    (
+        memory("source", "first coded byte"),
+        count("coded_bytes", 18, "bytes read"),
+        enum("coding", 4, "how the bytes are coded", *CODINGS),
+        weight("target", "first byte written"),
+        count("bytes", 16, "bytes written"),
+    ),
+    "decode weights into the weight buffer",
+    _wload,
+    Cost("start = decoder.start_cycles\nsymbols = bytes"),
+)
+PARAM = Instruction(
+    "param",
+    0x15,
+    Queue.WEIGHT,
+    (
+        memory("source", "first record"),
+        param("target", "first entry"),
+        count("count", 12, "entries"),
+        enum(
+            "form",
+            2,
+            "records of bias i32, multiplier i32, exponent i8; or one multiplier and exponent, then biases",
+            *FORMS,
+        ),
+    ),
+    "load per-channel scaling records",
+    _param,
+)
+TABLE = Instruction(
+    "table",
+    0x16,
+    Queue.WEIGHT,
+    (memory("source", "first byte"), table("target", "first byte written"), count("bytes", 12, "how many")),
+    "load a look-up table",
+    _moved,
+)
+MLOAD = Instruction(
+    "mload",
+    0x17,
+    Queue.WEIGHT,
+    (
+        sram("source", "first byte read"),
+        weight("target", "first byte written"),
+        count("rows", 16, "rows of the matrix: input channels"),
+        count("columns", 16, "columns of the matrix: result channels, contiguous bytes"),
+        count("row_stride", 24, "bytes between rows in memory"),
+        count("group", 16, "columns that stand together: channels of the array shape"),
+    ),
+    "bring a matrix of computed codes from SRAM into the weight buffer, in the order of weights",
+    _mload,
+    Cost(
+        """\
+width = decoder.symbols_per_cycle
+turns = columns // group * ceil(group / width) + ceil(columns % group / width)
+start = decoder.start_cycles
+symbols = rows * turns * width"""
+    ),
+)
