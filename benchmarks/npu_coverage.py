@@ -109,7 +109,8 @@ def placed(name: str, package: Package) -> Row:
     graph = package.model.subgraphs[0]
     reasons = [f"{graph.operators[i].name}: {reason}" for i, reason in plan.host_reasons.items()]
     times = {entry["name"]: entry["estimate_ns"] for entry in plan.partition.get("plans", ())}
-    over = plan.partition and plan.partition["chosen"]["estimate_ns"] > MOST_OVER * min(times.values())
+    chosen = plan.partition.get("chosen")  # where nothing may go to the NPU, there was nothing to choose
+    over = chosen is not None and chosen["estimate_ns"] > MOST_OVER * min(times.values())
     row = Row(name, "slower plan" if over else "equal", sum(len(s.operators) for s in plan.segments), reasons=reasons)
     row.host = len(graph.operators) - row.npu
     return row

@@ -223,6 +223,20 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
     "add": ((X, q("2x6x7x4", "0.02", 9)), call("add", [("%x", X), ("%z", q("2x6x7x4", "0.02", 9))], X), X),
     "sub-broadcast": ((X, q("6x1x4", "0.02")), call("sub", [("%x", X), ("%z", q("6x1x4", "0.02"))], X), X),
+    "squared-difference": (
+        (X, q("7x1", "0.02", 9)),
+        call("squared_difference", [("%x", X), ("%z", q("7x1", "0.02", 9))], q("2x6x7x4", "0.5", -128)),
+        q("2x6x7x4", "0.5", -128),
+    ),
+    "squared-difference-int16": (
+        (q("2x3x8", "0.01", storage="i16"), q("2x3x8", "0.01", storage="i16")),
+        call(
+            "squared_difference",
+            [("%x", q("2x3x8", "0.01", storage="i16")), ("%z", q("2x3x8", "0.01", storage="i16"))],
+            q("2x3x8", "10.0", storage="i16"),
+        ),
+        q("2x3x8", "10.0", storage="i16"),
+    ),
     "mul": ((X, X), call("mul", [("%x", X), ("%z", X)], X, "activation = relu_n1_to_1"), X),
     "add-channels": (
         (X,),

@@ -34,7 +34,7 @@ class RandomOperators:
         results: list[int] = []
         kinds = (self.convolution, self.depthwise, self.connected, self.arithmetic, self.pool, self.mean, self.unary,
                  self.softmax, self.requantize, self.resize, self.compare, self.extreme, self.grouped,
-                 self.transposed, self.matrices)  # fmt: skip
+                 self.transposed, self.matrices, self.squared)  # fmt: skip
         if wide:
             kinds = (*(kind for kind in kinds if kind != self.compare), self.padding, self.slice, self.concatenation)
         for number in range(count):
@@ -94,13 +94,15 @@ class RandomOperators:
         count = self.pick([1, channels])
         scales = (self.random.uniform(0.2, 1, count) * 0.02).astype(np.float32)
         low, high = (0, 255) if self.dtype == "uint8" else (-127, 127)
-        zero = self.size(low, high) if self.dtype == "uint8" else 0
+        zeros: Any = self.size(low, high) if self.dtype == "uint8" else 0
+        if zeros and self.random.random() < 0.5:  # by channel, the ends among them
+            zeros = np.where(self.random.random(count) < 0.2, 255, self.random.integers(low, high + 1, count))
         values = self.random.integers(low, high + 1, shape).astype("uint8" if self.dtype == "uint8" else "int8")
         if self.random.random() < 0.2:
             values[:] = self.pick([low, high])
         if self.wide and self.random.random() < 0.3:
             values, scales = (values.astype(np.int16) * 256 + 77).astype(np.int16), scales / np.float32(256)
-        quant = Quantization(scales, np.full(count, zero, np.int64), axis if count > 1 else 0)
+        quant = Quantization(scales, np.zeros(count, np.int64) + zeros, axis if count > 1 else 0)
         wide = self.dtype == "int16" and self.random.random() < 0.7
         bias = self.random.integers(-(1 << 14), 1 << 14, channels).astype(np.int64 if wide else np.int32)
         of_bias = Quantization(scales * np.float32(x[0]), np.zeros(count, np.int64), 0)
@@ -186,6 +188,15 @@ class RandomOperators:
         self.random.shuffle(operands)
         options: dict[str, Any] = {"fused_activation_function": self.pick(ACTIVATIONS)}
         return self.operator(self.pick(["ADD", "SUB", "MUL"]), operands, shape, self.quant(), **options)
+
+    def squared(self) -> int:
+        shape = (self.size(1, 5), self.size(1, 20))
+        x, quant = self.input(shape)
+        other, _ = self.input(self.pick([shape, shape[1:], (1,)]), quant if self.random.random() < 0.5 else None)
+        reach = quant[0] * (1 << 16 if self.dtype == "int16" else 256)
+        half = (1 << 15) if self.dtype == "int16" else 128
+        result = float(reach * reach / half * self.random.uniform(0.1, 1)), self.quant()[1]
+        return self.operator("SQUARED_DIFFERENCE", [x, other], shape, result)
 
     def extreme(self) -> int:
         shape, quant = (self.size(1, 5), self.size(1, 20)), self.quant()

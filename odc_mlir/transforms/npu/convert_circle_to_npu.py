@@ -39,7 +39,13 @@ from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.channel_groups import lower_in_channel_groups, needs_channel_groups
-from odc_mlir.transforms.npu.lowering.elementwise import lower_binary, lower_by_table, lower_prelu, lower_scale
+from odc_mlir.transforms.npu.lowering.elementwise import (
+    lower_binary,
+    lower_by_table,
+    lower_prelu,
+    lower_scale,
+    lower_squared_difference,
+)
 from odc_mlir.transforms.npu.lowering.matmul import lower_batch_matmul
 from odc_mlir.transforms.npu.lowering.moves import lower_move, lower_padding, lower_transpose
 from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_transpose_conv
@@ -47,6 +53,7 @@ from odc_mlir.transforms.npu.lowering.products import lower_depthwise_conv_2d, l
 from odc_mlir.transforms.npu.lowering.recurrent import lower_lstm
 from odc_mlir.transforms.npu.lowering.resizing import lower_resize
 from odc_mlir.transforms.npu.lowering.site import Site
+from odc_mlir.transforms.npu.lowering.weight_parts import lower_with_parts, takes_parts
 from odc_mlir.transforms.npu.lowering.windows import lower_pool, lower_reduction, lower_softmax, lower_view
 from odc_mlir.transforms.partition.rules.table import MOVERS, works_by_table
 
@@ -61,6 +68,7 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "ADD": lower_binary,
     "SUB": lower_binary,
     "MUL": lower_binary,
+    "SQUARED_DIFFERENCE": lower_squared_difference,
     "MAXIMUM": lower_binary,
     "MINIMUM": lower_binary,
     "PRELU": lower_prelu,
@@ -92,8 +100,9 @@ def lower(op: CircleOp) -> None:
     """Replace one operator; element-wise ones without a lowering of their own become a table of codes."""
     if (lowering := LOWERINGS.get(op.SPEC.name)) is not None:
         site = Site(op)
-        grouped = op.SPEC.name in PRODUCTS and needs_channel_groups(site)
-        (lower_in_channel_groups if grouped else lowering)(site)
+        if op.SPEC.name in PRODUCTS and needs_channel_groups(site):
+            lowering = lower_with_parts if takes_parts(site) else lower_in_channel_groups
+        lowering(site)
     elif works_by_table(op.SPEC):
         lower_by_table(Site(op))
     else:

@@ -69,3 +69,29 @@ func.func @add_scalar(%a: tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!qu
 // CHECK-LABEL: func.func @add_scalar(
 // CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"c95fbf23debbc508449cd5925e6fbd20fb85a3704ccd1bbce2d878ffd16b2e7c", 256>
+
+// -----
+
+// The difference gets 16 bits, and is squared.
+func.func @squared_difference(%a: tensor<2x3x!quant.uniform<i8:f32, 0.5:-3>>, %b: tensor<3x!quant.uniform<i8:f32, 0.25:4>>) -> tensor<2x3x!quant.uniform<i8:f32, 0.5:1>> {
+  %y = circle.squared_difference(%a, %b) : (tensor<2x3x!quant.uniform<i8:f32, 0.5:-3>>, tensor<3x!quant.uniform<i8:f32, 0.25:4>>) -> tensor<2x3x!quant.uniform<i8:f32, 0.5:1>>
+  func.return %y : tensor<2x3x!quant.uniform<i8:f32, 0.5:1>>
+}
+// CHECK-LABEL: func.func @squared_difference(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.elementwise sub %{{.*}}, %{{.*}} a_zero -3 b_zero 4 shift 7 a_scale <1073741824, 0> b_scale <1073741824, -1> out_scale <1073741824, 1> clamp(-32768, 32767)
+// CHECK-NEXT: npu.elementwise mul %[[V0]], %[[V0]] out_zero 1 out_scale <1073741824, -12> clamp(-128, 127)
+
+// -----
+
+// 16-bit codes of one scale: the difference may be 32768, its negative is a code.
+func.func @squared_difference_int16(%a: tensor<3x!quant.uniform<i16:f32, 0.5>>, %b: tensor<3x!quant.uniform<i16:f32, 0.5>>) -> tensor<3x!quant.uniform<i16:f32, 8.0>> {
+  %y = circle.squared_difference(%a, %b) : (tensor<3x!quant.uniform<i16:f32, 0.5>>, tensor<3x!quant.uniform<i16:f32, 0.5>>) -> tensor<3x!quant.uniform<i16:f32, 8.0>>
+  func.return %y : tensor<3x!quant.uniform<i16:f32, 8.0>>
+}
+// CHECK-LABEL: func.func @squared_difference_int16(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.elementwise sub %[[A:.*]], %[[B:.*]] a_scale
+// CHECK-NEXT: %[[V1:.*]] = npu.elementwise sub %[[B]], %[[A]] a_scale
+// CHECK-NEXT: %[[V2:.*]] = npu.elementwise min %[[V0]], %[[V1]] clamp(-32768, 32767)
+// CHECK-NEXT: npu.elementwise mul %[[V2]], %[[V2]]

@@ -19,7 +19,7 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.transforms.npu.lowering.products import requantisation, single_product, weight_codes, window_of
 from odc_mlir.transforms.npu.lowering.site import Site, blob_of, quant_of, tensor_of
-from odc_mlir.transforms.partition.rules.checks import centred, centred_range, channel_groups, runs_of
+from odc_mlir.transforms.partition.rules.weight_checks import centred, centred_range, channel_groups, runs_of
 
 PER_CHANNEL = ("bias", "multiplier", "exponent")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import tensor_type
 from odc_mlir.numerics.activation import prelu_params
 from odc_mlir.numerics.elementwise import (
     LEFT_SHIFT_16BIT,
@@ -14,11 +16,12 @@ from odc_mlir.numerics.elementwise import (
     add_params,
     mul_params,
     scale_params,
+    squared_difference_params,
 )
-from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.fixed import code_range, multiply
 from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.numerics.lut import codes_by_byte
-from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.npu.lowering.products import lower_mul_by_channels
 from odc_mlir.transforms.npu.lowering.site import Site, elements, pair_of
 from odc_mlir.transforms.npu.lowering.tables import results_of
@@ -111,6 +114,65 @@ def sum_params(node: Node, a: Quant, b: Quant, out: Quant, act: tuple[int, int],
             of_a, of_b = (1 - left - min(shift, _SHIFTED_OUT) for shift in (shifts.a_shift, shifts.b_shift))
             return AddParams(0, 0, 0, left, _HALF, of_a, _HALF, of_b, _HALF, 1, *act, dtype)
     return add_params(a, b, out, act, dtype)
+
+
+def lower_squared_difference(site: Site) -> None:
+    """SQUARED_DIFFERENCE: a difference of 16 bits times itself; by a table where a constant is taken off.
+
+    Between int16 codes the largest difference may be 2^15, one more than a code: then the negative of its magnitude is
+    squared, which is never more than that.
+    """
+    node = site.node
+    dynamic = dynamic_operands(node)
+    if len(dynamic) == 1:
+        source, other = site.info(dynamic[0]), site.info(1 - dynamic[0])
+        if elements(other) == 1 and source.static_shape == site.result.static_shape and source.info.numpy.itemsize == 1:
+            return lower_by_table(site)
+    pairs = pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result)
+    p = squared_difference_params(*pairs, site.clamp(), site.result.dtype)
+    low, high = code_range("int16")
+    wide = tensor_type("int16", site.result.static_shape, QuantParams((1.0,), (0,)))
+    scales = (npu.ScaleAttr.of(p.a_multiplier, p.a_exponent), npu.ScaleAttr.of(p.b_multiplier, p.b_exponent))
+    values, zeros = (_value(site, 0), _value(site, 1)), (p.a_zero, p.b_zero)
+
+    def difference(first: int, second: int) -> SSAValue:
+        return site.emit(
+            npu.ElementwiseOp(
+                npu.ElementwiseKind.SUB,
+                values[first],
+                values[second],
+                wide,
+                zeros=(zeros[first], zeros[second], 0),
+                left_shift=p.left_shift,
+                a_scale=scales[first],
+                b_scale=scales[second],
+                out_scale=_ONE,
+                clamp=(low, high),
+            )
+        )
+
+    found = difference(0, 1)
+    if site.result.dtype == "int16" and _reaches_past_codes(p):
+        found = site.emit(npu.ElementwiseOp(npu.ElementwiseKind.MIN, found, difference(1, 0), wide, clamp=(low, high)))
+    site.finish(
+        npu.ElementwiseOp(
+            npu.ElementwiseKind.MUL,
+            found,
+            found,
+            site.result_type,
+            zeros=(0, 0, p.out_zero),
+            out_scale=npu.ScaleAttr.of(p.out_multiplier, p.out_exponent),
+            clamp=(p.act_min, p.act_max),
+        )
+    )
+
+
+def _reaches_past_codes(p: AddParams) -> bool:
+    """Whether a difference of scaled int16 codes can be 2^15."""
+    low, high = code_range("int16")
+    ends = np.array([low, high])
+    a, b = multiply(ends, p.a_multiplier, p.a_exponent), multiply(ends, p.b_multiplier, p.b_exponent)
+    return bool(int(a[1]) - int(b[0]) > high)
 
 
 def _value(site: Site, index: int) -> SSAValue:

@@ -25,7 +25,8 @@ from odc_mlir.transforms.npu.lowering.products import (
     window_of,
 )
 from odc_mlir.transforms.npu.lowering.site import Site, blob_of, tensor_of
-from odc_mlir.transforms.partition.rules.checks import channel_groups, runs_of
+from odc_mlir.transforms.npu.lowering.weight_parts import parts_of, repeated_channels, repeated_weights, takes_parts
+from odc_mlir.transforms.partition.rules.weight_checks import channel_groups, runs_of
 
 
 def lower_transpose_conv(site: Site) -> None:
@@ -37,16 +38,21 @@ def lower_transpose_conv(site: Site) -> None:
     assert not isinstance(components, str), "the placement rules ask for components"
     filters = site.info(1)
     batch, _, _, channels = site.result.static_shape
-    groups = channel_groups(filters, 0) if needs_channel_groups(site) else [list(range(channels))]
+    source, groups = site.operand(2), [list(range(channels))]
+    given = parts_of(site) if takes_parts(site) else None
+    if given is not None:
+        source = repeated_channels(site, source, given.count)
+    elif needs_channel_groups(site):
+        groups = channel_groups(filters, 0)
     parts = []
     for group in groups:
-        weights, zero = group_codes(site, group)
+        weights, zero = group_codes(site, group) if given is None else (repeated_weights(given), given.zero)
         single = single_product(site.info(2), filters)
         integers = requantisation(site, zero, single_product=single, operands=(2, 3))
         for row in components[0]:
             for column in components[1]:
                 made = npu.ConvOp(
-                    site.operand(2),
+                    source,
                     site.result_of_shape(batch, row.results, column.results, len(group)),
                     depthwise=False,
                     kernel=(len(row.taps), len(column.taps)),

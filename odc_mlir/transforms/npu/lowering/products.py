@@ -19,7 +19,7 @@ from odc_mlir.ops.infer.geometry import axis_window, window_options
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.support.blob import Blob
 from odc_mlir.transforms.npu.lowering.site import CODE_TYPES, Site, blob_of, pair_of, quant_of
-from odc_mlir.transforms.partition.rules.checks import centred, centred_range
+from odc_mlir.transforms.partition.rules.weight_checks import centred, centred_range
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]

@@ -9,10 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import OFFSET_BITS
@@ -25,9 +21,7 @@ from odc_mlir.transforms.npu.lowering.polyphase_decomposition import transposed_
 from odc_mlir.transforms.npu.lowering.resizing import resize_lines
 
 CODES = ELEMENT_TYPES
-WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
 MOST_DIMENSIONS = 6  # of element-wise operands
-MOST_RUNS = 256  # of channels that are put together by moves
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
@@ -213,93 +207,6 @@ def option_in_field(instruction: str, **fields: str) -> Check:
 
 
 # ---- convolutions and matrix products
-
-
-def weights(node: Node, _: Limits) -> str | None:
-    """Weight codes have a type that goes with the input's, and zero points that one can stand for."""
-    source, filters = next(activations(node)), node.operand(1)
-    if filters.dtype not in WEIGHT_TYPES[source.dtype]:
-        return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
-    if filters.quant is None:
-        return f"{filters.name!r} has no scale"
-    if filters.sparsity is not None:
-        return f"{filters.name!r} is stored sparse"
-    zero_points = set(filters.quant.zero_points)
-    if len(zero_points) > 1:
-        low, high = centred_range(filters)
-        if high - low > 255 and not (filters.dtype == "uint8" and _divides_by_channels(node)):
-            return f"{filters.name!r} has {len(zero_points)} different zero points and values from {low} to {high}"
-    if not all(0 < scale < math.inf for scale in filters.quant.scales):
-        return f"{filters.name!r} has a scale that is not positive and finite"
-    return None
-
-
-def centred(filters: TensorInfo) -> NDArray[Any]:
-    """Constant weight codes without their zero points."""
-    assert filters.quant is not None, "asked of quantised weights"
-    zeros = np.asarray(filters.quant.zero_points)
-    if zeros.size > 1:
-        axis = filters.quant.axis
-        zeros = zeros.reshape([-1 if i == axis else 1 for i in range(len(filters.static_shape))])
-    return np.asarray(filters.array().astype(np.int32) - zeros)
-
-
-def centred_range(filters: TensorInfo) -> tuple[int, int]:
-    """Least and largest of :func:`centred`."""
-    values = centred(filters)
-    return int(values.min()), int(values.max())
-
-
-def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
-    """Result channels in groups in which one zero point can stand for all; each group in order."""
-    values = np.moveaxis(centred(filters), axis, 0).reshape(filters.static_shape[axis], -1)
-    low, high = values.min(1), values.max(1)
-    groups: list[list[int]] = []
-    for channel in sorted(range(len(low)), key=lambda c: (int(low[c]), c)):
-        if groups and max(high[channel], *(high[c] for c in groups[-1])) - low[groups[-1][0]] <= 255:
-            groups[-1].append(channel)
-        else:
-            groups.append([channel])
-    return [sorted(group) for group in groups]
-
-
-def _divides_by_channels(node: Node) -> bool:
-    """Whether a product can be computed for some result channels at a time, and put together in a few moves."""
-    filters, depthwise = node.operand(1), node.spec.name == "DEPTHWISE_CONV_2D"
-    if node.spec.name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"):
-        return False
-    channels = next(activations(node)).static_shape[-1]
-    taken = filters.static_shape[3] if node.spec.name != "FULLY_CONNECTED" else channels
-    if taken != channels:  # groups, or several results for each input channel
-        return False
-    runs = sum(len(runs_of(group)) for group in channel_groups(filters, 3 if depthwise else 0))
-    return runs <= MOST_RUNS
-
-
-def runs_of(channels: list[int]) -> list[tuple[int, int, int]]:
-    """(position in ``channels``, first channel, how many) of neighbours among sorted channels."""
-    runs: list[tuple[int, int, int]] = []
-    for position, channel in enumerate(channels):
-        if runs and runs[-1][1] + runs[-1][2] == channel:
-            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
-        else:
-            runs.append((position, channel, 1))
-    return runs
-
-
-def weight_axis(axis: int) -> Check:
-    """Check that several weight scales lie along ``axis``, one per result channel."""
-
-    def check(node: Node, _: Limits) -> str | None:
-        filters = node.operand(1)
-        quant = filters.quant
-        if quant is None or quant.per_tensor:
-            return None
-        if quant.axis == axis and len(quant.scales) == filters.static_shape[axis]:
-            return None
-        return f"{filters.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
-
-    return check
 
 
 def kernel_in_field(node: Node, _: Limits) -> str | None:

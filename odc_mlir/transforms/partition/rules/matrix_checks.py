@@ -10,6 +10,7 @@ from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.matrices import matrices
 from odc_mlir.transforms.partition.rules import checks
 from odc_mlir.transforms.partition.rules.sum_checks import LARGEST_WIDE_FACTOR
+from odc_mlir.transforms.partition.rules.weight_checks import centred_range
 
 
 def sums(node: Node, _: checks.Limits) -> str | None:
@@ -45,7 +46,7 @@ def scales(node: Node, _: checks.Limits) -> str | None:
         return None
     if math.prod(shape[:-2]) != 1 or quant.axis != column or len(quant.scales) != shape[column]:
         return f"{right.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
-    low, high = checks.centred_range(right)
+    low, high = centred_range(right)
     if len(set(quant.zero_points)) > 1 and high - low > 255:
         return f"{right.name!r} has {len(set(quant.zero_points))} different zero points and values from {low} to {high}"
     return None

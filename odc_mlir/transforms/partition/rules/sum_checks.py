@@ -10,7 +10,8 @@ from odc_mlir.isa.fields import ACCUMULATOR_BITS
 from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.wide_functions import wide_function
-from odc_mlir.transforms.partition.rules.checks import Limits, activations, centred, one_input, quant_text, shape_text
+from odc_mlir.transforms.partition.rules.checks import Limits, activations, one_input, quant_text, shape_text
+from odc_mlir.transforms.partition.rules.weight_checks import centred
 
 LARGEST_BIAS = (1 << 31) - 1
 LARGEST_WIDE_FACTOR = 127  # of sums of 16-bit codes: their scale has an exponent of 7 at most

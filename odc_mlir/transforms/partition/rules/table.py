@@ -15,7 +15,7 @@ from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, OpSpec, Trait
 from odc_mlir.transforms.partition.plans.patterns import PATTERNS
 from odc_mlir.transforms.partition.rules import checks as check
-from odc_mlir.transforms.partition.rules import matrix_checks, recurrent_checks, sum_checks
+from odc_mlir.transforms.partition.rules import matrix_checks, recurrent_checks, sum_checks, weight_checks
 from odc_mlir.transforms.partition.rules.checks import Limits
 
 
@@ -109,7 +109,7 @@ _SUMS = (
     Rule(
         "weights",
         "weights have the input's type (int8: or int4, int16: or 8 bits), positive scales and a zero point, or nearly",
-        check.weights,
+        weight_checks.weights,
     ),
     Rule("bias", "the bias fits int32, one value per result channel, scaled as input times weights", sum_checks.bias),
     Rule("sums", "sums of 16-bit codes fit an accumulator and are scaled by less than 127", sum_checks.sums),
@@ -209,7 +209,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         *_PRODUCT,
         _KERNEL,
         _WINDOW,
-        Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
+        Rule("weight-scales", "several weight scales lie along axis 0", weight_checks.weight_axis(0)),
         Rule("groups", f"at most {check.MOST_GROUPS} groups, or one per input channel", check.groups),
     ),
     "TRANSPOSE_CONV": (
@@ -218,7 +218,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("constant-bias", "the bias is constant or left out", check.constant(3)),
         *_SUMS,
         _KERNEL,
-        Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
+        Rule("weight-scales", "several weight scales lie along axis 0", weight_checks.weight_axis(0)),
         Rule("polyphase", "the result has polyphase components that the kernel's taps reach", check.transposed),
     ),
     "RESIZE_BILINEAR": _RESIZE,
@@ -228,12 +228,12 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         *_PRODUCT,
         _KERNEL,
         _WINDOW,
-        Rule("weight-scales", "several weight scales lie along axis 3", check.weight_axis(3)),
+        Rule("weight-scales", "several weight scales lie along axis 3", weight_checks.weight_axis(3)),
         Rule("depth-multiplier", "result channels per input channel fit the instruction", check.depth_multiplier),
     ),
     "FULLY_CONNECTED": (
         *_PRODUCT,
-        Rule("weight-scales", "several weight scales lie along axis 0", check.weight_axis(0)),
+        Rule("weight-scales", "several weight scales lie along axis 0", weight_checks.weight_axis(0)),
         Rule("weights-format", "weights are stored row by row", check.weights_format),
         Rule("numerics", "requantisation is by fixed-point multipliers", check.fixed_numerics),
     ),
@@ -252,6 +252,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "ADD": _ARITHMETIC,
     "SUB": _ARITHMETIC,
     "MUL": _ARITHMETIC,
+    "SQUARED_DIFFERENCE": _ARITHMETIC,
     "MAXIMUM": _SELECTION,
     "MINIMUM": _SELECTION,
     "PRELU": (
