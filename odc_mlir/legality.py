@@ -93,6 +93,7 @@ LEVELS = {
     "native-partition": Level(_SEGMENTS),
     "native": Level(_BUFFERS),
     "native-alloc": Level(_BUFFERS),
+    "native-divide": Level((*_BUFFERS, "scf.")),
     "native-loops": Level(_LOOPS),
     "native-llvm": Level((*_SEGMENTS, "llvm.")),
 }

@@ -130,6 +130,7 @@ NATIVE_STAGES = (
     ),
     Stage("native", ("convert-circle-to-kernels",), "segments as calls of kernels on buffers"),
     Stage("native-alloc", ("native-allocate-memory",), "buffers with addresses in an arena"),
+    Stage("native-divide", ("native-divide-layers",), "large layers divided among threads, in a function beside"),
     Stage("native-loops", ("native-write-kernels",), "kernels as loops of vectors"),
     Stage("native-llvm", ("convert-native-to-llvm",), "segments in the llvm dialect, of which object code is made"),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import weakref
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,10 +68,10 @@ def _library() -> dict[str, Any]:
 class Linked:
     """Object code for the running machine, linked with this process; raises RuntimeError with LLVM's words.
 
-    ``address`` is where the function ``entry`` is as long as this object lives.
+    ``addresses`` are where the functions ``names`` are as long as this object lives.
     """
 
-    def __init__(self, code: bytes, entry: str) -> None:
+    def __init__(self, code: bytes, names: Sequence[str]) -> None:
         functions = _library()
         message = ctypes.c_char_p()
         jit = functions["CreateLLJITCompiler"](None, False, False, ctypes.byref(message))
@@ -79,15 +80,15 @@ class Linked:
         held = [(functions["LLJITDispose"], jit)]
         weakref.finalize(self, _release, held).atexit = False  # the process gives everything back by itself
         parts = (_Element * 2)(_Element(_OBJECT, code, len(code)), _Element(_LIBRARY, b"", 0))
-        found = (_Symbol * 1)(_Symbol(entry.encode(), 0))
+        found = (_Symbol * len(names))(*(_Symbol(name.encode(), 0) for name in names))
         message = ctypes.c_char_p()
         tracker = functions["LLJIT_Link"](
-            jit, entry.encode(), parts, len(parts), None, 0, found, len(found), ctypes.byref(message)
+            jit, names[0].encode(), parts, len(parts), None, 0, found, len(found), ctypes.byref(message)
         )
         if not tracker:
             raise RuntimeError(_text(functions, message))
         held.append((functions["LLJIT_Dylib_Tracker_Dispose"], tracker))
-        self.address = int(found[0].address)
+        self.addresses = tuple(int(item.address) for item in found)
 
 
 def _release(held: list[tuple[Any, int]]) -> None:

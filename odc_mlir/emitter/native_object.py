@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import IntegerAttr
+from xdsl.dialects import llvm
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.rewriter import Rewriter
 
 from odc_mlir.codegen.objects import emit_linkable
 from odc_mlir.codegen.symbols import read_symbols
 from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
-from odc_mlir.emitter.native_segment import ARENA_BYTES, CONSTANTS, llvm_text, module_of
-from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
+from odc_mlir.emitter.native_segment import ARENA_BYTES, CONSTANTS, PART, llvm_text, module_of
+from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 
@@ -32,9 +34,17 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
     last = segment.circle_block.last_op
     assert isinstance(last, YieldOp)
     inputs, outputs = [info_of(v) for v in segment.circle_block.args], [info_of(v) for v in last.operands]
+    _undivide(module)
     text = llvm_text(module) + _entry(segment.sym_name.data, name, len(inputs) + len(outputs), constants.data.data)
     code = emit_linkable(text, target, f"{name}_run")
     return code, _header(name, target, inputs, outputs, arena.value.data, needs(code))
+
+
+def _undivide(module: ModuleOp) -> None:
+    """Take out what is for several threads, of which firmware has none."""
+    if isinstance(part := module.attributes.get(PART), StringAttr):
+        for op in [op for op in module.ops if isinstance(op, llvm.FuncOp) and op.sym_name.data in (part.data, BARRIER)]:
+            Rewriter.erase_op(op)
 
 
 def needs(code: bytes) -> str:

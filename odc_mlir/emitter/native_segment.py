@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from xdsl.dialects import llvm
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 
+from odc_mlir.codegen.barrier import with_barrier
 from odc_mlir.codegen.machine import import_llvm
 from odc_mlir.codegen.objects import emit_object
 from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import CompileError
-from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES, NativePort, NativeSegment
+from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES, NativePort, NativeSegment
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 
 # Attributes that the passes of the way to native code agree on.
 CONSTANTS, ARENA_BYTES, INLINE = "native.constants", "native.arena_bytes", "native.inline"
+PART, SCRATCH_BYTES = "native.part", "native.scratch_bytes"
 
 
 def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
@@ -26,17 +28,21 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
         raise CompileError("the segment has no constants or no arena", hint="run the stages before native-llvm first")
     last = segment.circle_block.last_op
     assert isinstance(last, YieldOp)
+    part, scratch = module.attributes.get(PART), module.attributes.get(SCRATCH_BYTES)
+    text = llvm_text(module)
     return NativeSegment(
         target=target.name,
         triple=target.triple,
         features=target.features,
         entry=segment.sym_name.data,
+        part_entry=part.data if isinstance(part, StringAttr) else "",
         inputs=tuple(_port(info_of(value)) for value in segment.circle_block.args),
         outputs=tuple(_port(info_of(value)) for value in last.operands),
         arena_bytes=arena.value.data,
+        scratch_bytes=scratch.value.data if isinstance(scratch, IntegerAttr) else 0,
         alignment_bytes=ALIGNMENT_BYTES,
         slack_bytes=SLACK_BYTES,
-        code=emit_object(llvm_text(module), target),
+        code=emit_object(text if part is None else with_barrier(text, BARRIER, target.architecture), target),
         constants=bytes(constants.data.data),
     ).to_bytes()
 

@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 from odc_mlir.errors import PackageError, parsing
 from odc_mlir.ops.dtypes import DTYPES
 
-MAGIC = b"ODCCPU\x00\x01"
+MAGIC = b"ODCCPU\x00\x02"
 SUFFIX = ".cpu"
+BARRIER = "odc_barrier"  # what parts of a segment call to wait for one another; its body is in the object code
 ALIGNMENT_BYTES = 64  # of all buffers: one cache line, and the longest register
 SLACK_BYTES = 256  # behind every buffer, where a row of registers may read and write
 _HEADER = len(MAGIC) + 8 + 32
-_SIZES = ("code_bytes", "constants_bytes", "arena_bytes", "alignment_bytes", "slack_bytes")
+_SIZES = ("code_bytes", "constants_bytes", "arena_bytes", "scratch_bytes", "alignment_bytes", "slack_bytes")
 _MAX_ALIGNMENT_BYTES = 4096
 _MAX_SLACK_BYTES = 1 << 20
 _MAX_BUFFER_BYTES = 1 << 34
@@ -41,16 +42,21 @@ class NativeSegment:
     """One segment.
 
     ``entry`` takes a pointer for each input, each output, the arena and the constants. ``slack_bytes`` behind each of
-    them may be read, and behind outputs and arena written; all are aligned to ``alignment_bytes``.
+    them may be read, and behind outputs and arena written; all are aligned to ``alignment_bytes``. ``part_entry``,
+    empty where nothing is divided, computes the same when several threads call it: it also takes a pointer to memory
+    with ``scratch_bytes`` for each of them, one to a word of 64 bits that is 0, the number of the caller and the number
+    of callers.
     """
 
     target: str
     triple: str
     features: tuple[str, ...]
     entry: str
+    part_entry: str
     inputs: tuple[NativePort, ...]
     outputs: tuple[NativePort, ...]
     arena_bytes: int
+    scratch_bytes: int
     alignment_bytes: int
     slack_bytes: int
     code: bytes
@@ -63,9 +69,11 @@ class NativeSegment:
             "triple": self.triple,
             "features": self.features,
             "entry": self.entry,
+            "part_entry": self.part_entry,
             "inputs": [[port.name, port.dtype, port.shape] for port in self.inputs],
             "outputs": [[port.name, port.dtype, port.shape] for port in self.outputs],
             "arena_bytes": self.arena_bytes,
+            "scratch_bytes": self.scratch_bytes,
             "alignment_bytes": self.alignment_bytes,
             "slack_bytes": self.slack_bytes,
             "code_bytes": len(self.code),
@@ -104,7 +112,7 @@ def parse_native_segment(data: bytes) -> NativeSegment:
     with parsing("the .cpu file is malformed", PackageError, hint="compile the model again"):
         header = json.loads(bytes(body[:length]))
         sizes = [_as(int, header[key]) for key in _SIZES]
-        code_bytes, constants_bytes, arena_bytes, alignment_bytes, slack_bytes = sizes
+        code_bytes, constants_bytes, arena_bytes, scratch_bytes, alignment_bytes, slack_bytes = sizes
         end = length + code_bytes
         if len(body) != end + constants_bytes or min(sizes) < 0:
             raise ValueError("its parts do not add up")
@@ -112,9 +120,9 @@ def parse_native_segment(data: bytes) -> NativeSegment:
             raise ValueError(f"no buffer can be aligned to {alignment_bytes} bytes")
         if not SLACK_BYTES <= slack_bytes <= _MAX_SLACK_BYTES:
             raise ValueError(f"{slack_bytes} bytes of slack, at least {SLACK_BYTES} are needed")
-        if arena_bytes > _MAX_BUFFER_BYTES:
-            raise ValueError(f"an arena of {arena_bytes} bytes")
-        target, triple, entry = (_as(str, header[key]) for key in ("target", "triple", "entry"))
+        if max(arena_bytes, scratch_bytes) > _MAX_BUFFER_BYTES:
+            raise ValueError(f"an arena of {arena_bytes} bytes, scratch of {scratch_bytes}")
+        target, triple, entry, part = (_as(str, header[key]) for key in ("target", "triple", "entry", "part_entry"))
         inputs, outputs = (
             tuple(_port(_as(str, name), _as(str, dtype), shape) for name, dtype, shape in header[key])
             for key in ("inputs", "outputs")
@@ -125,9 +133,11 @@ def parse_native_segment(data: bytes) -> NativeSegment:
             triple,
             features,
             entry,
+            part,
             inputs,
             outputs,
             arena_bytes,
+            scratch_bytes,
             alignment_bytes,
             slack_bytes,
             bytes(body[length:end]),

@@ -24,6 +24,7 @@ from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.backends import graph_executor
+from odc_mlir.runtime.choices import check_choice, check_threads, subgraph_of
 from odc_mlir.runtime.execution.capture import Capture
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -63,6 +64,7 @@ def run(
     binary_codes: BinaryCodes | None = ...,
     custom_ops: CustomOps | None = ...,
     max_bytes: int | None = ...,
+    threads: int = ...,
     tensors: None = None,
 ) -> list[Array]: ...
 
@@ -81,6 +83,7 @@ def run(
     binary_codes: BinaryCodes | None = ...,
     custom_ops: CustomOps | None = ...,
     max_bytes: int | None = ...,
+    threads: int = ...,
     tensors: Iterable[str],
 ) -> tuple[list[Array], dict[str, Array]]: ...
 
@@ -98,6 +101,7 @@ def run(
     binary_codes: BinaryCodes | None = None,
     custom_ops: CustomOps | None = None,
     max_bytes: int | None = None,
+    threads: int = 1,
     tensors: Iterable[str] | None = None,
 ) -> list[Array] | tuple[list[Array], dict[str, Array]]:
     """The model's outputs for ``inputs``: arrays in graph order, of the model's element types, not changed.
@@ -106,7 +110,8 @@ def run(
     compiled package on what it was compiled for; ``npu`` compiles a model for ``target`` and ``memory`` first,
     ``native`` for the machine that runs this. A segment that the device cannot run is run by host kernels, which give
     the same result; ``strict`` makes that an error, and so is what compiling leaves to the host. ``max_bytes`` bounds
-    the activations alive at one time. ``custom_ops`` computes custom operators, the default registry unless given.
+    the activations alive at one time; ``threads`` run native code together, and change no result. ``custom_ops``
+    computes custom operators, the default registry unless given.
     ``microscaling`` allows tensors of microscaling types and ``binary_codes`` says how binary-coded weights are read:
     files leave both open, so they are refused without. ``tensors``: names of tensors anywhere in the model, whose
     values are then returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays that do
@@ -123,6 +128,7 @@ def run(
         binary_codes=binary_codes,
         custom_ops=custom_ops,
         max_bytes=max_bytes,
+        threads=threads,
         all_tensors=tensors is not None,
     )
     executor.reset()
@@ -146,6 +152,7 @@ def open_executor(
     binary_codes: BinaryCodes | None = None,
     custom_ops: CustomOps | None = None,
     max_bytes: int | None = None,
+    threads: int = 1,
     resize: bool = False,
     signature: str | None = None,
     all_tensors: bool = False,
@@ -157,8 +164,9 @@ def open_executor(
     (fully connected layers in float64, coarse int16 tables and image positions), which only the host can.
     ``all_tensors``: keep every tensor visible that the backend can show.
     """
-    _check_choice("backend", backend, BACKENDS)
-    _check_choice("numerics", numerics, NUMERICS)
+    check_choice("backend", backend, BACKENDS)
+    check_choice("numerics", numerics, NUMERICS)
+    check_threads(threads)
     if numerics == "litert" and backend in ("npu", "native"):
         raise UnsupportedError(
             f"litert numerics are not what the backend {backend} computes", hint="use the backend host"
@@ -174,7 +182,7 @@ def open_executor(
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = backend if backend in ("litert", "onert") else "host"
     source, model = model, _runnable(model)
-    subgraph = 0 if signature is None else _subgraph_of(model, signature)
+    subgraph = 0 if signature is None else subgraph_of(_model_records(model).signatures, signature)
     if subgraph:
         if backend in ("npu", "native"):
             raise UnsupportedError(
@@ -191,7 +199,7 @@ def open_executor(
         return graph_executor(opened, host, all_tensors=all_tensors, **options)
     if backend in ("host", "litert", "onert") or opened.plan is None or numerics == "litert":
         return opened.executor(host, all_tensors=all_tensors, **options)
-    return opened.executor(**options)
+    return opened.executor(threads=threads, **options)
 
 
 def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
@@ -265,21 +273,6 @@ def _model_records(model: ModelSource | Package) -> Model:
     if isinstance(model, (str, os.PathLike)) and is_package(model):
         model = Package.from_path(model)
     return model.model if isinstance(model, Package) else read_model(model)
-
-
-def _subgraph_of(model: ModelSource | Package, signature: str) -> int:
-    """The subgraph of the signature called ``signature``; raises OptionError, listing the known ones."""
-    signatures = _model_records(model).signatures
-    for record in signatures:
-        if record.key == signature:
-            return record.subgraph
-    known = ", ".join(repr(record.key) for record in signatures) or "none"
-    raise OptionError(f"the model has no signature {signature!r}", hint=f"it has {known}")
-
-
-def _check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in allowed:
-        raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(allowed)}")
 
 
 def load_package(path: str | os.PathLike[str]) -> Package:

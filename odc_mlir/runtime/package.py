@@ -162,22 +162,25 @@ class Package:
         strict: bool = False,
         max_bytes: int | None = None,
         resize: bool = False,
+        threads: int = 1,
     ) -> Executor:
         """What runs the package: by its plan, or without it by the backend host or litert.
 
         The options are those of :func:`~odc_mlir.runtime.backends.graph_executor`; without a ``context`` the same
-        executor serves the next call. Raises PackageError when there is no plan, or it does not fit the model, and with
-        ``strict`` whatever makes a segment unusable.
+        executor serves the next call. ``threads``: how many run native code together. Raises PackageError when there is
+        no plan, or it does not fit the model, and with ``strict`` whatever makes a segment unusable.
         """
         options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
         if context is not None:
-            return self._new_executor(backend, context, all_tensors, options)
-        key = (backend, all_tensors, strict, max_bytes, resize)
+            return self._new_executor(backend, context, all_tensors, threads, options)
+        key = (backend, all_tensors, strict, max_bytes, resize, threads)
         if key not in self._executors:
-            self._executors[key] = self._new_executor(backend, Context(), all_tensors, options)
+            self._executors[key] = self._new_executor(backend, Context(), all_tensors, threads, options)
         return self._executors[key]
 
-    def _new_executor(self, backend: str, context: Context, all_tensors: bool, options: dict[str, Any]) -> Executor:
+    def _new_executor(
+        self, backend: str, context: Context, all_tensors: bool, threads: int, options: dict[str, Any]
+    ) -> Executor:
         shared = context.custom_ops is self.graph.custom_ops
         graph = self.graph if shared else build_graph(self.model, custom_ops=context.custom_ops)
         if backend != "npu":
@@ -192,6 +195,7 @@ class Package:
             self.files.unchanged_segment if self.plan.extension == HERE else self.files.segment,
             context=context,
             location=location,
+            threads=threads,
             **options,
         )
 

@@ -47,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument("--numerics", default="fixed", choices=("fixed", "litert"), help="arithmetic (%(default)s)")
     where.add_argument("--signature", metavar="NAME", help="run the subgraph of this signature")
     where.add_argument("--max-bytes", type=size, metavar="N", help="refuse to run with more bytes of activations")
+    where.add_argument("--threads", type=int, metavar="N", help="of native code (NUM_THREADS, else 1)")
     _add_data_flags(parser.add_argument_group("data"))
     _add_measuring_flags(parser.add_argument_group("measuring"))
     add_stage_flags(parser.add_argument_group("before it runs"))
@@ -159,7 +160,12 @@ def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.reporting.profile import Measurement
     from odc_mlir.tools.measure import MemoryPoll, describe_values
-    from odc_mlir.tools.run_sessions import backend_of_settings, session_of_settings, session_text
+    from odc_mlir.tools.run_sessions import (
+        backend_of_settings,
+        session_of_settings,
+        session_text,
+        threads_of_settings,
+    )
 
     shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
     memory = MemoryPoll(arguments.mem_poll)
@@ -177,6 +183,7 @@ def _body(arguments: argparse.Namespace) -> None:
         strict=arguments.strict,
         numerics=arguments.numerics,
         max_bytes=arguments.max_bytes,
+        threads=threads_of_settings(package) if arguments.threads is None else arguments.threads,
         resize=shapes is not None,
         signature=arguments.signature,
         all_tensors=bool(arguments.dump_tensor),

@@ -38,6 +38,13 @@ def backend_of_settings(package: Package | None) -> Backend:
     return backends.get(first, "auto")
 
 
+def threads_of_settings(package: Package | None) -> int:
+    """How many threads run native code, by NUM_THREADS; raises OptionError for what the environment cannot mean."""
+    from odc_mlir.runtime.session.settings import Settings
+
+    return Settings(package.files.config if package is not None else {}).threads
+
+
 def session_of_settings(
     arguments: argparse.Namespace, model: str, package: Package | None, executor: Executor
 ) -> Session | None:

@@ -29,10 +29,12 @@ _TOLERANCE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOptions:
-    """What a session gives to whatever runs in it: a context of its own for each executor, and a limit of memory."""
+    """What a session gives to whatever runs in it: a context of its own for each executor, and a limit of memory,
+    and how many threads run native code together."""
 
     context: Callable[[], Context]
     max_bytes: int | None = None
+    threads: int = 1
 
 
 @dataclass(slots=True)
@@ -177,7 +179,7 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
     if package.plan is None:
         raise UnsupportedError("the package has no plan", location=str(path))
     limits: dict[str, Any] = {"resize": True, "max_bytes": options.max_bytes}
-    executor = package.executor("npu", context=options.context(), **limits)
+    executor = package.executor("npu", context=options.context(), threads=options.threads, **limits)
     if isinstance(executor, PlanExecutor) and not any(unit.failure is None for unit in executor.segments):
         reasons = "; ".join(dict.fromkeys(executor.fallbacks.values())) or "nothing in it is for the device"
         raise UnsupportedError(reasons, location=str(path))
@@ -190,7 +192,9 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
 def _native_twin(path: Path, shapes: Shapes, options: ExecutorOptions) -> tuple[Executor | None, str | None]:
     """What runs the native code of a simulated model, or why nothing does."""
     try:
-        executor = Package.from_path(path).executor(context=options.context(), resize=True, max_bytes=options.max_bytes)
+        executor = Package.from_path(path).executor(
+            context=options.context(), resize=True, max_bytes=options.max_bytes, threads=options.threads
+        )
         executor.prepare(shapes)
     except OdcError as error:
         return None, str(error)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.execution.team import Team
 from odc_mlir.runtime.execution.units import Step
 from odc_mlir.targets import Target
 
@@ -68,6 +69,14 @@ class DirectProgram(DeviceProgram, Protocol):
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
         """What runs it on the values of a run: ``reads`` and ``writes`` are tensors of the graph, in order of ports."""
+
+
+@runtime_checkable
+class DivisibleProgram(DeviceProgram, Protocol):
+    """A program that runs in this process, and that several threads can run together."""
+
+    def divide(self, team: Team) -> None:
+        """Let the threads of ``team`` run it from now on, where that helps; results stay the same."""
 
 
 @runtime_checkable

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from odc_mlir.codegen.barrier import BROKEN
 from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, known_features, why_not_known_here
 from odc_mlir.codegen.loading import LoadedObject
 from odc_mlir.errors import InputError, OptionError, PackageError, parsing
@@ -15,6 +17,7 @@ from odc_mlir.formats.native_segment import NativePort, NativeSegment, check_who
 from odc_mlir.formats.plan import Plan
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.runtime.devices.base import DeviceResult, Port
+from odc_mlir.runtime.execution.team import Team
 from odc_mlir.runtime.execution.units import Step, Values
 from odc_mlir.targets import cpu
 
@@ -27,44 +30,83 @@ class NativeProgram:
     def __init__(self, segment: NativeSegment) -> None:
         self.inputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.inputs)
         self.outputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.outputs)
-        self._object = LoadedObject(segment.code, segment.entry)
+        names = (segment.entry, segment.part_entry) if segment.part_entry else (segment.entry,)
+        self._object = LoadedObject(segment.code, *names)
         with parsing("there is no memory for the segment", PackageError):
             buffers = [_buffer(_port_bytes(port), segment) for port in (*segment.inputs, *segment.outputs)]
             constants, arena = (_buffer(size, segment) for size in (len(segment.constants), segment.arena_bytes))
         constants[: len(segment.constants)] = np.frombuffer(segment.constants, np.uint8)
         memory = [*buffers, arena, constants]
         self._memory = memory  # what the addresses below point to
+        self._segment = segment
         self._addresses = tuple(ctypes.c_void_p(part.ctypes.data) for part in memory)
-        self._function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * len(memory))(self._object.address)
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * len(memory))(self._object.address)
+        self._compute: Callable[[], int] = partial(function, *self._addresses)
         views = [
             part[: _port_bytes(port)].view(numpy_dtype(port.dtype)).reshape(port.shape)
             for port, part in zip((*segment.inputs, *segment.outputs), buffers, strict=True)
         ]
         self._ins, self._outs = views[: len(segment.inputs)], views[len(segment.inputs) :]
 
+    def divide(self, team: Team) -> None:
+        """Let the threads of ``team`` run it from now on; without effect where no layer is large enough."""
+        if self._segment.part_entry:
+            self._compute = _Parts(self._segment, self._object.addresses[1], self._addresses, team)
+
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
         """Execute once; nothing is counted."""
         for target, value in zip(self._ins, inputs, strict=True):
             np.copyto(target, value)
-        if self._function(*self._addresses):
+        if self._compute():
             raise InputError(_NOT_ALLOWED)
         return DeviceResult(tuple(view.copy() for view in self._outs))
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
         """What runs the segment on the values of a run, as directly as can be."""
-        function, addresses = self._function, self._addresses
+        compute = self._compute
         ins, outs = list(zip(self._ins, reads, strict=True)), list(zip(writes, self._outs, strict=True))
         copyto = np.copyto
 
         def step(values: Values) -> None:
             for target, index in ins:
                 copyto(target, values[index])
-            if function(*addresses):
+            if compute():
                 raise InputError(_NOT_ALLOWED)
             for index, view in outs:
                 values[index] = view.copy()
 
         return step
+
+
+class _Parts:
+    """A segment's function for several threads, with the memory that they need beside the segment's own."""
+
+    def __init__(self, segment: NativeSegment, address: int, addresses: Sequence[ctypes.c_void_p], team: Team) -> None:
+        pointers = [ctypes.c_void_p] * (len(addresses) + 2)
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int32, *pointers, ctypes.c_int64, ctypes.c_int64)(address)
+        with parsing("there is no memory for the segment's threads", PackageError):
+            self._scratch = _buffer(segment.scratch_bytes * team.size, segment)
+            barrier = _buffer(8, segment)
+        self._barrier = barrier[:8].view(np.uint64)
+        self._arguments = (
+            *addresses,
+            ctypes.c_void_p(self._scratch.ctypes.data),
+            ctypes.c_void_p(self._barrier.ctypes.data),
+        )
+        self._team = team
+
+    def __call__(self) -> int:
+        """The status of a run."""
+        self._barrier[0] = 0
+        return self._team.run(self._part, self._break)
+
+    def _part(self, number: int) -> int:
+        status: int = self._function(*self._arguments, number, self._team.size)
+        return status
+
+    def _break(self) -> None:
+        """Let nobody wait for a part that will not come."""
+        self._barrier[0] = BROKEN
 
 
 def _port_bytes(port: NativePort) -> int:

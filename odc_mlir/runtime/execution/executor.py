@@ -88,6 +88,9 @@ class Executor:
         """Why our kernels stand in for something else, by name of that; empty while all works."""
         return {}
 
+    def close(self) -> None:
+        """End what runs have begun in the background: the threads of native code. Another run begins it anew."""
+
     def reset(self) -> None:
         """Let all state begin anew; raises AllocationError when the variables need more than ``max_bytes``."""
         with self._lock:

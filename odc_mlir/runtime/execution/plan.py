@@ -12,10 +12,18 @@ from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import ResultType, Shape
-from odc_mlir.runtime.devices.base import Device, DeviceProgram, DirectProgram, ModelledProgram, Port
+from odc_mlir.runtime.devices.base import (
+    Device,
+    DeviceProgram,
+    DirectProgram,
+    DivisibleProgram,
+    ModelledProgram,
+    Port,
+)
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.specialization import SpecializedGraph
+from odc_mlir.runtime.execution.team import Team
 from odc_mlir.runtime.execution.units import Event, Frame, Step, Unit, operator_units
 
 _log = logging.getLogger(__name__)
@@ -223,7 +231,8 @@ class PlanExecutor(Executor):
     """Runs ``plan`` of ``graph``; ``read`` gives the bytes of a segment's file.
 
     A segment that cannot be loaded or run is replaced by host kernels, which compute the same, and the reason is kept
-    in :attr:`fallbacks`; with ``strict`` it is an error. Raises PackageError for a plan that does not fit the model.
+    in :attr:`fallbacks`; with ``strict`` it is an error. ``threads`` run segments of native code together; host kernels
+    and other devices take no notice. Raises PackageError for a plan that does not fit the model.
     """
 
     def __init__(
@@ -238,16 +247,25 @@ class PlanExecutor(Executor):
         resize: bool = False,
         context: Context | None = None,
         location: str = "plan.json",
+        threads: int = 1,
     ) -> None:
         check_plan(plan, graph, location)
         self.plan = plan
+        self._team = Team(threads) if threads > 1 else None
         units: list[Unit] = []
         for step in plan.steps:
             if isinstance(step, HostStep):
                 units += operator_units(graph, step.operators)
             else:
-                units.append(SegmentUnit(step, graph, device, read, strict=strict))
+                units.append(unit := SegmentUnit(step, graph, device, read, strict=strict))
+                if self._team is not None and isinstance(unit.program, DivisibleProgram):
+                    unit.program.divide(self._team)
         super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
+
+    def close(self) -> None:
+        """End the threads that segments are divided among."""
+        if self._team is not None:
+            self._team.close()
 
     @property
     def segments(self) -> tuple[SegmentUnit, ...]:

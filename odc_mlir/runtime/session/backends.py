@@ -33,13 +33,14 @@ _KIND_SEPARATORS = str.maketrans("", "", "_")
 @dataclass(frozen=True, slots=True)
 class Choice:
     """``backends`` in order of preference, empty: what was compiled, else the host. ``by_index`` and ``by_kind`` say
-    which backend one operator, or all operators of a kind, must have."""
+    which backend one operator, or all operators of a kind, must have. ``threads`` run native code together."""
 
     backends: tuple[str, ...] = ()
     by_index: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     by_kind: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     strict: bool = False
     max_bytes: int | None = None
+    threads: int = 1
 
 
 def parse_backends(text: str) -> tuple[str, ...]:
@@ -83,6 +84,7 @@ def open_executor(graph: Graph, package: Package | None, choice: Choice, context
             package.files.segment,
             context=context,
             location=location,
+            threads=choice.threads,
             **options,
         )
     for index, name in forced.items():

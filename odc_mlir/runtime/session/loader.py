@@ -146,7 +146,10 @@ class Loader:
     def choice(self) -> Choice:
         """All that was chosen about backends."""
         by_index = parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index
-        return Choice(self.backends, by_index, self.settings.op_backends(), self.choices.strict, self.choices.max_bytes)
+        by_kind = self.settings.op_backends()
+        return Choice(
+            self.backends, by_index, by_kind, self.choices.strict, self.choices.max_bytes, self.settings.threads
+        )
 
     def set_layout(self, ports: Sequence[Port], index: int, layout: Any, what: str) -> None:
         """Which layout arrays for a port have."""

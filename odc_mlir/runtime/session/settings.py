@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from typing import Any
 
 from odc_mlir.errors import OdcError, OptionError, SessionError
 from odc_mlir.formats.cache import CACHE_VARIABLE, LIMIT_VARIABLE
+from odc_mlir.runtime.execution.team import MAX_THREADS
 
 ENABLE = "OnDeviceCompilation"
 
@@ -26,7 +28,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "TRACING_MODE": "0",
         "MINMAX_DUMP": "0",
         "INTERNAL_OUTPUT_ALLOC": "0",
-        "NUM_THREADS": "-1",
+        "NUM_THREADS": "-1",  # one
         "USE_SCHEDULER": "0",
         "GRAPH_DOT_DUMP": "0",
         "WORKSPACE_DIR": ".",
@@ -38,9 +40,8 @@ SETTABLE = ("GRAPH_DOT_DUMP", "EXECUTOR", "USE_SCHEDULER", "PROFILING_MODE", "EN
 READABLE = ("BACKENDS", "EXECUTOR")
 
 # Values that we accept for what others' runtimes can do in more ways than one; our results do not depend on them.
-_ONLY = MappingProxyType(
-    {"EXECUTOR": ("Linear",), "USE_SCHEDULER": ("0",), "GRAPH_DOT_DUMP": ("0",), "NUM_THREADS": ("-1", "1")}
-)
+_ONLY = MappingProxyType({"EXECUTOR": ("Linear",), "USE_SCHEDULER": ("0",), "GRAPH_DOT_DUMP": ("0",)})
+_THREADS = "NUM_THREADS"
 _OURS = "ODC_"
 _FALSE = frozenset({"", "0", "off", "false", "n", "no"})
 
@@ -58,6 +59,11 @@ def _objection(key: str, value: str) -> str | None:
     """Why what a package sets is ignored, None where it counts."""
     if not _may_choose(key, value):
         return "which only the application and the environment may"
+    if key == _THREADS:
+        try:
+            _threads(value)
+        except OdcError as error:
+            return f"which is ignored: {error}"
     if not key.startswith(_OURS):
         return None
     from odc_mlir.runtime.auto.settings import DEFAULTS as KNOWN
@@ -100,6 +106,16 @@ def _check_value(key: str, value: str) -> None:
     allowed = _ONLY.get(key)
     if allowed is not None and value and value not in allowed:
         raise OptionError(f"{key} cannot be {value!r} here", hint=f"use {' or '.join(allowed)}")
+    if key == _THREADS and value:
+        _threads(value)
+
+
+def _threads(text: str) -> int:
+    """How many threads a value of NUM_THREADS means; raises OptionError."""
+    count = int(text) if re.fullmatch("-?[0-9]{1,6}", text) else 0
+    if count != -1 and not 1 <= count <= MAX_THREADS:
+        raise OptionError(f"{_THREADS} cannot be {text!r}", hint=f"use a number from 1 to {MAX_THREADS}, or -1 for 1")
+    return max(count, 1)
 
 
 def is_true(text: str) -> bool:
@@ -152,6 +168,11 @@ class Settings:
         """The value of the switch ``key``."""
         return is_true(self.get(key, default))
 
+    @property
+    def threads(self) -> int:
+        """How many threads run native code together; raises OptionError for what the environment cannot mean."""
+        return _threads(self.get(_THREADS))
+
     def op_backends(self) -> dict[str, str]:
         """Backend by operator name, from keys such as ``OP_BACKEND_Conv2D``, in the spelling of the keys."""
         keys = dict.fromkeys((*self.config, *os.environ, *self.chosen))
@@ -163,6 +184,8 @@ class Settings:
         """Set one of the keys that users may set; raises SessionError for others and OptionError for bad values."""
         if key not in SETTABLE:
             raise SessionError(f"the setting {key!r} cannot be set", hint=f"it must be one of {', '.join(SETTABLE)}")
+        if key == _THREADS and not value:
+            raise OptionError(f"{key} cannot be empty", hint=f"use a number from 1 to {MAX_THREADS}, or -1 for 1")
         _check_value(key, value)
         self.chosen[key] = value
 

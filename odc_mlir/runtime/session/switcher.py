@@ -70,6 +70,8 @@ class Switcher:
         self._recorder.share(None)
         if self.auto is not None:
             self.auto.close()
+        if self._original is not None:
+            self._original.executor.close()
         self.auto = self._problem = None
 
     def compile_for(self, target: str, preference: Preference) -> None:
@@ -117,7 +119,7 @@ class Switcher:
                 Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package),
                 settings,
                 aim,
-                ExecutorOptions(loader.choices.context, loader.choices.max_bytes),
+                ExecutorOptions(loader.choices.context, loader.choices.max_bytes, loader.settings.threads),
                 forbidden=self._why_not(executor, aim) or why,
                 save_to=(self._exchange.quantized_path, self._exchange.codegen_path),
                 problem=source.problem,

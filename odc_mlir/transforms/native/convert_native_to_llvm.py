@@ -170,7 +170,7 @@ class _Function:
             for op in block.ops:
                 self.location = op.location
                 self.operation(op)
-        public = source.sym_visibility is None or source.sym_visibility.data != "private"
+        public = source.is_declaration or source.sym_visibility is None or source.sym_visibility.data != "private"
         linkage = llvm.LinkageAttr("external" if public else "internal")
         attributes = dict(source.attributes)
         return llvm.FuncOp(source.sym_name, type, linkage, body=body, extra_attrs=attributes)

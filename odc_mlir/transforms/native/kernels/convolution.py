@@ -13,7 +13,7 @@ from xdsl.dialects import arith, llvm
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS, WEIGHTS
-from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
+from odc_mlir.transforms.native.kernels.registry import Helpers, divisible, kernel
 from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, REALS, WORDS, Loops, buffer, f32, i16, i32, lanes
 
 FIELDS = ("bias", "q", "round", "half", "shift")
@@ -61,6 +61,7 @@ Finish = Callable[[Sequence[SSAValue], int, SSAValue, SSAValue, SSAValue], None]
 """Writes ``rows`` by ``vectors`` sums: they, vectors, first channel, first pixel, and channels of whole blocks."""
 
 
+@divisible("run_count", "run_bytes")
 @kernel(**_TILES, **_CODES)
 def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
     """Sums of ``rows`` pixels by ``16 * vectors`` channels at a time, requantised as they leave the registers.
@@ -75,6 +76,7 @@ def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int
     _each_tile(w, helpers, rows, vectors, offset, w["table"], _to_codes(w, helpers))
 
 
+@divisible("run_count", "run_bytes")
 @kernel(**_TILES, **_REALS)
 def convolve_hybrid(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
     """As ``convolve``, where results are reals: see :func:`_to_reals`."""
@@ -196,6 +198,7 @@ def _to_reals(w: Loops) -> Finish:
     return finish
 
 
+@divisible("tap_count")
 @kernel(**_TAPS, **_CODES)
 def depthwise(w: Loops, helpers: Helpers, *, rows: int) -> None:
     """Sums of ``rows`` pixels by 16 channels at a time, one tap after the other.
@@ -205,6 +208,7 @@ def depthwise(w: Loops, helpers: Helpers, *, rows: int) -> None:
     _each_window(w, helpers, rows, w["table"], _to_codes(w, helpers))
 
 
+@divisible("tap_count")
 @kernel(**_TAPS, **_REALS)
 def depthwise_hybrid(w: Loops, helpers: Helpers, *, rows: int) -> None:
     """As ``depthwise``, where results are reals: see :func:`_to_reals`."""

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, SSAValue
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, exponential
 from odc_mlir.transforms.native.kernels.pairs import each_pair
-from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
+from odc_mlir.transforms.native.kernels.registry import Helpers, divisible, kernel
 from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, WORDS, Loops, f32, lanes
 
 VECTOR = lanes(LANES, f32)
@@ -33,6 +33,7 @@ def _bounds(w: Loops, clamp: int) -> list[SSAValue]:
     return [w.broadcast(w[name], LANES) for name in ("low", "high")[:clamp]]
 
 
+@divisible("run_count", "run_length")
 @kernel(
     input=REALS,
     weights=REALS,
@@ -148,6 +149,7 @@ def _each_window(
     w.each(0, w["blocks"], 1, block)
 
 
+@divisible("tap_count")
 @kernel(**_WINDOWS, weights=REALS, bias=REALS)
 def depthwise_reals(w: Loops, helpers: Helpers, *, rows: int, clamp: int) -> None:
     """Sums of ``rows`` pixels by 16 channels; ``weights`` are ``[tap][channel]``, padded to whole blocks."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
@@ -30,11 +30,15 @@ _MODULES = (
 
 @dataclass(frozen=True)
 class Kernel:
-    """``write(loops, helpers, **options)`` fills a function of ``parameters(options)``."""
+    """``write(loops, helpers, **options)`` fills a function of ``parameters(options)``.
+
+    ``depth``: of a kernel that can be divided by pixels, see :func:`divisible`; else empty.
+    """
 
     name: str
     parameters: Callable[[Options], Parameters]
     write: Write
+    depth: tuple[str, ...] = ()
 
     def symbol(self, options: Options) -> str:
         """The function's name for these options."""
@@ -49,6 +53,19 @@ def kernel(**parameters: Attribute) -> Callable[[Write], Kernel]:
 def kernel_by_options(parameters: Callable[[Options], Parameters]) -> Callable[[Write], Kernel]:
     """The same where options decide the parameters' types."""
     return lambda write: Kernel(write.__name__, parameters, write)
+
+
+BY_PIXEL = ("places", "owners")
+"""Parameters of kernels that hold one word for each pixel."""
+
+
+def divisible(*depth: str) -> Callable[[Kernel], Kernel]:
+    """Marks a kernel whose call can be divided into calls for some of its pixels each.
+
+    Its result has ``channels`` elements for each of ``pixels``, computed by tiles of ``rows``, an option, and
+    ``blocks`` of channels; one takes as many products as the parameters ``depth`` say together.
+    """
+    return lambda found: replace(found, depth=depth)
 
 
 def find_kernel(name: str) -> Kernel:

@@ -16,7 +16,14 @@ from odc_mlir.transforms.native.kernels.codes import OPERAND_FIELDS, RESULT_FIEL
 from odc_mlir.transforms.native.kernels.convolution import FIELDS
 from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS
 from odc_mlir.transforms.native.kernels.pairs import each_pair
-from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
+from odc_mlir.transforms.native.kernels.registry import (
+    Helpers,
+    Options,
+    Parameters,
+    divisible,
+    kernel,
+    kernel_by_options,
+)
 from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, WORDS, Loops, buffer, f32, i16, i32, i64, lanes
 
 SHORTS = buffer(i16)
@@ -84,6 +91,7 @@ def _limits(w: Loops) -> list[SSAValue]:
     return [w.broadcast(w[name], LANES) for name in ("zero", "low", "high")]
 
 
+@divisible("run_count", "run_length")
 @kernel_by_options(_tiles)
 def convolve_wide(w: Loops, helpers: Helpers, *, rows: int, vectors: int, long: int, split: int) -> None:
     """As ``convolve``; ``weights`` are packed ``[block of channels][run][two inputs][channel][2]``.
@@ -150,6 +158,7 @@ def _taps(options: Options) -> Parameters:
     return {"input": SHORTS, "weights": SHORTS, "places": WORDS, "taps": WORDS, **sizes, **_finish_parameters(options)}
 
 
+@divisible("tap_count")
 @kernel_by_options(_taps)
 def depthwise_wide(w: Loops, helpers: Helpers, *, rows: int, long: int) -> None:
     """As ``depthwise``, where sums fit into 32 bits."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import func, memref
-from xdsl.dialects.builtin import DictionaryAttr, FixedBitwidthType, FunctionType, IntegerAttr, MemRefType, StringAttr
+from xdsl.dialects.builtin import DictionaryAttr, FixedBitwidthType, IntegerAttr, MemRefType, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from odc_mlir.errors import UnsupportedError
@@ -178,7 +178,7 @@ class Segment:
         found = find_kernel(kernel)
         symbol, parameters = found.symbol(options), found.parameters(options)
         if symbol not in self.declared:
-            self.declared[symbol] = _declaration(symbol, kernel, parameters, options)
+            self.declared[symbol] = declaration(symbol, kernel, options)
         assert set(arguments) == set(parameters), f"{kernel}: {sorted(set(arguments) ^ set(parameters))}"
         values = [
             self._seen_as(argument, type)
@@ -189,9 +189,9 @@ class Segment:
         self.loops.run(func.CallOp(symbol, values, []))
 
 
-def _declaration(symbol: str, kernel: str, parameters: Mapping[str, Attribute], options: Mapping[str, int]) -> Any:
-    type = FunctionType.from_lists(list(parameters.values()), [])
-    op = func.FuncOp.external(symbol, list(type.inputs), [])
+def declaration(symbol: str, kernel: str, options: Mapping[str, int]) -> func.FuncOp:
+    """A kernel's function still without its loops."""
+    op = func.FuncOp.external(symbol, list(find_kernel(kernel).parameters(options).values()), [])
     op.attributes[KERNEL] = StringAttr(kernel)
     op.attributes[OPTIONS] = DictionaryAttr({name: IntegerAttr(value, i64) for name, value in options.items()})
     return op

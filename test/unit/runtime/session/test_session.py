@@ -162,8 +162,11 @@ def test_switches_that_are_off(text: str, tmp_path: Path) -> None:
 def test_set_and_get_config() -> None:
     session = add_session()
     session.set_config("NUM_THREADS", "1")
-    with pytest.raises(OptionError, match=r"NUM_THREADS cannot be '8' here.*; use -1 or 1"):
-        session.set_config("NUM_THREADS", "8")
+    for wrong in ("0", "-2", "65", "two", "1.5", "٣"):
+        with pytest.raises(OptionError, match=rf"NUM_THREADS cannot be '{wrong}'.*; use a number from 1 to 64"):
+            session.set_config("NUM_THREADS", wrong)
+    with pytest.raises(OptionError, match=r"NUM_THREADS cannot be empty.*; use a number from 1 to 64"):
+        session.set_config("NUM_THREADS", "")
     with pytest.raises(SessionError, match=r"'BACKENDS' cannot be set.*; it must be one of GRAPH_DOT_DUMP"):
         session.set_config("BACKENDS", "cpu")
     with pytest.raises(SessionError, match=r"'NUM_THREADS' cannot be read.*; it must be one of BACKENDS, EXECUTOR"):
@@ -183,7 +186,7 @@ def test_set_and_get_config() -> None:
         ({"ODC_TRIGER": "idle"}, "there is no setting 'ODC_TRIGER'.*; did you mean ODC_TRIGGER?"),
         ({"ODC_RECORDS": 5}, "the setting 'ODC_RECORDS' is 5, expected text"),
         ({"OnDeviceCompilation": True}, "the setting 'OnDeviceCompilation' is True, expected text"),
-        ({"NUM_THREADS": "8"}, "NUM_THREADS cannot be '8' here.*; use -1 or 1"),
+        ({"NUM_THREADS": "0"}, "NUM_THREADS cannot be '0'.*; use a number from 1 to 64"),
     ],
 )
 def test_settings_that_cannot_be_meant(settings: dict[str, Any], message: str) -> None:
