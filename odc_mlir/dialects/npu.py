@@ -20,7 +20,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_base import (
+    CODE_TYPES,
     INT,
+    NUMBER_TYPES,
     TENSOR,
     ZERO,
     ChannelsAttr,
@@ -54,10 +56,12 @@ from odc_mlir.dialects.npu_matmul import MatmulOp
 from odc_mlir.dialects.npu_move import MoveOp
 from odc_mlir.dialects.npu_recurrent import LstmOp
 from odc_mlir.dialects.npu_resize import ResizeOp
+from odc_mlir.dialects.npu_search import ArgMaxOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
 
 __all__ = [
+    "ArgMaxOp",
     "ChannelsAttr",
     "CodeType",
     "ConstantOp",
@@ -435,6 +439,7 @@ class ReshapeOp(NpuTensorOp):
     """The same bytes seen with another shape: an alias, never an instruction."""
 
     name = "npu.reshape"
+    DTYPES: ClassVar = (*CODE_TYPES, *NUMBER_TYPES)
 
     input = operand_def(TENSOR)
     output = result_def(TENSOR)
@@ -452,6 +457,7 @@ class ReshapeOp(NpuTensorOp):
 
 
 TENSOR_OPS = (
+    ArgMaxOp,
     ConstantOp,
     ConvOp,
     ElementwiseOp,

@@ -224,6 +224,7 @@ def size_bytes(value: SSAValue) -> int:
 
 
 CODE_TYPES = {"int8": CodeType.I8, "uint8": CodeType.U8, "int16": CodeType.I16}
+NUMBER_TYPES = ("int32", "int64")  # of results that are no codes: places of elements
 
 
 def code_range(dtype: str) -> tuple[int, int]:
@@ -235,15 +236,19 @@ class NpuTensorOp(IRDLOperation):
     """Base of the tensor-level operations: checks that all of them share."""
 
     DTYPES: ClassVar[tuple[str, ...]] = tuple(CODE_TYPES)
+    RESULT_DTYPES: ClassVar[tuple[str, ...]] = ()  # where they are others than DTYPES
 
     def verify_(self) -> None:
         for value in (*self.operands, *self.results):
             if isinstance(value.type, TensorType):
                 if any(d < 0 for d in value.type.get_shape()):
                     raise VerifyException(f"{self.name} needs static shapes, {value.type} has an unknown dimension")
-                if dtype_of(value) not in self.DTYPES:
-                    allowed = ", ".join(self.DTYPES)
-                    raise VerifyException(f"{self.name} computes with codes of {allowed}, not {dtype_of(value)}")
+                if value in self.results and self.RESULT_DTYPES:
+                    verb, dtypes = "gives numbers", self.RESULT_DTYPES
+                else:
+                    verb, dtypes = "computes with codes", self.DTYPES
+                if dtype_of(value) not in dtypes:
+                    raise VerifyException(f"{self.name} {verb} of {', '.join(dtypes)}, not {dtype_of(value)}")
         self.verify_operation()
 
     def verify_operation(self) -> None:

@@ -168,6 +168,11 @@ class NpuFunctions(InterpreterFunctions):
         zeros = _integer(op.in_zero), _integer(op.out_zero)
         return (mean_codes(x, (1, 2), *op.scale.values, *zeros, low, high, storage(op.output)),)
 
+    @impl(npu.ArgMaxOp)
+    def run_argmax(self, interpreter: Interpreter, op: npu.ArgMaxOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        return (np.asarray(x.argmax(axis=-1), storage(op.output)),)
+
     @impl(npu.ResizeOp)
     def run_resize(self, interpreter: Interpreter, op: npu.ResizeOp, args: PythonValues) -> PythonValues:
         (x,) = args

@@ -50,8 +50,8 @@ class SectionKind(IntEnum):
 _KNOWN = frozenset(SectionKind) - {SectionKind.RELOCATION}
 _REQUIRED = (SectionKind.CODE, SectionKind.TENSORS, SectionKind.METADATA)
 
-# Element types of inputs and outputs, in the order of the instruction set's type codes: name -> bytes.
-ELEMENT_BYTES = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4}
+# Element types of inputs and outputs: name -> bytes. First, in their order, those that instructions have.
+ELEMENT_BYTES = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _TYPE_NAMES = tuple(ELEMENT_BYTES)
 
 

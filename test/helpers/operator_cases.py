@@ -289,6 +289,27 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         call("softmax", [("%x", L)], q("2x3x8", "0.00390625", -128), "beta = 1.5"),
         q("2x3x8", "0.00390625", -128),
     ),
+    **{
+        f"{name}-{shape}-{axis}-{number}": (
+            (q(shape, zero=zero, storage=storage),),
+            f"%a = circle.const [{axis}] : tensor<1xi32>\n"
+            + call(
+                name,
+                [("%x", q(shape, zero=zero, storage=storage)), ("%a", "tensor<1xi32>")],
+                f"tensor<{result}x{number}>",
+            ),
+            f"tensor<{result}x{number}>",
+        )
+        for name, axis, number, shape, storage, zero, result in (
+            ("arg_max", -1, "i32", "2x6x7x4", "i8", 3, "2x6x7"),
+            ("arg_max", 3, "i64", "2x6x7x4", "u8", 3, "2x6x7"),
+            ("arg_max", 1, "i64", "9x12", "i8", 3, "9"),
+            ("arg_min", 1, "i32", "2x6x7x4", "i8", 3, "2x7x4"),
+            ("arg_min", 0, "i64", "5x7", "i16", 0, "7"),
+            ("arg_min", 1, "i32", "5x7", "u8", 0, "5"),
+            ("arg_max", 1, "i64", "4200x3", "i8", 3, "4200"),
+        )
+    },
     "quantize": ((U,), call("quantize", [("%x", U)], q("2x6x7x4", "0.04", 1)), q("2x6x7x4", "0.04", 1)),
     **{
         name: ((L,), call(name, [("%x", L)], q("2x3x8", "0.07", -9)), q("2x3x8", "0.07", -9))

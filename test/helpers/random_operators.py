@@ -34,7 +34,8 @@ class RandomOperators:
         results: list[int] = []
         kinds = (self.convolution, self.depthwise, self.connected, self.arithmetic, self.pool, self.mean, self.unary,
                  self.softmax, self.requantize, self.resize, self.compare, self.extreme, self.grouped,
-                 self.transposed, self.matrices, self.squared)  # fmt: skip
+                 self.transposed, self.matrices, self.squared,
+                 self.search)  # fmt: skip
         if wide:
             kinds = (*(kind for kind in kinds if kind != self.compare), self.padding, self.slice, self.concatenation)
         for number in range(count):
@@ -212,6 +213,14 @@ class RandomOperators:
         shape = (self.size(1, 5), self.size(1, 20))
         operands = [self.input(part)[0] for part in (shape, shape[1:])]
         return self.operator(self.pick(COMPARISONS), operands, shape, None, "bool")
+
+    def search(self) -> int:
+        shape = tuple(self.size(1, 12) for _ in range(self.size(1, 4)))
+        axis = self.size(0, len(shape) - 1)
+        x, _ = self.input(shape)
+        place = self.constant(np.array([axis - self.pick([0, len(shape)])], np.int32))
+        dtype, result = self.pick(["int32", "int64"]), (*shape[:axis], *shape[axis + 1 :])
+        return self.operator(self.pick(["ARG_MAX", "ARG_MIN"]), [x, place], result, None, dtype, output_type=dtype)
 
     def pool(self) -> int:
         image, kernel, result, options = self.window()

@@ -146,6 +146,12 @@ def mean(shape: tuple[int, ...] = (1, 4, 4, 8), axes: tuple[int, ...] = (1, 2)) 
     return Node(ops.get("MEAN"), operands, (tensor("y", *result),), {"keep_dims": False}, "y")
 
 
+def searching(count: int) -> Node:
+    """ARG_MAX along ``count`` elements."""
+    operands = (tensor("x", 2, count), i32([1], "axis"))
+    return Node(ops.get("ARG_MAX"), operands, (tensor("y", 2, dtype="int64", quant=None),), {}, "y")
+
+
 def softmax(columns: int = 10) -> Node:
     result = tensor("y", 1, columns, quant=SOFTMAX_Q)
     return Node(ops.get("SOFTMAX"), (tensor("x", 1, columns),), (result,), {"beta": 1.0}, "y")

@@ -52,6 +52,7 @@ from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_
 from odc_mlir.transforms.npu.lowering.products import lower_depthwise_conv_2d, lower_fully_connected
 from odc_mlir.transforms.npu.lowering.recurrent import lower_lstm
 from odc_mlir.transforms.npu.lowering.resizing import lower_resize
+from odc_mlir.transforms.npu.lowering.search import lower_arg_max
 from odc_mlir.transforms.npu.lowering.site import Site
 from odc_mlir.transforms.npu.lowering.weight_parts import lower_with_parts, takes_parts
 from odc_mlir.transforms.npu.lowering.windows import lower_pool, lower_reduction, lower_softmax, lower_view
@@ -77,6 +78,8 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "MEAN": lower_reduction,
     "SUM": lower_reduction,
     "REDUCE_MAX": lower_reduction,
+    "ARG_MAX": lower_arg_max,
+    "ARG_MIN": lower_arg_max,
     "SOFTMAX": lower_softmax,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": lower_lstm,
     "QUANTIZE": lower_scale,

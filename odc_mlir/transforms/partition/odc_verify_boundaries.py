@@ -31,7 +31,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.circle_ops import op_class
-from odc_mlir.dialects.npu_base import CODE_TYPES
+from odc_mlir.dialects.npu_base import CODE_TYPES, NUMBER_TYPES
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import name_loc, value_name
@@ -68,14 +68,15 @@ def _yielded(segment: SegmentOp) -> Sequence[SSAValue]:
 
 
 def _check(segment: SegmentOp, value: SSAValue) -> None:
-    """An edge of the NPU: codes of known shape with one scale."""
+    """An edge of the NPU: codes of known shape with one scale, or numbers."""
     info = info_of(value)
     seen = None
-    if info.dtype not in CODE_TYPES:
+    number = info.dtype in NUMBER_TYPES and info.quant is None
+    if info.dtype not in CODE_TYPES and not number:
         seen = f"is {info.dtype}, which does not cross the edge of a segment"
     elif info.shape is None or any(dim is None for dim in info.shape):
         seen = f"has {shape_text(info)}, the edge of a segment needs a known one"
-    elif info.quant is None or not info.quant.per_tensor:
+    elif not number and (info.quant is None or not info.quant.per_tensor):
         seen = f"has {quant_text(info.quant)}, the edge of a segment needs one scale"
     if seen is not None:
         raise CompileError(f"a tensor {seen}", tensor=value_name(value), location=segment.sym_name.data)

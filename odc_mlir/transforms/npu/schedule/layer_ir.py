@@ -9,6 +9,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import CODE_TYPES
+from odc_mlir.dialects.npu_memory import element_bytes
 from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
@@ -121,10 +122,14 @@ class _Reader:
 
 
 def code_type(value: SSAValue) -> str:
-    """The code type of a tensor value by its name in the instruction set."""
-    return CODE_TYPES[npu.dtype_of(value)].value
+    """The code type of a tensor value by its name in the instruction set; numbers are made of words of 32 bits."""
+    code = CODE_TYPES.get(npu.dtype_of(value))
+    return "i32" if code is None else code.value
 
 
 def _buffer_of(value: SSAValue, space: Space, *, binds: tuple[int, ...] = ()) -> Buffer:
     """A buffer for the tensor ``value``."""
-    return shaped(value_name(value), space, npu.shape_of(value) or (1,), code_type(value), binds=binds)
+    shape, element = npu.shape_of(value) or (1,), code_type(value)
+    if (words := npu.item_bytes(value) // element_bytes(element)) > 1:
+        shape = (*shape, words)
+    return shaped(value_name(value), space, shape, element, binds=binds)

@@ -149,7 +149,7 @@ def _vector_choices(
     results = math.prod(npu.shape_of(op.results[0]))
     vector, mnemonic, least = target.vector, "vop", 4 * TILE_ALIGNMENT * max(1, len(moved))
     cycles = vector.start_cycles + results / vector.requant_lanes
-    if isinstance(op, npu.ReduceOp):
+    if isinstance(op, npu.ReduceOp | npu.ArgMaxOp):
         mnemonic, cycles = "reduce", vector.start_cycles + elements / vector.reduce_lanes
     elif isinstance(op, npu.SoftmaxOp):
         item = npu.item_bytes(op.input)

@@ -21,6 +21,7 @@ from odc_mlir.transforms.npu.lowering.polyphase_decomposition import transposed_
 from odc_mlir.transforms.npu.lowering.resizing import resize_lines
 
 CODES = ELEMENT_TYPES
+NUMBERS = ("int32", "int64")  # of results that are no codes
 MOST_DIMENSIONS = 6  # of element-wise operands
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative
@@ -88,15 +89,24 @@ def not_empty(node: Node, _: Limits) -> str | None:
 def codes(node: Node, _: Limits) -> str | None:
     """Everything computed is of a type that the NPU has."""
     for tensor in activations(node):
-        if tensor.dtype not in CODES:
+        if tensor.dtype not in (NUMBERS if _is_number(node, tensor) else CODES):
             return f"{tensor.name!r} is {tensor.dtype}"
     return None
+
+
+def _is_number(node: Node, tensor: TensorInfo) -> bool:
+    """Whether a tensor is a result that never is quantised."""
+    kinds = node.spec.results
+    allowed = [kinds[min(i, len(kinds) - 1)].dtypes for i, result in enumerate(node.results) if result is tensor]
+    return any(dtypes and not set(dtypes).intersection(CODES) for dtypes in allowed)
 
 
 def quantised(node: Node, _: Limits) -> str | None:
     """Everything computed has one usable scale and zero point."""
     for tensor in activations(node):
         quant = tensor.quant
+        if _is_number(node, tensor):
+            continue
         if quant is None:
             return f"{tensor.name!r} has no scale"
         if not quant.per_tensor:

@@ -15,7 +15,13 @@ from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, OpSpec, Trait
 from odc_mlir.transforms.partition.plans.patterns import PATTERNS
 from odc_mlir.transforms.partition.rules import checks as check
-from odc_mlir.transforms.partition.rules import matrix_checks, recurrent_checks, sum_checks, weight_checks
+from odc_mlir.transforms.partition.rules import (
+    matrix_checks,
+    recurrent_checks,
+    search_checks,
+    sum_checks,
+    weight_checks,
+)
 from odc_mlir.transforms.partition.rules.checks import Limits
 
 
@@ -85,8 +91,12 @@ GENERIC: tuple[Rule, ...] = (
     Rule("has-input", "at least one operand is computed at run time", check.has_input),
     Rule("static-shape", "all shapes are known when compiling", check.static_shapes),
     Rule("not-empty", "no tensor is empty", check.not_empty),
-    Rule("element-type", f"everything computed is one of {', '.join(check.CODES)}", check.codes),
-    Rule("quantised", "everything computed has one positive scale and a zero point inside the type", check.quantised),
+    Rule(
+        "element-type",
+        f"everything computed is one of {', '.join(check.CODES)}; places of elements: of {', '.join(check.NUMBERS)}",
+        check.codes,
+    ),
+    Rule("quantised", "all codes computed have one positive scale and a zero point inside the type", check.quantised),
     Rule("fits-sram", "operands and results fit in the SRAM limit together", check.fits_sram),
 )
 
@@ -153,6 +163,12 @@ _REDUCTION = (
     _SAME_TYPE,
     Rule("constant-axes", "axes are constant", check.constant(1)),
     Rule("axes", "neighbouring axes are reduced, at most two with sizes above 1", check.reduction),
+)
+
+_SEARCH = (
+    Rule("constant-axis", "the axis is constant", check.constant(1)),
+    _CENTRED,
+    Rule("searched-row", "what is searched fits the instruction and the tile buffer", search_checks.searched_row),
 )
 
 _ARITHMETIC = (
@@ -266,6 +282,8 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "MEAN": _REDUCTION,
     "SUM": _REDUCTION,
     "REDUCE_MAX": (_SAME_QUANT, *_REDUCTION),
+    "ARG_MAX": _SEARCH,
+    "ARG_MIN": _SEARCH,
     "SOFTMAX": (
         _SAME_TYPE,
         Rule(

@@ -12,11 +12,11 @@ func.func @f(%x: tensor<?x4x!quant.uniform<i8:f32, 0.5>>) {
 // -----
 
 // Codes have 8 or 16 bits.
-func.func @f(%x: tensor<4x!quant.uniform<i32:f32, 0.5>>) {
-  %0 = npu.reshape %x : tensor<4x!quant.uniform<i32:f32, 0.5>> -> tensor<4x!quant.uniform<i32:f32, 0.5>>
+func.func @f(%x: tensor<4xf32>) {
+  %0 = npu.reshape %x : tensor<4xf32> -> tensor<4xf32>
   func.return
 }
-// CHECK: npu.reshape computes with codes of int8, uint8, int16, not int32
+// CHECK: npu.reshape computes with codes of int8, uint8, int16, int32, int64, not float32
 
 // -----
 
@@ -521,3 +521,19 @@ func.func @f(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
   func.return
 }
 // CHECK: npu.resize: step_x is -1, the instruction holds 0 to 4294967295
+
+// -----
+
+func.func @f(%x: tensor<2x3x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.argmax %x : tensor<2x3x!quant.uniform<i8:f32, 0.5>> -> tensor<3xi32>
+  func.return
+}
+// CHECK: npu.argmax drops the last axis, [2, 3] became [3]
+
+// -----
+
+func.func @f(%x: tensor<2x3x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.argmax %x : tensor<2x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.argmax gives numbers of int32, int64, not int8

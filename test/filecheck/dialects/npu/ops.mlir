@@ -58,6 +58,14 @@ func.func @cells(%x: tensor<1x3x2x!quant.uniform<i8:f32, 0.5>>, %t: tensor<3x1x2
 // CHECK-NEXT: npu.lstm {{.*}} time_major inputs <"0x0102030405060708"> bias <1, 2, 3, 4> scales {{.*}} recurrent <"0x01020304"> scales {{.*}} cell_exponent -11 scale <7, -8> :
 
 
+func.func @searched(%x: tensor<2x3x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.argmax %x : tensor<2x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2xi32>
+  %1 = npu.argmax %x : tensor<2x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2xi64>
+  func.return
+}
+// CHECK: npu.argmax %{{.*}} -> tensor<2xi32>
+// CHECK-NEXT: npu.argmax %{{.*}} -> tensor<2xi64>
+
 func.func @resized(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.resize nearest %x start [0, -7] step [8388608, 6710887] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>
   %1 = npu.resize bilinear %x start [-256, -307] step [512, 410] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>

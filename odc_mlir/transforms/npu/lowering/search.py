@@ -1,0 +1,55 @@
+"""``circle`` to ``npu``: where the largest or the smallest element along an axis is."""
+
+from __future__ import annotations
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.lut import codes_by_byte
+from odc_mlir.transforms.npu.lowering.site import Site, blob_of, tensor_of
+from odc_mlir.transforms.partition.rules.search_checks import searched
+
+_ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
+
+
+def lower_arg_max(site: Site) -> None:
+    """ARG_MAX and ARG_MIN: along rows; another axis becomes the last one, and the smallest code the largest."""
+    found = searched(site.node)
+    source = site.reshape(site.operand(0), (found.outer, found.size, found.inner))
+    kind = tensor_of(source)
+    if site.node.spec.name == "ARG_MIN":
+        source = _reversed(site, source)
+    if found.inner > 1:
+        outer, size, inner = found
+        copy = StridedCopy(0, 0, 0, (outer, size, inner), (size * inner, inner, 1), (size * inner, 1, size))
+        source = site.emit(npu.MoveOp([source], with_shape(kind, (outer, inner, size)), copies=[copy]))
+    rows = site.reshape(source, (found.outer * found.inner, found.size))
+    site.finish(npu.ArgMaxOp(rows, site.result_of_shape(found.outer * found.inner)))
+
+
+def _reversed(site: Site, source: SSAValue) -> SSAValue:
+    """Codes in the opposite order: ``-1 - code`` of signed ones, 255 - code of others."""
+    dtype = site.info(0).dtype
+    low, high = code_range(dtype)
+    kind = tensor_of(source)
+    if site.info(0).info.numpy.itemsize == 1:
+        codes = codes_by_byte(site.info(0).info.numpy)
+        table = (low + high - codes.astype(np.int32)).astype(codes.dtype)
+        return site.emit(npu.LutOp(source, kind, table=BlobAttr.of(table.tobytes())))
+    minus_one = npu.ConstantOp(blob_of(np.array([-1], "<i2")), with_shape(kind, (1,) * len(npu.shape_of(source))))
+    return site.emit(
+        npu.ElementwiseOp(
+            npu.ElementwiseKind.MUL,
+            source,
+            site.emit(minus_one),
+            kind,
+            zeros=(0, 0, low + high),
+            out_scale=_ONE,
+            clamp=(low, high),
+        )
+    )

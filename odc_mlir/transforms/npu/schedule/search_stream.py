@@ -1,0 +1,75 @@
+"""Commands that find the largest code of each row: rows as the pixels of an instruction that reduces channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from odc_mlir.dialects import npu
+from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import Space
+from odc_mlir.isa.instructions import field_range
+from odc_mlir.transforms.npu.schedule.geometry import parts
+from odc_mlir.transforms.npu.schedule.layers import Layer
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
+from odc_mlir.transforms.npu.schedule.program import Command, command
+from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.transfers import flat_load, flat_store
+from odc_mlir.transforms.npu.schedule.window_tiling import aligned
+
+BUFFERS = 2  # slots of rows and of results
+_WORD = 4  # bytes of a result; one of 64 bits is two of them, the upper one 0
+_MOST_ROWS = field_range("reduce", "width")[1]
+
+
+def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iterator[Command]:
+    """The commands, some rows at a time; CompileError where a row does not fit in the tile buffer."""
+    columns, item, number = layer.source.shape[-1], layer.source.item_bytes, npu.item_bytes(layer.op.output)
+    rows, row_bytes, words = layer.source.elements // columns, columns * item, number // _WORD
+    each = row_bytes + number + (_WORD if words > 1 else 0)
+    room, least = memories.tile_room, aligned(row_bytes) + 2 * aligned(2 * _WORD)
+    buffers = BUFFERS if BUFFERS * least <= room else 1
+    if buffers * least > room:
+        raise CompileError(f"rows of {row_bytes} bytes, the tile buffer has {room}")
+    most = max(1, min(rows, _MOST_ROWS, (room // buffers - least + row_bytes) // each))
+    most = -(-rows // -(-rows // most))
+    inputs = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), layer.source.type)] * buffers))
+    results = Slots(memories.take(Space.TILE, [Slot("output", (most * words,), "i32")] * buffers))
+    halves = memories.take(Space.TILE, [Slot("places", (most,), "i32")] * (buffers if words > 1 else 0))
+    lower = Slots(halves) if halves else results
+    for first, count in parts(rows, most):
+        source, output = inputs.take(), results.take()
+        found = output if words == 1 else lower.take()
+        yield flat_load(layer.source.at(first * row_bytes), (source, 0), count * row_bytes)
+        yield command(
+            "reduce",
+            kind="argmax",
+            init="zero",
+            emit=1,
+            in_type=layer.source.type,
+            out_type="i32",
+            input=(source, 0),
+            in_stride_x=row_bytes,
+            in_stride_y=count * row_bytes,
+            width=count,
+            height=1,
+            channels=columns,
+            output=(found, 0),
+        )
+        if words > 1:
+            yield command("fill", target=(output, 0), bytes=count * number, value=0, type="i32")
+            yield command(
+                "vop",
+                kind="copy",
+                a_type="i32",
+                b_type="i32",
+                out_type="i32",
+                size0=1,
+                size1=count,
+                size2=1,
+                a=(found, 0),
+                a_stride0=1,
+                a_stride1=_WORD,
+                output=(output, 0),
+                out_stride1=number,
+            )
+        yield flat_store(layer.result.at(first * number), (output, 0), count * number)

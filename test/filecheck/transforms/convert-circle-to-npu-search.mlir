@@ -1,0 +1,38 @@
+// RUN: odc-opt %s --split-input-file -p 'odc-set-target,npu-mark-supported,npu-form-segments,npu-outline-segments,convert-circle-to-npu' | filecheck %s
+
+// Rows as they lie.
+func.func @largest(%x: tensor<2x3x4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<2x3xi64> {
+  %a = circle.const [-1] : tensor<1xi32>
+  %0 = circle.arg_max(%x, %a) : (tensor<2x3x4x!quant.uniform<i8:f32, 0.5:3>>, tensor<1xi32>) -> tensor<2x3xi64>
+  func.return %0 : tensor<2x3xi64>
+}
+// CHECK-LABEL: func.func @largest(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.argmax %{{.*}} : tensor<6x4x!quant.uniform<i8:f32, 0.5:3>> -> tensor<6xi64>
+// CHECK-NEXT: npu.reshape %[[V0]] : tensor<6xi64> -> tensor<2x3xi64>
+
+// -----
+
+// The smallest code along an inner axis: codes in the opposite order, transposed.
+func.func @smallest(%x: tensor<2x3x4x!quant.uniform<u8:f32, 0.5:3>>) -> tensor<2x4xi32> {
+  %a = circle.const [1] : tensor<1xi32>
+  %0 = circle.arg_min(%x, %a) : (tensor<2x3x4x!quant.uniform<u8:f32, 0.5:3>>, tensor<1xi32>) -> tensor<2x4xi32>
+  func.return %0 : tensor<2x4xi32>
+}
+// CHECK-LABEL: func.func @smallest(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table
+// CHECK-NEXT: %[[V1:.*]] = npu.move %[[V0]] copies [array<i32: 0, 0, 0, 2, 12, 12, 3, 4, 1, 4, 1, 3>]
+// CHECK-NEXT: %[[V2:.*]] = npu.reshape %[[V1]]
+// CHECK-NEXT: npu.argmax %[[V2]]
+
+// -----
+
+// Codes of 16 bits are turned round by a product: -1 - code.
+func.func @smallest_int16(%x: tensor<3x4x!quant.uniform<i16:f32, 0.5>>) -> tensor<3xi32> {
+  %a = circle.const [1] : tensor<1xi32>
+  %0 = circle.arg_min(%x, %a) : (tensor<3x4x!quant.uniform<i16:f32, 0.5>>, tensor<1xi32>) -> tensor<3xi32>
+  func.return %0 : tensor<3xi32>
+}
+// CHECK-LABEL: func.func @smallest_int16(
+// CHECK: npu.elementwise mul %{{.*}}, %{{.*}} out_zero -1 out_scale <1073741824, 1> clamp(-32768, 32767)
