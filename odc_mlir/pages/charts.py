@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from odc_mlir.formats.quantities import count_text
+from odc_mlir.formats.quantities import count_text, size_text
 from odc_mlir.pages.markup import Html, joined, tag
 
 COLOURS = 12  # of the style sheet
@@ -119,6 +119,44 @@ def area(points: Sequence[tuple[float, float]], end: float, *, title: str, mark:
         line = tag("line", x1=_LEFT, x2=_WIDTH, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="mark")
     label = tag("text", count_text(round(top)), x=_LEFT - 6, y=14, text_anchor="end")
     return _svg(_WIDTH, height + 18, title, joined((curve, line, label, _axis(end, scale, height))))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A named amount at instants of a chart, from the instant numbered ``first`` on; nothing before and behind."""
+
+    name: str
+    first: int
+    amounts: Sequence[float]
+
+
+def layers(items: Sequence[Layer], cycles: Sequence[float], end: float, *, mark: float, title: str) -> Html:
+    """Amounts on top of each other at ``cycles``, each holding until the next; a dashed line at the cycle ``mark``."""
+    if not items or end <= 0:
+        return Html("")
+    height, floor = 160, [0.0] * len(cycles)
+    edges = [_LEFT + x * (_WIDTH - _LEFT) / end for x in (*cycles, end)]
+    totals = [0.0] * len(cycles)
+    for item in items:
+        for place, amount in enumerate(item.amounts, start=item.first):
+            totals[place] += amount
+    top = max(totals) or 1
+    paths = []
+    for index, item in enumerate(items):
+        upper, lower = [], []
+        for place, amount in enumerate(item.amounts, start=item.first):
+            low, high = (height - value / top * (height - 8) for value in (floor[place], floor[place] + amount))
+            upper.append(f"{edges[place]:.1f} {high:.1f}L{edges[place + 1]:.1f} {high:.1f}")
+            lower.append(f"{edges[place + 1]:.1f} {low:.1f}L{edges[place]:.1f} {low:.1f}")
+            floor[place] += amount
+        note = tag("title", f"{item.name}: up to {size_text(max(item.amounts))}")
+        drawn = "L".join([*upper, *reversed(lower)])
+        paths.append(tag("path", note, d=f"M{drawn}Z", style=f"fill:{colour(index)}"))
+    x = _LEFT + mark * (_WIDTH - _LEFT) / end
+    line = tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=0, y2=height, class_="mark")
+    label = tag("text", size_text(round(top)), x=_LEFT - 6, y=14, text_anchor="end")
+    axis = _axis(end, (_WIDTH - _LEFT) / end, height)
+    return _svg(_WIDTH, height + 18, title, joined((*paths, line, label, axis)))
 
 
 def bars(items: Sequence[tuple[str, float, str]], full: float, *, title: str, worst: float | None = None) -> Html:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from odc_mlir.simulator.counters import Counters
+from odc_mlir.simulator.live_bytes import live_bytes
 from odc_mlir.simulator.path import Span, critical_path
 from odc_mlir.simulator.program import Program
 from odc_mlir.simulator.run import simulate
@@ -21,6 +22,7 @@ from odc_mlir.targets import Target
 
 LEAST_SHARE = 0.05  # of a run's cycles: what takes less is not worth another machine
 LEAST_GAIN = 1.02  # speed-up of an operator that is worth a word
+COLUMNS = 160  # parts of the time for which live bytes are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,11 @@ def causes_of(path: Sequence[Span], charged: Sequence[tuple[int, int]]) -> list[
 
 
 def explain(program: Program) -> dict[str, Any]:
-    """JSON-able: ``causes`` of the run's cycles, ``what_if`` by change, and both for every operator.
+    """JSON-able: ``causes`` of the run's cycles, ``what_if`` by change, both for every operator, and ``sram_live``.
 
     ``operators``: in order of their end, each with ``name``, ``cycles``, ``causes`` that add up to them, ``binds`` (the
     largest cause, None where it takes no cycles) and ``helps``: machines on which it would take fewer, best first, as
-    ``change`` and ``speedup``.
+    ``change`` and ``speedup``. ``sram_live``: see :func:`.live_bytes.live_bytes`.
     """
     result = simulate(program, execute=False, trace=True)
     assert result.trace is not None
@@ -162,6 +164,7 @@ def explain(program: Program) -> dict[str, Any]:
         "causes": _rounded(run),
         "what_if": {name: {"text": WHAT_IFS[name].text, "cycles": totals[name]} for name in changes},
         "operators": operators,
+        "sram_live": live_bytes(result.trace, cycles, COLUMNS),
     }
 
 

@@ -8,7 +8,7 @@ scheduler turns into time. A transfer that has an effect therefore always has a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ class Space:
         "name",
         "port",
         "read_resource",
+        "region",
         "size",
         "unit_bytes",
         "version",
@@ -58,8 +59,10 @@ class Space:
         resources: tuple[Resource | None, Resource | None] = (None, None),
         writable: bool = True,
         unit_bytes: int = 1,
+        region: Region | None = None,
     ) -> None:
         self.name = name
+        self.region = region
         self.unit_bytes = unit_bytes
         self.size = size
         self.data = data
@@ -100,6 +103,7 @@ class Memories:
             port=target.offchip if offchip else target.sram,
             resources=(Resource.OFFCHIP, None) if offchip else sram,
             writable=False,
+            region=Region.CONSTANTS,
         )
         if self.constants.written is not None:
             self.constants.written[:] = True
@@ -107,7 +111,12 @@ class Memories:
         for region in (Region.ARENA, Region.INPUTS, Region.OUTPUTS):
             size = sizes[region]
             self.regions[int(region)] = Space(
-                region.name.lower(), size, data=bytes_of(size), port=target.sram, resources=sram
+                region.name.lower(),
+                size,
+                data=bytes_of(size),
+                port=target.sram,
+                resources=sram,
+                region=region,
             )
         self.tile = Space("tile buffer", local.tile_bytes, data=bytes_of(local.tile_bytes), resources=tile)
         self.weights = Space("weight buffer", local.weight_bytes, data=bytes_of(local.weight_bytes))
@@ -141,6 +150,14 @@ def strict_cycles(port: Port, moved: int, *, write: bool) -> float:
     return moved * latency / (port.strict_outstanding_bursts * port.burst_bytes)
 
 
+class Touch(NamedTuple):
+    """What an instruction reads or writes of a region, in bytes of it."""
+
+    region: int
+    area: Box
+    writes: bool
+
+
 class Access:
     """The door. One instruction at a time: :meth:`begin`, then reads and writes.
 
@@ -155,6 +172,7 @@ class Access:
         self._own_reads: list[tuple[Space, Box]] = []
         self.demands = [0.0] * len(Resource)
         self.shortest = 0.0
+        self.touched: list[Touch] | None = None  # of the instruction, in regions; None: not noted
 
     def begin(self, queue: int, position: int, clock: Clock, instruction: int) -> None:
         """An instruction starts: the ``position``-th of ``queue``, number ``instruction`` of the program."""
@@ -162,6 +180,8 @@ class Access:
         self._own_reads = []
         self.demands = [0.0] * len(Resource)
         self.shortest = 0.0
+        if self.touched is not None:
+            self.touched = []
 
     def read(self, space: Space, area: Box, *, moved: int | None = None) -> NDArray[Any] | None:
         """The units of ``area`` (a view; None in timing-only runs).
@@ -213,6 +233,8 @@ class Access:
             raise SimulationError(f"{what} {_range(area)} of the {space.name}, which has {space.size} units")
 
     def _count(self, space: Space, resource: Resource, area: Box, moved: int | None, *, write: bool) -> None:
+        if self.touched is not None and space.region is not None:
+            self.touched.append(Touch(space.region, area, write))
         payload = area.units
         if moved is None:
             moved = burst_bytes(area, space.burst) if space.burst > 1 else payload

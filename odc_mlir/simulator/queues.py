@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.engines.machine import Work
+from odc_mlir.simulator.memories import Touch
 from odc_mlir.simulator.ordering import START, Clock, Semaphores, join
 from odc_mlir.simulator.resources import Phase
 from odc_mlir.simulator.timeline import BUSY, IDLE, Meter, Timeline
@@ -51,6 +52,7 @@ class Job:
     phase_began: float = 0.0
     phase_ended: float = 0.0
     contended: float = 0.0
+    touched: Sequence[Touch] = ()  # noted for traces only
 
 
 class Engine:

@@ -106,6 +106,7 @@ class _Run:
         if self.trace is not None:
             self.timeline.segments = self.trace.segments
             self.timeline.shares.blaming = True
+            self.access.touched = []
             self.fetch.issues = self.trace.issues
         self._executors = executors()
         self._owners = program.owners
@@ -160,6 +161,7 @@ class _Run:
         demands[Resource.DECODER] += work.symbols
         shortest = max(work.shortest, self.access.shortest)
         job = Job(entry, unit, clock, work, self.timeline.now, demands)
+        job.touched = self.access.touched or ()
         job.phase = Phase(job, shortest, demands, self.timeline.shares.width)
         self.engines.start(unit, job)
 

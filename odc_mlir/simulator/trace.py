@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.isa.fields import Queue
+from odc_mlir.simulator.memories import Touch
 from odc_mlir.simulator.program import Program
 from odc_mlir.simulator.queues import Job
 from odc_mlir.simulator.resources import Resource
@@ -19,7 +20,8 @@ class Event:
     """One executed instruction, in cycles. ``started``: left its queue; ``alone``: no earlier one runs any more.
 
     ``issued``: entered its queue; ``turn``: its latency was over and its data next; ``began``, ``done``: its phase;
-    ``bound``: what the phase takes longest on alone (None: its shortest duration); ``lost``: to whom it lost how much.
+    ``bound``: what the phase takes longest on alone (None: its shortest duration); ``lost``: to whom it lost how much;
+    ``touched``: what of the regions it read and wrote.
     """
 
     queue: Queue
@@ -34,6 +36,7 @@ class Event:
     done: float = 0.0
     bound: Resource | None = None
     lost: Mapping[int, float] = field(default_factory=dict)
+    touched: Sequence[Touch] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Trace:
         times = (entry.issued, job.turn, job.phase_began, job.phase_ended)
         queue = job.unit.queue
         self.events.append(
-            Event(queue, entry.index, job.started, alone, ended, job.contended, *times, bound, phase.lost)
+            Event(queue, entry.index, job.started, alone, ended, job.contended, *times, bound, phase.lost, job.touched)
         )
 
     def to_chrome(self) -> dict[str, Any]:

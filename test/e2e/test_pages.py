@@ -12,6 +12,7 @@ import odc_mlir
 from helpers.browser import WIDTHS, find_browser, take_picture, use_pages
 from helpers.data import REPOSITORY
 from odc_mlir import samples
+from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.reporting import compare_html, report_html
 from odc_mlir.runtime.reporting.report_code import operator_code
 from odc_mlir.tools import odc_opt
@@ -39,15 +40,27 @@ def _view(page: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    package = odc_mlir.compile(MODEL, memory="flash")
+def package() -> Package:
+    return odc_mlir.compile(MODEL, memory="flash")
+
+
+@pytest.fixture(scope="module")
+def reports(package: Package) -> dict[str, dict[str, Any]]:
+    """By name of the page that shows them."""
+    return {"report": package.report, "long": _longer(package.report)}
+
+
+@pytest.fixture(scope="module")
+def pages(
+    package: Package, reports: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     flash, sram = package.report, odc_mlir.compile(MODEL, memory="sram").report
     on_host = odc_mlir.compile(FLOAT_MODEL).report
     data = str(samples.path("calibration.npz"))
     verdict = odc_mlir.quantize(FLOAT_MODEL, calibration=data, help=False, max_samples=8)
     return {
         "report": report_html.render(flash, operator_code(package)),
-        "long": report_html.render(_longer(flash)),
+        "long": report_html.render(reports["long"]),
         "host": report_html.render(on_host),
         "verdict": verdict.report_html(),
         "compare": compare_html.render([flash, sram, _longer(sram)]),
@@ -55,7 +68,21 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def test_pages_in_a_browser(pages: dict[str, str], tmp_path: Path) -> None:
+def _same_numbers(tables: list[dict[str, Any]], report: dict[str, Any]) -> None:
+    """What a browser has in the cells of a report's page is what the report says."""
+    shown = {table["caption"]: table["values"] for table in tables}
+    operators = shown["operators of the model"]
+    for column, key in (("#", "operator"), ("MACs", "macs"), ("cycles", "cycles")):
+        assert operators[column] == [layer[key] for layer in report["layers"]], column
+    assert shown["cycles by cause"]["cycles"] == list(report["causes"].values())
+    assert shown["in use at the peak"]["bytes"] == list(report["sram_live"]["held"].values())
+    for column in ("busy", "stall", "idle"):
+        assert shown["cycles of the engines"][column] == [
+            entry[f"{column}_cycles"] for entry in report["engines"].values()
+        ]
+
+
+def test_pages_in_a_browser(pages: dict[str, str], reports: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     if (browser := find_browser()) is None:
         pytest.skip("there is no Chromium; scripts/check installs it where it may")
     found = use_pages(browser, pages, tmp_path)
@@ -72,6 +99,9 @@ def test_pages_in_a_browser(pages: dict[str, str], tmp_path: Path) -> None:
             assert table.get("searched", True), name
             assert table.get("none", 0) == 0, name
     assert any("unfolded" in table for table in found["long@420"]["tables"])
+    for name, report in reports.items():
+        for width in WIDTHS:
+            _same_numbers(found[f"{name}@{width}"]["tables"], report)
     if kept := os.environ.get("ODC_KEEP_PICTURES"):
         for name, page in pages.items():
             (tmp_path / f"{name}.html").write_text(page)

@@ -26,6 +26,12 @@ function drive(window) {
   const result = {errors: window.found, overflow: document.documentElement.scrollWidth - window.innerWidth};
   result.tables = [...document.querySelectorAll('div.table')].map((box) => {
     const about = {shown: rows(box).length, all: box.querySelectorAll('tbody tr').length};
+    about.caption = box.querySelector('caption').textContent;
+    about.values = {};
+    box.querySelectorAll('thead th').forEach((head, place) => {
+      const cells = [...box.querySelectorAll('tbody tr')].map((row) => row.cells[place].dataset.value);
+      if (cells.every((value) => value !== undefined)) about.values[head.textContent] = cells.map(Number);
+    });
     const tools = box.previousElementSibling;
     const has = tools !== null && tools.className === 'tools';
     const fold = has ? tools.querySelector('button') : null;

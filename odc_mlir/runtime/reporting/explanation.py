@@ -30,6 +30,12 @@ def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dic
     }
 
 
+def fullest_segment(segments: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """What lies in SRAM over time in the segment, of (name, explanation), that has most of it live at a time."""
+    known = [(name, found["sram_live"]) for name, found in segments if found.get("sram_live")]
+    return max(({"segment": name, **live} for name, live in known), key=lambda live: live["peak_bytes"], default={})
+
+
 def energy_line(energy: Mapping[str, Any]) -> str:
     """The estimate of an inference's energy, with its bounds."""
     between = f"between {energy['low_uj']:.3g} and {energy['high_uj']:.3g}"

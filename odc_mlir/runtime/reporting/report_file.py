@@ -64,6 +64,7 @@ def read_report(path: str | Path) -> dict[str, Any]:
     for place, layer in enumerate(document["layers"]):
         _check_explanation(layer, f"{path}: layers[{place}]")
     _check_explanation(document, path=str(path))
+    _check_live(document.get("sram_live", {}), f"{path}: sram_live")
     _check_partition(document["partition"], f"{path}: partition")
     return document
 
@@ -81,6 +82,32 @@ def _check_explanation(found: Mapping[str, Any], path: str) -> None:
     _check({"helps": [], **found}, {"helps": (list, tuple)}, path)
     for what in found.get("helps", ()):
         _check(what, {"change": _TEXT, "speedup": _NUMBER}, f"{path}.helps")
+
+
+def _check_live(live: object, where: str) -> None:
+    """What lies in SRAM over time, which the report may leave out or hold nothing of."""
+    if live == {}:
+        return
+    counts = ("peak_bytes", "peak_cycle")
+    _check(
+        live,
+        {**dict.fromkeys(counts, _NUMBER), "segment": _TEXT, "held": _TABLE, "cycles": _LIST, "owners": _LIST},
+        where,
+    )
+    assert isinstance(live, dict)
+    _check(live["held"], dict.fromkeys(live["held"], _NUMBER), f"{where}.held")
+    _check_numbers(live["cycles"], f"{where}.cycles")
+    for own in live["owners"]:
+        _check(own, {"name": _TEXT, "first": _NUMBER, "bytes": _LIST}, f"{where}.owners")
+        _check_numbers(own["bytes"], f"{where}.owners")
+        if not isinstance(own["first"], int) or own["first"] + len(own["bytes"]) > len(live["cycles"]):
+            raise PackageError(f"{where}.owners is damaged: {own['name']!r} is beyond the last of the cycles")
+
+
+def _check_numbers(found: list[Any], where: str) -> None:
+    _check(
+        {str(place): value for place, value in enumerate(found)}, {str(i): _NUMBER for i in range(len(found))}, where
+    )
 
 
 def _check_partition(partition: Mapping[str, Any], where: str) -> None:

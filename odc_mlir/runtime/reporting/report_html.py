@@ -14,7 +14,7 @@ from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.runtime.reporting.explanation import help_text
 from odc_mlir.runtime.reporting.report_code import OperatorCode, anchor, section
-from odc_mlir.runtime.reporting.report_machine import energy, rooflines, steps
+from odc_mlir.runtime.reporting.report_machine import energy, live_bytes, rooflines, steps
 from odc_mlir.runtime.reporting.report_partition import plan_text
 from odc_mlir.runtime.reporting.report_table import bound_by
 from odc_mlir.simulator.path import CAUSES
@@ -72,6 +72,12 @@ _ROOFLINE_NOTE = (
 )
 
 
+_SRAM_NOTE = (
+    "From the first cycle that writes a byte to the last that reads it. Each colour is what one operator wrote, an "
+    "input of the program, or constants on their way; point at it for its name. The dashed line marks the peak."
+)
+
+
 def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = MappingProxyType({})) -> str:
     """The page; every text from the model is escaped. ``code``: what operators became, where the package is there."""
     layers: Sequence[Mapping[str, Any]] = report["layers"]
@@ -89,6 +95,7 @@ def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = Mapping
         Section("Rooflines", rooflines(report), _ROOFLINE_NOTE),
         Section("Instructions", section(code), "From the operator of the model to what computes it."),
         Section("Memory", _memory(report), "Bytes of one inference."),
+        Section("SRAM over time", live_bytes(report), _SRAM_NOTE),
         Section("Energy on the NPU, an estimate", energy(report.get("energy") or {})),
         Section("Why the plan is as it is", _partition(report["partition"])),
     ]

@@ -95,3 +95,31 @@ def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, 
     ]
     macs = tag("span", f"{count_text(segment['macs'])} MACs")
     return tag("div", tag("strong", name), tag("span", count), macs, tag("span", taken), *passed, class_="device")
+
+
+def live_bytes(report: Mapping[str, Any]) -> Html:
+    """What lies in SRAM over the cycles of the fullest segment, and what does at the peak; nothing where unknown."""
+    found: Mapping[str, Any] = report.get("sram_live") or {}
+    if not found:
+        return Html("")
+    reserved = report["sram_peak_bytes"]
+    text = (
+        f"{size_text(found['peak_bytes'])} are in use at cycle {count_text(found['peak_cycle'])} of {found['segment']}"
+    )
+    text += f", the most; {size_text(reserved)} are reserved"
+    layers = [charts.Layer(own["name"], own["first"], own["bytes"]) for own in found["owners"]]
+    chart = charts.layers(
+        layers, found["cycles"], report["cycles_total"], mark=found["peak_cycle"], title="bytes in use over cycles"
+    )
+    columns = (Column("of"), Column("bytes", number=True), Column("share", number=True), Column(" "))
+    peak = found["peak_bytes"]
+    rows = [
+        (
+            short_name(name),
+            Cell(size_text(size), size),
+            Cell(share_text(size / peak), size),
+            charts.stack({name: size}, [name], peak),
+        )
+        for name, size in found["held"].items()
+    ]
+    return joined((tag("p", text), chart, table(columns, rows, caption="in use at the peak")))

@@ -128,6 +128,10 @@ def test_lines_fit_the_terminal(report: dict[str, Any]) -> None:
     assert f"{max(cycles):,}" in lines[1], "the longest comes first"
 
 
+def _live(report: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**report, "sram_live": {**report["sram_live"], **changes}}
+
+
 DAMAGE = {
     "no JSON": lambda report: "{",
     "no table": lambda report: [report],
@@ -150,6 +154,10 @@ DAMAGE = {
     "less than nothing": lambda report: {**report, "cycles_total": -1},
     "a clock of text": lambda report: {**report, "clock_hz": "fast"},
     "a time of text": lambda report: {**report, "layers": [{**report["layers"][0], "first_cycle": "x"}]},
+    "bytes of text over time": lambda report: _live(report, peak_bytes="many"),
+    "an owner without a name": lambda report: _live(report, owners=[{"first": 0, "bytes": []}]),
+    "more bytes than instants": lambda report: _live(report, owners=[{"name": "x", "first": 10**6, "bytes": [1]}]),
+    "instants of text": lambda report: _live(report, cycles=["x"], owners=[]),
     "modelled nothing": lambda report: {**report, "modelled": {}},
 }
 
