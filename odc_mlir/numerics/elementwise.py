@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import code_range, multiply, quantize_multiplier, requantizer
+from odc_mlir.numerics.fixed import code_range, multiply, quantize_multiplier, requantizer, round_half_away
 from odc_mlir.numerics.lut import TABLE_16_THRESHOLD, apply, codes_by_bits
 from odc_mlir.numerics.pieces import clamp, in_pairs, in_pieces
 
@@ -207,6 +207,14 @@ def scale_quantized(
         return finish(shifted if function is None else function(shifted))
 
     return in_pieces(compute, x, p.dtype)
+
+
+def joined_codes(x: Quant, out: Quant) -> NDArray[np.uint8]:
+    """For every uint8 code of an operand of a concatenation, the code of the result; computed in float32."""
+    ratio = np.float32(x[0]) * (np.float32(1) / np.float32(out[0]))
+    table = np.arange(256, dtype=np.float32) * ratio + np.float32(np.float32(-x[1]) * ratio)
+    codes: NDArray[np.uint8] = np.clip(round_half_away(table) + out[1], 0, 255).astype(np.uint8)
+    return codes
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ U = q("2x6x7x4", zero=130, storage="u8")
 L = q("2x3x8", zero=5)
 MEAN_X = q("2x6x7x3", zero=11)
 LAST = q("1x1x1x6x4", zero=5)
+JOINED = q("2x3", "0.05", 130, "u8"), q("2x2", "0.02", 7, "u8"), q("2x4", "0.03", 20, "u8")
 HALF_PIXELS = "half_pixel_centers = true"
 
 # name, types of the arguments %x and %z, body, result type
@@ -214,6 +215,29 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
             "adjoint_lhs = true",
         ),
         q("2x4x5", "0.1", 4),
+    ),
+    "concatenation-of-other-scales": (
+        (JOINED[0], JOINED[2]),
+        f"%c = circle.const {codes(4)} : {JOINED[1]}\n"
+        + call(
+            "concatenation", list(zip(("%x", "%c", "%z"), JOINED, strict=True)), q("2x9", "0.05", 100, "u8"), "axis = 1"
+        ),
+        q("2x9", "0.05", 100, "u8"),
+    ),
+    "reduce-min": (
+        (MEAN_X,),
+        "%a = circle.const [1, 2] : tensor<2xi32>\n"
+        + call("reduce_min", [("%x", MEAN_X), ("%a", "tensor<2xi32>")], q("2x3", zero=11)),
+        q("2x3", zero=11),
+    ),
+    "prelu-int16": (
+        (q("2x6x7x4", "0.0005", storage="i16"), q("7x4", "0.0003", storage="i16")),
+        call(
+            "prelu",
+            [("%x", q("2x6x7x4", "0.0005", storage="i16")), ("%z", q("7x4", "0.0003", storage="i16"))],
+            q("2x6x7x4", "0.004", storage="i16"),
+        ),
+        q("2x6x7x4", "0.004", storage="i16"),
     ),
     "dynamic-update-slice": (
         (q("2x3x8"), q("1x2x8")),

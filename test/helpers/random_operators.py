@@ -36,8 +36,9 @@ class RandomOperators:
                  self.softmax, self.requantize, self.resize, self.compare, self.extreme, self.grouped,
                  self.transposed, self.matrices, self.squared,
                  self.search)  # fmt: skip
+        kinds = (*kinds, self.concatenation, self.slopes, self.extremes)
         if wide:
-            kinds = (*(kind for kind in kinds if kind != self.compare), self.padding, self.slice, self.concatenation)
+            kinds = (*(kind for kind in kinds if kind != self.compare), self.padding, self.slice)
         for number in range(count):
             self.dtype = "int16" if wide else str(self.random.choice(["int8", "int8", "uint8", "int16"]))
             kind = kinds[(seed * count + number) % len(kinds)]
@@ -214,6 +215,21 @@ class RandomOperators:
         operands = [self.input(part)[0] for part in (shape, shape[1:])]
         return self.operator(self.pick(COMPARISONS), operands, shape, None, "bool")
 
+    def slopes(self) -> int:
+        shape = (self.size(1, 4), self.size(1, 5), self.size(1, 20))
+        x, quant = self.input(shape)
+        alpha, slope = self.input(self.pick([shape[1:], shape[2:], (1,)]))
+        reach = quant[0] * max(1.0, slope[0] * (1 << 15 if self.dtype == "int16" else 200))
+        return self.operator("PRELU", [x, alpha], shape, (float(reach * self.random.uniform(0.3, 1)), self.quant()[1]))
+
+    def extremes(self) -> int:
+        shape = tuple(self.size(1, 6) for _ in range(4))
+        axes = np.arange(self.size(0, 3), 4, dtype=np.int32)[: self.size(1, 2)]
+        x, quant = self.input(shape)
+        result = tuple(1 if i in axes else size for i, size in enumerate(shape))
+        name = self.pick(["REDUCE_MAX", "REDUCE_MIN"])
+        return self.operator(name, [x, self.constant(axes)], result, quant, keep_dims=True)
+
     def search(self) -> int:
         shape = tuple(self.size(1, 12) for _ in range(self.size(1, 4)))
         axis = self.size(0, len(shape) - 1)
@@ -280,8 +296,12 @@ class RandomOperators:
 
     def concatenation(self) -> int:
         shape, axis, quant = tuple(self.size(1, 6) for _ in range(3)), self.size(0, 2), self.quant()
+        if self.dtype == "uint8" and self.random.random() < 0.5:
+            quants: list[Quant | None] = [None] * 4  # any
+        else:
+            quants = [quant] * 4
         parts = [(*shape[:axis], self.size(1, 9), *shape[axis + 1 :]) for _ in range(self.size(2, 4))]
-        operands = [self.input(part, quant)[0] for part in parts]
+        operands = [self.input(part, known)[0] for part, known in zip(parts, quants, strict=False)]
         result = (*shape[:axis], sum(part[axis] for part in parts), *shape[axis + 1 :])
         return self.operator("CONCATENATION", operands, result, quant, axis=axis)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from odc_mlir.numerics.fixed import round_half_away
+from odc_mlir.numerics.elementwise import joined_codes
 from odc_mlir.ops.infer.common import check_elements, normal_axis, option
 from odc_mlir.ops.infer.shape import new_shape, permutation, squeezed_axes, written_shape
 from odc_mlir.ops.infer.slicing import masks_of, plain_slice, strided_slice
@@ -160,10 +160,7 @@ def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:
         raise node.error(
             f"{info.name!r} and the result have different scales or zero points; {info.dtype} needs equal ones"
         )
-    (scale, zero), (out_scale, out_zero) = scale_of(node, info), scale_of(node, out)
-    ratio = np.float32(scale) * (np.float32(1) / np.float32(out_scale))
-    table = np.arange(256, dtype=np.float32) * ratio + np.float32(np.float32(-zero) * ratio)
-    codes = np.clip(round_half_away(table) + out_zero, 0, 255).astype(np.uint8)
+    codes = joined_codes(scale_of(node, info), scale_of(node, out))
     return lambda values: codes[values]
 
 

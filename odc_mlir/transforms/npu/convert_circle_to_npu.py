@@ -78,6 +78,8 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "MEAN": lower_reduction,
     "SUM": lower_reduction,
     "REDUCE_MAX": lower_reduction,
+    "REDUCE_MIN": lower_reduction,
+    "CONCATENATION": lower_move,
     "ARG_MAX": lower_arg_max,
     "ARG_MIN": lower_arg_max,
     "SOFTMAX": lower_softmax,

@@ -25,7 +25,7 @@ from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.npu.lowering.products import lower_mul_by_channels
 from odc_mlir.transforms.npu.lowering.site import Site, elements, pair_of
 from odc_mlir.transforms.npu.lowering.tables import results_of
-from odc_mlir.transforms.npu.lowering.wide_functions import lower_wide
+from odc_mlir.transforms.npu.lowering.wide_functions import lower_wide, wide_function
 
 _HALF = 1 << 30  # multiplier of 1/2
 _ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
@@ -204,7 +204,8 @@ def lower_prelu(site: Site) -> None:
 
     One of both is zero, so their sum rounds nothing.
     """
-    if site.info(1).is_const and elements(site.info(1)) == 1:
+    narrow = site.result.info.numpy.itemsize == 1
+    if site.info(1).is_const and elements(site.info(1)) == 1 and (narrow or wide_function(site.node, 0) is None):
         return lower_by_table(site)
     (_, in_zero), (_, out_zero) = pair_of(site.info(0)), pair_of(site.result)
     dtype = site.result.dtype

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
+from xdsl.ir import SSAValue
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.numerics.elementwise import joined_codes
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.move_maps import moved_operands, result_copies
-from odc_mlir.transforms.npu.lowering.site import Site, quant_of
+from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.npu.lowering.windows import lower_pad, lower_view
 from odc_mlir.transforms.partition.rules.checks import image_padding, moves_no_element
 
@@ -20,12 +22,9 @@ def lower_move(site: Site) -> None:
     node = site.node
     found = result_copies(node)
     assert not isinstance(found, str), "the placement rules ask for strided copies"
-    values = []
+    values, joins = [], node.spec.name == "CONCATENATION"
     for index in moved_operands(node):
-        value = site.operand(index)
-        if node.operand(index).is_const:
-            value = site.emit(npu.ConstantOp(site.blob(index), value.type))
-        values.append(value)
+        values.append(_with_quantisation(site, index) if joins else _codes(site, index))
     results = []
     for result, info, copies in zip(site.op.results, node.results, found, strict=True):
         used = sorted({copy.source for copy in copies})
@@ -39,6 +38,24 @@ def lower_move(site: Site) -> None:
         results.append(site.emit(made))
         made.location = name_loc(value_name(result))
     Rewriter.replace_op(site.op, [], results)
+
+
+def _codes(site: Site, index: int) -> SSAValue:
+    """Operand ``index``, a constant one as an npu constant."""
+    value = site.operand(index)
+    return site.emit(npu.ConstantOp(site.blob(index), value.type)) if site.info(index).is_const else value
+
+
+def _with_quantisation(site: Site, index: int) -> SSAValue:
+    """Operand ``index`` with scale and zero point of the result."""
+    info = site.info(index)
+    if info.quant == site.result.quant:
+        return _codes(site, index)
+    table = joined_codes(pair_of(info), pair_of(site.result))
+    kind = site.result_of_shape(*info.static_shape)
+    if info.is_const:
+        return site.emit(npu.ConstantOp(blob_of(table[info.array()]), kind))
+    return site.emit(npu.LutOp(site.operand(index), kind, table=blob_of(table)))
 
 
 def lower_transpose(site: Site) -> None:

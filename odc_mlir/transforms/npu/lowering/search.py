@@ -23,7 +23,7 @@ def lower_arg_max(site: Site) -> None:
     source = site.reshape(site.operand(0), (found.outer, found.size, found.inner))
     kind = tensor_of(source)
     if site.node.spec.name == "ARG_MIN":
-        source = _reversed(site, source)
+        source = reversed_codes(site, source)
     if found.inner > 1:
         outer, size, inner = found
         copy = StridedCopy(0, 0, 0, (outer, size, inner), (size * inner, inner, 1), (size * inner, 1, size))
@@ -32,7 +32,7 @@ def lower_arg_max(site: Site) -> None:
     site.finish(npu.ArgMaxOp(rows, site.result_of_shape(found.outer * found.inner)))
 
 
-def _reversed(site: Site, source: SSAValue) -> SSAValue:
+def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
     """Codes in the opposite order: ``-1 - code`` of signed ones, 255 - code of others."""
     dtype = site.info(0).dtype
     low, high = code_range(dtype)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+from xdsl.ir import SSAValue
+
 from odc_mlir.dialects import npu
 from odc_mlir.numerics.int16 import exponential_table, softmax16_params
 from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.transforms.npu.lowering.products import lower_row_sums, window_of
+from odc_mlir.transforms.npu.lowering.search import reversed_codes
 from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.partition.rules.checks import reduced_run
 
@@ -24,17 +27,24 @@ def lower_pool(site: Site) -> None:
 
 
 def lower_reduction(site: Site) -> None:
-    """MEAN, SUM and REDUCE_MAX over neighbouring axes: over the pixels of images, or along rows."""
+    """MEAN, SUM, REDUCE_MAX and REDUCE_MIN over neighbouring axes: over the pixels of images, or along rows."""
     run = reduced_run(site.node)
     assert run is not None, "the placement rules ask for neighbouring axes"
     outer, inner, dims = run
     height, width = (1, 1, *dims)[-2:]
     image, result = (outer, height, width, inner), (outer, 1, 1, inner)
     name = site.node.spec.name
+
+    def largest(source: SSAValue) -> npu.ReduceOp:
+        return npu.ReduceOp(npu.ReduceKind.MAX, source, site.result_of_shape(*result), clamp=site.clamp("none"))
+
     if name == "REDUCE_MAX":
         source = site.reshape(site.operand(0), image)
-        made = npu.ReduceOp(npu.ReduceKind.MAX, source, site.result_of_shape(*result), clamp=site.clamp("none"))
-        return site.finish(made)
+        return site.finish(largest(source))
+    if name == "REDUCE_MIN":
+        source = reversed_codes(site, site.reshape(site.operand(0), image))
+        found = reversed_codes(site, site.emit(largest(source)))
+        return site.finish(npu.ReshapeOp(found, site.result_type))
     (in_scale, in_zero), (out_scale, out_zero) = pair_of(site.info(0)), pair_of(site.result)
     count = math.prod(dims)
     scale = mean_params(in_scale, out_scale, count) if name == "MEAN" else sum_params(in_scale, out_scale)

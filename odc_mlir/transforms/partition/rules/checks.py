@@ -193,6 +193,13 @@ def same_quant(node: Node, _: Limits) -> str | None:
     return None
 
 
+def joined_quant(node: Node, limits: Limits) -> str | None:
+    """Codes that are joined mean the same real numbers, or a table of 256 codes makes them do so."""
+    operands = [t for t in node.operands if t is not None]
+    usable = all(t.dtype == "uint8" and t.quant is not None and t.quant.per_tensor for t in operands)
+    return None if usable and node.results[0].dtype == "uint8" else same_quant(node, limits)
+
+
 def constant(index: int) -> Check:
     """Check that operand ``index`` is constant or left out."""
 

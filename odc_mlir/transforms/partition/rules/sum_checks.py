@@ -86,7 +86,7 @@ def by_table(node: Node, _: Limits) -> str | None:
 
 
 def slopes(node: Node, limits: Limits) -> str | None:
-    """8-bit codes have slopes of their own; those of 16 bits one slope, so that a table holds the results."""
-    if node.results[0].info.numpy.itemsize == 1:
+    """8-bit codes, and those of 16 bits without zero points, are multiplied by slopes; a table may hold others."""
+    if node.results[0].info.numpy.itemsize == 1 or centred_codes(node, limits) is None:
         return None
     return one_input(node, limits) or by_table(node, limits)

@@ -193,7 +193,6 @@ MOVING: tuple[Rule, ...] = (_SAME_QUANT, _MOVES)
 MOVERS = (
     "BATCH_TO_SPACE_ND",
     "BROADCAST_TO",
-    "CONCATENATION",
     "DEPTH_TO_SPACE",
     "DYNAMIC_UPDATE_SLICE",
     "GATHER",
@@ -271,10 +270,18 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "SQUARED_DIFFERENCE": _ARITHMETIC,
     "MAXIMUM": _SELECTION,
     "MINIMUM": _SELECTION,
+    "CONCATENATION": (
+        Rule(
+            "joined-quantisation",
+            "scales and zero points agree, but those of uint8, which are brought to the result's",
+            check.joined_quant,
+        ),
+        _MOVES,
+    ),
     "PRELU": (
         _SAME_TYPE,
         Rule("constant-scale", "constant operands have one scale", check.quantised_constants),
-        Rule("slopes", "several slopes go with codes of 8 bits", sum_checks.slopes),
+        Rule("slopes", "codes of 16 bits have zero point 0, or a table holds the results", sum_checks.slopes),
         _BROADCAST,
     ),
     "AVERAGE_POOL_2D": _POOL,
@@ -282,6 +289,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "MEAN": _REDUCTION,
     "SUM": _REDUCTION,
     "REDUCE_MAX": (_SAME_QUANT, *_REDUCTION),
+    "REDUCE_MIN": (_SAME_QUANT, *_REDUCTION),
     "ARG_MAX": _SEARCH,
     "ARG_MIN": _SEARCH,
     "SOFTMAX": (
