@@ -1,10 +1,14 @@
 """Tokens a second and bytes per token of transformers on an NPU, and whether their blocks are one segment.
 
     python benchmarks/transformers.py [--data DIR] [--target NAME ...] [--memory MODE ...] [MODEL ...]
+    python benchmarks/transformers.py --decode WIDTH HEADS POSITIONS [...]
 
 MODELs are Circle files; without them, those of ``DIR/models/trained`` that multiply computed matrices (``--data``:
 default $ODC_TEST_DATA, else ``shared`` beside the repository). Float models are quantised to int8 with the samples in
 ``NAME.calibration.npz`` beside them. Inputs are those of ``NAME.evaluation.npz``, without it random ones.
+
+``--decode``: one step of a decoder instead, with random weights: a token joins an int8 cache of POSITIONS at a position
+that is computed, and attends to it.
 
 A token is a position of the sequence: a run computes as many as attention has rows. Bytes are those that cross the
 off-chip and the SRAM port. The status is 1 where bits differ from the host's, less than 99 % of the products are on the
@@ -27,6 +31,10 @@ import odc_mlir
 from npu_coverage import codes
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.support.text import parse_module
+from odc_mlir.universe import make_context
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAST_ON_NPU = 0.99  # of the products
@@ -97,6 +105,21 @@ def measure(path: Path, model: Path, target: str, memory: str) -> bool:
     return holds
 
 
+def decode(arguments: argparse.Namespace) -> int:
+    """Measure a decoder's step; returns the exit code."""
+    sys.path.insert(0, str(ROOT / "test"))
+    from helpers.decode_step import decode_step
+
+    text = decode_step(*arguments.decode)
+    print(HEAD)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"decode-{'-'.join(map(str, arguments.decode))}.circle"
+        path.write_bytes(write_model(export_model(parse_module(make_context(), text))))
+        pairs = [(target, memory) for target in arguments.target for memory in arguments.memory]
+        held = [measure(path, path, target, memory) for target, memory in pairs]
+    return int(not all(held))
+
+
 def main() -> int:
     """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -104,8 +127,11 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=default)
     parser.add_argument("--target", nargs="+", default=["npu-256"])
     parser.add_argument("--memory", nargs="+", choices=("flash", "sram"), default=["flash"])
+    parser.add_argument("--decode", nargs=3, type=int, metavar=("WIDTH", "HEADS", "POSITIONS"))
     parser.add_argument("models", nargs="*", type=Path, metavar="MODEL")
     arguments = parser.parse_args()
+    if arguments.decode is not None:
+        return decode(arguments)
     found = arguments.models or sorted((Path(arguments.data) / "models" / "trained").glob("*.circle"))
     paths = [path for path in found if has_attention(read_model(path))]
     if not paths:

@@ -56,7 +56,7 @@ from odc_mlir.dialects.npu_matmul import MatmulOp
 from odc_mlir.dialects.npu_move import MoveOp
 from odc_mlir.dialects.npu_recurrent import LstmOp
 from odc_mlir.dialects.npu_resize import ResizeOp
-from odc_mlir.dialects.npu_search import ArgMaxOp
+from odc_mlir.dialects.npu_search import ArgMaxOp, PositionOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
 
@@ -78,6 +78,7 @@ __all__ = [
     "PadOp",
     "PoolKind",
     "PoolOp",
+    "PositionOp",
     "ReduceKind",
     "ReduceOp",
     "ReshapeOp",
@@ -467,6 +468,7 @@ TENSOR_OPS = (
     MoveOp,
     PadOp,
     PoolOp,
+    PositionOp,
     ReduceOp,
     ReshapeOp,
     ResizeOp,

@@ -236,17 +236,19 @@ class NpuTensorOp(IRDLOperation):
     """Base of the tensor-level operations: checks that all of them share."""
 
     DTYPES: ClassVar[tuple[str, ...]] = tuple(CODE_TYPES)
-    RESULT_DTYPES: ClassVar[tuple[str, ...]] = ()  # where they are others than DTYPES
+    OPERAND_DTYPES: ClassVar[tuple[str, ...]] = ()  # where they are others than DTYPES
+    RESULT_DTYPES: ClassVar[tuple[str, ...]] = ()
 
     def verify_(self) -> None:
         for value in (*self.operands, *self.results):
             if isinstance(value.type, TensorType):
                 if any(d < 0 for d in value.type.get_shape()):
                     raise VerifyException(f"{self.name} needs static shapes, {value.type} has an unknown dimension")
+                verb, dtypes = "computes with codes", self.DTYPES
                 if value in self.results and self.RESULT_DTYPES:
                     verb, dtypes = "gives numbers", self.RESULT_DTYPES
-                else:
-                    verb, dtypes = "computes with codes", self.DTYPES
+                elif value in self.operands and self.OPERAND_DTYPES:
+                    verb, dtypes = "takes numbers", self.OPERAND_DTYPES
                 if dtype_of(value) not in dtypes:
                     raise VerifyException(f"{self.name} {verb} of {', '.join(dtypes)}, not {dtype_of(value)}")
         self.verify_operation()

@@ -173,6 +173,11 @@ class NpuFunctions(InterpreterFunctions):
         (x,) = args
         return (np.asarray(x.argmax(axis=-1), storage(op.output)),)
 
+    @impl(npu.PositionOp)
+    def run_position(self, interpreter: Interpreter, op: npu.PositionOp, args: PythonValues) -> PythonValues:
+        (x,) = args
+        return (x[[_integer(op.index)]].clip(0, _integer(op.highest)).astype(storage(op.output)),)
+
     @impl(npu.ResizeOp)
     def run_resize(self, interpreter: Interpreter, op: npu.ResizeOp, args: PythonValues) -> PythonValues:
         (x,) = args

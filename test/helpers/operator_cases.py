@@ -239,6 +239,15 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         ),
         q("2x6x7x4", "0.004", storage="i16"),
     ),
+    "dynamic-update-slice-at-a-computed-position": (
+        (q("2x5x8", zero=9), q("2x1x8", zero=9), "tensor<3xi32>"),
+        call(
+            "dynamic_update_slice",
+            [("%x", q("2x5x8", zero=9)), ("%z", q("2x1x8", zero=9)), ("%s", "tensor<3xi32>")],
+            q("2x5x8", zero=9),
+        ),
+        q("2x5x8", zero=9),
+    ),
     "dynamic-update-slice": (
         (q("2x3x8"), q("1x2x8")),
         "%s = circle.const [1, 1, 0] : tensor<3xi32>\n"
@@ -439,7 +448,7 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
 def module_of(name: str) -> ModuleOp:
     """The verified module of a case."""
     arguments, body, result = CASES[name]
-    given = ", ".join(f"%{letter}: {type}" for letter, type in zip("xz", arguments, strict=False))
+    given = ", ".join(f"%{letter}: {type}" for letter, type in zip("xzs", arguments, strict=False))
     text = f"func.func @main({given}) -> {result} {{\n{body}\nfunc.return %y : {result}\n}}"
     module = parse_module(make_context(), text)
     module.verify()

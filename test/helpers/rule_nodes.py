@@ -152,6 +152,12 @@ def searching(count: int) -> Node:
     return Node(ops.get("ARG_MAX"), operands, (tensor("y", 2, dtype="int64", quant=None),), {}, "y")
 
 
+def updating(whole: tuple[int, ...], part: tuple[int, ...]) -> Node:
+    """DYNAMIC_UPDATE_SLICE at a computed position."""
+    operands = (tensor("x", *whole), tensor("z", *part), tensor("s", len(whole), dtype="int32", quant=None))
+    return Node(ops.get("DYNAMIC_UPDATE_SLICE"), operands, (tensor("y", *whole),), {}, "y")
+
+
 def softmax(columns: int = 10) -> Node:
     result = tensor("y", 1, columns, quant=SOFTMAX_Q)
     return Node(ops.get("SOFTMAX"), (tensor("x", 1, columns),), (result,), {"beta": 1.0}, "y")

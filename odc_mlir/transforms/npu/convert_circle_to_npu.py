@@ -54,6 +54,7 @@ from odc_mlir.transforms.npu.lowering.recurrent import lower_lstm
 from odc_mlir.transforms.npu.lowering.resizing import lower_resize
 from odc_mlir.transforms.npu.lowering.search import lower_arg_max
 from odc_mlir.transforms.npu.lowering.site import Site
+from odc_mlir.transforms.npu.lowering.updates import lower_dynamic_update_slice
 from odc_mlir.transforms.npu.lowering.weight_parts import lower_with_parts, takes_parts
 from odc_mlir.transforms.npu.lowering.windows import lower_pool, lower_reduction, lower_softmax, lower_view
 from odc_mlir.transforms.partition.rules.table import MOVERS, works_by_table
@@ -80,6 +81,7 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "REDUCE_MAX": lower_reduction,
     "REDUCE_MIN": lower_reduction,
     "CONCATENATION": lower_move,
+    "DYNAMIC_UPDATE_SLICE": lower_dynamic_update_slice,
     "ARG_MAX": lower_arg_max,
     "ARG_MIN": lower_arg_max,
     "SOFTMAX": lower_softmax,

@@ -29,3 +29,15 @@ func.func @unpack(%x: tensor<4x2x!quant.uniform<i8:f32, 0.5>>) -> (tensor<4x!qua
 // CHECK-LABEL: func.func @unpack(
 // CHECK: npu.move %{{.*}} copies [array<i32: 0, 0, 0, 4, 2, 1>] : tensor<4x2x
 // CHECK: npu.move %{{.*}} copies [array<i32: 0, 1, 0, 4, 2, 1>] : tensor<4x2x
+
+// -----
+
+// uint8 codes of another scale are brought to the result's before they are joined.
+func.func @joined(%x: tensor<2x!quant.uniform<u8:f32, 0.5:3>>, %z: tensor<3x!quant.uniform<u8:f32, 0.25>>) -> tensor<5x!quant.uniform<u8:f32, 0.5:3>> {
+  %0 = circle.concatenation(%x, %z) {axis = 0} : (tensor<2x!quant.uniform<u8:f32, 0.5:3>>, tensor<3x!quant.uniform<u8:f32, 0.25>>) -> tensor<5x!quant.uniform<u8:f32, 0.5:3>>
+  func.return %0 : tensor<5x!quant.uniform<u8:f32, 0.5:3>>
+}
+// CHECK-LABEL: func.func @joined(
+// CHECK: npu.program @segment_0(%[[X:.*]]: tensor<2x
+// CHECK: %[[Z:.*]] = npu.lut %{{.*}} table
+// CHECK-NEXT: npu.move %[[X]], %[[Z]] copies

@@ -124,3 +124,17 @@ func.func @pad(%x: tensor<1x2x3x2x!quant.uniform<i8:f32, 0.5:7>>) -> tensor<1x3x
 // CHECK-LABEL: func.func @pad(
 // CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.pad %{{.*}} pads [1, 2, 0, 1] zero 7
+
+// -----
+
+// The smallest codes are the largest ones of the opposite order.
+func.func @reduce_min(%x: tensor<1x2x2x3x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x3x!quant.uniform<i8:f32, 0.5>> {
+  %a = circle.const [1, 2] : tensor<2xi32>
+  %0 = circle.reduce_min(%x, %a) : (tensor<1x2x2x3x!quant.uniform<i8:f32, 0.5>>, tensor<2xi32>) -> tensor<1x3x!quant.uniform<i8:f32, 0.5>>
+  func.return %0 : tensor<1x3x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @reduce_min(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table
+// CHECK-NEXT: %[[V1:.*]] = npu.reduce max %[[V0]] clamp(-128, 127)
+// CHECK-NEXT: npu.lut %[[V1]] table

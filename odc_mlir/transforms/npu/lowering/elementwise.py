@@ -28,7 +28,7 @@ from odc_mlir.transforms.npu.lowering.tables import results_of
 from odc_mlir.transforms.npu.lowering.wide_functions import lower_wide, wide_function
 
 _HALF = 1 << 30  # multiplier of 1/2
-_ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
+ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
 _SHIFTED_OUT = 17  # bits to the right that leave nothing of a 16-bit code
 
 KINDS = {
@@ -65,7 +65,7 @@ def _is_channel_vector(source: TensorInfo, other: TensorInfo) -> bool:
 def lower_elementwise(site: Site) -> None:
     """Arithmetic on two tensors, one of them maybe constant."""
     kind = KINDS[site.node.spec.name]
-    a, b = (_value(site, index) for index in (0, 1))
+    a, b = (constant_or_operand(site, index) for index in (0, 1))
     if kind in (npu.ElementwiseKind.MAX, npu.ElementwiseKind.MIN):
         return site.finish(npu.ElementwiseOp(kind, a, b, site.result_type, clamp=site.clamp()))
     pairs = pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result)
@@ -133,7 +133,7 @@ def lower_squared_difference(site: Site) -> None:
     low, high = code_range("int16")
     wide = tensor_type("int16", site.result.static_shape, QuantParams((1.0,), (0,)))
     scales = (npu.ScaleAttr.of(p.a_multiplier, p.a_exponent), npu.ScaleAttr.of(p.b_multiplier, p.b_exponent))
-    values, zeros = (_value(site, 0), _value(site, 1)), (p.a_zero, p.b_zero)
+    values, zeros = (constant_or_operand(site, 0), constant_or_operand(site, 1)), (p.a_zero, p.b_zero)
 
     def difference(first: int, second: int) -> SSAValue:
         return site.emit(
@@ -146,7 +146,7 @@ def lower_squared_difference(site: Site) -> None:
                 left_shift=p.left_shift,
                 a_scale=scales[first],
                 b_scale=scales[second],
-                out_scale=_ONE,
+                out_scale=ONE,
                 clamp=(low, high),
             )
         )
@@ -175,7 +175,7 @@ def _reaches_past_codes(p: AddParams) -> bool:
     return bool(int(a[1]) - int(b[0]) > high)
 
 
-def _value(site: Site, index: int) -> SSAValue:
+def constant_or_operand(site: Site, index: int) -> SSAValue:
     """Operand ``index``, a constant one as an npu constant."""
     if not site.info(index).is_const:
         return site.operand(index)
@@ -219,12 +219,12 @@ def lower_prelu(site: Site) -> None:
         clamp=(out_zero, high),
     )
     negative = npu.ScaleOp(
-        site.operand(0), site.operand(0).type, zeros=(in_zero, in_zero), scale=_ONE, clamp=(low, in_zero)
+        site.operand(0), site.operand(0).type, zeros=(in_zero, in_zero), scale=ONE, clamp=(low, in_zero)
     )
     below = npu.ElementwiseOp(
         npu.ElementwiseKind.MUL,
         site.emit(negative),
-        _value(site, 1),
+        constant_or_operand(site, 1),
         site.result_type,
         zeros=(in_zero, p.alpha_zero, out_zero),
         out_scale=npu.ScaleAttr.of(p.alpha_multiplier, p.alpha_exponent),
@@ -236,9 +236,9 @@ def lower_prelu(site: Site) -> None:
         site.emit(below),
         site.result_type,
         zeros=(out_zero, out_zero, out_zero),
-        a_scale=_ONE,
-        b_scale=_ONE,
-        out_scale=_ONE,
+        a_scale=ONE,
+        b_scale=ONE,
+        out_scale=ONE,
         clamp=(low, high),
     )
     site.finish(both)

@@ -1,4 +1,4 @@
-"""Commands that find the largest code of each row: rows as the pixels of an instruction that reduces channels."""
+"""Commands that find the largest code of each row, as an instruction that reduces channels does, and positions."""
 
 from __future__ import annotations
 
@@ -73,3 +73,27 @@ def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iter
                 out_stride1=number,
             )
         yield flat_store(layer.result.at(first * number), (output, 0), count * number)
+
+
+def position_commands(layer: Layer[npu.PositionOp], memories: LocalMemories) -> Iterator[Command]:
+    """The commands that limit one number to a code."""
+    source, result = memories.take(Space.TILE, [Slot("number", (1,), "i32"), Slot("position", (1,), "i16")])
+    yield flat_load(layer.source.at(layer.op.index.value.data * _WORD), (source, 0), _WORD)
+    yield command(
+        "vop",
+        kind="min",
+        a_type="i32",
+        b_type="i32",
+        out_type="i16",
+        size0=1,
+        size1=1,
+        size2=1,
+        a=(source, 0),
+        a_stride0=1,
+        b=(source, 0),
+        b_stride0=1,
+        output=(result, 0),
+        act_min=0,
+        act_max=layer.op.highest.value.data,
+    )
+    yield flat_store(layer.result.at(0), (result, 0), layer.result.item_bytes)

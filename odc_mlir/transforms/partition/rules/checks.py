@@ -22,6 +22,7 @@ from odc_mlir.transforms.npu.lowering.resizing import resize_lines
 
 CODES = ELEMENT_TYPES
 NUMBERS = ("int32", "int64")  # of results that are no codes
+POSITIONS = {"DYNAMIC_UPDATE_SLICE": 2}  # operators whose operand of this number may be computed, and is no code
 MOST_DIMENSIONS = 6  # of element-wise operands
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative
@@ -95,7 +96,9 @@ def codes(node: Node, _: Limits) -> str | None:
 
 
 def _is_number(node: Node, tensor: TensorInfo) -> bool:
-    """Whether a tensor is a result that never is quantised."""
+    """Whether a tensor is a result that never is quantised, or a position that is computed."""
+    if node.spec.name in POSITIONS and node.optional(POSITIONS[node.spec.name]) is tensor:
+        return True
     kinds = node.spec.results
     allowed = [kinds[min(i, len(kinds) - 1)].dtypes for i, result in enumerate(node.results) if result is tensor]
     return any(dtypes and not set(dtypes).intersection(CODES) for dtypes in allowed)

@@ -1,4 +1,4 @@
-"""The checks behind the placement rules of operators that find elements."""
+"""The checks behind the placement rules of operators that find elements, and of those that go by computed positions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from typing import NamedTuple
 
 from odc_mlir.isa.instructions import field_range
+from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.infer.common import normal_axis
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.checks import MOST_DIMENSIONS, Limits, moves, shape_text
 
 
 class Searched(NamedTuple):
@@ -32,3 +33,34 @@ def searched_row(node: Node, limits: Limits) -> str | None:
     spare = 4 * limits.target.sram.burst_bytes
     highest = min(field_range("reduce", "channels")[1], (limits.target.local.tile_bytes - spare) // item)
     return None if size <= highest else f"{size} elements along the axis, at most {highest}"
+
+
+def updated_axis(node: Node) -> int | None:
+    """The only axis along which a DYNAMIC_UPDATE_SLICE changes less than everything, 0 where there is none.
+
+    None where there are several, or more than one slice changes.
+    """
+    pairs = zip(node.operand(0).static_shape, node.operand(1).static_shape, strict=True)
+    axes = [(axis, part) for axis, (whole, part) in enumerate(pairs) if part != whole]
+    if not axes:
+        return 0 if node.operand(1).static_shape[:1] == (1,) else None
+    return axes[0][0] if len(axes) == 1 and axes[0][1] == 1 else None
+
+
+def updated_slice(node: Node, _: Limits) -> str | None:
+    """A computed position is that of one slice: only an element of it matters, and a mask says what it does."""
+    whole, part, start = node.operand(0), node.operand(1), node.operand(2)
+    if start.is_const:
+        return None
+    if start.dtype != "int32":
+        return f"{start.name!r} is {start.dtype}"
+    if updated_axis(node) is None or len(whole.static_shape) > MOST_DIMENSIONS:
+        return f"{part.name!r} has {shape_text(part)}, {whole.name!r} {shape_text(whole)}, and the position is computed"
+    size = whole.static_shape[updated_axis(node) or 0]
+    highest = code_range("int16")[1]
+    return None if size <= highest else f"{size} positions, at most {highest}"
+
+
+def moves_at_constant(node: Node, limits: Limits) -> str | None:
+    """Moves, where the position is known."""
+    return moves(node, limits) if node.operand(2).is_const else None

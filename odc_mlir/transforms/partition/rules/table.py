@@ -194,7 +194,6 @@ MOVERS = (
     "BATCH_TO_SPACE_ND",
     "BROADCAST_TO",
     "DEPTH_TO_SPACE",
-    "DYNAMIC_UPDATE_SLICE",
     "GATHER",
     "MIRROR_PAD",
     "PACK",
@@ -290,6 +289,15 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "SUM": _REDUCTION,
     "REDUCE_MAX": (_SAME_QUANT, *_REDUCTION),
     "REDUCE_MIN": (_SAME_QUANT, *_REDUCTION),
+    "DYNAMIC_UPDATE_SLICE": (
+        _SAME_QUANT,
+        Rule(
+            "position",
+            "the position is constant, or int32 and that of one slice along one axis",
+            search_checks.updated_slice,
+        ),
+        Rule("moves", _MOVES.text, search_checks.moves_at_constant),
+    ),
     "ARG_MAX": _SEARCH,
     "ARG_MIN": _SEARCH,
     "SOFTMAX": (

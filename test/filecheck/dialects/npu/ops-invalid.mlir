@@ -537,3 +537,35 @@ func.func @f(%x: tensor<2x3x!quant.uniform<i8:f32, 0.5>>) {
   func.return
 }
 // CHECK: npu.argmax gives numbers of int32, int64, not int8
+
+// -----
+
+func.func @f(%s: tensor<3xi32>) {
+  %0 = npu.position %s[3] highest 4 : tensor<3xi32> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
+  func.return
+}
+// CHECK: npu.position takes element 3 of a vector, not of [3]
+
+// -----
+
+func.func @f(%s: tensor<3xi32>) {
+  %0 = npu.position %s[0] highest 4 : tensor<3xi32> -> tensor<2x!quant.uniform<i16:f32, 1.0>>
+  func.return
+}
+// CHECK: npu.position gives one position, not [2]
+
+// -----
+
+func.func @f(%s: tensor<3xi64>) {
+  %0 = npu.position %s[0] highest 4 : tensor<3xi64> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
+  func.return
+}
+// CHECK: npu.position takes numbers of int32, not int64
+
+// -----
+
+func.func @f(%s: tensor<3xi32>) {
+  %0 = npu.position %s[0] highest 40000 : tensor<3xi32> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
+  func.return
+}
+// CHECK: npu.position: clamp [0, 40000] is not an interval inside [-32768, 32767]

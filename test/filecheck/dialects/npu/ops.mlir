@@ -63,8 +63,13 @@ func.func @searched(%x: tensor<2x3x!quant.uniform<i8:f32, 0.5>>) {
   %1 = npu.argmax %x : tensor<2x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2xi64>
   func.return
 }
+func.func @positioned(%s: tensor<3xi32>) {
+  %0 = npu.position %s[1] highest 4 : tensor<3xi32> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
+  func.return
+}
 // CHECK: npu.argmax %{{.*}} -> tensor<2xi32>
 // CHECK-NEXT: npu.argmax %{{.*}} -> tensor<2xi64>
+// CHECK: npu.position %{{.*}}[1] highest 4 : tensor<3xi32> -> tensor<1x
 
 func.func @resized(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.resize nearest %x start [0, -7] step [8388608, 6710887] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>

@@ -1,0 +1,37 @@
+"""A decoder's step with a cache that the token joins at a computed position."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.decode_step import decode_step
+from odc_mlir.runtime.package import Package
+from odc_mlir.support.text import parse_module
+from odc_mlir.universe import make_context
+
+POSITIONS = 12
+
+
+@pytest.fixture(scope="module")
+def package() -> Package:
+    module = parse_module(make_context(), decode_step(32, 2, POSITIONS))
+    return odc_mlir.compile(module, target="npu-256", strict=True)
+
+
+def test_a_step_is_one_segment(package: Package) -> None:
+    assert package.report["segment_count"] == 1
+    assert package.report["host_op_count"] == 0
+
+
+@pytest.mark.parametrize("position", [-(1 << 31), -1, 0, 5, POSITIONS - 1, POSITIONS, (1 << 31) - 1])
+def test_a_token_joins_the_cache_at_its_position(package: Package, position: int) -> None:
+    random = np.random.default_rng(1)
+    codes = [random.integers(-128, 128, spec.shape).astype(np.int8) for spec in package.inputs[:4]]
+    inputs = [*codes, np.array([0, position, 0], np.int32)]
+    found = odc_mlir.run(package, inputs, strict=True)
+    for ours, host in zip(found, odc_mlir.run(package, inputs, backend="host"), strict=True):
+        np.testing.assert_array_equal(ours, host)
+    changed = (found[1] != codes[1]).any(axis=(0, 2))
+    assert np.flatnonzero(changed).tolist() == [min(max(position, 0), POSITIONS - 1)]
