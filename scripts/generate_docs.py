@@ -205,13 +205,6 @@ def npu_budget() -> str:
     return table(("quantity", *names), rows)
 
 
-def validation() -> str:
-    """The validation set of the simulator."""
-    import validation_set
-
-    return validation_set.page()
-
-
 def _npu_instructions() -> dict[str, Callable[[], str]]:
     from odc_mlir.isa.instructions import INSTRUCTIONS
 
@@ -298,7 +291,6 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "npu-prefix": npu_prefix,
     "npu-targets": npu_targets,
     "npu-budget": npu_budget,
-    "validation": validation,
     **_npu_instructions(),
 }
 

@@ -1,22 +1,48 @@
-"""Random NPU programs: any instructions in any order, ordered by tokens that never deadlock."""
+"""Random NPU programs: any instructions in any order, ordered by tokens that never deadlock.
+
+Instructions are made from the table: fields get random values that they hold, and what the simulator refuses is drawn
+again. So an instruction is in random programs as soon as it is in the table and runs. A few whose geometry has to fit
+together are made by hand besides.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from helpers.npu import pack
+from odc_mlir import targets
+from odc_mlir.errors import SimulationError
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.codec import Instr, make
-from odc_mlir.isa.fields import Queue, Region
+from odc_mlir.isa.fields import Field, Instruction, Kind, Queue, Region
+from odc_mlir.isa.instructions import BY_MNEMONIC, INSTRUCTIONS
 from odc_mlir.simulator import Program, load
+from odc_mlir.simulator.counters import PortBytes
+from odc_mlir.simulator.engines import executors
+from odc_mlir.simulator.engines.machine import Machine
+from odc_mlir.simulator.memories import Access, Memories
+from odc_mlir.simulator.resources import Resource
 from odc_mlir.targets import MemoryMode
 
 CONSTANT_BYTES, SRAM_BYTES = 8192, 16384
-Draw = Callable[..., int]
 _DTYPES = ("i8", "i16")
+SAMPLES, ATTEMPTS = 40, 50_000  # of an instruction, and how often is drawn for them at most
+STEPS, FIELDS_KEPT = 3, 6  # from one sample to the next, and of how many fields one changes in a step
+Draw = Callable[..., int]
+
+SMALLEST = targets.load("npu-128")  # what it takes, all targets take
+REGIONS = {int(region): SRAM_BYTES for region in (Region.ARENA, Region.INPUTS, Region.OUTPUTS)}
+# Largest random value of a number by the bits of its field; of addresses, by their memory.
+WIDE_BITS = 16
+LARGEST_NUMBERS = {8: 5, 12: 9, 16: 600, 32: 2000}
+LARGEST_ADDRESSES = {Kind.MEMORY: 4000, Kind.TILE: 4000, Kind.WEIGHT: 999, Kind.ACCUMULATOR: 99}
+# Those that queues and programs are made of; all others are drawn.
+CONTROL = tuple(spec.mnemonic for spec in INSTRUCTIONS if spec.queue is Queue.FETCH)
+MNEMONICS = tuple(spec.mnemonic for spec in INSTRUCTIONS if spec.mnemonic not in CONTROL)
 
 
 def random_program(
@@ -28,8 +54,8 @@ def random_program(
     def draw(low: int, high: int) -> int:
         return int(rng.integers(low, high + 1))
 
-    makers = [_MAKERS[draw(0, len(_MAKERS) - 1)] for _ in range(draw(1, 4))]  # few kinds meet each other often
-    program = [makers[draw(0, len(makers) - 1)](draw) for _ in range(length)]
+    kinds = [MNEMONICS[draw(0, len(MNEMONICS) - 1)] for _ in range(draw(1, 4))]  # few kinds meet each other often
+    program = [_drawn(kinds[draw(0, len(kinds) - 1)], draw) for _ in range(length)]
     _tokens(program, draw)
     if draw(0, 3) == 0:
         program = _looped(program, draw)
@@ -39,18 +65,104 @@ def random_program(
     return load(pack(text, target=target, memory=memory, compact=compact, **sizes))
 
 
+def instances(mnemonic: str) -> tuple[Instr, ...]:
+    """Instances of an instruction, random ones and those made by hand."""
+    rng = np.random.default_rng(BY_MNEMONIC[mnemonic].opcode)
+
+    def draw(low: int, high: int) -> int:
+        return int(rng.integers(low, high + 1))
+
+    made = [_MAKERS[mnemonic](draw) for _ in range(SAMPLES)] if mnemonic in _MAKERS else []
+    return (*samples(mnemonic), *made)
+
+
+def _drawn(mnemonic: str, draw: Draw) -> Instr:
+    """An instance of an instruction, in a random queue where any runs it."""
+    if mnemonic in _MAKERS and draw(0, 4):
+        return _MAKERS[mnemonic](draw)
+    chosen = samples(mnemonic)[draw(0, SAMPLES - 1)]
+    queue = list(Queue)[draw(0, len(Queue) - 1)] if chosen.spec.queue is None else chosen.queue
+    return Instr(chosen.spec, dict(chosen.values), (), (), queue, None)
+
+
+@cache
+def samples(mnemonic: str) -> tuple[Instr, ...]:
+    """Instances of an instruction with random fields that all targets run.
+
+    Few random fields go together: from the first that do, others are reached by drawing some fields again.
+    """
+    spec = BY_MNEMONIC[mnemonic]
+    rng = np.random.default_rng(spec.opcode)
+    values: dict[str, int] = {}
+    found: list[Instr] = []
+    steps = 0
+    for _ in range(ATTEMPTS):
+        other = _fields(spec, rng)
+        if values:
+            other = {name: new if rng.integers(FIELDS_KEPT) == 0 else values[name] for name, new in other.items()}
+        if not _runs(spec, other) or (_extent(spec, other) < _extent(spec, values or other) and rng.integers(3)):
+            continue
+        values, steps = other, steps + 1
+        if steps % STEPS == 0:
+            found.append(make(mnemonic, **values))
+        if len(found) == SAMPLES:
+            return tuple(found)
+    raise AssertionError(f"of {ATTEMPTS} random instances of {mnemonic} only {steps} run")
+
+
+def _extent(spec: Instruction, values: dict[str, int]) -> int:
+    """How large an instance is: small ones run more often, large ones have more to show."""
+    return sum(values[field.name].bit_length() for field in spec.fields if field.kind is Kind.INT and not field.signed)
+
+
+def _fields(spec: Instruction, rng: np.random.Generator) -> dict[str, int]:
+    """Random values of all fields. Half of the larger numbers are products of others, as strides mostly are."""
+    values: dict[str, int] = {}
+    numbers: list[int] = []
+    for index in rng.permutation(len(spec.fields)):
+        field = spec.fields[index]
+        value = _value(field, rng)
+        if field.kind is Kind.INT and not field.signed:
+            if numbers and field.bits >= WIDE_BITS and rng.integers(2):
+                value = min(field.range[1], int(np.prod(rng.choice(numbers, int(rng.integers(1, 4))))))
+            numbers.append(value)
+        values[field.name] = value
+    return values
+
+
+def _value(field: Field, rng: np.random.Generator) -> int:
+    """A value of a field: small numbers more often than large ones, of signed fields around 0."""
+    low, high = field.range
+    if field.kind in (Kind.ENUM, Kind.FLAG) or high - low < 4:
+        return int(rng.integers(low, high + 1))
+    if field.kind is Kind.MEMORY:
+        region = Region(int(rng.integers(int(field.in_sram), len(Region))))
+        return int(region) << 28 | int(rng.integers(LARGEST_ADDRESSES[Kind.MEMORY]))
+    if field.kind.is_address:
+        return int(rng.integers(LARGEST_ADDRESSES.get(field.kind, 9)))
+    largest = next(most for bits, most in LARGEST_NUMBERS.items() if field.bits <= bits)
+    if field.signed:
+        return int(rng.integers(-min(16, -low), min(16, high) + 1))
+    if field.default and rng.integers(2):
+        return field.default
+    return int(np.exp(rng.uniform(0, np.log(min(largest, high) + 1)))) - int(rng.integers(16) == 0)
+
+
+def _runs(spec: Instruction, values: dict[str, int]) -> bool:
+    """Whether the simulator takes an instruction."""
+    if spec.mnemonic not in executors():
+        return True
+    access = Access({resource: PortBytes() for resource in Resource}, check=False, strict=False)
+    memories = Memories(SMALLEST, "flash", bytes(CONSTANT_BYTES), REGIONS, execute=False)
+    try:
+        executors()[spec.mnemonic](Machine(SMALLEST, "flash", memories, access, False, {}), values)
+    except SimulationError:
+        return False
+    return True
+
+
 def _address(region: Region, offset: int) -> int:
     return int(region) << 28 | offset
-
-
-def _copy(draw: Draw) -> Instr:
-    regions = (Region.CONSTANTS, Region.INPUTS)
-    return make(
-        "copy",
-        source=_address(regions[draw(0, 1)], draw(0, 4000)),
-        target=_address(Region.ARENA, draw(0, 4000)),
-        bytes=draw(1, 1500),
-    )
 
 
 def _strided(draw: Draw) -> dict[str, int]:
@@ -72,29 +184,6 @@ def _store(draw: Draw) -> Instr:
     fields = _strided(draw)
     target = _address(Region.OUTPUTS, draw(0, 2000))
     return make("store", target=target, tile_stride1=fields["size0"], tile_stride2=draw(0, 600), **fields)
-
-
-def _fill(draw: Draw) -> Instr:
-    return make("fill", target=draw(0, 9), bytes=draw(1, 4000))
-
-
-def _wload(draw: Draw) -> Instr:
-    size = draw(1, 2000)
-    return make("wload", source=draw(0, 6000), coded_bytes=size, bytes=size)
-
-
-def _mload(draw: Draw) -> Instr:
-    rows, columns = draw(1, 20), draw(1, 80)
-    stride, source = draw(0, 1) * (columns + draw(0, 30)), _address(Region.INPUTS, draw(0, 2000))
-    return make("mload", source=source, rows=rows, columns=columns, row_stride=stride, group=8 << draw(0, 3))
-
-
-def _param(draw: Draw) -> Instr:
-    return make("param", source=draw(0, 6000), count=draw(1, 120), form=draw(0, 1))
-
-
-def _table(draw: Draw) -> Instr:
-    return make("table", source=draw(0, 6000), bytes=draw(1, 512))
 
 
 def _conv(draw: Draw) -> Instr:
@@ -156,20 +245,6 @@ def _reduce(draw: Draw) -> Instr:
     return make("reduce", **fields)
 
 
-def _softmax(draw: Draw) -> Instr:
-    columns = draw(1, 50)
-    kind = _DTYPES[draw(0, 1)]
-    row = columns * (1 + (kind == "i16"))
-    fields: dict[str, Any] = {"in_type": kind, "out_type": kind, "rows": draw(1, 5), "columns": columns}
-    return make("softmax", in_stride=row, out_stride=row, output=4096, **fields)
-
-
-def _gates(draw: Draw) -> Instr:
-    units = draw(1, 40)
-    fields = {"units": units, "cell": 1024, "hidden": 4096, "coupled": draw(0, 1), "cell_exponent": -draw(9, 15)}
-    return make("gates", accumulators=draw(0, 100), **fields)
-
-
 def _resize(draw: Draw) -> Instr:
     kind, dtype = ("nearest", "bilinear")[draw(0, 1)], _DTYPES[draw(0, 1)]
     if kind == "bilinear":
@@ -184,15 +259,10 @@ def _resize(draw: Draw) -> Instr:
     return make("resize", **fields)
 
 
-def _sync(draw: Draw) -> Instr:
-    return make("sync", queue=list(Queue)[draw(0, len(Queue) - 1)])
-
-
-_MAKERS = (
-    _copy, _load, _store, _fill, _wload, _mload, _param, _table, _conv, _vop, _pool, _reduce, _softmax, _gates, _resize,
-    _sync,
-)  # fmt: skip
-MNEMONICS = tuple(maker.__name__.removeprefix("_") for maker in _MAKERS)
+# Geometries that fit together, which fields drawn one by one seldom do.
+_MAKERS: dict[str, Callable[[Draw], Instr]] = {
+    "load": _load, "store": _store, "conv": _conv, "vop": _vop, "pool": _pool, "reduce": _reduce, "resize": _resize,
+}  # fmt: skip
 
 
 def _tokens(program: list[Instr], draw: Draw) -> None:

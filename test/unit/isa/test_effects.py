@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from helpers.npu_layers import Body, binary, make_module
+from helpers.npu_programs import MNEMONICS, samples
 from odc_mlir import targets
 from odc_mlir.dialects import npu
 from odc_mlir.isa.codec import Instr, split_address
@@ -69,6 +70,28 @@ def places(memories: Memories, instr: Instr, area: Area) -> Touched:
     return [(space.name, address, end)]
 
 
+def compare(instr: Instr, memory: MemoryMode) -> bool:
+    """Run an instruction and compare what it touches with what is declared; whether an area wraps in a ring."""
+    recorder, wrapped = Recorder(), False
+    memories = Memories(NPU, memory, bytes(1 << 16), REGIONS, execute=False)
+    executors()[instr.mnemonic](Machine(NPU, memory, memories, recorder, False, {}), instr.values)
+    for declared, touched in zip(instr.spec.effects(instr.values), recorder.seen.values(), strict=True):
+        found = [places(memories, instr, area) for area in declared]
+        wrapped |= any(len(ranges) > 1 for ranges in found)
+        flat = [item for ranges in found for item in ranges]
+        for name, start, end in touched:
+            assert any(name == n and s <= start and end <= e for n, s, e in flat), (instr, name, start, end)
+        for ranges in found:
+            assert any(n == name and s < end and start < e for n, s, e in ranges for name, start, end in touched), instr
+    return wrapped
+
+
+@pytest.mark.parametrize("mnemonic", [name for name in MNEMONICS if name in executors()])
+def test_random_instances_touch_what_is_declared(mnemonic: str) -> None:
+    for instr in samples(mnemonic):
+        compare(instr, "flash")
+
+
 @pytest.mark.parametrize("memory", ["sram", "flash"])
 def test_the_simulator_touches_what_is_declared(memory: MemoryMode) -> None:
     contents = read(binary(make_module(many_kinds, (1, 40, 20, 8), target="npu-128", memory=memory)))
@@ -77,17 +100,7 @@ def test_the_simulator_touches_what_is_declared(memory: MemoryMode) -> None:
     for instr in read_code(contents.code).instructions:
         if instr.mnemonic not in executors():
             continue
-        recorder = Recorder()
-        memories = Memories(NPU, memory, bytes(1 << 16), REGIONS, execute=False)
-        executors()[instr.mnemonic](Machine(NPU, memory, memories, recorder, False, {}), instr.values)
-        for declared, touched in zip(instr.spec.effects(instr.values), recorder.seen.values(), strict=True):
-            found = [places(memories, instr, area) for area in declared]
-            wrapped += any(len(ranges) > 1 for ranges in found)
-            flat = [item for ranges in found for item in ranges]
-            for name, start, end in touched:
-                assert any(name == n and s <= start and end <= e for n, s, e in flat), (instr, name, start, end)
-            for ranges in found:
-                assert any(n == name and s < end and start < e for n, s, e in ranges for name, start, end in touched)
+        wrapped += compare(instr, memory)
         seen[instr.mnemonic] += 1
     assert set(seen) >= {"load", "store", "wload", "param", "conv", "vop", "pool"}
     assert wrapped

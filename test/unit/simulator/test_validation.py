@@ -10,7 +10,7 @@ import pytest
 from helpers.npu import program
 from odc_mlir.isa.instructions import INSTRUCTIONS
 from odc_mlir.simulator import MODES, simulate
-from validation_set import Case, cases, value
+from validation_set import Case, cases, parse, value
 
 REGION_BYTES = 1 << 15
 MEMORY: dict[str, Any] = {"constants": bytes(REGION_BYTES), "arena": REGION_BYTES}
@@ -22,6 +22,7 @@ def test_cycles(case: Case) -> None:
     loaded = program(case.text, target=case.target, memory=case.memory, **MEMORY)
     found = [simulate(loaded, execute=False, mode=mode, memory_model=case.model).counters.cycles for mode in MODES]
     assert found == [case.cycles] * len(MODES)
+    assert case.total == case.cycles
 
 
 def test_the_set_is_large_and_holds_every_instruction() -> None:
@@ -34,5 +35,46 @@ def test_the_set_is_large_and_holds_every_instruction() -> None:
 
 def test_sums_are_exact() -> None:
     assert value("(7 + 5) * 20 / 3 - 1") == Fraction(79)
-    assert Case("x", "halt", "", (("1 / 3", ""), ("2 / 3", ""))).cycles == 1
-    assert Case("x", "halt", "", (("1 / 3", ""), ("1", ""))).cycles == 2
+    assert Case("x", "halt", "", (("1 / 3", ""), ("2 / 3", "")), 1).total == 1
+    assert Case("x", "halt", "", (("1 / 3", ""), ("1", "")), 2).total == 2
+
+
+PAGE = """\
+### Two of `sync`
+
+Why it takes that. (`npu-128`, memory `flash`, `strict`)
+
+```
+sync@mac
+    ... 2 times
+halt
+    status=1
+```
+
+| sum | of |
+| --- | --- |
+| `1 + 1` | one | and more |
+| **2** | cycles |
+"""
+
+
+def test_a_section_is_a_program() -> None:
+    (case,) = parse(PAGE)
+    assert case == Case(
+        "two of `sync`",
+        "sync@mac\nsync@mac\nhalt status=1",
+        "Why it takes that.",
+        (("1 + 1", "one | and more"),),
+        2,
+        "npu-128",
+        "flash",
+        "strict",
+    )
+
+
+@pytest.mark.parametrize(
+    "damage", ["| **2** | cycles |", "### Two of `sync`\n\n", "(`npu-128`, memory `flash`, `strict`)"]
+)
+def test_a_sum_in_another_form_is_not_left_out(damage: str) -> None:
+    with pytest.raises(ValueError, match=r"1 sums, 0 of them|does not end in"):
+        list(parse(PAGE.replace(damage, "")))
