@@ -75,7 +75,7 @@ def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
     part = slice(first, first + count)
     uniform = bool((multiplier == multiplier[0]).all() and (exponent == exponent[0]).all())
     if uniform and count > 1:
-        return _common_record(int(multiplier[0]), int(exponent[0])) + bias[part].astype(_FULL["bias"]).tobytes(), "bias"
+        return common_record(int(multiplier[0]), int(exponent[0])) + bias[part].astype(_FULL["bias"]).tobytes(), "bias"
     return packed_records(bias[part], multiplier[part], exponent[part]), "full"
 
 
@@ -86,12 +86,8 @@ def packed_records(bias: NDArray[Any], multiplier: NDArray[Any], exponent: NDArr
     return records.tobytes()
 
 
-def uniform_params(count: int, multiplier: int, exponent: int) -> tuple[bytes, str]:
-    """As :func:`packed_params`, for ``count`` channels without biases that are scaled alike."""
-    return _common_record(multiplier, exponent) + bytes(_FULL["bias"].itemsize * count), "bias"
-
-
-def _common_record(multiplier: int, exponent: int) -> bytes:
+def common_record(multiplier: int, exponent: int) -> bytes:
+    """The scale of records that hold biases only."""
     common = np.zeros(1, _COMMON)
     common["multiplier"], common["exponent"] = multiplier, exponent
     return common.tobytes()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odc_mlir.dialects import npu
+from odc_mlir.isa.fields import BIAS_BYTES
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.constants import ConstantPool, uniform_params
+from odc_mlir.transforms.npu.schedule.constants import ConstantPool, common_record
 from odc_mlir.transforms.npu.schedule.geometry import Tile
 from odc_mlir.transforms.npu.schedule.layers import WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
@@ -38,8 +39,9 @@ class _Matrix(Weights[npu.MatmulOp]):
             group=self.columns * item,
         )
 
-    def records(self, first: int, count: int) -> tuple[bytes, str]:
-        return uniform_params(count, *self.layer.op.scale.values)
+    def parameters(self, first: int, count: int, target: Place) -> Command:
+        records = common_record(*self.layer.op.scale.values) + bytes(BIAS_BYTES * count)
+        return command("param", source=(self.pool.get("params", records), 0), target=target, count=count, form="bias")
 
 
 def matmul_commands(

@@ -63,8 +63,8 @@ class Weights(ABC, Generic[Product]):
         """The command that brings the weights of ``step`` to ``target``."""
 
     @abstractmethod
-    def records(self, first: int, count: int) -> tuple[bytes, str]:
-        """Parameters of ``count`` result channels, and the form of the ``param`` instruction that reads them."""
+    def parameters(self, first: int, count: int, target: Place) -> Command:
+        """The command that brings the parameters of ``count`` result channels to ``target``."""
 
     def unit(self, group: tuple[int, int]) -> tuple[int, int]:
         """Result channels (first, count) that stay resident together."""
@@ -100,12 +100,7 @@ class Weights(ABC, Generic[Product]):
         """Where the parameter records of ``step`` are, and the load that brings them there."""
         first, count = self.unit(group) if self.tiling.params_resident else (step.first, step.channels)
         slot, empty = self.params.get((first, count))
-        loads = []
-        if empty:
-            records, form = self.records(first, count)
-            data = self.pool.get("params", records)
-            loads.append(command("param", source=(data, 0), target=(slot, 0), count=count, form=form))
-        return (slot, step.first - first), loads
+        return (slot, step.first - first), [self.parameters(first, count, (slot, 0))] if empty else []
 
 
 class _Constants(Weights[npu.ConvOp]):
@@ -128,8 +123,9 @@ class _Constants(Weights[npu.ConvOp]):
             coding="raw",
         )
 
-    def records(self, first: int, count: int) -> tuple[bytes, str]:
-        return packed_params(self.layer.op, first, count)
+    def parameters(self, first: int, count: int, target: Place) -> Command:
+        records, form = packed_params(self.layer.op, first, count)
+        return command("param", source=(self.pool.get("params", records), 0), target=target, count=count, form=form)
 
 
 class _Part(NamedTuple):
