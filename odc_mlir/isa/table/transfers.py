@@ -5,7 +5,20 @@ from __future__ import annotations
 from odc_mlir.isa.cost import Cost
 from odc_mlir.isa.effects import Area, Effects, Values, strided
 from odc_mlir.isa.fields import BIAS_BYTES, COMMON_RECORD_BYTES, FULL_RECORD_BYTES, Instruction, Queue
-from odc_mlir.isa.table.shorthand import count, enum, factor, memory, param, signed, sram, table, tile, type_of, weight
+from odc_mlir.isa.table.shorthand import (
+    count,
+    enum,
+    factor,
+    memory,
+    param,
+    scale,
+    signed,
+    sram,
+    table,
+    tile,
+    type_of,
+    weight,
+)
 
 CODINGS = ("raw", "rice", "huffman")
 FORMS = ("full", "bias")
@@ -62,6 +75,10 @@ def _mload(v: Values) -> Effects:
     rows, columns = v["rows"], v["columns"]
     source = strided("source", columns, rows, v.get("row_stride", 0))
     return Effects((source,), (Area("target", rows * columns),))
+
+
+def _pfill(v: Values) -> Effects:
+    return Effects((), (Area("target", v["count"]),))
 
 
 def _param(v: Values) -> Effects:
@@ -180,4 +197,17 @@ turns = columns // group * ceil(group / width) + ceil(columns % group / width)
 start = decoder.start_cycles
 symbols = rows * turns * width"""
     ),
+)
+PFILL = Instruction(
+    "pfill",
+    0x18,
+    Queue.WEIGHT,
+    (
+        param("target", "first entry"),
+        count("count", 12, "entries"),
+        *scale("out", "scale of each entry"),
+    ),
+    "fill entries of the parameter buffer with one scale, without bias",
+    _pfill,
+    Cost(f"shortest = {BIAS_BYTES} * count / sram.bytes_per_cycle"),
 )

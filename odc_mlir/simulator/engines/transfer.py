@@ -8,10 +8,11 @@ from odc_mlir.errors import SimulationError
 from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, LARGEST_SHIFT, SCALE
 from odc_mlir.isa.table.transfers import CODINGS, param_bytes
 from odc_mlir.simulator.boxes import Box, box
-from odc_mlir.simulator.engines.machine import DTYPES, Machine, Values, Work, ceil_div, require
+from odc_mlir.simulator.engines.machine import DTYPES, Machine, Values, Work, ceil_div, check_scale, require
 from odc_mlir.simulator.memories import Space
 
 _FULL_RECORD = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
+_BIAS_BYTES = 4  # of an entry: param writes entries as fast as these arrive
 _COMMON_RECORD = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
 
@@ -121,6 +122,16 @@ def param(m: Machine, v: Values) -> Work:
         if wrong.any():
             raise SimulationError(f"exponent {out[wrong, 2][0]} of a scaling record is outside -31..31")
     return Work(latency=_read_latency(source))
+
+
+def pfill(m: Machine, v: Values) -> Work:
+    """One multiplier and exponent, and no bias, into ``count`` entries of the parameter buffer."""
+    count, one_scale = v["count"], check_scale(v, "out")
+    require(count > 0, "fills no entry: count is 0")
+    out = m.access.write(m.memories.params, Box(v["target"], count))
+    if out is not None:
+        out[...] = (0, *one_scale)
+    return Work(shortest=count * _BIAS_BYTES / m.target.sram.bytes_per_cycle)
 
 
 def table(m: Machine, v: Values) -> Work:

@@ -154,9 +154,33 @@ output=64 act_min=-128 act_max=127 wait=2 post=3
     assert len(short) < len(full)
 
 
+def test_one_scale_fills_as_many_entries_as_records_would() -> None:
+    """The same results as with a record for each channel, for none of its bytes."""
+    weights, scale = np.array([3, -1, 2], "int8").tobytes(), 1 << 30
+    constants = weights + bytes(13) + records([0] * 3, [scale] * 3, [-1] * 3)
+    results = []
+    for filling in ("param source=constants:16 count=3", f"pfill count=3 out_multiplier={scale} out_exponent=-1"):
+        text = f"""
+            {filling} target=4 post=0
+            fill bytes=1 value=100 type=i8 post=1
+            wload source=constants:0 coded_bytes=3 bytes=3 post=2
+            sync@mac wait=0,1
+            conv emit=1 in_type=i8 weight_type=i8 out_type=i8 shape=0 multiplier=1 in_channels=1 out_width=1 \
+out_height=1 channels=3 kernel_height=1 kernel_width=1 stride_y=1 stride_x=1 dilation_y=1 dilation_x=1 param=4 \
+output=64 act_min=-128 act_max=127 wait=2 post=3
+            store target=outputs:0 source=64 size0=3 size1=1 size2=1 wait=3
+            halt"""
+        results.append(run(text, constants=constants, outputs=[(3,)]))
+    assert results[0].outputs[0].tolist() == results[1].outputs[0].tolist() == [75, -25, 50]
+    assert cycles(results[1], 0) == 3 * 4 / SRAM.bytes_per_cycle
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("pfill count=0", "fills no entry: count is 0"),
+        ("pfill count=2 target=255", "writes 255..256 of the parameter buffer, which has 256 units"),
+        ("pfill count=1 out_exponent=-32", "field out_exponent is -32, allowed: -31..31"),
         ("load source=inputs:1 size0=64 size1=1 size2=1", r"reads 1..64 of the inputs, which has 64 units"),
         ("load source=inputs:0 target=19168 size0=1 size1=1 size2=1", "writes 19168..19168 of the tile buffer"),
         ("load source=inputs:0 size0=0 size1=1 size2=1", "reads nothing: a size is 0"),

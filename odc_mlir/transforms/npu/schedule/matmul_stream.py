@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odc_mlir.dialects import npu
-from odc_mlir.isa.fields import BIAS_BYTES
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.constants import ConstantPool, common_record
+from odc_mlir.transforms.npu.schedule.constants import ConstantPool
 from odc_mlir.transforms.npu.schedule.geometry import Tile
 from odc_mlir.transforms.npu.schedule.layers import WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
-from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields
+from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
 from odc_mlir.transforms.npu.schedule.window_stream import Weights, product_commands
 from odc_mlir.transforms.npu.schedule.window_tiling import Step, WindowTiling
 
@@ -40,8 +39,7 @@ class _Matrix(Weights[npu.MatmulOp]):
         )
 
     def parameters(self, first: int, count: int, target: Place) -> Command:
-        records = common_record(*self.layer.op.scale.values) + bytes(BIAS_BYTES * count)
-        return command("param", source=(self.pool.get("params", records), 0), target=target, count=count, form="bias")
+        return command("pfill", target=target, count=count, **scale_fields("out", self.layer.op.scale))
 
 
 def matmul_commands(
