@@ -142,6 +142,7 @@ QUANTIZE_PREPARE = (
     "circle-clip-masks",
     "circle-fuse-batch-norm",
     "circle-fuse-activation",
+    "circle-fuse-channel-shuffle",
     "canonicalize",
     "cse",
     "dce",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from helpers import unrolled
+from helpers.channel_shuffles import shuffle, shuffle_net, shuffled_beside
 from helpers.rewrite_parts import (
     Cases,
     behind,
@@ -296,6 +297,20 @@ CASES: Mapping[str, Cases] = {
             lambda n: shuffled(n, n.real(1, 2, 3, 8), 2, first=True),
             lambda n: shuffled(n, conv(n, image(n, h=2, w=3), outputs=8), 2, swapped=True),
             lambda n: shuffled(n, conv(n, image(n, h=2, w=3), outputs=8), 2, twice=True),
+        ],
+    ),
+    "fuse_channel_shuffle": Cases(
+        [
+            shuffle_net,
+            lambda n: relu(n, shuffle(n, conv(n, image(n), outputs=32), 4)),
+            lambda n: conv(n, depthwise(n, relu(n, shuffle(n, n.real(1, 4, 4, 32), 2)))),
+            lambda n: relu(n, shuffle(n, shuffle(n, n.real(1, 2, 2, 6), 2), 3)),
+            lambda n: relu(n, shuffle(n, shuffle(n, n.real(1, 6, 2, 2), 2, axis=1), 3, axis=1)),
+        ],
+        [
+            lambda n: relu(n, shuffle(n, n.real(1, 4, 4, 32), 2)),
+            shuffled_beside,
+            lambda n: reshape(n, transpose(n, reshape(n, n.real(1, 4, 4, 32), 1, 4, 2, 64), 0, 2, 1, 3), 1, 4, 4, 32),
         ],
     ),
     "split_group_dimension": Cases(

@@ -89,7 +89,8 @@ class CircleOptimizePass(ModulePass):
                 layouts = CircleAssignLayoutsPass(interface).assign(module)
                 tally.add(LAYOUTS, layouts.saved)
                 turned = layouts if round == 0 else turned
-            apply_patterns(module, patterns)
+            apply_patterns(module, [item for item in patterns if not item.rule.is_late])
+            apply_patterns(module, [item for item in patterns if item.rule.is_late])
             cse(module)
             dce(module)
             if tally.total == before or tally.is_full:

@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file '--circle-optimize=level=none rewrites=fuse_depth_to_space' | filecheck %s
+// RUN: odc-opt %s --split-input-file '--circle-optimize=level=none rewrites=fuse_depth_to_space,fuse_channel_shuffle' | filecheck %s
 
 func.func @fuse_depth_to_space(%0: tensor<1x2x3x3xf32>) -> tensor<1x4x6x2xf32> {
   %1 = circle.const [1.0, -0.2, 0.0, 1.5, 0.5, -0.5, -0.2, 0.5, 1.9, -0.3, -0.2, 1.0, -0.9, -0.3, 0.9, 0.6, 0.1, 0.7, -2.8, 1.0, -1.0, -1.7, 0.3, 0.7, -0.4, -1.1, 0.0, -0.1, 1.4, 0.7, 0.2, 1.1, -0.2, -0.9, 0.6, 0.6, -0.2, -0.8, 0.2, -2.5, 0.7, 0.5, -1.6, 0.1, -1.0, 0.8, -2.0, -0.9, 0.7, 1.2, -2.2, -0.5, 0.3, -0.6, 1.6, -1.2, 0.4, -1.0, 1.4, -0.0, -0.4, -1.7, 1.7, 0.8, 0.8, 1.1, 0.3, -0.6, -0.8, -0.8, 1.4, -1.5, -0.6, -0.3, 0.2, 0.6, -1.2, -1.7, -0.0, 1.2, 0.8, 0.2, -0.3, 0.3, -0.2, 0.8, -0.8, 0.1, -0.1, 0.5, 0.2, 2.6, 1.5, 1.5, -2.0, -0.3] : tensor<8x2x2x3xf32>
@@ -35,4 +35,40 @@ func.func @fuse_depth_to_space_not(%0: tensor<1x2x3x8xf32>) -> tensor<1x4x6x2xf3
 // CHECK: circle.reshape({{.*}} -> tensor<1x2x3x2x2x2xf32>
 // CHECK: circle.transpose({{.*}} -> tensor<1x2x2x3x2x2xf32>
 // CHECK: circle.reshape({{.*}} -> tensor<1x4x6x2xf32>
+// CHECK: func.return
+
+// -----
+
+func.func @fuse_channel_shuffle(%0: tensor<1x4x4x1xf32>) -> tensor<1x4x4x4xf32> {
+  %w = circle.const [1.0, 2.0, 3.0, 4.0] : tensor<4x1x1x1xf32>
+  %n = circle.none
+  %x = circle.conv_2d(%0, %w, %n) {padding = same, stride = [1, 1]} : (tensor<1x4x4x1xf32>, tensor<4x1x1x1xf32>, none) -> tensor<1x4x4x4xf32>
+  %a = circle.const [1, 4, 4, 2, 2] : tensor<5xi32>
+  %b = circle.reshape(%x, %a) {new_shape = [1, 4, 4, 2, 2]} : (tensor<1x4x4x4xf32>, tensor<5xi32>) -> tensor<1x4x4x2x2xf32>
+  %c = circle.const [0, 1, 2, 4, 3] : tensor<5xi32>
+  %d = circle.transpose(%b, %c) : (tensor<1x4x4x2x2xf32>, tensor<5xi32>) -> tensor<1x4x4x2x2xf32>
+  %e = circle.const [1, 4, 4, 4] : tensor<4xi32>
+  %f = circle.reshape(%d, %e) {new_shape = [1, 4, 4, 4]} : (tensor<1x4x4x2x2xf32>, tensor<4xi32>) -> tensor<1x4x4x4xf32>
+  %y = circle.relu(%f) : (tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32>
+  func.return %y : tensor<1x4x4x4xf32>
+}
+// CHECK-LABEL: func.func @fuse_channel_shuffle(
+// CHECK: circle.const [1.0, 3.0, 2.0, 4.0]
+// CHECK-NOT: circle.transpose
+// CHECK: func.return
+
+// -----
+
+func.func @fuse_channel_shuffle_not(%0: tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32> {
+  %a = circle.const [1, 4, 4, 2, 2] : tensor<5xi32>
+  %b = circle.reshape(%0, %a) {new_shape = [1, 4, 4, 2, 2]} : (tensor<1x4x4x4xf32>, tensor<5xi32>) -> tensor<1x4x4x2x2xf32>
+  %c = circle.const [0, 1, 2, 4, 3] : tensor<5xi32>
+  %d = circle.transpose(%b, %c) : (tensor<1x4x4x2x2xf32>, tensor<5xi32>) -> tensor<1x4x4x2x2xf32>
+  %e = circle.const [1, 4, 4, 4] : tensor<4xi32>
+  %f = circle.reshape(%d, %e) {new_shape = [1, 4, 4, 4]} : (tensor<1x4x4x2x2xf32>, tensor<4xi32>) -> tensor<1x4x4x4xf32>
+  %y = circle.relu(%f) : (tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32>
+  func.return %y : tensor<1x4x4x4xf32>
+}
+// CHECK-LABEL: func.func @fuse_channel_shuffle_not(
+// CHECK: circle.transpose
 // CHECK: func.return

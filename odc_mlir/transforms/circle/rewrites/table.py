@@ -25,6 +25,7 @@ class RewriteRule:
     """``pattern`` is ``module:class`` in :mod:`odc_mlir.transforms.circle`; ``arguments`` restrict it to what the name
     says. ``undoes`` names rewrites that this one is the opposite of: the two would never come to an end.
     One that ``is_early`` is applied before orders of dimensions are chosen as well as after: it opens ways for them.
+    One that ``is_late`` is applied where no other applies any more: it looks at layers with all that goes into them.
 
     A rewrite without pattern is done by the pass ``circle-optimize`` itself, on the whole function.
     """
@@ -36,6 +37,7 @@ class RewriteRule:
     level: str = O1
     undoes: frozenset[str] = frozenset()
     is_early: bool = False
+    is_late: bool = False
 
     def make(self) -> RewritePattern:
         """The pattern, ready to be applied; only for a rule that has one."""
@@ -192,6 +194,12 @@ RULES: tuple[RewriteRule, ...] = (
         "TRANSPOSE that makes pixels of channels is DEPTH_TO_SPACE, of channels in its order",
         "rewrites.shuffles:DepthToSpace",
         is_early=True,
+    ),
+    RewriteRule(
+        "fuse_channel_shuffle",
+        "layers before and behind channel shuffles take the order into their weights",
+        "circle_fuse_channel_shuffle:FuseChannelShuffle",
+        is_late=True,
     ),
     RewriteRule(
         "fuse_activation_function",
