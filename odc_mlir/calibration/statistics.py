@@ -207,7 +207,7 @@ class TensorStatistics:
     def _sampled(self, positions: int, channels: int) -> NDArray[np.intp] | None:
         """The positions whose values the histogram counts; None for all of them.
 
-        One from each of many equal stretches, at places that follow from their number alone.
+        One from each of many equal strata, at places that follow from their number alone.
         """
         count = -(-SAMPLED_ELEMENTS // channels)
         if count >= positions:

@@ -31,14 +31,14 @@ _COLOURS = [{"stop": 0, "bgColor": "#f6f8fa"}, {"stop": 1, "bgColor": "#d0802a"}
 
 def opened(path: str) -> tuple[Graph, Sequence[Mapping[str, Any]]]:
     """The main graph of a model file, IR text or package, and of a package the report's layers; raises OdcError."""
-    executor = api.open_executor(path, backend="host")
     if not is_package(Path(path)):
-        return executor.graph, ()
+        return api.open_executor(path, backend="host").graph, ()
     package = api.load_package(path)
+    model = api.open_executor(package, backend="host").graph
     try:
-        return executor.graph, package.report["layers"]
+        return model, package.report["layers"]
     except (TypeError, UnsupportedError):
-        return executor.graph, ()  # nothing is modelled of it
+        return model, ()  # nothing is modelled of it
 
 
 def graph(model: Graph, layers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

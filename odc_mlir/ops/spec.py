@@ -136,7 +136,7 @@ class Callee:
 
 @dataclass(slots=True)
 class Node:
-    """One operator with its surroundings, independent of where it came from (file record or IR)."""
+    """One operator with its tensors and options, independent of where it came from (file record or IR)."""
 
     spec: OpSpec
     operands: tuple[TensorInfo | None, ...]  # None: optional operand left out

@@ -178,13 +178,14 @@ def report(found: Comparison, *, every: bool) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     inside = len(found.tensors) - len(found.outputs)
     compared = f"{counted(len(found.outputs), 'output')} and {counted(inside, 'other tensor')}"
+    parts = [sum(t.diverges for t in found.outputs), sum(t.diverges for t in found.tensors if t.kind != "output")]
     over = f"over {counted(found.records, 'record')}, atol {found.tolerance.atol:g}, rtol {found.tolerance.rtol:g}"
     first = found.first_diverging
     if first is None:
         yield f"all agree: {compared} {over}"
     else:
-        number = sum(tensor.diverges for tensor in found.tensors)
-        yield f"{number} of {compared} differ {over}"
+        outputs = f"{parts[0]} of {counted(len(found.outputs), 'output')}"
+        yield f"{outputs} and {parts[1]} of {counted(inside, 'other tensor')} differ {over}"
         yield f"first diverging tensor: {first.name!r} ({_what(first)})"
 
 

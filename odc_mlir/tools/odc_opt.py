@@ -242,7 +242,9 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
     if unknown := [f"--{name}" for name in flags if name not in pass_names()]:
         return f"unrecognized arguments: {' '.join(unknown)}"
     if arguments.format.partition("{")[0] not in _format_names():
-        return f"argument -t/--emit: invalid choice: {arguments.format!r} (choose from {', '.join(_format_names())})"
+        machine = "; --npu names the machine" if _is_machine(arguments.format) else ""
+        known = ", ".join(_format_names())
+        return f"argument -t/--emit: invalid choice: {arguments.format!r} (choose from {known}{machine})"
     if unknown := [
         f"--print-ir-{when}={name}"
         for when in ("before", "after")
@@ -251,6 +253,13 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
     ]:
         return f"no such pass: {unknown[0]}"
     return None
+
+
+def _is_machine(name: str) -> bool:
+    """Whether ``name`` is one of hardware, or of a file that describes some."""
+    from odc_mlir import targets
+
+    return name in targets.names() or name.endswith(".toml")
 
 
 def _format_names() -> tuple[str, ...]:
@@ -478,7 +487,7 @@ def _text_target(arguments: argparse.Namespace) -> Target:
             elided = _constants(arguments) == "elide"
             return replace(target, data=False) if elided and isinstance(target, NpuListingTarget) else target
         except ValueError as error:
-            raise OptionError(f"target {spec.name!r}: {error}") from error
+            raise OptionError(f"format {spec.name!r}: {error}") from error
 
 
 def _write(arguments: argparse.Namespace, content: bytes) -> None:

@@ -82,7 +82,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     if arguments.output and not differs:
         made.save(arguments.output, overwrite=arguments.overwrite)
     if not arguments.quiet:
-        for line in summary(made):
+        for line in summary(made, named):
             print(line, file=arguments.files.messages)
     if made.difference is not None and differs:
         raise ModelError(
@@ -107,8 +107,8 @@ def report(made: Optimized) -> Mapping[str, Any]:
     return document
 
 
-def summary(made: Optimized) -> Iterator[str]:
-    """How many operators there were and are, and which rewrites were applied how often."""
+def summary(made: Optimized, named: Sequence[str] = ()) -> Iterator[str]:
+    """How many operators there were and are, which rewrites were applied how often, and which ``named`` ones never."""
     before, after = sum(made.before.values()), sum(made.after.values())
     yield f"{counted(before, 'operator')} before, {after} after"
     kinds = sorted({*made.before, *made.after}, key=lambda k: made.after.get(k, 0) - made.before.get(k, 0))
@@ -119,6 +119,9 @@ def summary(made: Optimized) -> Iterator[str]:
         yield f"  and {len(changed) - _KINDS_SHOWN} more kinds"
     for name, times in sorted(made.rewrites.items(), key=lambda item: -item[1]):
         yield f"  {name}: {times}"
+    for name in dict.fromkeys(named):
+        if name not in made.rewrites:
+            yield f"  {name}: applies nowhere"
     last = [*(f"input {name!r}" for name in made.channels_last_inputs)]
     last += [f"output {name!r}" for name in made.channels_last_outputs]
     if last:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import PAGE, starts_with
@@ -12,6 +11,7 @@ from odc_mlir.tools.common import base_parser, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
+    from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.reporting.report_code import OperatorCode
 
 NETWORK_CSV = starts_with("a table of networks", b"network,accelerator_configuration,")
@@ -49,10 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.reporting import compare_html, report_csv, report_html
 
-    reports = [load_report(path) for path in arguments.reports]
+    sources = [_opened(path) for path in arguments.reports]
+    reports = [_report(source) for source in sources]
     if arguments.output:
         single = len(reports) == 1
-        page = report_html.render(reports[0], _code(arguments.reports[0])) if single else compare_html.render(reports)
+        page = report_html.render(reports[0], _code(sources[0])) if single else compare_html.render(reports)
         arguments.files.write(arguments.output, page.encode(), "output")
     if arguments.csv:
         arguments.files.write(arguments.csv, report_csv.network_csv(reports).encode(), "csv")
@@ -67,29 +68,30 @@ def _body(arguments: argparse.Namespace) -> None:
             print(line, file=arguments.files.messages)
 
 
-def load_report(path: str) -> dict[str, Any]:
-    """The report in a JSON file, or of a package; raises OdcError."""
-    from odc_mlir.runtime.reporting.report_file import read_report
+def _opened(path: str) -> Package | dict[str, Any]:
+    """The package at ``path``, or the report in a JSON file; raises OdcError."""
+    from odc_mlir.formats.package import is_package
 
-    if _is_package(path):
+    if is_package(path):
         from odc_mlir.runtime import api
 
-        return dict(api.load_package(path).report)
+        return api.load_package(path)
+    from odc_mlir.runtime.reporting.report_file import read_report
+
     return read_report(path)
 
 
-def _is_package(path: str) -> bool:
-    return Path(path).is_dir() or path.endswith(".zip")
+def _report(source: Package | dict[str, Any]) -> dict[str, Any]:
+    return source if isinstance(source, dict) else dict(source.report)
 
 
-def _code(path: str) -> dict[int, OperatorCode]:
+def _code(source: Package | dict[str, Any]) -> dict[int, OperatorCode]:
     """What operators became, where there is a package that holds it."""
-    if not _is_package(path):
+    if isinstance(source, dict):
         return {}
-    from odc_mlir.runtime import api
     from odc_mlir.runtime.reporting.report_code import operator_code
 
-    return operator_code(api.load_package(path))
+    return operator_code(source)
 
 
 def _text(reports: Sequence[dict[str, Any]], top: int) -> Iterator[str]:

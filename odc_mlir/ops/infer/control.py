@@ -59,7 +59,7 @@ def verify_run_model(node: Node) -> None:
 def _check_call(
     node: Node, field: str, arguments: Sequence[TensorInfo | None], results: Sequence[TensorInfo] | None
 ) -> Callee | None:
-    """The subgraph that option ``field`` names, None where the surroundings of the operator are not known."""
+    """The subgraph that option ``field`` names, None where what the operator calls is not known."""
     callee = node.callees.get(option(node, field))
     if callee is not None:
         check_pairs(node, f"arguments and inputs of {callee.name!r}", arguments, callee.inputs)

@@ -91,7 +91,7 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
     if info.info.kind == "string" and array.dtype.kind in "SUO":
         array = _strings(position, info, array)
     elif array.dtype != info.info.numpy:
-        raise _misfit(position, info, array, hint=_conversion(info, array))
+        raise _misfit(position, info, array, hint=conversion(info, array))
     if not fits(info.shape, array.shape, resize=resize):
         raise _misfit(position, info, array)
     if info.info.is_integer and info.info.bits < 8 and array.size:
@@ -113,7 +113,7 @@ def _strings(position: int, info: TensorInfo, array: Array) -> Array:
     return encoded
 
 
-def _conversion(info: TensorInfo, array: Array) -> str:
+def conversion(info: TensorInfo, array: Array) -> str:
     """How ``array`` becomes one of the tensor's type; real numbers are no codes."""
     if info.quant is None or array.dtype.kind != "f":
         return f"convert it with astype({info.info.numpy.name!r})"

@@ -12,6 +12,7 @@ import numpy as np
 from odc_mlir.errors import InputError, OptionError, SessionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, Shape, TensorInfo
+from odc_mlir.runtime.execution.binding import conversion
 
 MAX_RANK = 6
 LAYOUTS = ("NONE", "NHWC", "NCHW")
@@ -163,8 +164,14 @@ class Port:
         raise InputError(
             f"the {what} must be an array of {self.dtype}, not {seen}",
             tensor=self.info.name,
-            hint=f"convert it with astype({self.numpy.name!r})",
+            hint=self._conversion(value),
         )
+
+    def _conversion(self, value: Any) -> str:
+        """How ``value`` becomes what users pass here."""
+        if isinstance(value, np.ndarray) and self.dtype == self.info.dtype:
+            return conversion(self.info, value)
+        return f"convert it with astype({self.numpy.name!r})"
 
 
 def port_at(ports: Sequence[Port], index: Any, what: str) -> Port:

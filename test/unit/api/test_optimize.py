@@ -136,3 +136,13 @@ def test_half_precision_weights_are_constants_before_anything_else() -> None:
     model = _half_precision()
     assert odc_mlir.optimize(model, verify=True).after == {"ADD": 1, "CONV_2D": 1}
     assert count_operators(prepare(odc_mlir.load(model)).module) == {"ADD": 1, "CONV_2D": 1}
+
+
+def test_a_named_rewrite_that_applies_nowhere_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.circle").write_bytes(_net()[1])
+    named = ["--fuse-gelu", "--fuse-mul-with-conv", "--convert-nchw-to-nhwc"]
+    assert odc_optimize.main([str(tmp_path / "m.circle"), "-o", str(tmp_path / "out.circle"), *named]) == 0
+    text = capsys.readouterr().out
+    assert "fuse_gelu: applies nowhere" in text
+    assert "fuse_mul_with_conv: 1" in text
+    assert "fuse_mul_with_conv: applies nowhere" not in text

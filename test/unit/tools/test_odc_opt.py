@@ -199,3 +199,9 @@ def test_only_a_reproducer_is_run_as_one(tmp_path: Path, capsys: pytest.CaptureF
 def test_exit_codes(words: tuple[str, ...], status: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert _main(*words) == status
     assert capsys.readouterr()
+
+
+@pytest.mark.parametrize(("name", "told"), [("npu-256", True), ("mine.toml", True), ("elf", False)])
+def test_a_machine_is_no_format(name: str, told: bool, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(model, "--target", name) == 2
+    assert ("--npu names the machine" in capsys.readouterr().err) == told

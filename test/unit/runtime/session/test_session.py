@@ -41,7 +41,7 @@ def test_infer() -> None:
 def test_infer_converts_what_loses_nothing() -> None:
     (out,) = add_session().infer([A.astype(np.float64), B.astype(np.int32)])
     np.testing.assert_array_equal(out, SUM)
-    with pytest.raises(InputError, match=r"input 0 must be an array of int8, not float64.*; convert it"):
+    with pytest.raises(InputError, match=r"input 0 must be an array of int8, not float64.*; it takes codes: round"):
         Session(model_bytes(quantised())).infer([np.zeros((1, 2, 2, 1))])
 
 
