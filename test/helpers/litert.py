@@ -37,7 +37,7 @@ def reference_runs(
     """Results of runs one after another, between which variables keep their contents."""
     litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
     operands = bind(made, runs[0])
-    data = bytearray(write_model(_model(made, operands, version)))
+    data = bytearray(write_model(single_operator(made, operands, version)))
     data[_IDENTIFIER] = b"TFL3"
     interpreter = litert.Interpreter(
         model_content=bytes(data), experimental_op_resolver_type=litert.OpResolverType[resolver]
@@ -52,7 +52,8 @@ def reference_runs(
     return results
 
 
-def _model(made: Node, operands: Sequence[Array | None], version: int) -> Model:
+def single_operator(made: Node, operands: Sequence[Array | None], version: int = 1) -> Model:
+    """A model of one operator; ``operands`` have values for its inputs, None for constants and variables."""
     buffers = [memoryview(b"")]
     tensors: list[Tensor] = []
 

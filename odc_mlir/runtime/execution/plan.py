@@ -155,6 +155,8 @@ class SegmentUnit:
         program = self.program
         if self.failure is not None or not isinstance(program, DirectProgram):
             return None
+        if any(shaped.tensors[tensor].is_variable for tensor in (*self.reads, *self.writes)):
+            return None  # what goes on from run to run is not among the values of one
         fits = all(
             shaped.tensors[tensor].shape == port.shape for port, tensor in zip(program.inputs, self.reads, strict=True)
         )

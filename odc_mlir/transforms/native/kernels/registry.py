@@ -25,6 +25,7 @@ _MODULES = (
     "convolution", "pooling", "codes", "moves", "boxes", "softmax", "reals", "elements", "reductions", "images",
     "hybrid",
     "wide",
+    "recurrent",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from odc_mlir.transforms.native.lowering import (
     layers_moves,
     layers_products,
     layers_reals,
+    layers_recurrent,
     layers_reductions,
     layers_rewritten,
     layers_wide,
@@ -28,6 +29,7 @@ ANY: dict[str, Plan] = {
     **layers_elements.PLANS,
     **layers_reductions.PLANS,
     **layers_images.PLANS,
+    **layers_recurrent.PLANS,
 }
 """Whatever the types are."""
 
@@ -45,10 +47,10 @@ def plan_of(node: Node, machine: CpuTarget) -> Write:
         plan = layers_rewritten.grouped(plan)
     if plan is None:
         raise refusal(node, "there is no native kernel for this operator")
-    for info in (*node.operands, *node.results):
+    for index, info in enumerate((*node.operands, *node.results)):
         if info is not None and (info.shape is None or None in info.shape):
             raise refusal(node, f"the shape of {info.name!r} is not fully known")
-        if info is not None and info.is_variable:
+        if info is not None and info.is_variable and index not in node.mutated:
             raise refusal(node, f"{info.name!r} keeps its contents from run to run")
         if info is not None and 0 in (info.shape or ()):
             raise refusal(node, f"{info.name!r} has no elements")

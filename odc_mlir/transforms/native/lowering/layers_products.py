@@ -60,7 +60,7 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
     taps = _weights(how, node.operand(1), 3).reshape(-1, channels)
     in_zero = _held_zero(node, how, windows)
     bias = _bias(how, node, channels) - in_zero * taps.sum(axis=0)
-    _check_sums(node, taps.reshape(-1, channels).T, bias, finish)
+    check_sums(node, taps.reshape(-1, channels).T, bias, finish)
 
     def write(segment: Segment, op: Operation) -> None:
         blocks = -(-channels // LANES)
@@ -153,7 +153,7 @@ def _product(node: Node, windows: Windows, outputs: int, machine: CpuTarget, *, 
     matrix = centred.reshape(-1, outputs).T if depthwise else centred.reshape(outputs, -1)
     in_zero = _held_zero(node, how, windows)
     bias = _bias(how, node, outputs) - in_zero * matrix.sum(axis=1)
-    _check_sums(node, matrix, bias, finish)
+    check_sums(node, matrix, bias, finish)
     runs, run_bytes = windows.runs()
     matrix, runs, offset = bytes_of(matrix, runs)
 
@@ -286,7 +286,7 @@ def _bias(how: Accumulation, node: Node, outputs: int) -> NDArray[np.int64]:
     return np.zeros(outputs, np.int64) if row is None else row.astype(np.int64)
 
 
-def _check_sums(node: Node, matrix: NDArray[Any], bias: NDArray[np.int64], finish: Requantizer) -> None:
+def check_sums(node: Node, matrix: NDArray[Any], bias: NDArray[np.int64], finish: Requantizer) -> None:
     """Refuse sums of ``matrix [O, K]`` that do not leave room for rounding."""
     most = np.abs(matrix.astype(np.int64)).sum(axis=1) * 255 + np.abs(bias)
     scaled = most.astype(np.float64) * np.abs(finish.q) / 2.0**31

@@ -1,0 +1,194 @@
+"""LSTM cells that go through a sequence, on reals and on codes.
+
+Results are ``[outer, inner, channels]``, time being the outer or the inner of the two, and are written from the first
+on: what a vector writes beyond the last channel is written again by the row that follows. ``hidden`` has two places for
+each sequence, of ``padded`` elements: a step reads one and writes the other, and the last step writes the first place.
+What belongs to the four gates lies side by side: input, forget, cell, output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import VectorType
+from xdsl.ir import Attribute, SSAValue
+
+from odc_mlir.transforms.native.kernels.convolution import FIELDS
+from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS
+from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
+from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
+from odc_mlir.transforms.native.kernels.wide import SHORTS
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, REALS, WORDS, Loops, f32, i16, i32, lanes
+
+GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
+CELL_FIELDS = ("added_half", "added_shift", "low", "high", "q", "round", "half", "shift", "zero")
+"""What a cell on codes has one number of."""
+
+GATE_FIELDS = (*FIELDS, "left")
+"""What it has for each channel of all gates, to scale sums after they are moved to the left."""
+
+_FUNCTIONS = {operation.name: operation.write for operation in OPERATIONS}
+_LARGEST = (1 << 15) - 1
+
+_SEQUENCE: dict[str, Attribute] = {"outer": INDEX, "inner": INDEX, "channels": INDEX, "padded": INDEX}
+
+
+@kernel(input=REALS, weights=REALS, hidden=REALS, cell=REALS, output=REALS, clip=f32, **_SEQUENCE)
+def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> None:
+    """``input`` is what inputs and biases add to the gates, ``[outer, inner, gates, padded]``.
+
+    ``weights`` of the hidden values are ``[channel][gate][padded]``; the state of the cell stays in ``cell``, within
+    ``clip`` if that is an option.
+    """
+    real = lanes(LANES, f32)
+
+    def step(row: SSAValue, old: SSAValue, new: SSAValue, sequence: SSAValue) -> None:
+        sums_at, cell_at = w.mul(w.mul(row, w["padded"]), len(GATES)), w.mul(sequence, w["padded"])
+
+        def block(channel: SSAValue) -> None:
+            first = [
+                w.load_lanes(w["input"], w.add(w.add(sums_at, w.mul(w["padded"], gate)), channel), LANES)
+                for gate in GATES
+            ]
+
+            def add(k: SSAValue, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
+                value = w.broadcast(w.load(w["hidden"], w.add(old, k)), LANES)
+                place = w.add(w.mul(w.mul(k, w["padded"]), len(GATES)), channel)
+                return [
+                    w.fused(
+                        value, w.load_lanes(w["weights"], w.add(place, w.mul(w["padded"], gate)), LANES), sums[gate]
+                    )
+                    for gate in GATES
+                ]
+
+            sums = w.loop(0, w["channels"], 1, add, first)
+            entry, forget, output = (_FUNCTIONS["LOGISTIC"](w, sums[gate]) for gate in (INPUT, FORGET, OUTPUT))
+            place = w.add(cell_at, channel)
+            kept = w.emit(arith.MulfOp(forget, w.load_lanes(w["cell"], place, LANES)))
+            taken = w.emit(arith.MulfOp(_FUNCTIONS["TANH"](w, sums[CELL]), entry))
+            state = w.emit(arith.AddfOp(kept, taken))
+            if clip:
+                most = w.broadcast(w["clip"], LANES)
+                least = w.emit(arith.SubfOp(w.constant(0.0, real), most))
+                state = w.emit(arith.MinimumfOp(w.emit(arith.MaximumfOp(state, least)), most))
+            w.store_lanes(state, w["cell"], place)
+            result = w.emit(arith.MulfOp(output, _FUNCTIONS["TANH"](w, state)))
+            w.store_lanes(result, w["hidden"], w.add(new, channel))
+            w.store_lanes(result, w["output"], w.add(w.mul(row, w["channels"]), channel))
+
+        w.each(0, w["channels"], LANES, block)
+
+    _through_time(w, time_outer, step)
+
+
+def _through_time(w: Loops, time_outer: int, step: Callable[[SSAValue, SSAValue, SSAValue, SSAValue], None]) -> None:
+    """``step(row, old, new, sequence)`` for every row, with the places of old and new hidden values."""
+    steps, sequences = (w["outer"], w["inner"]) if time_outer else (w["inner"], w["outer"])
+    half = w.mul(sequences, w["padded"])
+
+    def outer(i: SSAValue) -> None:
+        def inner(j: SSAValue) -> None:
+            time, sequence = (i, j) if time_outer else (j, i)
+            begin = w.mul(sequence, w["padded"])
+            is_second = w.logical_and(w.sub(steps, time), 1)
+            old = w.add(begin, w.mul(half, is_second))
+            new = w.add(begin, w.mul(half, w.sub(w.constant(1), is_second)))
+            step(w.add(w.mul(i, w["inner"]), j), old, new, sequence)
+
+        w.each(0, w["inner"], 1, inner)
+
+    w.each(0, w["outer"], 1, outer)
+
+
+@kernel(
+    input=BYTES,
+    input_weights=BYTES,
+    input_table=WORDS,
+    weights=BYTES,
+    table=WORDS,
+    fields=WORDS,
+    logistic=SHORTS,
+    tanh=SHORTS,
+    cell_tanh=SHORTS,
+    gates=WORDS,
+    hidden=BYTES,
+    cell=SHORTS,
+    output=BYTES,
+    features=INDEX,
+    **_SEQUENCE,
+)
+def lstm_codes(w: Loops, helpers: Helpers, *, time_outer: int) -> None:
+    """As ``lstm_reals`` on unsigned codes, with the integers of numerics.lstm.
+
+    ``input`` are codes of ``features``; both weights are ``[block of channels][four codes][channel][4]`` over the
+    channels of all gates, both tables of ``GATE_FIELDS``. Functions of gates and cell are tables of all 16-bit codes;
+    ``gates`` has room for the sums of a step.
+    """
+    fields = [w.load(w["fields"], w.constant(index)) for index in range(len(CELL_FIELDS))]
+    added_half, added_shift, low, high, *scaling = fields
+    limits = [w.broadcast(scaling[-1], LANES), w.constant(0, SUMS), w.constant(255, SUMS)]
+    columns = [w.broadcast(number, LANES) for number in scaling[:-1]]
+    all_channels = w.mul(w["padded"], len(GATES))
+
+    def products(source: str, begin: SSAValue, depth: SSAValue, kind: str, channel: SSAValue) -> SSAValue:
+        rounded = w.logical_and(w.add(depth, 3), -4)
+
+        def field(index: int) -> SSAValue:
+            return w.load_lanes(w[f"{kind}table"], w.add(w.mul(all_channels, index), channel), LANES)
+
+        def add(k: SSAValue, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            place = w.add(w.mul(channel, rounded), w.mul(k, LANES))
+            four = w.load_lanes(w[source], w.add(begin, k), 4)
+            return [w.call(helpers["dot"], sums[0], four, w.load_lanes(w[f"{kind}weights"], place, 4 * LANES))]
+
+        (sums,) = w.loop(0, rounded, 4, add, [field(0)])
+        raised = w.shift_left(sums, field(len(FIELDS)))
+        return _limited(w, w.call(helpers["scale"], raised, *map(field, range(1, len(FIELDS)))))
+
+    def step(row: SSAValue, old: SSAValue, new: SSAValue, sequence: SSAValue) -> None:
+        def block(channel: SSAValue) -> None:
+            taken = products("input", w.mul(row, w["features"]), w["features"], "input_", channel)
+            kept = products("hidden", old, w["channels"], "", channel)
+            w.store_lanes(_limited(w, w.add(taken, kept)), w["gates"], channel)
+
+        w.each(0, all_channels, LANES, block)
+        cell_at = w.mul(sequence, w["padded"])
+
+        def one(channel: SSAValue) -> None:
+            sums = [w.load(w["gates"], w.add(w.mul(w["padded"], gate), channel)) for gate in GATES]
+            entry, forget, output = (_function(w, "logistic", sums[gate]) for gate in (INPUT, FORGET, OUTPUT))
+            place = w.add(cell_at, channel)
+            kept = _rounded(w, w.mul(forget, w.widen(w.load(w["cell"], place), i32)), 1 << 14, 15)
+            added = _rounded(w, w.mul(entry, _function(w, "tanh", sums[CELL])), added_half, added_shift)
+            state = w.least(w.most(w.add(kept, added), low), high)
+            w.store(w.narrow(state, i16), w["cell"], place)
+            w.store(w.mul(output, _function(w, "cell_tanh", state)), w["gates"], channel)
+
+        w.each(0, w["channels"], 1, one)
+
+        def finish(channel: SSAValue) -> None:
+            codes = w.call(helpers["requantize"], w.load_lanes(w["gates"], channel, LANES), *columns, *limits)
+            w.store_lanes(codes, w["hidden"], w.add(new, channel))
+            w.store_lanes(codes, w["output"], w.add(w.mul(row, w["channels"]), channel))
+
+        w.each(0, w["channels"], LANES, finish)
+
+    _through_time(w, time_outer, step)
+
+
+def _limited(w: Loops, sums: SSAValue) -> SSAValue:
+    """Within 16 bits."""
+    assert isinstance(sums.type, VectorType)
+    return w.least(w.most(sums, w.constant(-_LARGEST - 1, SUMS)), w.constant(_LARGEST, SUMS))
+
+
+def _function(w: Loops, table: str, code: SSAValue) -> SSAValue:
+    """What a table has for a code of 16 bits."""
+    return w.widen(w.load(w[table], w.to_index(w.logical_and(code, 0xFFFF))), i32)
+
+
+def _rounded(w: Loops, value: SSAValue, half: SSAValue | int, shift: SSAValue | int) -> SSAValue:
+    """``value / 2^shift``, halves rounded away from zero."""
+    away = w.add(w.add(value, half), w.shift_right(value, 31))
+    return w.shift_right(away, shift)

@@ -1,0 +1,254 @@
+"""LSTM cells over sequences, with state that goes on from run to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import Operation, SSAValue
+
+from odc_mlir.numerics import gates as functions
+from odc_mlir.numerics.fixed import Requantizer
+from odc_mlir.numerics.lstm import Factor
+from odc_mlir.ops.infer.common import option
+from odc_mlir.ops.infer.lstm import gates_of
+from odc_mlir.ops.infer.named import constants, named, position, required
+from odc_mlir.ops.recurrent import GATES
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.runtime.kernels.common import fused_activation
+from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.kernels.reals import OPEN
+from odc_mlir.transforms.native.kernels.recurrent import CELL_FIELDS, GATE_FIELDS
+from odc_mlir.transforms.native.lowering.layers_products import check_sums, pack, scaling_fields, tile_of
+from odc_mlir.transforms.native.lowering.segment_writer import BIAS, Plan, Segment, Write, count, refusal, size_bytes
+
+_STATES = ("output_state", "cell_state")
+_OTHERS = ("cell_to_", "projection_", "_layer_norm_coefficients")
+_CODES = 1 << 16
+
+
+def unidirectional_sequence_lstm(node: Node, machine: CpuTarget) -> Write:
+    """``x [T, N, I]`` or ``[N, T, I]`` to as many results of ``C``: four gates, and nothing but them."""
+    if len(gates_of(node)) < len(GATES):
+        raise refusal(node, "a cell whose input gate is coupled to the forget gate has no native kernel")
+    for index, info in enumerate(node.operands):
+        name = node.spec.operand_name(index)
+        if info is not None and any(part in name for part in _OTHERS):
+            raise refusal(node, f"a cell with {name} has no native kernel")
+        if info is not None and index and not info.is_const and index not in node.mutated:
+            raise refusal(node, f"computed {name} have no native kernel")
+    sizes = _Sizes(node)
+    for name in _STATES:
+        state = named(node, name)
+        if state is None or state.is_const:
+            raise refusal(node, f"a cell without a variable for its {name} has no native kernel")
+        if count(state) != sizes.sequences * sizes.channels:
+            raise refusal(node, f"the {name} has {count(state)} elements for {sizes.sequences} sequences")
+    if len(required(node, "recurrent_to_output_weights").static_shape) != 2:
+        raise refusal(node, "weights of a diagonal have no native kernel")
+    if fused_activation(node) != "tanh":
+        raise refusal(node, f"a cell with the activation {fused_activation(node)} has no native kernel")
+    return _on_codes(node, sizes) if node.operand(0).dtype == "int8" else _on_reals(node, sizes, machine)
+
+
+PLANS: dict[str, Plan] = {"UNIDIRECTIONAL_SEQUENCE_LSTM": unidirectional_sequence_lstm}
+
+
+class _Sizes:
+    """How long sequences are and how wide cells, and the arguments that say so."""
+
+    def __init__(self, node: Node) -> None:
+        self.outer, self.inner, self.features = node.operand(0).static_shape
+        self.channels = node.results[0].static_shape[-1]
+        self.padded = -(-self.channels // LANES) * LANES
+        self.time_outer = bool(option(node, "time_major"))
+        self.steps, self.sequences = (self.outer, self.inner) if self.time_outer else (self.inner, self.outer)
+        self.arguments = {
+            "outer": self.outer,
+            "inner": self.inner,
+            "channels": self.channels,
+            "padded": self.padded,
+        }
+
+    def by_gate(self, parts: list[NDArray[Any]]) -> NDArray[Any]:
+        """What gates have for each channel (their first axis), side by side and each padded by zeros."""
+        found = np.zeros((len(GATES), self.padded, *parts[0].shape[1:]), parts[0].dtype)
+        for place, part in zip(found, parts, strict=True):
+            place[: self.channels] = part
+        return found.reshape(len(GATES) * self.padded, *parts[0].shape[1:])
+
+    def begin(self, segment: Segment, state: SSAValue, info: TensorInfo, places: int) -> SSAValue:
+        """A buffer of rows with room for whole vectors, in ``places`` for each sequence, with a state in that which
+        the first step reads."""
+        size = info.info.numpy.itemsize
+        target = segment.allocate(places * self.sequences * self.padded * size)
+        second = self.steps % 2 if places > 1 else 0
+        _rows(segment, state, target, self, size, first=second * self.sequences * self.padded, unpad=False)
+        return target
+
+    def end(self, segment: Segment, held: SSAValue, state: SSAValue, info: TensorInfo) -> None:
+        """The state is what the last step has left in the first place."""
+        result = segment.allocate(size_bytes(info))
+        _rows(segment, held, result, self, info.info.numpy.itemsize, first=0, unpad=True)
+        segment.tensors[state] = result
+
+
+def _rows(
+    segment: Segment, source: SSAValue, target: SSAValue, sizes: _Sizes, size: int, *, first: int, unpad: bool
+) -> None:
+    row, padded = sizes.channels * size, sizes.padded * size
+    segment.call(
+        "copy_rows",
+        {},
+        input=source,
+        output=target,
+        rows=sizes.sequences,
+        row_bytes=row,
+        input_pitch=padded if unpad else row,
+        first=first * size,
+        pitch=row if unpad else padded,
+    )
+
+
+def _states(node: Node, op: Operation) -> list[tuple[SSAValue, TensorInfo]]:
+    """The values of hidden and cell state."""
+    places = [position(node, name) for name in _STATES]
+    return [(op.operands[place], node.operand(place)) for place in places]
+
+
+def _on_reals(node: Node, sizes: _Sizes, machine: CpuTarget) -> Write:
+    if node.operand(0).dtype != "float32":
+        raise refusal(node, f"an input of {node.operand(0).dtype} has no native kernel")
+    values = constants(node)
+    if any(array.dtype != np.float32 for array in values.values()):
+        raise refusal(node, "weights of integers have no native kernel for cells of reals")
+    clip = float(option(node, "cell_clip"))
+    inputs, recurrent = (
+        sizes.by_gate([values[f"{kind}_to_{gate}_weights"] for gate in GATES]) for kind in ("input", "recurrent")
+    )
+    bias = sizes.by_gate([values[f"{gate}_gate_bias"] for gate in GATES])
+
+    def write(segment: Segment, op: Operation) -> None:
+        (hidden_state, hidden_info), (cell_state, cell_info) = _states(node, op)
+        hidden = sizes.begin(segment, segment.tensor(hidden_state), hidden_info, 2)
+        cell = sizes.begin(segment, segment.tensor(cell_state), cell_info, 1)
+        segment.call(
+            "lstm_reals",
+            {"time_outer": int(sizes.time_outer), "clip": int(clip > 0)},
+            input=_ahead(segment, segment.tensor(op.operands[0]), sizes, inputs, bias, machine),
+            weights=segment.constant(recurrent.T),
+            hidden=hidden,
+            cell=cell,
+            output=segment.result(op.results[0], node.results[0]),
+            clip=clip,
+            **sizes.arguments,
+        )
+        sizes.end(segment, hidden, hidden_state, hidden_info)
+        sizes.end(segment, cell, cell_state, cell_info)
+
+    return write
+
+
+def _ahead(
+    segment: Segment, x: SSAValue, sizes: _Sizes, weights: NDArray[Any], bias: NDArray[Any], machine: CpuTarget
+) -> SSAValue:
+    """What the inputs of all steps add to the gates: a product by tiles."""
+    pixels, channels = sizes.outer * sizes.inner, len(bias)
+    rows, vectors = tile_of(pixels, channels, machine)
+    width = LANES * vectors
+    blocks = -(-channels // width)
+    columns = np.zeros((sizes.features, blocks * width), np.float32)
+    columns[:, :channels] = weights.T
+    whole_bias = np.zeros(blocks * width, np.float32)
+    whole_bias[:channels] = bias
+    found = segment.allocate(pixels * channels * 4)
+    segment.call(
+        "convolve_reals",
+        {"rows": rows, "vectors": vectors, "clamp": OPEN},
+        input=x,
+        weights=segment.constant(columns.reshape(-1, blocks, width).transpose(1, 0, 2)),
+        bias=segment.constant(whole_bias),
+        places=segment.constant(np.arange(pixels, dtype=np.int32) * np.int32(sizes.features)),
+        runs=segment.constant(np.zeros(1, np.int32)),
+        output=found,
+        pixels=pixels,
+        channels=channels,
+        blocks=blocks,
+        run_count=1,
+        run_length=sizes.features,
+        weight_step=width,
+        block_step=sizes.features * width,
+        first_weight=0,
+        first_result=0,
+        low=0.0,
+        high=0.0,
+    )
+    return found
+
+
+def _on_codes(node: Node, sizes: _Sizes) -> Write:
+    prepared = integer_lstm(node, constants(node))
+    cell, gates = prepared.cell, prepared.gates
+    if cell.hidden_factor.exponent > 0:
+        raise refusal(node, "a scale ratio above 1 has no native kernel")
+    input_table = _table(node, sizes, [(g.inputs, g.input_bias, g.input_factor) for g in gates])
+    table = _table(node, sizes, [(g.recurrent, g.recurrent_bias, g.recurrent_factor) for g in gates])
+    shift = 30 + cell.exponent
+    low, high = (-cell.clip, cell.clip) if cell.clip else (functions.LOW, functions.HIGH)
+    scaling = [int(number) for number in scaling_fields(cell.hidden_factor.multiplier, cell.hidden_factor.exponent)]
+    fields = [(1 << shift) >> 1, shift, low, high, *scaling, cell.hidden_zero + BIAS]
+    assert len(fields) == len(CELL_FIELDS)
+    codes = np.arange(_CODES, dtype=np.uint16).view(np.int16)
+
+    def write(segment: Segment, op: Operation) -> None:
+        (hidden_state, hidden_info), (cell_state, cell_info) = _states(node, op)
+        hidden = sizes.begin(segment, segment.tensor(hidden_state), hidden_info, 2)
+        state = sizes.begin(segment, segment.tensor(cell_state), cell_info, 1)
+        segment.call(
+            "lstm_codes",
+            {"time_outer": int(sizes.time_outer)},
+            input=segment.tensor(op.operands[0]),
+            input_weights=segment.constant(_packed(sizes, [gate.inputs for gate in gates])),
+            input_table=segment.constant(input_table),
+            weights=segment.constant(_packed(sizes, [gate.recurrent for gate in gates])),
+            table=segment.constant(table),
+            fields=segment.constant(np.array(fields, np.int32)),
+            logistic=segment.constant(functions.logistic(codes)),
+            tanh=segment.constant(functions.tanh(codes, functions.GATE_BITS)),
+            cell_tanh=segment.constant(functions.tanh(codes, 15 + cell.exponent)),
+            gates=segment.allocate(len(GATES) * sizes.padded * 4),
+            hidden=hidden,
+            cell=state,
+            output=segment.result(op.results[0], node.results[0]),
+            features=sizes.features,
+            **sizes.arguments,
+        )
+        sizes.end(segment, hidden, hidden_state, hidden_info)
+        sizes.end(segment, state, cell_state, cell_info)
+
+    return write
+
+
+def _packed(sizes: _Sizes, parts: list[NDArray[Any]]) -> NDArray[np.int8]:
+    matrix = sizes.by_gate(parts)
+    return pack(matrix, 1, matrix.shape[1], LANES)[0]
+
+
+def _table(node: Node, sizes: _Sizes, parts: list[tuple[NDArray[Any], NDArray[Any], Factor]]) -> NDArray[np.int32]:
+    """The fields of every channel of all gates; codes are held higher by :data:`BIAS`, which biases take off again."""
+    biases, scaled = [], []
+    for weights, given, factor in parts:
+        wide = weights.astype(np.int64)
+        bias = given.astype(np.int64) - BIAS * wide.sum(axis=1)
+        left, exponent = max(factor.exponent, 0), min(factor.exponent, 0)
+        scaling = Requantizer(factor.multiplier, exponent, 0, functions.LOW, functions.HIGH, "int16")
+        check_sums(node, wide << left, bias << left, scaling)
+        biases.append(bias)
+        numbers = (*scaling_fields(factor.multiplier, exponent), left)
+        scaled.append([np.full(len(bias), number) for number in numbers])
+    columns = [sizes.by_gate(biases), *(sizes.by_gate(list(column)) for column in zip(*scaled, strict=True))]
+    assert len(columns) == len(GATE_FIELDS)
+    return np.stack(columns).astype(np.int32)
