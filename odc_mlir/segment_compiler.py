@@ -6,7 +6,7 @@ model. The rest stays on the host, with the reason; so does a segment that canno
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FunctionType, ModuleOp
@@ -15,31 +15,33 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir import pipelines
 from odc_mlir.compiler import ModelSource, load, make_plan, refuse_host_operators
-from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, node_of
+from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import PackageFiles, build_package
 from odc_mlir.frontend import export_circle
-from odc_mlir.ops.work import host_ns, tensor_bytes
 from odc_mlir.plugins.target import Costs, Rules, SegmentModel
 from odc_mlir.retries import segments
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.common.placement import (
     HOST,
-    SEGMENT,
+    NPU,
     functions,
     main_function,
     operators,
     place_on_host,
     place_on_npu,
+    placed,
     wanted_place,
 )
+from odc_mlir.transforms.partition.npu_choose_segments import apply_choice, problem_of
 from odc_mlir.transforms.partition.npu_form_segments import NpuFormSegmentsPass
 from odc_mlir.transforms.partition.npu_outline_segments import NpuOutlineSegmentsPass
 from odc_mlir.transforms.partition.odc_apply_annotations import OdcApplyAnnotationsPass
 from odc_mlir.transforms.partition.odc_fix_batch import OdcFixBatchPass, restore_batch
+from odc_mlir.transforms.partition.plans.plans import Bounds, Work, choose
 from odc_mlir.universe import make_context
 
 STAGE = "partition"
@@ -105,9 +107,9 @@ def _partition(
                 place_on_npu(op)
             else:
                 place_on_host(op, reason)
-    NpuFormSegmentsPass().apply(context, module)
     if costs is not None:
-        _leave_out_what_costs_more(module, costs)
+        _leave_out_what_costs_more(module, target, costs)
+    NpuFormSegmentsPass().apply(context, module)
     NpuOutlineSegmentsPass().apply(context, module)
 
 
@@ -119,25 +121,20 @@ def _reason_against(op: CircleOp, rules: Rules) -> str | None:
     return rules.reason_against(node_of(op))
 
 
-def _leave_out_what_costs_more(module: ModuleOp, costs: Costs) -> None:
-    """Give segments back to the host that take longer on the target, the way there and back included."""
-    members: dict[int, list[CircleOp]] = {}
-    for op in operators(main_function(module)):
-        if SEGMENT in op.attributes:
-            members.setdefault(int(str(op.attributes[SEGMENT]).partition(" ")[0]), []).append(op)
-    for group in members.values():
-        inside: set[object] = set(group)
-        reads = {value for op in group for value in op.operands if value.owner not in inside}
-        crossing = [value for value in reads if not isinstance(value.owner, ConstOp | NoneOp)]
-        for op in group:
-            crossing += [value for value in op.results if any(use.operation not in inside for use in value.uses)]
-        transfer = costs.host.transfer_ns(len(crossing), sum(tensor_bytes(info_of(value)) for value in crossing))
-        there = costs.host.switch_ns + transfer + sum(costs.operator_ns(node_of(op)) for op in group)
-        here = sum(host_ns(node_of(op), costs.host) for op in group)
-        if there > here:
-            for op in group:
-                op.attributes.pop(SEGMENT)
-                place_on_host(op, f"cost: the segment takes {there / 1000:.1f} us there, {here / 1000:.1f} us here")
+def _leave_out_what_costs_more(module: ModuleOp, target: str, costs: Costs) -> None:
+    """Give to the host what makes an inference slower on the target, the ways there and back included.
+
+    The same search as for the NPU: a nanosecond of the target is a cycle of it.
+    """
+    found = list(operators(main_function(module)))
+    works = [Work(costs.operator_ns(node_of(op))) if placed(op) == NPU else None for op in found]
+    if any(work is not None for work in works):
+        problem = problem_of(module, found, works, costs.host, 1_000_000_000, _together, target)
+        apply_choice(module, found, choose(problem, Bounds(), "performance"))
+
+
+def _together(works: Sequence[Work]) -> float:
+    return sum(work.cycles for work in works)
 
 
 def _model_of(segment: SegmentOp) -> SegmentModel:

@@ -17,7 +17,7 @@ plan with the fewest bytes among those nearly as fast as the fastest, ``compile-
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -82,9 +82,7 @@ class NpuChooseSegmentsPass(ModulePass):
         result = choose(problem, bounds, choice.prefer, lambda: checkpoint(ctx))
         if self.strategy == "supported" and result.all_supported is not None:
             result = Choice(result.all_supported, result.chosen, {}, result.all_host, result.all_supported)
-        for index, reason in result.reasons.items():
-            place_on_host(found[index], reason)
-        op.attributes[PARTITION] = _record(result)
+        apply_choice(op, found, result)
 
     def bounds(self) -> Bounds:
         """The options as bounds; raises OptionError."""
@@ -110,23 +108,42 @@ class NpuChooseSegmentsPass(ModulePass):
             elif isinstance(work, Defect):
                 record_defect(module, work)
                 place_on_host(item, f"lowering: {work.reason}")
-        tensors = _Tensors()
-        items = [
-            _item(op, work if isinstance(work, Work) else None, tensors, target.host)
-            for op, work in zip(found, works, strict=True)
-        ]
-        last = main_function(module).body.block.last_op
-        results = tensors.numbers(last.operands) if last is not None else ()
-        return Problem(
-            items,
-            dependencies(found),
-            _units(found),
-            tensors.sizes,
-            frozenset(results),
-            target.host,
-            target.clock_hz,
-            segment_cycles(target, memory),
-        )
+        known = [work if isinstance(work, Work) else None for work in works]
+        return problem_of(module, found, known, target.host, target.clock_hz, segment_cycles(target, memory))
+
+
+def problem_of(
+    module: ModuleOp,
+    found: Sequence[CircleOp],
+    works: Sequence[Work | None],
+    host: HostCosts,
+    clock_hz: int,
+    segment_cycles: Callable[[Sequence[Work]], float],
+    place: str = "the NPU",
+) -> Problem:
+    """The operators of ``module`` with what each takes on an accelerator, None where it cannot run there."""
+    tensors = _Tensors()
+    items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
+    last = main_function(module).body.block.last_op
+    results = tensors.numbers(last.operands) if last is not None else ()
+    return Problem(
+        items,
+        dependencies(found),
+        _units(found),
+        tensors.sizes,
+        frozenset(results),
+        host,
+        clock_hz,
+        segment_cycles,
+        place,
+    )
+
+
+def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: Choice) -> None:
+    """Place what is not chosen on the host, with the reason, and let the module say what the plans would take."""
+    for index, reason in result.reasons.items():
+        place_on_host(found[index], reason)
+    module.attributes[PARTITION] = _record(result)
 
 
 class _Tensors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from helpers.source import Import, imports, package_files
+from odc_mlir.plugins.registry import OWN_ENTRIES
 
 FACTS = frozenset({"errors", "isa", "formats", "targets", "numerics", "ops"})
 IR = FACTS | {"support", "dialects"}
@@ -133,6 +134,22 @@ def test_the_rule_says_no() -> None:
     assert not _allowed(Import("odc_mlir.interpreters.circle", "odc_mlir.runtime.api", 1, lazy=False))
     assert not _allowed(Import(RUNTIME_TO_COMPILER, "odc_mlir.compiler", 1, lazy=False))
     assert not _allowed(Import("odc_mlir.compiler", "odc_mlir.tools.common", 1, lazy=False))
+
+
+def _own_modules() -> set[str]:
+    """Modules of our own targets, codegen plugins and devices, as they are registered."""
+    return {reference.partition(":")[0] for group in OWN_ENTRIES.values() for reference in group.values()}
+
+
+def test_own_targets_and_devices_come_by_the_door() -> None:
+    own = _own_modules()
+    assert len(own) == 5
+    wrong = [f for f in _all_imports() if f.importer not in own and (f.target in own or _parent(f.target) in own)]
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def test_tools_are_imported_by_nobody() -> None:

@@ -21,7 +21,6 @@ from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.reals import OPEN
-from odc_mlir.transforms.native.kernels.recurrent import CELL_FIELDS, GATE_FIELDS
 from odc_mlir.transforms.native.lowering.layers_products import check_sums, pack, scaling_fields, tile_of
 from odc_mlir.transforms.native.lowering.segment_writer import BIAS, Plan, Segment, Write, count, refusal, size_bytes
 
@@ -200,7 +199,6 @@ def _on_codes(node: Node, sizes: _Sizes) -> Write:
     low, high = (-cell.clip, cell.clip) if cell.clip else (functions.LOW, functions.HIGH)
     scaling = [int(number) for number in scaling_fields(cell.hidden_factor.multiplier, cell.hidden_factor.exponent)]
     fields = [(1 << shift) >> 1, shift, low, high, *scaling, cell.hidden_zero + BIAS]
-    assert len(fields) == len(CELL_FIELDS)
     codes = np.arange(_CODES, dtype=np.uint16).view(np.int16)
 
     def write(segment: Segment, op: Operation) -> None:
@@ -250,5 +248,4 @@ def _table(node: Node, sizes: _Sizes, parts: list[tuple[NDArray[Any], NDArray[An
         numbers = (*scaling_fields(factor.multiplier, exponent), left)
         scaled.append([np.full(len(bias), number) for number in numbers])
     columns = [sizes.by_gate(biases), *(sizes.by_gate(list(column)) for column in zip(*scaled, strict=True))]
-    assert len(columns) == len(GATE_FIELDS)
     return np.stack(columns).astype(np.int32)

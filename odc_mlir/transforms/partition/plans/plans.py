@@ -53,7 +53,8 @@ class Item:
 class Problem:
     """A graph to place. ``units``: operators that stay together; ``results``: tensors that leave the graph.
 
-    ``segment_cycles`` gives the cycles of a segment from the works of its operators.
+    ``segment_cycles`` gives the cycles of a segment from the works of its operators. ``place`` is how reasons call the
+    accelerator.
     """
 
     items: Sequence[Item]
@@ -64,6 +65,7 @@ class Problem:
     host: HostCosts
     clock_hz: int
     segment_cycles: Callable[[Sequence[Work]], float]
+    place: str = "the NPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +297,7 @@ class _Search:
                 continue
             with_it = self.placement([on or at == number for at, on in enumerate(current)])
             more = with_it.ns - chosen.ns
-            text = f"cost: on the NPU an inference would take {time_text(more)} longer"
+            text = f"cost: on {self.problem.place} an inference would take {time_text(more)} longer"
             if with_it.on_npu == chosen.on_npu:
                 text = "segment-size: views only"
             elif more <= 0:
