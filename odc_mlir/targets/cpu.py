@@ -17,7 +17,7 @@ HERE = "cpu"
 """The machine that runs this."""
 
 _FOLDER = "cpus"
-_DOTS = ("vnni", "usdot", "sdot", "portable")
+_DOTS = ("vnni", "madd", "usdot", "sdot", "portable")
 
 
 @dataclasses.dataclass(frozen=True)

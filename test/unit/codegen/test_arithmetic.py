@@ -22,7 +22,7 @@ from odc_mlir.transforms.native.convert_native_to_llvm import convert_functions
 from odc_mlir.transforms.native.kernels import helpers as kernels
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.lowering.layers_products import scaling_fields
-from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, buffer, i16
 from odc_mlir.universe import make_context
 
 Array = NDArray[Any]
@@ -112,13 +112,9 @@ def test_products_of_other_processors(target: str, instructions: set[str]) -> No
     assert found & instructions
 
 
-@pytest.mark.parametrize("kind", ["portable", "vnni"])
-def test_dot_products(kind: str) -> None:
-    if kind == "vnni":
-        from odc_mlir.codegen.machine import running_features
-
-        if "avx512vnni" not in running_features():
-            pytest.skip("this machine has no AVX-512 VNNI")
+@pytest.mark.parametrize(("kind", "feature"), [("portable", None), ("madd", "avx2"), ("vnni", "avx512vnni")])
+def test_dot_products(kind: str, feature: str | None) -> None:
+    _skip_without(feature)
     helper = kernels.HELPERS[f"dot_{kind}"]("dot")
     w = Loops("run", {"x": BYTES, "weights": BYTES, "sums": WORDS})
     first = w.constant(0)
@@ -132,3 +128,29 @@ def test_dot_products(kind: str) -> None:
             expected = sums + weights @ x
             run(x.astype(np.uint8), weights.astype(np.int8), sums)
             np.testing.assert_array_equal(sums, expected)
+
+
+@pytest.mark.parametrize(("kind", "feature"), [("portable", None), ("madd", "avx2"), ("vnni", "avx512vnni")])
+def test_dot_products_of_pairs(kind: str, feature: str | None) -> None:
+    _skip_without(feature)
+    helper = kernels.HELPERS[f"dot_pairs_{kind}"]("dot")
+    w = Loops("run", {"x": buffer(i16), "weights": buffer(i16), "sums": WORDS})
+    first = w.constant(0)
+    arguments = [w.load_lanes(w["sums"], first, LANES), w.load_lanes(w["x"], first, 2)]
+    w.store_lanes(w.call(helper, *arguments, w.load_lanes(w["weights"], first, 2 * LANES)), w["sums"], first)
+    run = native_function(w.finish(), [helper])
+    random = np.random.default_rng(3)
+    for x in (random.integers(-30000, 30000, 2), np.array([-32768, 32767])):
+        for weights in (random.integers(-128, 128, (LANES, 2)), *(np.full((LANES, 2), end) for end in (-32768, 32767))):
+            sums = random.integers(-1000, 1000, LANES).astype(np.int32)
+            expected = (sums + weights @ x).astype(np.int32)
+            run(x.astype(np.int16), weights.astype(np.int16), sums)
+            np.testing.assert_array_equal(sums, expected)
+
+
+def _skip_without(feature: str | None) -> None:
+    """Skip where this machine cannot run code that needs ``feature``."""
+    from odc_mlir.codegen.machine import running_features
+
+    if feature is not None and feature not in running_features():
+        pytest.skip(f"this machine has no {feature}")

@@ -86,6 +86,34 @@ def dot_portable(name: str) -> FuncOp:
     return w.finish(sums)
 
 
+_SHORTS = 16  # of 16 bits in an AVX2 register
+
+
+def _madd(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAValue:
+    """``sums[c] + x[0] * weights[2c] + x[1] * weights[2c + 1]`` of 16 bits, by AVX2's products of pairs."""
+    spread = w.bitcast(w.broadcast(w.bitcast(x, lanes(1, i32)), _SHORTS // 2), lanes(_SHORTS, i16))
+    parts = [
+        w.intrinsic(
+            "llvm.x86.avx2.pmadd.wd",
+            [spread, w.shuffle(weights, weights, range(first, first + _SHORTS))],
+            lanes(_SHORTS // 2, i32),
+        )
+        for first in (0, _SHORTS)
+    ]
+    return w.add(sums, w.shuffle(parts[0], parts[1], range(LANES)))
+
+
+def dot_madd(name: str) -> FuncOp:
+    """The same by AVX2's products of pairs of 16 bits, for which bytes are made wide: weights once for a tile."""
+    w = Loops(name, _DOT, [SUMS])
+    sums, x = w["sums"], w.widen_unsigned(w["x"], lanes(4, i16))
+    for first in (0, 2):
+        own = [4 * channel + first + k for channel in range(LANES) for k in range(2)]
+        pairs = w.widen(w.shuffle(w["weights"], w["weights"], own), lanes(2 * LANES, i16))
+        sums = _madd(w, sums, w.shuffle(x, x, (first, first + 1)), pairs)
+    return w.finish(sums)
+
+
 _REGISTER = 16  # bytes of a NEON register, four sums of four products each
 
 
@@ -151,6 +179,12 @@ def dot_pairs_vnni(name: str) -> FuncOp:
     return w.finish(w.intrinsic("llvm.x86.avx512.vpdpwssd.512", [w["sums"], spread, w["weights"]], SUMS))
 
 
+def dot_pairs_madd(name: str) -> FuncOp:
+    """The same by AVX2's products of pairs."""
+    w = Loops(name, _DOT_PAIRS, [SUMS])
+    return w.finish(_madd(w, w["sums"], w["x"], w["weights"]))
+
+
 def dot_pairs_portable(name: str) -> FuncOp:
     """The same in arithmetic that every machine has."""
     w = Loops(name, _DOT_PAIRS, [SUMS])
@@ -164,7 +198,8 @@ def dot_pairs_portable(name: str) -> FuncOp:
 
 HELPERS: dict[str, Callable[[str], FuncOp]] = {
     **{function.__name__: function for function in (scale, requantize, tap)},
-    **{function.__name__: function for function in (dot_vnni, dot_usdot, dot_sdot, dot_portable)},
+    **{function.__name__: function for function in (dot_vnni, dot_madd, dot_usdot, dot_sdot, dot_portable)},
     "dot_pairs_vnni": dot_pairs_vnni,
+    "dot_pairs_madd": dot_pairs_madd,
     **{f"dot_pairs_{name}": dot_pairs_portable for name in ("usdot", "sdot", "portable")},  # NEON has smlal for it
 }
