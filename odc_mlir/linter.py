@@ -27,6 +27,7 @@ from odc_mlir.transforms.circle.circle_clip_masks import HIDDEN, mask_of
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
 from odc_mlir.transforms.common.rewriting import Layer, constant, is_real, shape_of
 from odc_mlir.transforms.partition.rules.table import rules_of
+from odc_mlir.transforms.partition.rules.weight_checks import has_wide_weights
 from odc_mlir.universe import make_context
 
 _FOLDED = ("fuse_mul_with", "fuse_add_with", "fuse_batchnorm_with")
@@ -245,6 +246,20 @@ def _depthwise(model: Model) -> Iterator[Finding]:
         )
 
 
+def _zero_points(model: Model) -> Iterator[Finding]:
+    if not any(target.is_npu for target in model.targets):
+        return
+    found = [op for op in model.operators if op.unverified is None and has_wide_weights(node_of(op))]
+    if found:
+        yield Finding(
+            "weight-zero-points",
+            "layers whose weights have zero points too far apart for one, so that an NPU takes two or three times the "
+            f"products: {len(found)}",
+            "quantise the float model with --weights symmetric, whose zero point is one, or to int8 (odc-quantize)",
+            _names(found),
+        )
+
+
 def _layers(model: Model) -> Iterator[tuple[Layer, NDArray[Any]]]:
     """Layers with constant weights, and the weights as distances from zero, output channels first."""
     for op in model.operators:
@@ -364,6 +379,7 @@ _CHECKS: tuple[Callable[[Model], Iterator[Finding]], ...] = (
     _real_tail,
     _real_interface,
     _depthwise,
+    _zero_points,
     _dead_channels,
     _saturated,
     _without_target,

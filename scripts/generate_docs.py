@@ -117,6 +117,18 @@ def operators() -> str:
     return table(("operator", "what it does", "up to version", "on the NPU"), rows)
 
 
+def npu_types() -> str:
+    """What Vela places on an NPU, and with which types of codes it is placed here, by the rules."""
+    sys.path.insert(0, str(DOCS.parent / "test"))
+    from helpers.placements import TYPES, placements
+
+    rows = []
+    for name, reasons in placements():
+        notes = "; ".join(f"{dtype}: {reason}" for dtype, reason in reasons.items() if reason)
+        rows.append((code(name), *("" if reasons[dtype] else "yes" for dtype in TYPES), notes))
+    return table(("operator", *TYPES, "on the host, because"), rows)
+
+
 def npu_rules() -> str:
     """What must hold for an operator to run on the NPU."""
     from odc_mlir.transforms.partition.rules.table import BY_TABLE, GENERIC, GENERIC_LAST, OPERATORS
@@ -287,6 +299,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "passes": passes,
     "operators": operators,
     "rewrites": rewrites,
+    "npu-types": npu_types,
     "npu-rules": npu_rules,
     "npu-prefix": npu_prefix,
     "npu-targets": npu_targets,

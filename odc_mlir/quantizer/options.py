@@ -69,8 +69,10 @@ class Options:
         found, granularity = scheme_of(self.scheme), self.granularity
         if self.reader == LITERT and found.activations == "uint8":
             granularity = granularity or "tensor"  # of uint8 weights LiteRT knows no other
-        reader = self.reader or (NPU if self.target is not None else "")
-        return found.read_by(reader).with_options(granularity=granularity, weights=self.weights)
+        reader, weights = self.reader or (NPU if self.target is not None else ""), self.weights
+        if weights is None and reader == NPU and found.weights == "uint8":
+            weights = "symmetric"  # an NPU takes twice the products where zero points differ by channel
+        return found.read_by(reader).with_options(granularity=granularity, weights=weights)
 
     @property
     def equalizations(self) -> tuple[str, ...]:

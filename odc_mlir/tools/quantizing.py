@@ -60,7 +60,11 @@ def add_data_flags(group: argparse._ArgumentGroup) -> None:
 def add_scheme_flags(group: argparse._ArgumentGroup) -> None:
     """What becomes of values and weights."""
     group.add_argument("--granularity", choices=("channel", "tensor"), help="scales of weights (channel)")
-    group.add_argument("--weights", choices=("symmetric", "asymmetric"), help="form of uint8 weights (asymmetric)")
+    group.add_argument(
+        "--weights",
+        choices=("symmetric", "asymmetric"),
+        help="form of uint8 weights (asymmetric; with --target: symmetric)",
+    )
     group.add_argument("--overrides", metavar="NAME:TYPE,…", help="other types for single layers, or float")
     add_input(
         group,

@@ -80,3 +80,12 @@ def test_a_configuration_names_scheme_and_layers(tmp_path: Path) -> None:
 def test_refusals(given: dict[str, Any], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         make_options(**given)
+
+
+@pytest.mark.parametrize(
+    ("target", "weights", "symmetric"),
+    [(None, None, False), ("npu-256", None, True), ("npu-256", "asymmetric", False), (None, "symmetric", True)],
+)
+def test_an_npu_gets_uint8_weights_of_one_zero_point(target: str | None, weights: str | None, symmetric: bool) -> None:
+    options = make_options(scheme="uint8", weights=weights, target=target)
+    assert options.definition.symmetric_weights == symmetric

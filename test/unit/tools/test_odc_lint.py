@@ -78,6 +78,21 @@ def test_quantised_models() -> None:
     assert "per-tensor-depthwise" in _quantised(False, "tensor")
 
 
+@pytest.mark.parametrize(("zero", "expected"), [(100, {"weight-zero-points"}), (0, set())])
+def test_weights_with_zero_points(zero: int, expected: set[str]) -> None:
+    image = "tensor<1x2x!quant.uniform<u8:f32, 0.5>>"
+    weights = f"tensor<2x2x!quant.uniform<u8:f32:0, {{0.5:0, 0.5:{zero}}}>>"
+    text = f"""func.func @main(%x: {image}) -> {image} {{
+  %w = circle.const #circle.blob<"0x00ff00ff"> : {weights}
+  %b = circle.none
+  %0 = circle.fully_connected(%x, %w, %b) : ({image}, {weights}, none) -> {image}
+  func.return %0 : {image}
+}}"""
+    module = parse_module(make_context(), text)
+    assert {item.kind for item in odc_mlir.lint(module)} == expected
+    assert not odc_mlir.lint(module, target="cpu")
+
+
 @pytest.mark.parametrize(("bias", "expected"), [(2**31 - 1, {"saturated-bias"}), (2**31 - 2, set())])
 def test_a_bias_at_its_limit(bias: int, expected: set[str]) -> None:
     image, weights = "tensor<1x2x!quant.uniform<i8:f32, 0.5>>", "tensor<1x2x!quant.uniform<i8:f32, 0.5>>"

@@ -112,6 +112,16 @@ def weight_axis(axis: int) -> Check:
     return check
 
 
+def has_wide_weights(node: Node) -> bool:
+    """Whether a product has constant 8-bit weights whose zero points lie too far apart for one to stand for all."""
+    if node.spec.name not in PRODUCTS or (filters := node.optional(1)) is None or not filters.is_const:
+        return False
+    if filters.quant is None or len(set(filters.quant.zero_points)) < 2 or filters.info.numpy.itemsize > 1:
+        return False
+    low, high = centred_range(filters)
+    return high - low > 255
+
+
 # ---- weights as sums of codes
 
 
