@@ -20,10 +20,11 @@ after every iteration; there are none until ``npu-roll-loops`` has run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, LocationAttr, StringAttr, i32, i64
-from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, Region, SSAValue
 from xdsl.irdl import (
     AnyAttr,
     EqAttrConstraint,
@@ -74,6 +75,29 @@ class _Int64(ParamAttrConstraint[IntegerAttr[IntegerType]]):
 
 INT = _Int64(IntegerAttr, (AnyAttr(), EqAttrConstraint(i64)))
 INTS = DenseArrayBase.constr(i32)
+
+
+def _verifies_quickly(op: BufferOp | InstructionOp, rules: Callable[[Any], None]) -> bool:
+    """Whether ``op`` is valid, told quickly; where it is not, verifying it in general says why.
+
+    Programs have ten thousands of instructions, and verifying their definitions in general takes most of a compile.
+    """
+    if op.next_op is None or not op.has_usual_form():  # the last of a block has to be a terminator
+        return False
+    try:
+        rules(op)
+    except VerifyException:
+        return False
+    return True
+
+
+# What `BufferOp` has, by the classes that all but hand-made ones are of.
+_BUFFER_PROPERTIES: dict[str, type[Attribute]] = {
+    "label": StringAttr,
+    "address": IntegerAttr,
+    "data": BlobAttr,
+    **dict.fromkeys(("binds", "takes", "gives", "live"), DenseArrayBase),
+}
 
 
 @irdl_op_definition
@@ -131,7 +155,30 @@ class BufferOp(IRDLOperation):
         assert isinstance(type_, BufferType)
         return type_.size
 
+    def has_usual_form(self) -> bool:
+        """Whether result and properties are in number and type what the definition says; quick, for yes only."""
+        if self._operands or self.regions or self._successors or len(self.results) != 1:
+            return False
+        properties = self.properties
+        for name, attribute in properties.items():
+            kind = type(attribute)
+            if kind is not _BUFFER_PROPERTIES.get(name):
+                return False
+            if isinstance(attribute, IntegerAttr) and attribute.type is not i64:
+                return False
+            if isinstance(attribute, DenseArrayBase) and attribute.elt_type != i32:
+                return False
+        return "label" in properties and type(self.results[0].type) is BufferType
+
+    def verify(self, verify_nested_ops: bool = True) -> None:
+        if not _verifies_quickly(self, BufferOp.rules):
+            super().verify(verify_nested_ops)
+
     def verify_(self) -> None:
+        self.rules()
+
+    def rules(self) -> None:
+        """What the definition does not say; raises VerifyException."""
         type_ = self.buffer.type
         assert isinstance(type_, BufferType)
         if self.address is not None and not 0 <= self.address.value.data < 1 << OFFSET_BITS:
@@ -150,7 +197,7 @@ class BufferOp(IRDLOperation):
                 raise VerifyException(f"{self.name} in {type_.space} takes no time to live")
             first_last = _integers(self.live)
             if len(first_last) != 2 or not 0 <= first_last[0] <= first_last[1]:
-                raise VerifyException(f"{self.name}: live is {first_last}, expected a first and a last instruction")
+                raise VerifyException(f"{self.name}: live is {[*first_last]}, expected a first and a last instruction")
             if self.address is not None or self.takes is not None or self.gives is not None:
                 what = "an address" if self.address is not None else "inputs or outputs"
                 raise VerifyException(f"{self.name} has {what}, and takes no time to live")
@@ -254,42 +301,52 @@ class InstructionOp(IRDLOperation):
     def semaphores(self, name: str) -> tuple[int, ...]:
         """The values of ``waits`` or ``posts``."""
         attribute = self.properties.get(name)
-        return () if attribute is None else tuple(_integers(attribute))
+        return () if attribute is None else _integers(attribute)
 
     def has_usual_form(self) -> bool:
-        """Whether operands and properties are in number and type what the definition says; quick, for yes only.
-
-        Programs have ten thousands of instructions, and verifying their definitions in general takes most of a compile.
-        """
-        known = 0
-        for name, attribute in self.properties.items():
-            if name == FIELDS:
-                if type(attribute) is not FieldsAttr:
-                    return False
-                known = 1
-            elif name not in TOKENS or type(attribute) is not DenseArrayBase or attribute.elt_type != i32:
-                return False
-        if not known or self.results or self.regions or self.successors:
+        """Whether operands and properties are in number and type what the definition says; quick, for yes only."""
+        properties = self.properties
+        if type(properties.get(FIELDS)) is not FieldsAttr:
             return False
-        return all(type(value.type) is BufferType for value in self._operands)
+        if len(properties) > 1:
+            for name, attribute in properties.items():
+                if name == FIELDS:
+                    continue
+                if name not in TOKENS or type(attribute) is not DenseArrayBase or attribute.elt_type != i32:
+                    return False
+        if self.results or self.regions or self._successors:
+            return False
+        for value in self._operands:
+            if type(value) is not OpResult or type(value.type) is not BufferType:
+                return False
+        return True
+
+    def verify(self, verify_nested_ops: bool = True) -> None:
+        if not _verifies_quickly(self, InstructionOp.rules):
+            super().verify(verify_nested_ops)
 
     def verify_(self) -> None:
-        fields = self.field_values
-        if fields.immediates.mnemonic != self.SPEC.mnemonic:
+        self.rules()
+
+    def rules(self) -> None:
+        """What the definition does not say; raises VerifyException."""
+        fields, spec = self.field_values, self.SPEC
+        if fields.immediates.spec is not spec:
             raise VerifyException(f"{self.name} has the fields of {fields.immediates.mnemonic}")
-        parent = self.parent_op()
-        iterations = parent.iterations if isinstance(parent, LoopOp) else None
+        block = self.parent
+        parent = None if block is None else block.parent_op()
+        iterations = parent.iterations if type(parent) is LoopOp else None
         if iterations is None and fields.steps is not None:
             raise VerifyException(f"{self.name} has steps but is in no npu.loop")
-        for name in self.properties:
-            if name in TOKENS:
-                self._verify_semaphores(name, TOKENS[name])
+        if len(self.properties) > 1:
+            for name, most in TOKENS.items():
+                self._verify_semaphores(name, most)
         operands, used = self._operands, len(fields.offsets) - fields.offsets.count(None)
         if used != len(operands):
             raise VerifyException(f"{self.name} uses {used} addresses and names {len(operands)} buffers")
         if fields.steps is None:  # most instructions: this is quicker
             following = iter(operands)
-            for field, offset in zip(self.SPEC.places, fields.offsets, strict=True):
+            for field, offset in zip(spec.places, fields.offsets, strict=True):
                 if offset is not None:
                     self._verify_address(field, next(following).type, offset, offset)
             return
@@ -298,7 +355,7 @@ class InstructionOp(IRDLOperation):
 
     def _verify_semaphores(self, name: str, most: int) -> None:
         values = self.semaphores(name)
-        if len(values) > most or any(not 0 <= value < SEMAPHORES for value in values):
+        if len(values) > most or (values and not 0 <= min(values) <= max(values) < SEMAPHORES):
             raise VerifyException(
                 f"{self.name} {name} {list(values)}, allowed: at most {most} semaphores from 0 to {SEMAPHORES - 1}"
             )
@@ -306,13 +363,14 @@ class InstructionOp(IRDLOperation):
     def _verify_address(self, field: Field, kind: Attribute, first: int, last: int) -> None:
         """Check that an address in a loop, from its ``first`` to its ``last`` iteration, is one of the buffer's."""
         assert isinstance(kind, BufferType)
-        allowed = SPACES_OF[field.kind]
-        if kind.space not in allowed:
-            raise VerifyException(f"{self.name}: {field.name} lies in {kind.space}, allowed: {', '.join(allowed)}")
+        space, size, _, _ = kind.facts
+        if space not in SPACES_OF[field.kind]:
+            allowed = ", ".join(SPACES_OF[field.kind])
+            raise VerifyException(f"{self.name}: {field.name} lies in {space}, allowed: {allowed}")
         if first or last:
             for place in (first, last):
-                if place and not 0 <= place < kind.size:
-                    raise VerifyException(f"{self.name}: {field.name} is {place} into a buffer of {kind.size} units")
+                if place and not 0 <= place < size:
+                    raise VerifyException(f"{self.name}: {field.name} is {place} into a buffer of {size} units")
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
@@ -363,10 +421,16 @@ def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
     return kind.space, owner.address.value.data
 
 
-def _integers(attribute: Attribute) -> list[int]:
+def _integers(attribute: Attribute) -> tuple[int, ...]:
     """The elements of a dense i32 array."""
     assert isinstance(attribute, DenseArrayBase)
-    return memoryview(attribute.data.data).cast("i").tolist()
+    return _decoded(attribute.data.data)
+
+
+@lru_cache(maxsize=4096)
+def _decoded(data: bytes) -> tuple[int, ...]:
+    """32-bit integers; those of semaphores are a few hundred different ones."""
+    return tuple(memoryview(data).cast("i").tolist())
 
 
 def _instruction_class(spec: Instruction) -> type[InstructionOp]:
@@ -384,21 +448,7 @@ def _instruction_class(spec: Instruction) -> type[InstructionOp]:
     cls = type(f"{spec.mnemonic.title()}Op", (InstructionOp,), members)
     made: type[InstructionOp] = irdl_op_definition(cls)
     made.SPEC = spec
-    if spec.mnemonic != "halt":  # whose trait looks at its place
-        made.verify_ = _verify_quickly(made.verify_)  # type: ignore[assignment, method-assign]
     return made
-
-
-def _verify_quickly(in_general: Callable[[InstructionOp], None]) -> Callable[[InstructionOp], None]:
-    """``in_general``, which verifies definition and rules, without the definition where the form is the usual one."""
-
-    def verify_(op: InstructionOp) -> None:
-        if op.has_usual_form():
-            InstructionOp.verify_(op)
-        else:
-            in_general(op)
-
-    return verify_
 
 
 def _instruction_classes() -> dict[str, type[InstructionOp]]:

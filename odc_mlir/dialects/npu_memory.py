@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerType, Signedness
 from xdsl.ir import Attribute, Data, ParametrizedAttribute, TypeAttribute
@@ -69,6 +70,15 @@ def element_bytes(element: str) -> int:
     return _BYTE_ELEMENTS.get(element, 1)
 
 
+class BufferFacts(NamedTuple):
+    """What a type says; see :class:`BufferType`."""
+
+    space: Space
+    size: int
+    shape: tuple[int, ...]
+    element: str
+
+
 @irdl_attr_definition
 class BufferType(ParametrizedAttribute, TypeAttribute):
     """``!npu.buffer<space, shape x element>``: part of a memory.
@@ -84,23 +94,33 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
     element_type: Attribute
 
     @property
+    def facts(self) -> BufferFacts:
+        """What the properties below say, found once: programs have few types, and ask for them very often."""
+        known: BufferFacts | None = self.__dict__.get("_facts")
+        if known is None:
+            shape, element = tuple(size.data for size in self.dims), _NAMES[self.element_type]
+            known = BufferFacts(self.memory.data, math.prod(shape) * element_bytes(element), shape, element)
+            self.__dict__["_facts"] = known  # no field: equality does not see it
+        return known
+
+    @property
     def space(self) -> Space:
         return self.memory.data
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Elements along each dimension, the last one contiguous."""
-        return tuple(size.data for size in self.dims)
+        return self.facts.shape
 
     @property
     def element(self) -> str:
         """The element type by name."""
-        return _NAMES[self.element_type]
+        return self.facts.element
 
     @property
     def size(self) -> int:
         """In the unit that the memory is addressed by: bytes; accumulators and records in those two."""
-        return math.prod(self.shape) * element_bytes(self.element)
+        return self.facts.size
 
     def verify(self) -> None:
         allowed = _ELEMENTS_OF.get(self.space, tuple(_BYTE_ELEMENTS))

@@ -94,8 +94,12 @@ def _step_slots(spec: Instruction) -> tuple[_Slot, ...]:
 
 
 _PREFIX_SLOTS = {slot.name: slot for slot in _slots(PREFIX, 0)}
+_QUEUES = tuple(Queue)
+_OPCODE, _LENGTH, _QUEUE, _STEPPED = (_PREFIX_SLOTS[name] for name in ("opcode", "length", "queue", "stepped"))
+_WAITS, _POSTS = ([_PREFIX_SLOTS[f"{what}_{letter}"] for letter in "ab"] for what in ("wait", "post"))
 _PREFIX_BYTES = -(-PREFIX_BITS // 8)
 _FIELD_SLOTS = {spec.opcode: _slots(spec.fields, PREFIX_BITS) for spec in INSTRUCTIONS}
+_FIELD_NAMES = {spec.opcode: frozenset(f.name for f in spec.fields) for spec in INSTRUCTIONS}
 _STEP_SLOTS = {spec.opcode: _step_slots(spec) for spec in INSTRUCTIONS}
 
 
@@ -168,12 +172,15 @@ def _code(spec: Instruction, field: Field, value: object) -> int:
 def check(instr: Instr) -> None:
     """Raise CompileError, naming instruction and field, unless ``instr`` can be encoded."""
     spec = instr.spec
+    values = instr.values
     for slot in _FIELD_SLOTS[spec.opcode]:
-        _check_range(spec, slot, instr.values.get(slot.name, 0), "field")
-    if len(instr.values) > len(spec.fields) or not instr.values.keys() <= {f.name for f in spec.fields}:
-        unknown = sorted(instr.values.keys() - {f.name for f in spec.fields})
+        value = values.get(slot.name, 0)
+        if not slot.low <= value <= slot.high:
+            _check_range(spec, slot, value, "field")
+    if not values.keys() <= _FIELD_NAMES[spec.opcode]:
+        unknown = sorted(values.keys() - _FIELD_NAMES[spec.opcode])
         raise CompileError(f"instruction {spec.mnemonic} has no field {unknown[0]!r}")
-    if instr.queue not in Queue.__members__.values():
+    if instr.queue not in _QUEUES:
         raise CompileError(f"instruction {spec.mnemonic}: there is no queue {instr.queue!r}")
     if spec.queue is not None and instr.queue != spec.queue:
         raise CompileError(
@@ -207,25 +214,21 @@ def encode(instructions: Iterable[Instr]) -> bytes:
 def encode_one(instr: Instr) -> bytes:
     """The bytes of one instruction; errors as :func:`encode`."""
     check(instr)
-    spec = instr.spec
-    word = 0
-    prefix = {
-        "opcode": spec.opcode,
-        "length": instr.size_bytes // GRANULE_BYTES,
-        "queue": int(instr.queue),
-        "stepped": int(instr.steps is not None),
-    }
-    for first, second, tokens in (("wait_a", "wait_b", instr.waits), ("post_a", "post_b", instr.posts)):
-        prefix |= zip((first, second), (_TOKEN_VALID + token for token in tokens), strict=False)
-    for name, value in prefix.items():
-        word |= value << _PREFIX_SLOTS[name].shift
-    for slot in _FIELD_SLOTS[spec.opcode]:
-        word |= (instr.values.get(slot.name, 0) & slot.mask) << slot.shift
+    spec, steps = instr.spec, instr.steps
+    word = spec.opcode << _OPCODE.shift | instr.size_bytes // GRANULE_BYTES << _LENGTH.shift
+    word |= instr.queue << _QUEUE.shift | (steps is not None) << _STEPPED.shift
+    for slot, token in (*zip(_WAITS, instr.waits, strict=False), *zip(_POSTS, instr.posts, strict=False)):
+        word |= _TOKEN_VALID + token << slot.shift
+    values = instr.values
+    for name, shift, mask, _, _ in _FIELD_SLOTS[spec.opcode]:
+        value = values.get(name, 0)
+        if value:
+            word |= (value & mask) << shift
     data = word.to_bytes(spec.size_bytes, "little")
-    if instr.steps is None:
+    if steps is None:
         return data
     block = 0
-    for slot, step in zip(_STEP_SLOTS[spec.opcode], instr.steps, strict=True):
+    for slot, step in zip(_STEP_SLOTS[spec.opcode], steps, strict=True):
         block |= (step & slot.mask) << slot.shift
     return data + block.to_bytes(STEP_BLOCK_BYTES, "little")
 

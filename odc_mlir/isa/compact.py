@@ -50,9 +50,8 @@ def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
     Raises CompileError for what cannot be encoded.
     """
     plain = [encode_one(instr) for instr in instructions]
-    table = np.zeros((len(plain), LONGEST_BYTES), np.uint8)
-    for row, data in zip(table, plain, strict=True):
-        row[: len(data)] = np.frombuffer(data, np.uint8)
+    padded = b"".join(data.ljust(LONGEST_BYTES, b"\0") for data in plain)
+    table = np.frombuffer(padded, np.uint8).reshape(len(plain), LONGEST_BYTES)
     references = _references(plain, table, history_bytes)
     bases = table[np.arange(len(plain)) - np.array(references, np.int64)]
     bases[[index for index, distance in enumerate(references) if not distance]] = 0

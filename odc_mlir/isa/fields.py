@@ -191,6 +191,11 @@ class Instruction:
         return tuple(f.name for f in self.places)
 
     @cached_property
+    def place_steps(self) -> tuple[tuple[int, bool, int], ...]:
+        """Of each of :attr:`places`: its number, whether loops leave it as it is, the width of its step."""
+        return tuple((number, field.fixed, field.step_bits) for number, field in enumerate(self.places))
+
+    @cached_property
     def addresses(self) -> tuple[Field, ...]:
         """The fields that a step block advances, in order; their ``step_bits`` fit in one block."""
         return tuple(f for f in self.places if not f.fixed)

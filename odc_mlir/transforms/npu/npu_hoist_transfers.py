@@ -44,4 +44,4 @@ class NpuHoistTransfersPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):
             program = read_program(ctx, job)
-            program.reorder(hoist_transfers(program.working, job.target.fetch.queue_depth))
+            program.reorder(hoist_transfers(program.working, program.dependences, job.target.fetch.queue_depth))

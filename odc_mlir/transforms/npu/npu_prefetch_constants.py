@@ -51,5 +51,6 @@ def _prefetch(ctx: Context, job: TargetedProgram) -> None:
     program = read_program(ctx, job)
     arena = arena_bytes(job, program)
     thrifty = job.choice.prefer == "memory"
-    program.update(prefetch_constants(program.working, job.target, arena, job.sram_bytes - arena, thrifty=thrifty))
+    commands, held = program.working, job.sram_bytes - arena
+    program.update(prefetch_constants(commands, program.dependences, job.target, arena, held, thrifty=thrifty))
     program.keep_alive()

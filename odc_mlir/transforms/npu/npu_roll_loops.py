@@ -59,19 +59,19 @@ class NpuRollLoopsPass(ModulePass):
             issues = [_issue(item, homes) for item in program]
             memories = _Memories(job.block)
             for loop in find_loops(issues, job.target.fetch.loop_buffer_bytes):
-                _roll(program, issues, loop, memories)
+                _roll(program, issues, loop, memories, homes)
             memories.drop_unused_slots()
 
 
 _APART = Issue(None, None, (), (), 0)
 
 
-class _Homes(dict[SSAValue, tuple[Space, int]]):
+class _Homes:
     """Memory and address of each buffer, and the name of each layer, asked once."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._layers: dict[int, tuple[str, LocationAttr]] = {}  # holds the location, so that its id stays its own
+        self._places: dict[int, tuple[Space, int]] = {}  # by the id of the value, which hashes faster than the value
 
     def layer(self, op: Operation) -> str:
         """The name of the layer that ``op`` belongs to."""
@@ -82,9 +82,9 @@ class _Homes(dict[SSAValue, tuple[Space, int]]):
 
     def of(self, op: Operation, value: SSAValue) -> tuple[Space, int]:
         """Those of ``value``, which ``op`` names."""
-        home = self.get(value)
+        home = self._places.get(id(value))
         if home is None:
-            home = self[value] = absolute(op, value)
+            home = self._places[id(value)] = absolute(op, value)
         return home
 
 
@@ -92,19 +92,22 @@ def _issue(op: Operation, homes: _Homes) -> Issue:
     """What decides which loops ``op`` can be part of."""
     if not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
         return _APART
-    fields, layer = op.field_values, homes.layer(op)
+    fields, layer, spec = op.field_values, homes.layer(op), op.SPEC
     following = iter(op._operands)
-    where: list[object] = []  # names, memories and addresses that do not advance
+    where: list[object] = []  # numbers and memories of addresses, and those that do not advance
     addresses: list[int] = []
     bits: list[int] = []
-    for field, offset in zip(op.SPEC.places, fields.offsets, strict=True):
+    for (number, fixed, step_bits), offset in zip(spec.place_steps, fields.offsets, strict=True):
         if offset is not None:
             space, base = homes.of(op, next(following))
             addresses.append(base + offset)
-            bits.append(field.step_bits)
-            where += (field.name, space, base + offset if field.fixed else None)
+            bits.append(step_bits)
+            where.append(number)
+            where.append(space)
+            if fixed:
+                where.append(base + offset)
     kind = (fields.immediates, fields.queue, op.semaphores("waits"), op.semaphores("posts"), layer, *where)
-    return Issue(kind, layer, tuple(addresses), tuple(bits), op.SPEC.size_bytes)
+    return Issue(kind, layer, tuple(addresses), tuple(bits), spec.size_bytes)
 
 
 class _Memories:
@@ -137,7 +140,9 @@ class _Memories:
                 Rewriter.erase_op(op)
 
 
-def _roll(program: list[InstructionOp | LoopOp], issues: list[Issue], loop: Loop, memories: _Memories) -> None:
+def _roll(
+    program: list[InstructionOp | LoopOp], issues: list[Issue], loop: Loop, memories: _Memories, homes: _Homes
+) -> None:
     """Put the instructions of the first iteration into a loop, and erase those of the others."""
     end = loop.start + loop.length * loop.iterations
     body, rest = program[loop.start : loop.start + loop.length], program[loop.start + loop.length : end]
@@ -149,7 +154,7 @@ def _roll(program: list[InstructionOp | LoopOp], issues: list[Issue], loop: Loop
         first, second = issues[index].addresses, issues[index + loop.length].addresses
         steps = [after - before for before, after in zip(first, second, strict=True)]
         if any(steps):
-            _step(op, first, steps, loop.iterations, memories)
+            _step(op, first, steps, loop.iterations, memories, homes)
         memories.block.detach_op(op)
         made.body.block.add_op(op)
     for op in rest:
@@ -157,21 +162,30 @@ def _roll(program: list[InstructionOp | LoopOp], issues: list[Issue], loop: Loop
 
 
 def _step(
-    op: InstructionOp, addresses: tuple[int, ...], steps: list[int], iterations: int, memories: _Memories
+    op: InstructionOp,
+    addresses: tuple[int, ...],
+    steps: list[int],
+    iterations: int,
+    memories: _Memories,
+    homes: _Homes,
 ) -> None:
     """Give ``op`` its steps; an address that leaves its buffer becomes one in the whole memory."""
-    fields = op.field_values
-    offsets, advance = list(fields.offsets), {}
+    fields, operands = op.field_values, list(op._operands)
+    names, offsets, advance = op.SPEC.place_names, list(fields.offsets), {}
     used = [index for index, offset in enumerate(offsets) if offset is not None]
+    leaves = False
     for operand, (index, address, step) in enumerate(zip(used, addresses, steps, strict=True)):
         if not step:
             continue
-        advance[fields.immediates.spec.place_names[index]] = step
-        space, base = absolute(op, op.operands[operand])
-        type_ = op.operands[operand].type
+        advance[names[index]] = step
+        type_ = operands[operand].type
         assert isinstance(type_, BufferType)
+        space, base = homes.of(op, operands[operand])
         if not 0 <= address - base + step * (iterations - 1) < type_.size:
-            op.operands[operand] = memories.whole(space, op)
+            operands[operand] = memories.whole(space, op)
             offsets[index] = address
-    of_addresses = tuple(advance.get(field.name, 0) for field in fields.immediates.spec.addresses)
+            leaves = True
+    if leaves:
+        op.operands = operands
+    of_addresses = tuple(advance.get(field.name, 0) for field in op.SPEC.addresses)
     op.set_fields(fields._replace(offsets=tuple(offsets), steps=of_addresses))

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 from odc_mlir.isa.effects import Area
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place
 
-
-class Span(NamedTuple):
-    """Units ``[start, end)`` of a buffer."""
-
-    buffer: Buffer
-    start: int
-    end: int
-
+Span = tuple[Buffer, int, int]
+"""A buffer, and the first unit and the one behind the last of it; a plain tuple, as programs have very many."""
 
 Accesses = tuple[list[Span], list[Span]]
 """What is read, and what is written."""
@@ -23,20 +16,21 @@ Accesses = tuple[list[Span], list[Span]]
 
 def accesses(command: Command) -> Accesses:
     """The ranges that ``command`` reads and writes."""
+    places = command.places
     reads, writes = command.immediates.effects
-    return _spans(command, reads), _spans(command, writes)
+    return _spans(places, reads), _spans(places, writes)
 
 
-def _spans(command: Command, areas: Iterable[Area]) -> list[Span]:
+def _spans(places: Mapping[str, Place], areas: Iterable[Area]) -> list[Span]:
     """Where ``areas`` lie; in a ring, they are up to two ranges."""
-    found = []
+    found: list[Span] = []
     for field, size, ring, _ in areas:
-        buffer, start = command.places[field]
+        buffer, start = places[field]
         if ring is not None:
-            home, base = command.places[ring[0]]
+            home, base = places[ring[0]]
             end = base + ring[1]
             if start + size > end:
-                found.append(Span(home, base, start + size - ring[1]))
+                found.append((home, base, start + size - ring[1]))
                 size = end - start
-        found.append(Span(buffer, start, start + size))
+        found.append((buffer, start, start + size))
     return found

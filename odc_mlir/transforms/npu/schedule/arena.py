@@ -46,17 +46,18 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
         prefetch = is_prefetch(command)
         index += not prefetch
         for buffer, _ in command.places.values():
+            if buffer.space is not Space.ARENA:
+                continue
             if buffer.live is not None:
                 held = kept.setdefault(id(buffer), Interval(buffer, *buffer.live, alignment))
                 used = index + prefetch  # a copy stands in front of the command that follows
                 held.first, held.last = min(held.first, used), max(held.last, used)
                 continue
-            if buffer.space is Space.ARENA:
-                interval = found.get(id(buffer))
-                if interval is None:
-                    found[id(buffer)] = Interval(buffer, 0 if buffer.takes else index, index, alignment)
-                else:
-                    interval.last = index
+            interval = found.get(id(buffer))
+            if interval is None:
+                found[id(buffer)] = Interval(buffer, 0 if buffer.takes else index, index, alignment)
+            else:
+                interval.last = index
     for interval in found.values():
         if interval.buffer.gives:
             interval.last = index
@@ -79,11 +80,19 @@ def busiest(intervals: Sequence[Interval]) -> tuple[int, list[Interval]]:
     if not starts:
         return 0, []
 
-    def live(command: int) -> list[Interval]:
-        return [interval for interval in intervals if interval.first <= command <= interval.last]
-
-    command = max(starts, key=lambda start: (sum(interval.size for interval in live(start)), -start))
-    return command, sorted(live(command), key=lambda interval: -interval.size)
+    events = sorted(
+        event for i in intervals if i.first <= i.last for event in ((i.first, i.size), (i.last + 1, -i.size))
+    )
+    sums = dict.fromkeys(starts, 0)  # of what is in use
+    used = place = 0
+    for start in starts:
+        while place < len(events) and events[place][0] <= start:
+            used += events[place][1]
+            place += 1
+        sums[start] = used
+    command = max(starts, key=lambda start: (sums[start], -start))
+    live = [interval for interval in intervals if interval.first <= command <= interval.last]
+    return command, sorted(live, key=lambda interval: -interval.size)
 
 
 def most_live_bytes(intervals: Iterable[Interval]) -> int:

@@ -6,12 +6,12 @@ Queues complete in order, so for each other queue only the latest conflicting co
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 
-from odc_mlir.isa.fields import Queue
-from odc_mlir.transforms.npu.schedule.accesses import Accesses, Span, accesses
-from odc_mlir.transforms.npu.schedule.program import Command
+from odc_mlir.isa.fields import Queue, Space
+from odc_mlir.transforms.npu.schedule.accesses import Accesses, accesses
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
 Latest = dict[Queue, int]
 """Queue -> index of its latest command."""
@@ -33,6 +33,8 @@ class _Segment:
 class _History:
     """Who touched which addresses of one memory: disjoint segments that cover ``[starts[0], infinity)``."""
 
+    __slots__ = ("segments", "starts")
+
     def __init__(self) -> None:
         self.starts = [0]
         self.segments = [_Segment()]
@@ -45,33 +47,42 @@ class _History:
             self.segments.insert(index, self.segments[index - 1].copy())
         return index
 
+    def _between(self, start: int, end: int) -> tuple[int, int]:
+        """The indices of the first segment of ``[start, end)`` and of the first one behind it."""
+        first, starts = self._cut(start), self.starts
+        last = first + 1
+        if last < len(starts) and starts[last] == end:  # mostly what one command wrote is what another reads
+            return first, last
+        return first, self._cut(end)
+
     def read(self, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
         """Command ``index`` of ``queue`` reads ``[start, end)``; adds what must precede it to ``found``."""
-        first = self._cut(start)
-        latest = found.get
-        for segment in self.segments[first : self._cut(end)]:
-            if segment.writer > latest(segment.writer_queue, -1):
-                found[segment.writer_queue] = segment.writer
+        first, last = self._between(start, end)
+        segments = self.segments
+        for place in range(first, last):
+            segment = segments[place]
+            writer = segment.writer
+            if writer >= 0 and writer > found.get(segment.writer_queue, -1):
+                found[segment.writer_queue] = writer
             segment.readers[queue] = index
 
     def write(self, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
         """Command ``index`` of ``queue`` writes ``[start, end)``."""
-        first = self._cut(start)
-        last = self._cut(end)
-        latest = found.get
-        for segment in self.segments[first:last]:
-            if segment.writer > latest(segment.writer_queue, -1):
-                found[segment.writer_queue] = segment.writer
+        first, last = self._between(start, end)
+        segments = self.segments
+        for place in range(first, last):
+            segment = segments[place]
+            writer = segment.writer
+            if writer >= 0 and writer > found.get(segment.writer_queue, -1):
+                found[segment.writer_queue] = writer
             for reader_queue, reader in segment.readers.items():
-                if reader != index and reader > latest(reader_queue, -1):  # a command may write what it reads
+                if reader != index and reader > found.get(reader_queue, -1):  # a command may write what it reads
                     found[reader_queue] = reader
-        self.starts[first:last] = [start]
-        self.segments[first:last] = [_Segment(index, queue)]
-
-    def writers(self, start: int, end: int) -> Iterable[int]:
-        """Last writers of ``[start, end)``; -1 where nobody wrote."""
-        first = bisect_right(self.starts, start) - 1
-        return (s.writer for s in self.segments[first : bisect_left(self.starts, end)])
+        if last == first + 1:
+            segments[first] = _Segment(index, queue)
+        else:
+            self.starts[first:last] = [start]
+            segments[first:last] = [_Segment(index, queue)]
 
 
 class Hazards:
@@ -81,15 +92,17 @@ class Hazards:
     """
 
     def __init__(self) -> None:
-        self._memories: dict[object, _History] = {}
+        self._memories: dict[Space, _History] = {}
+        self._homes: dict[int, tuple[_History, int]] = {}  # by the id of the buffer
 
-    def _history(self, span: Span) -> tuple[_History, int]:
-        buffer = span.buffer
-        key: object = buffer.space if buffer.address is not None else id(buffer)
-        history = self._memories.get(key)
-        if history is None:
-            history = self._memories[key] = _History()
-        return history, buffer.address or 0
+    def _home(self, buffer: Buffer) -> tuple[_History, int]:
+        """The history of the memory that ``buffer`` lies in, and where."""
+        if buffer.address is None:
+            home = _History(), 0
+        else:
+            home = self._memories.setdefault(buffer.space, _History()), buffer.address
+        self._homes[id(buffer)] = home
+        return home
 
     def visit(self, index: int, command: Command) -> Latest:
         """The latest conflicting command of each queue before ``command``, its own queue included."""
@@ -99,13 +112,14 @@ class Hazards:
         """As :meth:`visit`; ``touched``: what ``command`` reads and writes, where that is known already."""
         reads, writes = touched
         found: Latest = {}
-        for span in reads:
-            if span.buffer.data is None:  # constants are never written
-                history, base = self._history(span)
-                history.read(base + span.start, base + span.end, index, command.queue, found)
-        for span in writes:
-            history, base = self._history(span)
-            history.write(base + span.start, base + span.end, index, command.queue, found)
+        homes, queue = self._homes, command.queue
+        for buffer, start, end in reads:
+            if buffer.data is None:  # constants are never written
+                history, base = homes.get(id(buffer)) or self._home(buffer)
+                history.read(base + start, base + end, index, queue, found)
+        for buffer, start, end in writes:
+            history, base = homes.get(id(buffer)) or self._home(buffer)
+            history.write(base + start, base + end, index, queue, found)
         return found
 
 
@@ -113,3 +127,17 @@ def dependences(commands: Sequence[Command]) -> list[Latest]:
     """For each command, the latest conflicting command of every queue before it, its own queue included."""
     hazards = Hazards()
     return [hazards.visit(index, command) for index, command in enumerate(commands)]
+
+
+def reordered(found: Sequence[Latest], before: Sequence[Command], after: Sequence[Command]) -> list[Latest]:
+    """``found``, the dependences of the commands ``before``, as those of ``after``: the same in another order.
+
+    Where conflicting commands and those of one queue keep their order, nothing conflicts that did not, and the latest
+    of a queue stays the latest.
+    """
+    places = {id(command): place for place, command in enumerate(after)}
+    moved = [places[id(command)] for command in before]
+    result: list[Latest] = [{}] * len(moved)
+    for place, latest in zip(moved, found, strict=True):
+        result[place] = {queue: moved[index] for queue, index in latest.items()}
+    return result

@@ -25,6 +25,7 @@ from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.support.records import records_of
 from odc_mlir.targets import MemoryMode, Target
+from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences, reordered
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, buffers_of
 
 _INSTRUCTIONS = frozenset(BY_MNEMONIC.values())
@@ -85,6 +86,7 @@ class Program:
         self._ops: dict[int, tuple[InstructionOp, dict[str, Place]]] = {}  # and the places it was read with
         self._buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
         self._buffer_ops: dict[Buffer, BufferOp] = {}
+        self._dependences: list[Latest] | None = None
         layers = _Layers()
         for op in block.ops:
             kind = type(op)  # isinstance on abstract classes takes as long as reading
@@ -100,6 +102,13 @@ class Program:
     def working(self) -> list[Command]:
         """All commands but the final halt."""
         return [command for command in self.commands if command.mnemonic != "halt"]
+
+    @property
+    def dependences(self) -> list[Latest]:
+        """What each of :attr:`working` depends on, found once until other commands or addresses come."""
+        if self._dependences is None:
+            self._dependences = dependences(self.working)
+        return self._dependences
 
     @property
     def buffers(self) -> list[Buffer]:
@@ -121,11 +130,11 @@ class Program:
         self._buffer_ops[buffer] = op
 
     def _read_instruction(self, op: InstructionOp, layer: int) -> None:
-        fields = op.field_values
+        fields, buffers = op.field_values, self._buffers
         operands, places = iter(op._operands), {}
-        for name, offset in zip(fields.immediates.spec.place_names, fields.offsets, strict=True):
+        for name, offset in zip(op.SPEC.place_names, fields.offsets, strict=True):
             if offset is not None:
-                places[name] = self._buffers[id(next(operands))], offset
+                places[name] = buffers[id(next(operands))], offset
         command = Command(fields.immediates, places, layer, fields.queue)
         if len(op.properties) > 1:
             command.waits, command.posts = op.semaphores("waits"), op.semaphores("posts")
@@ -138,6 +147,7 @@ class Program:
         They are the program's own, in the same order, with others between them; what changed of a command's places and
         semaphores goes into its operation.
         """
+        self._dependences = None
         values: dict[Buffer, SSAValue] = {buffer: op.buffer for buffer, op in self._buffer_ops.items()}
         first = self.block.first_op
         assert first is not None, "a program ends in halt"
@@ -182,7 +192,12 @@ class Program:
                 Rewriter.erase_op(op)
 
     def reorder(self, commands: Sequence[Command]) -> None:
-        """Put the program's own ``commands`` into this order, and buffers in that of their first use on top of them."""
+        """Put the program's own ``commands`` into this order, and buffers in that of their first use on top of them.
+
+        What conflicts, and commands of one queue, keep their order.
+        """
+        if self._dependences is not None:
+            self._dependences = reordered(self._dependences, self.working, commands)
         self._drop_unused()
         self._buffer_ops = {buffer: self._buffer_ops[buffer] for buffer in buffers_of(commands)}
         self.commands = [*commands, *self._halts]
@@ -199,6 +214,7 @@ class Program:
 
     def set_addresses(self) -> None:
         """Write the addresses of all buffers; how long they were to live has served its purpose then."""
+        self._dependences = None
         for buffer, op in self._buffer_ops.items():
             if buffer.address is not None:
                 op.properties["address"] = integer(buffer.address)

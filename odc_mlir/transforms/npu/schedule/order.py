@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odc_mlir.isa.fields import Queue
-from odc_mlir.transforms.npu.schedule.hazards import dependences
+from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Command
 
 MOVED = frozenset({Queue.LOAD, Queue.WEIGHT})
 
 
-def hoist_transfers(commands: Sequence[Command], queue_depth: int) -> list[Command]:
-    """``commands`` with loads as early as their dependences allow, at most half a queue ahead of their plain place."""
+def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_depth: int) -> list[Command]:
+    """``commands`` with loads as early as their dependences, ``found``, allow.
+
+    They are at most half a queue ahead of their plain place.
+    """
     lookahead = max(1, queue_depth // 2)
-    found = dependences(commands)
     fixed = 0  # commands that do not move, so far
     place: list[int] = []  # per command: how many fixed commands stand before it
     plain: dict[Queue, list[int]] = {queue: [] for queue in MOVED}

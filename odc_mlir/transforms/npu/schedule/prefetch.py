@@ -19,8 +19,8 @@ from odc_mlir.errors import AllocationError
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import INSTRUCTIONS
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals, lowest_gap
-from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences
+from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals
+from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.timeline import Timeline
 
@@ -83,11 +83,17 @@ class Chunk:
 
 
 def prefetch_constants(
-    commands: Sequence[Command], target: Target, sram_bytes: int, held_bytes: int = 0, *, thrifty: bool = False
+    commands: Sequence[Command],
+    before: Sequence[Latest],
+    target: Target,
+    sram_bytes: int,
+    held_bytes: int = 0,
+    *,
+    thrifty: bool = False,
 ) -> list[Command]:
     """``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena they may use.
 
-    ``held_bytes`` of inputs and outputs lie beside it. ``thrifty``: only where they make the arena no larger than
+    ``before``: what each of ``commands`` depends on. ``held_bytes`` of inputs and outputs lie beside it. ``thrifty``: only where they make the arena no larger than
     tensors do, but for constants that cannot be read where they are.
 
     Room in the arena is planned here, because free room at each time decides what can be copied when; addresses are
@@ -98,11 +104,13 @@ def prefetch_constants(
     used = allocate(intervals)
     if used > sram_bytes:
         raise arena_too_small(intervals, used, sram_bytes, held_bytes)
-    alignment, before, items = target.sram.burst_bytes, dependences(commands), _items(commands)
+    alignment, reads = target.sram.burst_bytes, _reads(commands)
+    items = _items(commands, reads)
 
     def schedule(room: int) -> _Schedule:
         chunks = _chunks(items, min(LARGEST_CHUNK, room // CHUNKS_AT_A_TIME))
-        return _schedule(commands, before, _place(chunks, intervals, (room, sram_bytes), held_bytes, alignment), target)
+        placed = _place(chunks, intervals, (room, sram_bytes), held_bytes, alignment)
+        return _schedule(commands, before, reads, placed, target)
 
     best = schedule(used if thrifty else sram_bytes)
     if not thrifty and sum(len(chunk.items) for chunk in best.chunks) < len(items):
@@ -113,7 +121,7 @@ def prefetch_constants(
         if chunk.target is not None
     ]
     used = max((end_of(interval) for interval in (*intervals, *planned)), default=0)
-    result, live = _insert_copies(commands, best, alignment)
+    result, live = _insert_copies(commands, reads, best, alignment)
     for interval in (*intervals, *live):
         interval.buffer.address = None
     for interval in live if allocate([*intervals, *live]) <= used else planned:
@@ -162,17 +170,29 @@ def _chunks(items: Sequence[Item], largest: int) -> list[Chunk]:
     return [Chunk(group) for group in groups]
 
 
-def _items(commands: Sequence[Command]) -> list[Item]:
+Reads = dict[int, list[Buffer]]
+"""Index of a command -> the constants that it reads, of those that read any."""
+
+
+def _reads(commands: Sequence[Command]) -> Reads:
+    found: Reads = {}
+    for index, item in enumerate(commands):
+        for buffer, _ in item.places.values():
+            if buffer.space is Space.CONSTANTS:
+                found.setdefault(index, []).append(buffer)
+    return found
+
+
+def _items(commands: Sequence[Command], reads: Reads) -> list[Item]:
     """The constants in order of first use."""
     uses: dict[Buffer, list[int]] = {}
     layer_end = {item.layer: index for index, item in enumerate(commands)}
     required: set[Buffer] = set()
-    for index, item in enumerate(commands):
-        for buffer, _ in item.places.values():
-            if buffer.space is Space.CONSTANTS:
-                uses.setdefault(buffer, []).append(index)
-                if item.mnemonic in SRAM_ONLY:
-                    required.add(buffer)
+    for index, constants in reads.items():
+        for buffer in constants:
+            uses.setdefault(buffer, []).append(index)
+            if commands[index].mnemonic in SRAM_ONLY:
+                required.add(buffer)
     return [
         Item(buffer, indices[0], indices[-1], layer_end[commands[indices[-1]].layer], buffer in required)
         for buffer, indices in uses.items()
@@ -190,7 +210,7 @@ def _place(
     sram_bytes = limits[1]
     taken = [(i.buffer.address or 0, (i.buffer.address or 0) + i.size, i.first, i.last) for i in tensors]
     taken.sort()
-    start = 0
+    start = pruned = 0
     placed: list[Chunk] = []
     waiting = list(reversed(chunks))
     while waiting:
@@ -198,6 +218,8 @@ def _place(
         size = -(-chunk.size // alignment) * alignment
         if size * CHUNKS_AT_A_TIME > sram_bytes and len(chunk.items) == 1 and not chunk.required:
             continue  # alone in the arena: nothing would arrive while it is read
+        if start > pruned:  # copies come in order: what is over by now is over for all that follow
+            taken, pruned = [t for t in taken if t[3] >= start], start
         wanted = product(limits if chunk.required else limits[:1], (chunk.settled, chunk.last_use))
         for limit, last in wanted:
             found = _earliest_gap(taken, start, chunk.first_use, last, size, limit)
@@ -225,12 +247,19 @@ def _earliest_gap(
     taken: Sequence[tuple[int, int, int, int]], start: int, first_use: int, last_use: int, size: int, limit: int
 ) -> tuple[int, int] | None:
     """(position, address): from ``start`` on, the earliest at which ``size`` bytes are free until ``last_use``."""
-    relevant = [t for t in taken if t[3] >= start and t[2] <= last_use]
+    relevant = [(s, e, last) for s, e, first, last in taken if first <= last_use and last >= start]
 
     def gap(position: int) -> int:
-        return lowest_gap([(s, e) for s, e, _, last in relevant if last >= position], size)
+        address = 0  # as `lowest_gap` finds it
+        for first, end, last in relevant:
+            if last >= position:
+                if first - address >= size:
+                    return address
+                if end > address:
+                    address = end
+        return address
 
-    candidates = sorted({start} | {t[3] + 1 for t in relevant if t[3] < first_use})
+    candidates = sorted({start, *(last + 1 for _, _, last in relevant if last < first_use)})
     low, high = 0, len(candidates)
     while low < high:  # later positions conflict with fewer buffers
         middle = (low + high) // 2
@@ -287,7 +316,9 @@ class _Schedule(NamedTuple):
         return max(self.finish, default=0.0)
 
 
-def _schedule(commands: Sequence[Command], before: Sequence[Latest], chunks: list[Chunk], target: Target) -> _Schedule:
+def _schedule(
+    commands: Sequence[Command], before: Sequence[Latest], reads: Reads, chunks: list[Chunk], target: Target
+) -> _Schedule:
     """When the copies of ``chunks`` run; ``before``: what each of ``commands`` depends on."""
     homes = {item.buffer: chunk for chunk in chunks for item in chunk.items}
     timeline = Timeline(target)
@@ -295,14 +326,17 @@ def _schedule(commands: Sequence[Command], before: Sequence[Latest], chunks: lis
     for index, (read, earlier) in enumerate(zip(commands, before, strict=True)):
         for _ in queue.take(index):
             pass  # the queue notes where
-        constants = [buffer for buffer, _ in read.places.values() if buffer.space is Space.CONSTANTS]
+        constants = reads.get(index)
+        if constants is None:
+            timeline.visit(read, earlier)
+            continue
         ready = max((queue.arrival[homes[buffer]] for buffer in constants if buffer in homes), default=0.0)
         timeline.visit(read, earlier, ready, offchip=any(buffer not in homes for buffer in constants))
     return _Schedule(chunks, queue.positions, queue.starts, timeline.finish)
 
 
 def _insert_copies(
-    commands: Sequence[Command], schedule: _Schedule, alignment: int
+    commands: Sequence[Command], reads: Reads, schedule: _Schedule, alignment: int
 ) -> tuple[list[Command], list[Interval]]:
     """The program with a copy per chunk and commands reading the copies, and when the copies' SRAM is in use.
 
@@ -320,7 +354,7 @@ def _insert_copies(
         while waiting and waiting[0][1] == index:
             chunk, _ = waiting.popleft()
             result.append(_copy(chunk, commands[chunk.first_use].layer))
-        result.append(_redirected(read, homes))
+        result.append(_redirected(read, homes) if index in reads else read)
     done = list(accumulate(schedule.finish, max))
     live = [
         Interval(chunk.target, min(bisect_right(done, start), position), chunk.settled, alignment)

@@ -31,7 +31,8 @@ class Timeline:
         self._queue_free = dict.fromkeys(Queue, 0.0)
         self._waiting: dict[Queue, deque[float]] = {queue: deque() for queue in Queue}
         self._port_free = 0.0
-        self._known: dict[Immediates, float] = {}
+        self._known: dict[int, float] = {}  # by the id of the immediates, which commands share
+        self._fetch = target.fetch
         self.fetched = 0.0  # when the latest command was issued
 
     def visit(self, command: Command, before: Latest, ready: float = 0.0, *, offchip: bool = False) -> None:
@@ -39,15 +40,15 @@ class Timeline:
 
         ``offchip``: it reads constants in off-chip memory.
         """
-        target, queue = self.target, command.queue
-        waiting = self._waiting[queue]
-        self.fetched += target.fetch.issue_cycles
-        if len(waiting) >= target.fetch.queue_depth:
+        target, fetch, queue = self.target, self._fetch, command.queue
+        waiting, finish = self._waiting[queue], self.finish
+        self.fetched += fetch.issue_cycles
+        if len(waiting) >= fetch.queue_depth:
             self.fetched = max(self.fetched, waiting.popleft())
         start = max(self.fetched, self._queue_free[queue], ready)
         for other, index in before.items():
-            if other != queue:
-                start = max(start, self.finish[index] + target.fetch.semaphore_cycles)
+            if other is not queue and finish[index] + fetch.semaphore_cycles > start:
+                start = finish[index] + fetch.semaphore_cycles
         waiting.append(start)
         if offchip:
             moved = read_bytes(command.immediates) / target.offchip.bytes_per_cycle
@@ -59,13 +60,13 @@ class Timeline:
         else:
             end = start + self._cycles(compute_cycles, command.immediates)
         self._queue_free[queue] = end
-        self.finish.append(end)
+        finish.append(end)
 
     def _cycles(self, of: Callable[[Target, Immediates], float], immediates: Immediates) -> float:
         """What ``of`` says, asked once."""
-        found = self._known.get(immediates)
+        found = self._known.get(id(immediates))
         if found is None:
-            found = self._known[immediates] = of(self.target, immediates)
+            found = self._known[id(immediates)] = of(self.target, immediates)
         return found
 
 

@@ -54,11 +54,11 @@ def _verify_buffers(commands: Sequence[Command], sizes: dict[Space, int], alignm
 def _verify_bounds(commands: Sequence[Command], touched: Sequence[Accesses]) -> None:
     for index, of_command in enumerate(touched):
         for spans in of_command:
-            for span in spans:
-                if span.start < 0 or span.end > span.buffer.size or span.start >= span.end:
+            for buffer, start, end in spans:
+                if not 0 <= start < end <= buffer.size:
                     raise CompileError(
-                        f"{_name(commands, index)} touches {span.start}..{span.end - 1} of buffer "
-                        f"{span.buffer.name!r}, which has {span.buffer.size} units"
+                        f"{_name(commands, index)} touches {start}..{end - 1} of buffer "
+                        f"{buffer.name!r}, which has {buffer.size} units"
                     )
 
 

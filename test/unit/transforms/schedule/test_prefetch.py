@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from odc_mlir import targets
 from odc_mlir.isa.fields import Space
+from odc_mlir.transforms.npu.schedule.hazards import dependences
 from odc_mlir.transforms.npu.schedule.prefetch import LARGEST_CHUNK, SPILL, prefetch_constants
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 
@@ -26,6 +27,10 @@ def loads(sizes: Sequence[int]) -> list[Command]:
     ]  # fmt: skip
 
 
+def prefetched(commands: Sequence[Command], sram_bytes: int) -> list[Command]:
+    return prefetch_constants(commands, dependences(commands), TARGET, sram_bytes)
+
+
 def copies(commands: Sequence[Command]) -> list[int]:
     return [item.values["bytes"] for item in commands if item.mnemonic == "copy"]
 
@@ -34,25 +39,25 @@ def copies(commands: Sequence[Command]) -> list[int]:
 @given(st.lists(st.integers(1, LARGEST_CHUNK // SPILL), min_size=1, max_size=60))
 @settings(max_examples=30)
 def test_small_constants_are_merged_into_chunks_that_end(sizes: list[int]) -> None:
-    moved = copies(prefetch_constants(loads(sizes), TARGET, CAPACITY))
+    moved = copies(prefetched(loads(sizes), CAPACITY))
     assert sum(moved) == sum(sizes)
     assert max(moved) < LARGEST_CHUNK + LARGEST_CHUNK // SPILL
 
 
 def test_a_large_constant_is_copied_alone() -> None:
-    assert copies(prefetch_constants(loads([8000] * 3), TARGET, CAPACITY)) == [8000] * 3
+    assert copies(prefetched(loads([8000] * 3), CAPACITY)) == [8000] * 3
 
 
 def test_a_chunk_without_room_is_divided() -> None:
     sizes = [100] * 300
-    whole = copies(prefetch_constants(loads(sizes), TARGET, CAPACITY))
-    parts = copies(prefetch_constants(loads(sizes), TARGET, 1024))
+    whole = copies(prefetched(loads(sizes), CAPACITY))
+    parts = copies(prefetched(loads(sizes), 1024))
     assert max(whole) > 1024 >= max(parts)
     assert sum(parts) == sum(sizes)
 
 
 def test_what_fits_in_no_way_stays_where_it_is() -> None:
-    commands = prefetch_constants(loads([100, 8000, 100]), TARGET, 1024)
+    commands = prefetched(loads([100, 8000, 100]), 1024)
     assert copies(commands) == [100, 100]
     assert [c.places["source"][0].space for c in commands if c.mnemonic == "wload"] == [
         Space.ARENA,

@@ -12,7 +12,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import SEMAPHORES, Queue, Space
 from odc_mlir.targets import load
-from odc_mlir.transforms.npu.schedule.hazards import dependences
+from odc_mlir.transforms.npu.schedule.hazards import dependences, reordered
 from odc_mlir.transforms.npu.schedule.order import hoist_transfers
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.sync import SEMAPHORE_OF, insert_sync
@@ -122,16 +122,17 @@ def test_any_program_is_ordered_and_every_token_is_needed(commands: list[Command
 def test_hoisting_keeps_queues_and_dependences(commands: list[Command]) -> None:
     before = dependences(commands)
     wanted = {(id(commands[i]), id(c)) for c, found in zip(commands, before, strict=True) for i in found.values()}
-    moved = hoist_transfers(commands, 16)
+    moved = hoist_transfers(commands, before, 16)
     position = {id(item): index for index, item in enumerate(moved)}
     assert len(position) == len(commands)
     assert all(position[first] < position[second] for first, second in wanted)
     for queue in Queue:
         assert [id(c) for c in moved if c.queue == queue] == [id(c) for c in commands if c.queue == queue]
+    assert reordered(before, commands, moved) == dependences(moved)
 
 
 def test_hoisting_overlaps_the_next_load_with_this_computation() -> None:
-    moved = hoist_transfers(tiles(4), 16)
+    moved = hoist_transfers(tiles(4), dependences(tiles(4)), 16)
     assert [item.mnemonic for item in moved[:3]] == ["load", "load", "vop"]
 
 
