@@ -82,7 +82,9 @@ def _verifies_quickly(op: BufferOp | InstructionOp, rules: Callable[[Any], None]
 
     Programs have ten thousands of instructions, and verifying their definitions in general takes most of a compile.
     """
-    if op.next_op is None or not op.has_usual_form():  # the last of a block has to be a terminator
+    if op.next_op is None and not isinstance(op.parent_op(), LoopOp):  # others want a terminator there
+        return False
+    if not op.has_usual_form():
         return False
     try:
         rules(op)
@@ -316,10 +318,7 @@ class InstructionOp(IRDLOperation):
                     return False
         if self.results or self.regions or self._successors:
             return False
-        for value in self._operands:
-            if type(value) is not OpResult or type(value.type) is not BufferType:
-                return False
-        return True
+        return all(type(value) is OpResult and type(value.type) is BufferType for value in self._operands)
 
     def verify(self, verify_nested_ops: bool = True) -> None:
         if not _verifies_quickly(self, InstructionOp.rules):
@@ -350,8 +349,9 @@ class InstructionOp(IRDLOperation):
                 if offset is not None:
                     self._verify_address(field, next(following).type, offset, offset)
             return
+        more = (iterations or 1) - 1
         for (field, first, step), operand in zip(fields.used(), operands, strict=True):
-            self._verify_address(field, operand.type, first, first + step * ((iterations or 1) - 1))
+            self._verify_address(field, operand.type, first, first + step * more)
 
     def _verify_semaphores(self, name: str, most: int) -> None:
         values = self.semaphores(name)

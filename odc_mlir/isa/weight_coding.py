@@ -147,25 +147,32 @@ def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     used = max(int(np.flatnonzero(counts[:RANKS])[-1]) + 1 if counts[:RANKS].any() else 1, 2)
     weights = _falling(counts[:used].tolist())
     runs = [index for index in range(RANKS, len(counts)) if counts[index]]
-    order = sorted([*range(used), *runs], key=lambda i: -(weights[i] if i < used else float(counts[i])))
-    depths = _depths([weights[i] if i < used else float(counts[i]) for i in order])
     bits = np.zeros(len(_REPEATS), np.int64)
-    bits[order] = depths
+    if not runs:  # they fall already
+        bits[:used] = _depths(weights)
+        return bits
+    order = sorted([*range(used), *runs], key=lambda i: -(weights[i] if i < used else float(counts[i])))
+    bits[order] = _depths([weights[i] if i < used else float(counts[i]) for i in order])
     return bits
 
 
 def _falling(counts: list[int]) -> list[float]:
     """The best approximation of ``counts`` by numbers that never rise: rising neighbours are averaged; none is 0."""
-    totals: list[float] = []
-    sizes: list[int] = []
+    totals: list[float] = [math.inf]  # a first one that stays
+    sizes = [1]
     for count in counts:
-        total, size = max(count, 0.01), 1
-        while totals and totals[-1] * size <= total * sizes[-1]:
-            total += totals.pop()
+        total, size, before = count or 0.01, 1, totals[-1]
+        while before * size <= total * sizes[-1]:
+            total += before
             size += sizes.pop()
+            totals.pop()
+            before = totals[-1]
         totals.append(total)
         sizes.append(size)
-    return [total / size for total, size in zip(totals, sizes, strict=True) for _ in range(size)]
+    found: list[float] = []
+    for total, size in zip(totals[1:], sizes[1:], strict=True):
+        found += [total / size] * size
+    return found
 
 
 def _depths(weights: list[float]) -> list[int]:

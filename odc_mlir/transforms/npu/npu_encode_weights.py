@@ -29,10 +29,14 @@ from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
 from odc_mlir.dialects.npu_memory import flat_type
 from odc_mlir.errors import OptionError
 from odc_mlir.isa.fields import Space
+from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.isa.table.transfers import CODINGS
 from odc_mlir.isa.weight_coding import Coded, encode
 from odc_mlir.support.deadline import in_time
 from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
+
+
+_SOURCE = BY_MNEMONIC["wload"].place_names.index("source")
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,10 @@ def _is_whole(buffer: BufferOp, use: Use) -> bool:
     op = use.operation
     if not isinstance(op, InstructionOp) or op.SPEC.mnemonic != "wload":
         return False
-    (_, _, offset), *_ = op.places()
-    fields = op.field_values.immediates
-    return not fields["coding"] and not offset and fields["coded_bytes"] == fields["bytes"] == buffer.size
+    fields = op.field_values
+    own = fields.immediates.values
+    whole = own["coded_bytes"] == own["bytes"] == buffer.size
+    return whole and not own.get("coding", 0) and not fields.offsets[_SOURCE]
 
 
 def _encode(buffer: BufferOp, codings: tuple[str, ...]) -> None:

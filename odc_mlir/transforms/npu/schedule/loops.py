@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ from odc_mlir.isa.instructions import BY_MNEMONIC, field_range
 LONGEST_BODY = 96  # instructions
 _FRAME_BYTES = BY_MNEMONIC["loop"].size_bytes + BY_MNEMONIC["end"].size_bytes
 _MOST_ITERATIONS = field_range("loop", "count")[1]
+
+
+Numbers = NDArray[np.integer[Any]]
+"""Positions, kinds and addresses take 32 bits, which halves what is read of them a hundred times; others 64."""
 
 
 class Issue(NamedTuple):
@@ -89,8 +93,9 @@ def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_
     starts = np.concatenate(([0], np.cumsum(sizes)))
     of_one_layer = _run_lengths(np.array([one.layer == two.layer for one, two in pairwise(program)], bool))
     found: dict[int, list[_Candidate]] = {}
+    repeats = kinds >= 0
     for length in range(1, min(LONGEST_BODY, len(program) // 2) + 1):
-        equal = (kinds[:-length] == kinds[length:]) & (kinds[:-length] >= 0)
+        equal = (kinds[:-length] == kinds[length:]) & repeats[:-length]
         if not equal.any():
             continue
         steps = addresses[:, length:] - addresses[:, :-length]
@@ -114,29 +119,29 @@ def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_
     return found
 
 
-def _arrays(program: Sequence[Issue]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _arrays(program: Sequence[Issue]) -> tuple[Numbers, Numbers, Numbers]:
     """Kind of each instruction (-1: never in a loop), a row for each of its addresses, bytes."""
     numbers: dict[Hashable, int] = {}
     width = max((len(item.addresses) for item in program), default=0)
-    addresses = np.zeros((len(program), max(width, 1)), np.int64)
+    addresses = np.zeros((len(program), max(width, 1)), np.int32)
     for index, item in enumerate(program):
         addresses[index, : len(item.addresses)] = item.addresses
     kinds = [-1 if item.kind is None else numbers.setdefault(item.kind, len(numbers)) for item in program]
-    return np.array(kinds), np.ascontiguousarray(addresses.T), np.array([item.size_bytes for item in program])
+    return np.array(kinds, np.int32), np.ascontiguousarray(addresses.T), np.array([item.size_bytes for item in program])
 
 
-def _step_limits(program: Sequence[Issue], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _step_limits(program: Sequence[Issue], width: int) -> tuple[Numbers, Numbers]:
     """Smallest and largest step of every address of every instruction."""
-    high = np.zeros((len(program), width), np.int64)
+    high = np.zeros((len(program), width), np.int32)
     for index, item in enumerate(program):
         high[index, : len(item.step_bits)] = [(1 << (bits - 1)) - 1 for bits in item.step_bits]
     high = np.ascontiguousarray(high.T)
     return -high - 1, high
 
 
-def _run_lengths(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _run_lengths(flags: NDArray[np.bool_]) -> Numbers:
     """For each position, how many flags from there on are set in a row."""
-    positions = np.arange(len(flags))
-    stops = np.where(flags, len(flags), positions)
-    ends: NDArray[np.int64] = np.minimum.accumulate(stops[::-1])[::-1]
+    positions = np.arange(len(flags), dtype=np.int32)
+    stops = np.where(flags, np.int32(len(flags)), positions)
+    ends: Numbers = np.minimum.accumulate(stops[::-1])[::-1]
     return ends - positions

@@ -93,8 +93,9 @@ def prefetch_constants(
 ) -> list[Command]:
     """``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena they may use.
 
-    ``before``: what each of ``commands`` depends on. ``held_bytes`` of inputs and outputs lie beside it. ``thrifty``: only where they make the arena no larger than
-    tensors do, but for constants that cannot be read where they are.
+    ``before``: what each of ``commands`` depends on. ``held_bytes`` of inputs and outputs lie beside the arena.
+    ``thrifty``: only where they make the arena no larger than tensors do, but for constants that cannot be read where
+    they are.
 
     Room in the arena is planned here, because free room at each time decides what can be copied when; addresses are
     given later, to buffers that say how long they live. Constants for which SRAM has no room stay off-chip and are

@@ -97,8 +97,13 @@ class Command:
 
 def command(mnemonic: str, layer: int = -1, /, **fields: int | str | Place) -> Command:
     """A command; places as (buffer, offset) tuples, enum values by name, everything else as integers."""
-    places = {name: value for name, value in fields.items() if isinstance(value, tuple)}
-    values = {name: value for name, value in fields.items() if not isinstance(value, tuple)}
+    places: dict[str, Place] = {}
+    values: dict[str, int | str] = {}
+    for name, value in fields.items():
+        if isinstance(value, tuple):
+            places[name] = value
+        else:
+            values[name] = value
     return placed(shared(mnemonic, values), places, layer)
 
 

@@ -49,6 +49,7 @@ class Weights(ABC, Generic[Product]):
         size = footprint(layer.window, tiling)
         self.layer, self.tiling, self.pool = layer, tiling, pool
         self.columns = target.array.shapes[tiling.shape][1]
+        self._units: dict[tuple[int, int], dict[tuple[int, int], tuple[Step, int]]] = {}
         self._packed: dict[tuple[int, ...], Buffer] = {}  # by the channels that they are for
         weights = Slot("weights", (size.weight_bytes // layer.window.weight_item_bytes,), element)
         self.weights = Slots(memories.take(Space.WEIGHT, [weights] * size.weight_slots))
@@ -78,19 +79,20 @@ class Weights(ABC, Generic[Product]):
             return (slot, 0), [self.load(tile, step, (slot, 0))] if empty else []
         unit = self.unit(group)
         slot, empty = self.weights.get((owner, unit))
-        offset, place, loads = 0, None, []
-        for other in self._unit_steps(unit):
-            if (other.first, other.k_first) == (step.first, step.k_first):
-                place = (slot, offset)
-            if empty:
-                loads.append(self.load(tile, other, (slot, offset)))
-            offset += self._bytes(other)
-        assert place is not None, "a step lies in its unit"
-        return place, loads
+        steps = self._unit_steps(unit)
+        loads = [self.load(tile, other, (slot, offset)) for other, offset in steps.values()] if empty else []
+        return (slot, steps[step.first, step.k_first][1]), loads
 
-    def _unit_steps(self, unit: tuple[int, int]) -> Iterator[Step]:
-        for start, count in parts(unit[1], self.tiling.group):
-            yield from group_steps(self.layer.window, self.tiling, unit[0] + start, count)
+    def _unit_steps(self, unit: tuple[int, int]) -> dict[tuple[int, int], tuple[Step, int]]:
+        """The steps of ``unit`` by their first channels, each with the offset of its weights."""
+        found = self._units.get(unit)
+        if found is None:
+            found, offset = self._units.setdefault(unit, {}), 0
+            for start, count in parts(unit[1], self.tiling.group):
+                for step in group_steps(self.layer.window, self.tiling, unit[0] + start, count):
+                    found[step.first, step.k_first] = step, offset
+                    offset += self._bytes(step)
+        return found
 
     def _bytes(self, step: Step) -> int:
         window = self.layer.window
