@@ -13,7 +13,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from typing import Any, Literal, get_type_hints
 
@@ -166,6 +166,7 @@ class Target:
         return hashlib.sha256(f"{self.canonical}|{memory}".encode()).digest()
 
 
+@cache
 def names() -> tuple[str, ...]:
     """Names of the shipped targets."""
     files = resources.files(__name__).iterdir()
@@ -201,8 +202,9 @@ def _read_file(path: str) -> str:
     return data.decode()
 
 
+@lru_cache(maxsize=64)
 def parse(text: str, location: str) -> Target:
-    """The target that TOML ``text`` describes; ``location`` names it in errors."""
+    """The target that TOML ``text`` describes; ``location`` names it in errors. The same text gives the same object."""
     with parsing("not valid TOML", TargetError, location=location):
         document = tomllib.loads(text)
     target: Target = _record(Target, document, location, "")

@@ -82,7 +82,7 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
 
     def call() -> int | None:
-        with opened(parser, arguments), _seldom_collected():
+        with opened(parser, arguments), _seldom_collected(ends_process=argv is None):
             return body(arguments)
 
     return guarded(
@@ -96,14 +96,19 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Look for unreachable objects seldom, and not at the end of the process."""
+def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
+    """Look for unreachable objects seldom, and not at the end of the process.
+
+    ``ends_process``: which comes right behind the body, so that nothing is looked at when the usual threshold returns.
+    """
     from odc_mlir.support.collection import seldom_collected
 
     atexit.unregister(gc.freeze)  # once, however many commands a process runs
     atexit.register(gc.freeze)
     with seldom_collected():
         yield
+        if ends_process:
+            gc.freeze()
 
 
 def usage_error(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> int:

@@ -35,7 +35,6 @@ from odc_mlir.isa.weight_coding import Coded, encode
 from odc_mlir.support.deadline import in_time
 from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
 
-
 _SOURCE = BY_MNEMONIC["wload"].place_names.index("source")
 
 

@@ -11,8 +11,9 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from helpers.npu_layers import Body, make_module, schedule
+from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_fields import Fields, fields_attr
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, FIELDS, TOKENS, InstructionOp
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, FIELDS, TOKENS, BufferOp, InstructionOp
 from odc_mlir.dialects.npu_memory import flat_type
 from odc_mlir.isa.fields import Queue, Space
 from odc_mlir.isa.immediates import shared
@@ -62,7 +63,7 @@ def variants(cls: type[InstructionOp]) -> Iterator[InstructionOp]:
     yield cls.create(operands=made(cls, types, every).operands, properties=every, result_types=[i32])
 
 
-def verifies(op: InstructionOp) -> bool:
+def verifies(op: BufferOp | InstructionOp) -> bool:
     """Whether ``op`` is what its definition says."""
     try:
         op.get_irdl_definition().verify(op)
@@ -76,6 +77,37 @@ def test_the_quick_way_agrees_with_the_definition(mnemonic: str) -> None:
     seen = set()
     for op in variants(BY_MNEMONIC[mnemonic]):
         assert op.has_usual_form() == verifies(op), (op.operands.types, op.properties)
+        seen.add(op.has_usual_form())
+    assert seen == {True, False}
+
+
+def buffers() -> Iterator[BufferOp]:
+    """Buffers with every property, and what is one step away from them."""
+    ints = DenseArrayBase.from_list(i32, [1, 2])
+    every: dict[str, Attribute] = {
+        "label": StringAttr("x"), "address": IntegerAttr(1, i64), "data": BlobAttr.of(b"12345678"),
+        "binds": ints, "takes": ints, "gives": ints, "live": ints,
+    }  # fmt: skip
+    type_ = flat_type(Space.CONSTANTS, 8)
+    yield BufferOp.create(properties=every, result_types=[type_])
+    yield BufferOp.create(properties=every, result_types=[i32])
+    yield BufferOp.create(properties=every, result_types=[type_, type_])
+    yield BufferOp.create(properties=every)
+    yield BufferOp.create(
+        operands=xdsl_test.TestOp(result_types=[type_]).results, properties=every, result_types=[type_]
+    )
+    for name in (*every, "unknown"):
+        yield BufferOp.create(
+            properties={key: value for key, value in every.items() if key != name}, result_types=[type_]
+        )
+        for value in (*VALUES, IntegerAttr(1, i32)):
+            yield BufferOp.create(properties=every | {name: value}, result_types=[type_])
+
+
+def test_the_quick_way_agrees_with_the_definition_of_buffers() -> None:
+    seen = set()
+    for op in buffers():
+        assert op.has_usual_form() == verifies(op), (op.result_types, op.properties)
         seen.add(op.has_usual_form())
     assert seen == {True, False}
 

@@ -22,3 +22,12 @@ npu.program @main() {
   odc.yield
 }
 // CHECK: redefinition of symbol "main"
+
+// -----
+
+%outside = npu.buffer "t" : !npu.buffer<tile, 8xi8>
+npu.program @p() {
+  npu.isa.fill target %outside bytes 8
+  npu.isa.halt
+}
+// CHECK: operation using value defined out of its IsolatedFromAbove parent

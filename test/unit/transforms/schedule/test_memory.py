@@ -20,6 +20,7 @@ from odc_mlir.transforms.npu.schedule.arena import (
     allocate,
     allocate_around,
     allocate_tightly,
+    busiest,
     lowest_gap,
     most_live_bytes,
     overlapping,
@@ -49,6 +50,20 @@ def test_allocation_is_disjoint_and_not_below_the_bound(method: Any, items: list
     assert most_live_bytes(intervals) <= used
     assert all((i.buffer.address or 0) % ALIGNMENT == 0 for i in intervals)
     assert used == max((i.buffer.address or 0) + i.size for i in intervals)
+
+
+@given(items=lives)
+def test_the_busiest_time_is_where_most_bytes_are_in_use(items: list[tuple[int, int, int]]) -> None:
+    intervals = intervals_of(items)
+
+    def live(command: int) -> list[Interval]:
+        return [i for i in intervals if i.first <= command <= i.last]
+
+    command, alive = busiest(intervals)
+    sums = {i.first: sum(other.size for other in live(i.first)) for i in intervals}
+    assert sums[command] == max(sums.values()) == most_live_bytes(intervals)
+    assert command == min(start for start, used in sums.items() if used == sums[command])
+    assert sorted(map(id, alive)) == sorted(map(id, live(command)))
 
 
 def test_a_chain_needs_two_tensors_at_a_time() -> None:
