@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from xdsl.ir import SSAValue
 
 from helpers import unrolled
 from helpers.channel_shuffles import shuffle, shuffle_net, shuffled_beside
+from helpers.float_nets import FloatNet
 from helpers.rewrite_parts import (
     Cases,
     behind,
@@ -55,6 +57,13 @@ from helpers.rewrite_parts import (
 CHANGE_RESULTS = frozenset(
     {"remove_redundant_quantize", "remove_quantdequant", "remove_qdq_for_mpo", "remove_fakequant"}
 )
+
+
+def _flattened_twice(n: FloatNet) -> Sequence[SSAValue]:
+    turned = transpose(n, n.real(1, 3, 2, 4), 0, 3, 1, 2)
+    return dense(n, reshape(n, turned, 1, 24)), relu(n, turned)
+
+
 CASES: Mapping[str, Cases] = {
     "convert_nchw_to_nhwc": Cases(
         [lambda n: transpose(n, n.add("RELU", transpose(n, image(n), 0, 3, 1, 2)), 0, 2, 3, 1)],
@@ -297,6 +306,23 @@ CASES: Mapping[str, Cases] = {
             lambda n: shuffled(n, n.real(1, 2, 3, 8), 2, first=True),
             lambda n: shuffled(n, conv(n, image(n, h=2, w=3), outputs=8), 2, swapped=True),
             lambda n: shuffled(n, conv(n, image(n, h=2, w=3), outputs=8), 2, twice=True),
+        ],
+    ),
+    "fuse_transpose_with_fully_connected": Cases(
+        [
+            lambda n: dense(n, reshape(n, transpose(n, n.real(1, 3, 2, 4), 0, 3, 1, 2), 1, 24)),
+            lambda n: dense(n, reshape(n, transpose(n, n.real(2, 3, 2, 4), 0, 2, 3, 1), 2, 24)),
+            lambda n: dense(n, reshape(n, transpose(n, n.real(2, 3, 2, 4), 0, 1, 3, 2), 6, 8)),
+            lambda n: dense(n, reshape(n, transpose(n, n.real(3, 2, 4), 2, 0, 1), 1, 24)),
+        ],
+        [
+            lambda n: dense(n, reshape(n, transpose(n, n.real(2, 3, 2, 4), 0, 3, 1, 2), 4, 12)),
+            lambda n: dense(n, reshape(n, transpose(n, n.real(2, 3, 4), 1, 0, 2), 3, 8)),
+            lambda n: dense(n, reshape(n, transpose(n, n.real(2, 3, 4), 1, 0, 2), 6, 4)),
+            lambda n: n.add(
+                "FULLY_CONNECTED", reshape(n, transpose(n, n.real(1, 3, 4), 0, 2, 1), 1, 12), n.real(5, 12), None
+            ),
+            _flattened_twice,
         ],
     ),
     "fuse_channel_shuffle": Cases(

@@ -14,10 +14,11 @@ After, where the permutations undo each other and nothing is padded: ``%4 = circ
   keeps the order, SLICE, PAD, TILE, SPLIT, RESIZE … that give all of their operand, CAST to the same type, QUANTIZE to
   the same parameters;
 * chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE;
+* images that are turned channels first to be rows of a fully connected layer: its weights take the order;
 * TRANSPOSE that moves dimensions of extent 1 only is a RESHAPE, which costs nothing.
 
-Results keep every bit; only ``x + 0`` would have made a zero of a negative one. What a function returns stays the
-result of its operator.
+Codes keep every bit. Of real numbers ``x + 0`` would have made a zero of a negative one, and sums over rows in another
+order may round elsewhere. What a function returns stays the result of its operator.
 """
 
 from __future__ import annotations
@@ -28,18 +29,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.rewriter import InsertPoint
 
-from odc_mlir.dialects.circle import CircleOp, tensor_facts
-from odc_mlir.support.locations import value_name
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, tensor_facts
+from odc_mlir.ops.spec import Shape
+from odc_mlir.support.locations import name_loc, value_name
+from odc_mlir.transforms.circle.layout.rules import is_simple
 from odc_mlir.transforms.common.rewriting import (
+    Layer,
     OperatorPattern,
     activation,
     apply_patterns,
     constant,
+    constant_name,
     is_returned,
+    is_used_once,
     make_constant,
     operator,
     producer,
@@ -58,7 +65,7 @@ class CircleSimplifyPass(ModulePass):
     name = "circle-simplify"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [DropIdentity(), MergeViews(), MergeTransposes(), TransposeToReshape()])
+        apply_patterns(op, _patterns())
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,63 @@ class TransposeToReshape(OperatorPattern):
         wanted = make_constant(np.array(extents, np.int32), "int32", f"{value_name(result)}/shape")
         view = operator("RESHAPE", [source, wanted.result], result, {"new_shape": extents})
         rewriter.replace(op, [wanted, view], [view.results[0]])
+
+
+class OrderOfRows(OperatorPattern):
+    """FULLY_CONNECTED of rows that a TRANSPOSE has put in order has the order in its constant weights."""
+
+    names = frozenset({"FULLY_CONNECTED"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        layer, view = Layer.of(op), producer(op.operands[0], "RESHAPE")
+        turned = None if view is None else producer(view.operands[0], "TRANSPOSE")
+        if layer is None or view is None or turned is None or layer.input != 0:
+            return
+        if not (is_used_once(view.results[0]) and is_used_once(turned.results[0]) and is_simple(turned.operands[0])):
+            return
+        old = op.operands[layer.weights]
+        weights, order, shape = constant(old), constant(turned.operands[1]), shape_of(turned.results[0])
+        if weights is None or order is None or shape is None or weights.ndim != 2 or not _is_whole(old):
+            return
+        first = _first_of_rows(shape, weights.shape[1])
+        if first is None or any(int(axis) != place for place, axis in enumerate(order[:first])):
+            return
+        parts = weights.reshape(len(weights), *(extent or 0 for extent in shape[first:]))
+        axes = [1 + list(order).index(axis) - first for axis in range(first, len(shape))]
+        made = ConstOp(BlobAttr.of(parts.transpose(0, *axes).tobytes()), old.type)
+        made.location = name_loc(constant_name(old, layer.name, "weights"))
+        rewriter.insert(made, InsertPoint.before(op))
+        op.operands[layer.weights] = made.result
+        view.operands[0] = turned.operands[0]
+        rewriter.erase(turned)
+        rewriter.notify_op_modified(op)
+
+
+def _is_whole(weights: SSAValue) -> bool:
+    """Whether a constant is stored element by element, with one scale or one for each row."""
+    facts = tensor_facts(weights.type)
+    plain = isinstance(weights, OpResult) and isinstance(weights.op, ConstOp) and weights.op.sparsity is None
+    whole = facts.dtype in ("float32", "int8", "uint8", "int16") and (
+        facts.record is None or facts.record.details is None
+    )
+    return plain and whole and (facts.quant is None or facts.quant.per_tensor or facts.quant.axis == 0)
+
+
+def _first_of_rows(shape: Shape, columns: int) -> int | None:
+    """The dimension from which on a row of so many columns lies; None where no dimensions are just that."""
+    size = 1
+    for place in range(len(shape) - 1, -1, -1):
+        extent = shape[place]
+        if extent is None or size * extent > columns:
+            return None
+        size *= extent
+        if size == columns and place < len(shape) - 1:
+            return place
+    return None
+
+
+def _patterns() -> list[OperatorPattern]:
+    return [DropIdentity(), MergeViews(), MergeTransposes(), TransposeToReshape(), OrderOfRows()]
 
 
 def _is_same_element(a: SSAValue, b: SSAValue) -> bool:

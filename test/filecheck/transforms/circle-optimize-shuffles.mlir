@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file '--circle-optimize=level=none rewrites=fuse_depth_to_space,fuse_channel_shuffle' | filecheck %s
+// RUN: odc-opt %s --split-input-file '--circle-optimize=level=none rewrites=fuse_depth_to_space,fuse_channel_shuffle,fuse_transpose_with_fully_connected' | filecheck %s
 
 func.func @fuse_depth_to_space(%0: tensor<1x2x3x3xf32>) -> tensor<1x4x6x2xf32> {
   %1 = circle.const [1.0, -0.2, 0.0, 1.5, 0.5, -0.5, -0.2, 0.5, 1.9, -0.3, -0.2, 1.0, -0.9, -0.3, 0.9, 0.6, 0.1, 0.7, -2.8, 1.0, -1.0, -1.7, 0.3, 0.7, -0.4, -1.1, 0.0, -0.1, 1.4, 0.7, 0.2, 1.1, -0.2, -0.9, 0.6, 0.6, -0.2, -0.8, 0.2, -2.5, 0.7, 0.5, -1.6, 0.1, -1.0, 0.8, -2.0, -0.9, 0.7, 1.2, -2.2, -0.5, 0.3, -0.6, 1.6, -1.2, 0.4, -1.0, 1.4, -0.0, -0.4, -1.7, 1.7, 0.8, 0.8, 1.1, 0.3, -0.6, -0.8, -0.8, 1.4, -1.5, -0.6, -0.3, 0.2, 0.6, -1.2, -1.7, -0.0, 1.2, 0.8, 0.2, -0.3, 0.3, -0.2, 0.8, -0.8, 0.1, -0.1, 0.5, 0.2, 2.6, 1.5, 1.5, -2.0, -0.3] : tensor<8x2x2x3xf32>
@@ -71,4 +71,37 @@ func.func @fuse_channel_shuffle_not(%0: tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf
 }
 // CHECK-LABEL: func.func @fuse_channel_shuffle_not(
 // CHECK: circle.transpose
+// CHECK: func.return
+
+// -----
+
+func.func @fuse_transpose_with_fully_connected(%0: tensor<1x2x1x3xf32>) -> tensor<1x1xf32> {
+  %1 = circle.const [0, 3, 1, 2] : tensor<4xi32>
+  %2 = circle.transpose(%0, %1) : (tensor<1x2x1x3xf32>, tensor<4xi32>) -> tensor<1x3x2x1xf32>
+  %3 = circle.const [1, 6] : tensor<2xi32>
+  %4 = circle.reshape(%2, %3) {new_shape = [1, 6]} : (tensor<1x3x2x1xf32>, tensor<2xi32>) -> tensor<1x6xf32>
+  %5 = circle.const [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] : tensor<1x6xf32>
+  %6 = circle.none
+  %7 = circle.fully_connected(%4, %5, %6) : (tensor<1x6xf32>, tensor<1x6xf32>, none) -> tensor<1x1xf32>
+  func.return %7 : tensor<1x1xf32>
+}
+// CHECK-LABEL: func.func @fuse_transpose_with_fully_connected(
+// CHECK-NOT: circle.transpose(
+// CHECK: circle.const [1.0, 3.0, 5.0, 2.0, 4.0, 6.0] : tensor<1x6xf32>
+// CHECK: func.return
+
+// -----
+
+func.func @fuse_transpose_with_fully_connected_not(%0: tensor<2x3x4xf32>) -> tensor<3x1xf32> {
+  %1 = circle.const [1, 0, 2] : tensor<3xi32>
+  %2 = circle.transpose(%0, %1) : (tensor<2x3x4xf32>, tensor<3xi32>) -> tensor<3x2x4xf32>
+  %3 = circle.const [3, 8] : tensor<2xi32>
+  %4 = circle.reshape(%2, %3) {new_shape = [3, 8]} : (tensor<3x2x4xf32>, tensor<2xi32>) -> tensor<3x8xf32>
+  %5 = circle.const [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0] : tensor<1x8xf32>
+  %6 = circle.none
+  %7 = circle.fully_connected(%4, %5, %6) : (tensor<3x8xf32>, tensor<1x8xf32>, none) -> tensor<3x1xf32>
+  func.return %7 : tensor<3x1xf32>
+}
+// CHECK-LABEL: func.func @fuse_transpose_with_fully_connected_not(
+// CHECK: circle.transpose(
 // CHECK: func.return

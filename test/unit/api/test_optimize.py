@@ -18,7 +18,9 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.optimizer import count_operators, difference
 from odc_mlir.quantizer.stages import prepare
+from odc_mlir.support.text import parse_module
 from odc_mlir.tools import odc_optimize
+from odc_mlir.universe import make_context
 
 
 def _net() -> tuple[FloatNet, bytes]:
@@ -146,3 +148,13 @@ def test_a_named_rewrite_that_applies_nowhere_is_told(tmp_path: Path, capsys: py
     assert "fuse_gelu: applies nowhere" in text
     assert "fuse_mul_with_conv: 1" in text
     assert "fuse_mul_with_conv: applies nowhere" not in text
+
+
+@pytest.mark.parametrize("shape", ["?x3x2", "2x?x?"])
+def test_open_dimensions_are_compared(shape: str) -> None:
+    tensor = f"tensor<{shape}xf32>"
+    body = f"%0 = circle.relu(%x) : ({tensor}) -> {tensor} func.return %0 : {tensor}"
+    module = parse_module(make_context(), f"func.func @main(%x: {tensor}) -> {tensor} {{ {body} }}")
+    made = odc_mlir.optimize(module, verify=True)
+    assert made.difference is not None
+    assert made.difference.is_none

@@ -108,11 +108,14 @@ def test_the_operators_are_those_between() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("hf_bert", {"LayerNorm": 5, "GELU": 2, "Attention": 2}),
-        ("hf_vit", {"LayerNorm": 5, "GELU": 2, "Attention": 2}),
-        ("hf_llama", {"RMSNorm": 5, "RoPE": 4, "SiLU": 2, "Attention": 2, "Attention (mask)": 2}),
-        ("nn_groupnorm", {"GroupNorm": 1, "SiLU": 1}),
+        ("tico/hf_bert", {"LayerNorm": 5, "GELU": 2, "Attention": 2}),
+        ("tico/hf_vit", {"LayerNorm": 5, "GELU": 2, "Attention": 2}),
+        ("tico/nn_multihead_attention", {"Attention": 1}),
+        ("trained/digits_vit", {"LayerNorm": 7, "GELU": 3, "Attention": 3}),
+        ("trained/chars_llama", {"RMSNorm": 5, "RoPE": 4, "SiLU": 2, "Attention": 2, "Attention (mask)": 2}),
+        ("tico/hf_llama", {"RMSNorm": 5, "RoPE": 4, "SiLU": 2, "Attention": 2, "Attention (mask)": 2}),
+        ("tico/nn_groupnorm", {"GroupNorm": 1, "SiLU": 1}),
     ],
 )
 def test_networks_of_pytorch(name: str, expected: dict[str, int], test_data: Path) -> None:
-    assert count_functions(odc_mlir.load(test_data / "models" / "tico" / f"{name}.circle")) == expected
+    assert count_functions(odc_mlir.load(test_data / "models" / f"{name}.circle")) == expected

@@ -169,6 +169,11 @@ RULES: tuple[RewriteRule, ...] = (
     RewriteRule("fuse_mean_with_mean", "two MEANs in a row are one", "rewrites.algebra:MeanOfMean"),
     RewriteRule("split_mean_axes", "MEAN along axes with a gap is one along each run", "rewrites.algebra:MeanOfRuns"),
     RewriteRule("fuse_transpose_with_mean", "MEAN of a TRANSPOSE has other axes", "rewrites.algebra:MeanOfTranspose"),
+    RewriteRule(
+        "fuse_transpose_with_fully_connected",
+        "FULLY_CONNECTED of a TRANSPOSE that is seen as rows has its order in constant weights",
+        "circle_simplify:OrderOfRows",
+    ),
     RewriteRule("fuse_mul_with_div", "(a / x) * b is (a * b) / x", "rewrites.algebra:ProductOfQuotient"),
     RewriteRule("transform_min_max_to_relu6", "MINIMUM and MAXIMUM are a clamp", "circle_fuse_patterns:Clamp"),
     RewriteRule(
