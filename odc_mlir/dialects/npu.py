@@ -113,7 +113,7 @@ class ConstantOp(NpuTensorOp):
     assembly_format = "$value attr-dict `:` type($output)"
 
     def __init__(self, value: BlobAttr, result_type: Attribute) -> None:
-        super().__init__(properties={"value": value}, result_types=[result_type])
+        super().__init__([], [result_type], value=value)
 
     def verify_operation(self) -> None:
         size = size_bytes(self.output)
@@ -175,19 +175,19 @@ class ElementwiseOp(NpuTensorOp):
         out_scale: ScaleAttr | None = None,
         clamp: tuple[int, int],
     ) -> None:
-        properties: dict[str, Attribute | None] = {
-            "kind": ElementwiseKindAttr(kind),
-            "a_zero": int_attr(zeros[0]),
-            "b_zero": int_attr(zeros[1]),
-            "out_zero": int_attr(zeros[2]),
-            "left_shift": int_attr(left_shift),
-            "a_scale": a_scale,
-            "b_scale": b_scale,
-            "out_scale": out_scale,
-            "act_min": int_attr(clamp[0]),
-            "act_max": int_attr(clamp[1]),
-        }
-        super().__init__(operands=[a, b], properties=properties, result_types=[result_type])
+        super().__init__(
+            [a, b],
+            [result_type],
+            kind=ElementwiseKindAttr(kind),
+            a_zero=zeros[0],
+            b_zero=zeros[1],
+            out_zero=zeros[2],
+            left_shift=left_shift,
+            a_scale=a_scale,
+            b_scale=b_scale,
+            out_scale=out_scale,
+            clamp=clamp,
+        )
 
     def verify_operation(self) -> None:
         expected = self._SCALES[self.kind.data]
@@ -198,9 +198,8 @@ class ElementwiseOp(NpuTensorOp):
         if broadcast(shape_of(self.a), shape_of(self.b)) != shape_of(self.output):
             a, b, result = (list(shape_of(v)) for v in (self.a, self.b, self.output))
             raise VerifyException(f"{self.name}: shapes {a} and {b} do not broadcast to {result}")
-        names = ("a_zero", "b_zero", "out_zero", "left_shift")
-        self.check_fields("vop", **{name: getattr(self, name).value.data for name in names})
-        self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+        self.check_properties("vop", "a_zero", "b_zero", "out_zero", "left_shift")
+        self.check_act_range()
 
 
 @irdl_op_definition
@@ -238,15 +237,15 @@ class ReduceOp(NpuTensorOp):
         scale: ScaleAttr | None = None,
         clamp: tuple[int, int],
     ) -> None:
-        properties: dict[str, Attribute | None] = {
-            "kind": ReduceKindAttr(kind),
-            "in_zero": int_attr(zeros[0]),
-            "out_zero": int_attr(zeros[1]),
-            "scale": scale,
-            "act_min": int_attr(clamp[0]),
-            "act_max": int_attr(clamp[1]),
-        }
-        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+        super().__init__(
+            [source],
+            [result_type],
+            kind=ReduceKindAttr(kind),
+            in_zero=zeros[0],
+            out_zero=zeros[1],
+            scale=scale,
+            clamp=clamp,
+        )
 
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
@@ -256,8 +255,8 @@ class ReduceOp(NpuTensorOp):
         if (self.scale is None) != (self.kind.data is ReduceKind.MAX):
             verb = "needs a" if self.scale is None else "takes no"
             raise VerifyException(f"{self.name} {self.kind.data} {verb} scale")
-        self.check_fields("reduce", in_zero=self.in_zero.value.data, out_zero=self.out_zero.value.data)
-        self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+        self.check_properties("reduce", "in_zero", "out_zero")
+        self.check_act_range()
 
 
 @irdl_op_definition
@@ -294,8 +293,7 @@ class SoftmaxOp(NpuTensorOp):
         diff_min: int = 0,
         table: BlobAttr | None = None,
     ) -> None:
-        properties: dict[str, Attribute | None] = {"scale": scale, "diff_min": int_attr(diff_min), "table": table}
-        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+        super().__init__([source], [result_type], scale=scale, diff_min=diff_min, table=table)
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
@@ -325,7 +323,7 @@ class LutOp(NpuTensorOp):
     assembly_format = "$input `table` $table attr-dict `:` type($input) `->` type($output)"
 
     def __init__(self, source: SSAValue, result_type: Attribute, *, table: BlobAttr) -> None:
-        super().__init__(operands=[source], properties={"table": table}, result_types=[result_type])
+        super().__init__([source], [result_type], table=table)
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
@@ -369,13 +367,9 @@ class SigmoidOp(NpuTensorOp):
         shift: int,
         table: BlobAttr,
     ) -> None:
-        properties = {
-            "kind": SigmoidKindAttr(kind),
-            "multiplier": int_attr(multiplier),
-            "shift": int_attr(shift),
-            "table": table,
-        }
-        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+        super().__init__(
+            [source], [result_type], kind=SigmoidKindAttr(kind), multiplier=multiplier, shift=shift, table=table
+        )
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
@@ -420,19 +414,12 @@ class ScaleOp(NpuTensorOp):
         scale: ScaleAttr,
         clamp: tuple[int, int],
     ) -> None:
-        properties = {
-            "in_zero": int_attr(zeros[0]),
-            "out_zero": int_attr(zeros[1]),
-            "scale": scale,
-            "act_min": int_attr(clamp[0]),
-            "act_max": int_attr(clamp[1]),
-        }
-        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+        super().__init__([source], [result_type], in_zero=zeros[0], out_zero=zeros[1], scale=scale, clamp=clamp)
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
-        self.check_fields("vop", a_zero=self.in_zero.value.data, out_zero=self.out_zero.value.data)
-        self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+        self.check_properties("vop", "out_zero", a_zero="in_zero")
+        self.check_act_range()
 
 
 @irdl_op_definition
@@ -449,7 +436,7 @@ class ReshapeOp(NpuTensorOp):
     assembly_format = "$input attr-dict `:` type($input) `->` type($output)"
 
     def __init__(self, source: SSAValue, result_type: Attribute) -> None:
-        super().__init__(operands=[source], result_types=[result_type])
+        super().__init__([source], [result_type])
 
     def verify_operation(self) -> None:
         source, result = shape_of(self.input), shape_of(self.output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from typing import ClassVar
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i32
@@ -239,6 +239,19 @@ class NpuTensorOp(IRDLOperation):
     OPERAND_DTYPES: ClassVar[tuple[str, ...]] = ()  # where they are others than DTYPES
     RESULT_DTYPES: ClassVar[tuple[str, ...]] = ()
 
+    def __init__(
+        self,
+        operands: Sequence[SSAValue | Sequence[SSAValue]],
+        result_types: Sequence[Attribute],
+        clamp: tuple[int, int] | None = None,
+        **values: Attribute | int | None,
+    ) -> None:
+        """``values``: properties by name, those that are missing None; ``clamp``: ``act_min`` and ``act_max``."""
+        if clamp is not None:
+            values |= {"act_min": clamp[0], "act_max": clamp[1]}
+        properties = {name: int_attr(value) if isinstance(value, int) else value for name, value in values.items()}
+        super().__init__(operands=operands, properties=properties, result_types=result_types)
+
     def verify_(self) -> None:
         for value in (*self.operands, *self.results):
             if isinstance(value.type, TensorType):
@@ -264,6 +277,18 @@ class NpuTensorOp(IRDLOperation):
     def check_length(self, what: str, values: Sized, length: int) -> None:
         if len(values) != length:
             raise VerifyException(f"{self.name} needs {length} values in {what}, not {len(values)}")
+
+    def check_properties(self, instruction: str, *names: str, **renamed: str) -> None:
+        """The integer properties ``names`` fit the fields of these names; ``renamed``: the property of a field."""
+        held = {name: name for name in names} | renamed
+        self.check_fields(instruction, **{field: getattr(self, name).value.data for field, name in held.items()})
+
+    def check_act_range(self) -> None:
+        """The properties ``act_min`` and ``act_max`` are limits of the result's codes."""
+        low, high = (self.properties[name] for name in ("act_min", "act_max"))
+        assert isinstance(low, IntegerAttr)
+        assert isinstance(high, IntegerAttr)
+        self.check_clamp(low.value.data, high.value.data)
 
     def check_fields(self, instruction: str, **values: int) -> None:
         """Each value fits the field of ``instruction`` that will hold it."""

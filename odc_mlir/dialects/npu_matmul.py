@@ -9,7 +9,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, tra
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.npu_base import INT, TENSOR, ZERO, NpuTensorOp, ScaleAttr, int_attr, item_bytes, shape_of
+from odc_mlir.dialects.npu_base import INT, TENSOR, ZERO, NpuTensorOp, ScaleAttr, item_bytes, shape_of
 
 
 @irdl_op_definition
@@ -48,15 +48,9 @@ class MatmulOp(NpuTensorOp):
         scale: ScaleAttr,
         clamp: tuple[int, int],
     ) -> None:
-        properties = {
-            "a_zero": int_attr(zeros[0]),
-            "b_zero": int_attr(zeros[1]),
-            "out_zero": int_attr(zeros[2]),
-            "scale": scale,
-            "act_min": int_attr(clamp[0]),
-            "act_max": int_attr(clamp[1]),
-        }
-        super().__init__(operands=[a, b], properties=properties, result_types=[result_type])
+        super().__init__(
+            [a, b], [result_type], a_zero=zeros[0], b_zero=zeros[1], out_zero=zeros[2], scale=scale, clamp=clamp
+        )
 
     @property
     def macs(self) -> int:
@@ -71,11 +65,10 @@ class MatmulOp(NpuTensorOp):
             raise VerifyException(f"{self.name}: {a} by {b} is no product of [N, 1, M, K] by [N, 1, K, C]")
         if shape_of(self.output) != (images, 1, rows, columns):
             raise VerifyException(f"{self.name} gives {[images, 1, rows, columns]}, not {list(shape_of(self.output))}")
-        zeros = {name: getattr(self, name).value.data for name in ("a_zero", "b_zero", "out_zero")}
-        self.check_fields("conv", in_zero=zeros["a_zero"], weight_zero=zeros["b_zero"], out_zero=zeros["out_zero"])
+        self.check_properties("conv", "out_zero", in_zero="a_zero", weight_zero="b_zero")
         item = item_bytes(self.b)
         self.check_fields("mload", rows=depth, columns=columns * item, row_stride=columns * item)
         if item_bytes(self.a) != item_bytes(self.output) or item > item_bytes(self.a):
             kinds = ", ".join(str(value.type) for value in (self.a, self.b, self.output))
             raise VerifyException(f"{self.name}: {kinds}: a and result have codes of one size, b none larger")
-        self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+        self.check_act_range()

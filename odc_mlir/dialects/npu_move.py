@@ -12,7 +12,7 @@ from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, result_def, tr
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.npu_base import INT, INTS, TENSOR, NpuTensorOp, code_range, dtype_of, int_attr, shape_of
+from odc_mlir.dialects.npu_base import INT, INTS, TENSOR, NpuTensorOp, code_range, dtype_of, shape_of
 
 HEAD = 3  # integers of a copy before its loops
 
@@ -67,11 +67,7 @@ class MoveOp(NpuTensorOp):
             loops = zip(copy.sizes, copy.reads, copy.writes, strict=True)
             flat = [copy.source, copy.start, copy.to, *(value for loop in loops for value in loop)]
             arrays.append(DenseArrayBase.from_list(i32, flat))
-        properties: dict[str, Attribute | None] = {
-            "copies": ArrayAttr(arrays),
-            "fill": None if fill is None else int_attr(fill),
-        }
-        super().__init__(operands=[list(sources)], properties=properties, result_types=[result_type])
+        super().__init__([list(sources)], [result_type], copies=ArrayAttr(arrays), fill=fill)
 
     def strided_copies(self) -> Iterator[StridedCopy]:
         """The copies as records."""

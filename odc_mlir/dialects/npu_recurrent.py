@@ -17,11 +17,9 @@ from odc_mlir.dialects.npu_base import (
     TENSOR,
     ZERO,
     ChannelsAttr,
-    Int,
     NpuTensorOp,
     ScaleAttr,
     dtype_of,
-    int_attr,
     shape_of,
 )
 
@@ -87,21 +85,22 @@ class LstmOp(NpuTensorOp):
         out_scale: ScaleAttr,
         out_zero: int,
     ) -> None:
-        properties: dict[str, Attribute | None] = {
-            "time_major": UnitAttr() if time_major else None,
-            "input_weights": input_weights,
-            "bias": bias,
-            "input_scales": ArrayAttr(input_scales),
-            "recurrent_weights": recurrent_weights,
-            "hidden_zero": int_attr(hidden_zero),
-            "recurrent_scales": ArrayAttr(recurrent_scales),
-            "cell_exponent": int_attr(cell_exponent),
-            "clip": int_attr(clip),
-            "out_scale": out_scale,
-            "out_zero": int_attr(out_zero),
-        }
         states = [value.type for value in operands[1:]]
-        super().__init__(operands=operands, properties=properties, result_types=[result_type, *states])
+        super().__init__(
+            operands,
+            [result_type, *states],
+            time_major=UnitAttr() if time_major else None,
+            input_weights=input_weights,
+            bias=bias,
+            input_scales=ArrayAttr(input_scales),
+            recurrent_weights=recurrent_weights,
+            hidden_zero=hidden_zero,
+            recurrent_scales=ArrayAttr(recurrent_scales),
+            cell_exponent=cell_exponent,
+            clip=clip,
+            out_scale=out_scale,
+            out_zero=out_zero,
+        )
 
     @property
     def gates(self) -> int:
@@ -150,15 +149,7 @@ class LstmOp(NpuTensorOp):
             size = getattr(self, name).data.size
             if size != rows * columns:
                 raise VerifyException(f"{self.name} needs {rows * columns} {name}, the blob has {size}")
-        self.check_fields("conv", in_zero=_value(self.hidden_zero), in_channels=max(features, units), channels=rows)
-        self.check_fields(
-            "gates",
-            cell_exponent=_value(self.cell_exponent),
-            clip=_value(self.clip),
-            out_zero=_value(self.out_zero),
-            units=units,
-        )
-
-
-def _value(attribute: Int) -> int:
-    return attribute.value.data
+        self.check_properties("conv", in_zero="hidden_zero")
+        self.check_fields("conv", in_channels=max(features, units), channels=rows)
+        self.check_properties("gates", "cell_exponent", "clip", "out_zero")
+        self.check_fields("gates", units=units)

@@ -43,12 +43,13 @@ class ResizeOp(NpuTensorOp):
     assembly_format = "$kind $input `start` $start `step` $step attr-dict `:` type($input) `->` type($output)"
 
     def __init__(self, kind: ResizeKind, source: SSAValue, result_type: Attribute, lines: Lines) -> None:
-        properties = {
-            "kind": ResizeKindAttr(kind),
-            "start": ints(line.start for line in lines),
-            "step": ints(line.step for line in lines),
-        }
-        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+        super().__init__(
+            [source],
+            [result_type],
+            kind=ResizeKindAttr(kind),
+            start=ints(line.start for line in lines),
+            step=ints(line.step for line in lines),
+        )
 
     @property
     def lines(self) -> Lines:

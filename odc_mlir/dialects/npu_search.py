@@ -9,7 +9,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, tra
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.npu_base import INT, NUMBER_TYPES, TENSOR, NpuTensorOp, int_attr, shape_of
+from odc_mlir.dialects.npu_base import INT, NUMBER_TYPES, TENSOR, NpuTensorOp, shape_of
 
 
 @irdl_op_definition
@@ -26,7 +26,7 @@ class ArgMaxOp(NpuTensorOp):
     assembly_format = "$input attr-dict `:` type($input) `->` type($output)"
 
     def __init__(self, source: SSAValue, result_type: Attribute) -> None:
-        super().__init__(operands=[source], result_types=[result_type])
+        super().__init__([source], [result_type])
 
     def verify_operation(self) -> None:
         source, result = shape_of(self.input), shape_of(self.output)
@@ -52,8 +52,7 @@ class PositionOp(NpuTensorOp):
     assembly_format = "$input `[` $index `]` `highest` $highest attr-dict `:` type($input) `->` type($output)"
 
     def __init__(self, source: SSAValue, result_type: Attribute, *, index: int, highest: int) -> None:
-        properties = {"index": int_attr(index), "highest": int_attr(highest)}
-        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+        super().__init__([source], [result_type], index=index, highest=highest)
 
     def verify_operation(self) -> None:
         source, index = shape_of(self.input), self.index.value.data

@@ -25,7 +25,6 @@ from odc_mlir.dialects.npu_base import (
     PoolKind,
     PoolKindAttr,
     dtype_of,
-    int_attr,
     ints,
     item_bytes,
     shape_of,
@@ -96,25 +95,25 @@ class ConvOp(NpuTensorOp):
         exponent: ChannelsAttr,
         wide: bool = False,
     ) -> None:
-        properties: dict[str, Attribute | None] = {
-            "depthwise": UnitAttr() if depthwise else None,
-            "wide": UnitAttr() if wide else None,
-            "kernel": ints(kernel),
-            "stride": ints(stride),
-            "dilation": ints(dilation),
-            "pads": ints(pads),
-            "weights": weights,
-            "weight_type": CodeTypeAttr(weight_type),
-            "in_zero": int_attr(in_zero),
-            "weight_zero": int_attr(weight_zero),
-            "out_zero": int_attr(out_zero),
-            "act_min": int_attr(clamp[0]),
-            "act_max": int_attr(clamp[1]),
-            "bias": bias,
-            "multiplier": multiplier,
-            "exponent": exponent,
-        }
-        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+        super().__init__(
+            [source],
+            [result_type],
+            depthwise=UnitAttr() if depthwise else None,
+            wide=UnitAttr() if wide else None,
+            kernel=ints(kernel),
+            stride=ints(stride),
+            dilation=ints(dilation),
+            pads=ints(pads),
+            weights=weights,
+            weight_type=CodeTypeAttr(weight_type),
+            in_zero=in_zero,
+            weight_zero=weight_zero,
+            out_zero=out_zero,
+            bias=bias,
+            multiplier=multiplier,
+            exponent=exponent,
+            clamp=clamp,
+        )
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
@@ -154,11 +153,11 @@ class ConvOp(NpuTensorOp):
             raise VerifyException(
                 f"{self.name} needs {weights} bytes of weights {shape}, the blob has {self.weights.data.size}"
             )
-        zeros = {name: getattr(self, name).value.data for name in ("in_zero", "weight_zero", "out_zero")}
-        self.check_fields("conv", **zeros, **window_fields(self.kernel, self.stride))
+        self.check_properties("conv", "in_zero", "weight_zero", "out_zero")
+        self.check_fields("conv", **window_fields(self.kernel, self.stride))
         dilation_y, dilation_x = self.dilation.get_values()
         self.check_fields("conv", dilation_y=dilation_y, dilation_x=dilation_x)
-        self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+        self.check_act_range()
 
 
 @irdl_op_definition
@@ -193,15 +192,15 @@ class PoolOp(NpuTensorOp):
         pads: tuple[int, int, int, int],
         clamp: tuple[int, int],
     ) -> None:
-        properties = {
-            "kind": PoolKindAttr(kind),
-            "kernel": ints(kernel),
-            "stride": ints(stride),
-            "pads": ints(pads),
-            "act_min": int_attr(clamp[0]),
-            "act_max": int_attr(clamp[1]),
-        }
-        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+        super().__init__(
+            [source],
+            [result_type],
+            kind=PoolKindAttr(kind),
+            kernel=ints(kernel),
+            stride=ints(stride),
+            pads=ints(pads),
+            clamp=clamp,
+        )
 
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
@@ -216,7 +215,7 @@ class PoolOp(NpuTensorOp):
         if max(top, bottom) >= height or max(left, right) >= width:
             raise VerifyException(f"{self.name}: some windows lie wholly in the padding")
         self.check_fields("pool", **window_fields(self.kernel, self.stride))
-        self.check_clamp(self.act_min.value.data, self.act_max.value.data)
+        self.check_act_range()
 
 
 @irdl_op_definition
@@ -234,8 +233,7 @@ class PadOp(NpuTensorOp):
     assembly_format = "$input `pads` $pads `zero` $zero attr-dict `:` type($input) `->` type($output)"
 
     def __init__(self, source: SSAValue, result_type: Attribute, *, pads: tuple[int, int, int, int], zero: int) -> None:
-        properties = {"pads": ints(pads), "zero": int_attr(zero)}
-        super().__init__(operands=[source], properties=properties, result_types=[result_type])
+        super().__init__([source], [result_type], pads=ints(pads), zero=zero)
 
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
