@@ -316,6 +316,7 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
             q(result, "0.03", 2),
         )
         for axes, result in (([1, 2], "2x3"), ([-1], "2x6x7"), ([2, 3], "2x6"), ([0], "6x7x3"), ([2], "2x6x3"))
+        + (([0, 2], "6x3"), ([0, 1, 2], "3"), ([1, 3], "2x7"))
     },
     "softmax": (
         (L,),

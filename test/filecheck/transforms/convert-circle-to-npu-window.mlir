@@ -138,3 +138,16 @@ func.func @reduce_min(%x: tensor<1x2x2x3x!quant.uniform<i8:f32, 0.5>>) -> tensor
 // CHECK: %[[V0:.*]] = npu.lut %{{.*}} table
 // CHECK-NEXT: %[[V1:.*]] = npu.reduce max %[[V0]] clamp(-128, 127)
 // CHECK-NEXT: npu.lut %[[V1]] table
+
+// -----
+
+// What stays between axes that go comes to the front first.
+func.func @mean_with_a_gap(%x: tensor<2x3x4x5x!quant.uniform<i8:f32, 0.5>>) -> tensor<3x5x!quant.uniform<i8:f32, 0.5>> {
+  %a = circle.const [0, 2] : tensor<2xi32>
+  %0 = circle.mean(%x, %a) : (tensor<2x3x4x5x!quant.uniform<i8:f32, 0.5>>, tensor<2xi32>) -> tensor<3x5x!quant.uniform<i8:f32, 0.5>>
+  func.return %0 : tensor<3x5x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @mean_with_a_gap(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.move %{{.*}} copies [array<i32: 0, 0, 0, 3, 20, 40, 2, 60, 20, 4, 5, 5, 5, 1, 1>] : {{.*}} -> tensor<3x2x4x5x
+// CHECK-NEXT: npu.reduce sum %[[V0]]

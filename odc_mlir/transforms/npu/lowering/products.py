@@ -189,9 +189,9 @@ def lower_mul_by_channels(site: Site, dynamic: int) -> None:
     )
 
 
-def lower_row_sums(site: Site, rows: int, columns: int, scale: tuple[int, int]) -> None:
-    """Scaled sums of rows of ``columns`` codes: every code times a weight of one."""
-    line = site.reshape(site.operand(0), (1, 1, rows, columns))
+def lower_row_sums(site: Site, source: SSAValue, rows: int, columns: int, scale: tuple[int, int]) -> None:
+    """Scaled sums of rows of ``columns`` codes of ``source``: every code times a weight of one."""
+    line = site.reshape(source, (1, 1, rows, columns))
     site.finish(
         pointwise(
             line,

@@ -7,13 +7,15 @@ import math
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.numerics.int16 import exponential_table, softmax16_params
 from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.transforms.npu.lowering.products import lower_row_sums, window_of
 from odc_mlir.transforms.npu.lowering.search import reversed_codes
-from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of, quant_of
-from odc_mlir.transforms.partition.rules.checks import reduced_run
+from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of, quant_of, tensor_of
+from odc_mlir.transforms.partition.rules.reduction_checks import reduced
 
 
 def lower_pool(site: Site) -> None:
@@ -27,39 +29,49 @@ def lower_pool(site: Site) -> None:
 
 
 def lower_reduction(site: Site) -> None:
-    """MEAN, SUM, REDUCE_MAX and REDUCE_MIN over neighbouring axes: over the pixels of images, or along rows."""
-    run = reduced_run(site.node)
-    assert run is not None, "the placement rules ask for neighbouring axes"
-    outer, inner, dims = run
-    height, width = (1, 1, *dims)[-2:]
-    image, result = (outer, height, width, inner), (outer, 1, 1, inner)
-    name = site.node.spec.name
+    """MEAN, SUM, REDUCE_MAX and REDUCE_MIN over some axes: over the pixels of images, or along rows."""
+    run = reduced(site.node)
+    assert run is not None, "the placement rules ask for images"
+    outer, inner, name = run.outer, run.inner, site.node.spec.name
+    image, result = (outer, run.height, run.width, inner), (outer, 1, 1, inner)
+    operand = _in_order(site, run.order) if run.moves else site.operand(0)
 
     def largest(source: SSAValue) -> npu.ReduceOp:
         return npu.ReduceOp(npu.ReduceKind.MAX, source, site.result_of_shape(*result), clamp=site.clamp("none"))
 
     if name == "REDUCE_MAX":
-        source = site.reshape(site.operand(0), image)
+        source = site.reshape(operand, image)
         return site.finish(largest(source))
     if name == "REDUCE_MIN":
-        source = reversed_codes(site, site.reshape(site.operand(0), image))
+        source = reversed_codes(site, site.reshape(operand, image))
         found = reversed_codes(site, site.emit(largest(source)))
         return site.finish(npu.ReshapeOp(found, site.result_type))
     (in_scale, in_zero), (out_scale, out_zero) = pair_of(site.info(0)), pair_of(site.result)
-    count = math.prod(dims)
+    count = run.height * run.width
     scale = mean_params(in_scale, out_scale, count) if name == "MEAN" else sum_params(in_scale, out_scale)
     if inner == 1:
-        return lower_row_sums(site, outer, count, scale)
+        return lower_row_sums(site, operand, outer, count, scale)
     return site.finish(
         npu.ReduceOp(
             npu.ReduceKind.SUM,
-            site.reshape(site.operand(0), image),
+            site.reshape(operand, image),
             site.result_of_shape(*result),
             zeros=(in_zero, out_zero),
             scale=npu.ScaleAttr.of(*scale),
             clamp=site.clamp(),
         )
     )
+
+
+def _in_order(site: Site, order: tuple[int, ...]) -> SSAValue:
+    """The operand with its axes (but those of size 1) in another order."""
+    shape = site.info(0).static_shape
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    sizes = tuple(shape[axis] for axis in order)
+    writes = tuple(math.prod(sizes[place + 1 :]) for place in range(len(sizes)))
+    copy = StridedCopy(0, 0, 0, sizes, tuple(steps[axis] for axis in order), writes)
+    kind = with_shape(tensor_of(site.operand(0)), sizes)
+    return site.emit(npu.MoveOp([site.operand(0)], kind, copies=[copy]))
 
 
 def lower_softmax(site: Site) -> None:

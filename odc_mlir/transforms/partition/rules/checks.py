@@ -315,29 +315,6 @@ def windows_meet_image(node: Node, _: Limits) -> str | None:
     return f"window {taps[0]}x{taps[1]} on an image of {height}x{width}"
 
 
-def reduced_run(node: Node) -> tuple[int, int, tuple[int, ...]] | None:
-    """Shape of a reduction as (outer elements, inner elements, reduced dimensions); None where axes have a gap."""
-    shape = node.operand(0).static_shape
-    axes = sorted({int(axis) % len(shape) for axis in node.const(1).reshape(-1)}) if shape else []
-    if not axes or axes != list(range(axes[0], axes[-1] + 1)):
-        return None
-    first, last = axes[0], axes[-1] + 1
-    return math.prod(shape[:first]), math.prod(shape[last:]), tuple(d for d in shape[first:last] if d != 1)
-
-
-def reduction(node: Node, _: Limits) -> str | None:
-    """Neighbouring axes are reduced, no more than an image's height and width."""
-    run = reduced_run(node)
-    axes = [int(axis) for axis in node.const(1).reshape(-1)]
-    if run is None:
-        return f"axes {axes}"
-    highest = field_range("reduce", "width")[1]
-    dims = run[2]
-    if len(dims) > 2 or any(d > highest for d in dims):
-        return f"{'x'.join(map(str, dims))} elements along axes {axes}, at most {highest}x{highest}"
-    return None
-
-
 def softmax_result(node: Node, _: Limits) -> str | None:
     """The result has the scale that the fixed-point softmax gives."""
     result = node.results[0]

@@ -18,6 +18,7 @@ from odc_mlir.transforms.partition.rules import checks as check
 from odc_mlir.transforms.partition.rules import (
     matrix_checks,
     recurrent_checks,
+    reduction_checks,
     search_checks,
     sum_checks,
     weight_checks,
@@ -162,7 +163,7 @@ _POOL = (
 _REDUCTION = (
     _SAME_TYPE,
     Rule("constant-axes", "axes are constant", check.constant(1)),
-    Rule("axes", "neighbouring axes are reduced, at most two with sizes above 1", check.reduction),
+    Rule("axes", "what is reduced makes an image that fits the instruction", reduction_checks.reduction),
 )
 
 _SEARCH = (
