@@ -55,12 +55,38 @@ class LargeNetwork:
         return [weights, bias]
 
     def convolution(self, x: int, channels: int, kernel: int = 1, stride: int = 1, *, relu: bool = True) -> int:
-        n, height, width, depth = self.shape(x)
-        weights = self._weights((channels, kernel, kernel, depth), 0)
+        weights = self._weights((channels, kernel, kernel, self.shape(x)[3]), 0)
+        return self._window("CONV_2D", [x, *weights], channels, stride, 1, relu=relu)
+
+    def depthwise(self, x: int, stride: int = 1, kernel: int = 3, dilation: int = 1) -> int:
+        depth = self.shape(x)[3]
+        weights = self._weights((1, kernel, kernel, depth), 3)
+        return self._window("DEPTHWISE_CONV_2D", [x, *weights], depth, stride, dilation, relu=True, depth_multiplier=1)
+
+    def _window(
+        self, name: str, operands: list[int], channels: int, stride: int, dilation: int, *, relu: bool, **options: Any
+    ) -> int:
+        n, height, width, _ = self.shape(operands[0])
         shape = (n, -(-height // stride), -(-width // stride), channels)
-        activation = "relu" if relu else "none"
-        options = {"stride_h": stride, "stride_w": stride, "padding": "same", "fused_activation_function": activation}
-        return self._append("CONV_2D", [x, *weights], shape, **options)
+        options |= {"stride_h": stride, "stride_w": stride, "padding": "same"}
+        options |= {"dilation_h_factor": dilation, "dilation_w_factor": dilation}
+        options |= {"fused_activation_function": "relu" if relu else "none"}
+        return self._append(name, operands, shape, **options)
+
+    def block(self, x: int, channels: int, expansion: int = 6, stride: int = 1, dilation: int = 1) -> int:
+        """An inverted residual block as MobileNet v2 has them."""
+        wide = self.convolution(x, self.shape(x)[3] * expansion) if expansion > 1 else x
+        y = self.convolution(self.depthwise(wide, stride, dilation=dilation), channels, relu=False)
+        return self.add(x, y) if stride == 1 and self.shape(x)[3] == channels else y
+
+    def resize(self, x: int, height: int, width: int) -> int:
+        n, _, _, depth = self.shape(x)
+        size = self._constant(np.array([height, width], np.int32))
+        return self._append("RESIZE_BILINEAR", [x, size], (n, height, width, depth), align_corners=True)
+
+    def join(self, *parts: int) -> int:
+        shape = (*self.shape(parts[0])[:3], sum(self.shape(part)[3] for part in parts))
+        return self._append("CONCATENATION", list(parts), shape, axis=3)
 
     def pool(self, x: int, kernel: int, stride: int) -> int:
         n, height, width, depth = self.shape(x)
@@ -124,6 +150,67 @@ def resnet50(size: int = 224) -> bytes:
             right = x if block else net.convolution(x, 4 * width, 1, stride, relu=False)
             x = net.unary("RELU", net.add(left, right))
     return net.bytes(net.softmax(net.dense(net.mean(x, 1, 2), 1000)))
+
+
+_MOBILENET_V2 = (  # expansion, channels, blocks, stride
+    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+)  # fmt: skip
+
+
+def _mobilenet_v2(net: LargeNetwork, stride: int) -> int:
+    """The blocks of MobileNet v2, dilated instead of strided once an image is 1/``stride`` of its size."""
+    x, taken, dilation = net.convolution(net.start, 32, 3, 2), 2, 1
+    for expansion, channels, count, step in _MOBILENET_V2:
+        for number in range(count):
+            by = 1 if number else step
+            if taken * by > stride:
+                dilation, by = dilation * by, 1
+            taken *= by
+            x = net.block(x, channels, expansion, by, dilation)
+    return x
+
+
+def deeplab_v3(size: int = 513, classes: int = 21, stride: int = 16) -> bytes:
+    """DeepLab v3 on MobileNet v2: as many classes as channels of an image as large as the input."""
+    net = LargeNetwork((1, size, size, 3))
+    x = _mobilenet_v2(net, stride)
+    _, height, width, _ = net.shape(x)
+    pooled = net.resize(net.convolution(net.mean(x, 1, 2, keep_dims=True), 256), height, width)
+    x = net.convolution(net.join(pooled, net.convolution(x, 256)), 256)
+    x = net.resize(net.convolution(x, classes, relu=False), height, width)
+    return net.bytes(net.resize(x, size, size))
+
+
+def posenet(size: int = 257, points: int = 17) -> bytes:
+    """PoseNet on MobileNet v1: heat maps and offsets in one output, with stride 16."""
+    net = LargeNetwork((1, size, size, 3))
+    x = net.convolution(net.start, 32, 3, 2)
+    for channels, stride, dilation in (
+        (64, 1, 1), (128, 2, 1), (128, 1, 1), (256, 2, 1), (256, 1, 1), (512, 2, 1), *[(512, 1, 1)] * 5,
+        (1024, 1, 1), (1024, 1, 2),
+    ):  # fmt: skip
+        x = net.convolution(net.depthwise(x, stride, dilation=dilation), channels)
+    heads = [net.convolution(x, count, relu=False) for count in (points, 2 * points, 32, 32)]
+    return net.bytes(net.join(net.unary("LOGISTIC", heads[0]), *heads[1:]))
+
+
+def efficientnet(size: int = 224) -> bytes:
+    """EfficientNet-Lite0's blocks with squeeze and excitation in each."""
+    net = LargeNetwork((1, size, size, 3))
+    x = net.convolution(net.start, 32, 3, 2)
+    for expansion, channels, count, stride, kernel in (
+        (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
+        (6, 320, 1, 1, 3),
+    ):  # fmt: skip
+        for number in range(count):
+            by = 1 if number else stride
+            wide = net.convolution(x, net.shape(x)[3] * expansion) if expansion > 1 else x
+            wide = net.depthwise(wide, by, kernel)
+            narrow = net.convolution(net.mean(wide, 1, 2, keep_dims=True), max(4, net.shape(x)[3] // 4))
+            gate = net.unary("LOGISTIC", net.convolution(narrow, net.shape(wide)[3], relu=False))
+            y = net.convolution(net.multiply(wide, gate), channels, relu=False)
+            x = net.add(x, y) if number else y
+    return net.bytes(net.dense(net.mean(net.convolution(x, 1280), 1, 2), 1000))
 
 
 def vit_b16(layers: int = 12) -> bytes:

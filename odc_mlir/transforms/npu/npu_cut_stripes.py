@@ -11,11 +11,11 @@ After, for every stripe of 14 rows, and behind the last one a move that joins th
     %4 = npu.conv %3 kernel [1, 1] … : tensor<1x16x56x24x…> -> tensor<1x16x56x144x…>
     %5 = npu.conv depthwise %4 kernel [3, 3] pads [0, 1, 0, 1] … : tensor<1x16x56x144x…> -> tensor<1x14x56x144x…>
 
-Convolutions, pooling and element-wise operations on one image take part. Rows that two stripes need are computed twice;
-the program's ``npu.recomputed_macs`` says how many multiply-accumulates that is, by the name of the operation. Which
-chains are cut, and how often, is what is estimated to be fastest of all that fits. Without a limit nothing is cut that
-fits in the SRAM. Where the target was chosen with ``prefer = memory``, chains are cut as well while the estimate stays
-within a tenth of the fastest.
+Convolutions, pooling, resizing and element-wise operations on one image take part. Rows that two stripes need are
+computed twice; the program's ``npu.recomputed_macs`` says how many multiply-accumulates that is, by the name of the
+operation. Which chains are cut, and how often, is what is estimated to be fastest of all that fits. Without a limit
+nothing is cut that fits in the SRAM. Where the target was chosen with ``prefer = memory``, chains are cut as well while
+the estimate stays within a tenth of the fastest.
 
 Where no plan fits, the one with the least memory is taken, and nothing is refused here: instructions can need less than
 operations do, because a result may take the bytes of an operand that has been loaded. ``npu-allocate-memory`` knows.
@@ -42,6 +42,7 @@ from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.site import tensor_of
 from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
+from odc_mlir.transforms.npu.schedule.resize_stream import Axis
 from odc_mlir.transforms.npu.schedule.row_graph import RowGraph, RowLayer, Rows, read_rows
 from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Plan, Planner, stripes
 
@@ -138,6 +139,10 @@ class _Cut:
             top = max(0, source.before - rows.first * source.stride)
             bottom = max(0, (rows.end - 1) * source.stride - source.before + source.span - source.rows)
             properties["pads"] = npu.ints((top, left, bottom, right))
+        elif isinstance(op, npu.ResizeOp):
+            axis, (_, left) = Axis(op, 0), op.start.get_values()
+            line = axis.moved(rows.first, layer.sources[0].needed(rows).first)
+            properties["start"] = npu.ints((line.start, left))
         result = tensor_of(op.results[0])
         _, _, *pixels = result.get_shape()
         made = type(op).create(

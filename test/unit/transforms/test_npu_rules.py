@@ -60,6 +60,15 @@ from odc_mlir.transforms.partition.rules.checks import Limits
 TARGET = targets.load("npu-256")
 LIMITS = Limits(TARGET, TARGET.sram.capacity_bytes)
 
+
+def images(node: Node, count: int) -> Node:
+    """``node`` for ``count`` images."""
+    x, y = node.operands[0], node.results[0]
+    assert x is not None
+    node = with_operand(node, 0, shape=(count, *x.static_shape[1:]))
+    return with_result(node, shape=(count, *y.static_shape[1:]))
+
+
 CASED = {name.upper() for _, body, _ in CASES.values() for name in re.findall(r"circle\.(\w+)\(", body)}
 
 # Operators without a case in helpers.operator_cases: those are placed, lowered and computed by other tests.
@@ -87,7 +96,8 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("quantised", lambda: with_operand(unary("RELU"), 0, quant=PER_AXIS_1), "'x' has 3 scales"),
     ("quantised", lambda: with_result(unary("RELU"), quant=QuantParams((0.0,), (0,))), "'y' has scale 0.0"),
     ("quantised", lambda: with_result(unary("RELU"), quant=QuantParams((1.0,), (128,))), "'y' has zero point 128"),
-    ("fits-sram", lambda: conv(x=1024), "10485760 bytes of 4194304"),
+    ("fits-sram", lambda: conv(x=1 << 18), "4718592 bytes of 4194304"),
+    ("fits-sram", lambda: images(conv(x=1024), 2), "20971520 bytes of 4194304"),
     ("rank-4", lambda: with_operand(pool(), 0, shape=(8, 8, 4)), "'x' has shape [8, 8, 4]"),
     ("constant-weights", lambda: with_operand(fully_connected(), 1, data=None), "'w' is computed at run time"),
     ("constant-bias", lambda: replace_bias(dtype="int8", quant=Q, data=None), "'b' is computed at run time"),
@@ -341,5 +351,7 @@ def test_every_operator_with_rules_has_a_lowering_and_a_case() -> None:
 
 
 def test_a_smaller_sram_limit_refuses_more() -> None:
-    assert "640 bytes of 639" in npu_rules.verdict(conv(), replace(LIMITS, sram_bytes=639)).reason
-    assert npu_rules.verdict(conv(), replace(LIMITS, sram_bytes=640)).supported
+    """Three rows of the input and one of the result are needed at once; of several images, all."""
+    assert "144 bytes of 143" in npu_rules.verdict(conv(), replace(LIMITS, sram_bytes=143)).reason
+    assert npu_rules.verdict(conv(), replace(LIMITS, sram_bytes=144)).supported
+    assert "1280 bytes of 1279" in npu_rules.verdict(images(conv(), 2), replace(LIMITS, sram_bytes=1279)).reason

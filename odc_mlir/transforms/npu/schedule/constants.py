@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from xdsl.ir import Operation
 
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.isa.fields import BIAS, FULL_RECORD_BYTES, SCALE, Space
 from odc_mlir.isa.weight_coding import coded_bytes
 from odc_mlir.transforms.npu.schedule.program import Buffer
@@ -53,13 +54,16 @@ def packed_channels(block: NDArray[Any], columns: int) -> bytes:
 
 
 def stored_bytes(op: Operation) -> int:
-    """Estimate of what an operation's own constants take: weights as if they were coded as a whole, and records."""
+    """Estimate of what an operation's own constants take: weights as if they were coded as a whole, records, tables."""
     if isinstance(op, npu.ConvOp):
         return coded_bytes(bytes(op.weights.data.data)) + FULL_RECORD_BYTES * len(op.bias)
     if isinstance(op, npu.LstmOp):
         weights = coded_bytes(bytes(op.input_weights.data.data)) + coded_bytes(bytes(op.recurrent_weights.data.data))
         return weights + FULL_RECORD_BYTES * len(op.bias)
-    return 0
+    if isinstance(op, npu.MatmulOp):
+        return _COMMON.itemsize + _FULL["bias"].itemsize * npu.shape_of(op.output)[-1]
+    table = getattr(op, "table", None)
+    return len(table.bytes) if isinstance(table, BlobAttr) else 0
 
 
 _FULL = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])

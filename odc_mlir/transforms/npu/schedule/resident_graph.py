@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +13,6 @@ from odc_mlir.dialects.npu_tiling import Residency, ResidentAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
@@ -23,9 +21,8 @@ from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings
-from odc_mlir.transforms.npu.schedule.vector_cost import vector_choice
+from odc_mlir.transforms.npu.schedule.vector_cost import vector_choices
 from odc_mlir.transforms.npu.schedule.window_search import Choice, Room
-from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
 LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
 
@@ -133,35 +130,9 @@ def layer_choices(
         if isinstance(op, npu.ResizeOp):
             resized = plan_resize(op, target, room)
             return (Choice(None, resized.cycles, resized.program_bytes),)
-        return _vector_choices(op, target, room, sources, result)
+        return vector_choices(op, target, room, sources, result=result)
     except CompileError as error:
         raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None
-
-
-def _vector_choices(
-    op: Operation, target: Target, room: int, sources: tuple[bool, ...], result: bool
-) -> tuple[Choice, ...]:
-    values = [
-        value for value, resident in zip((*op.operands, *op.results), (*sources, result), strict=True) if not resident
-    ]
-    moved = [npu.size_bytes(value) for value in values]
-    elements = math.prod(npu.shape_of(op.operands[0]))
-    results = math.prod(npu.shape_of(op.results[0]))
-    vector, mnemonic, least = target.vector, "vop", 4 * TILE_ALIGNMENT * max(1, len(moved))
-    cycles = vector.start_cycles + results / vector.requant_lanes
-    if isinstance(op, npu.ReduceOp | npu.ArgMaxOp):
-        mnemonic, cycles = "reduce", vector.start_cycles + elements / vector.reduce_lanes
-    elif isinstance(op, npu.SoftmaxOp):
-        item = npu.item_bytes(op.input)
-        mnemonic, cycles = "softmax", cost.softmax_cycles(target, elements, item)
-        resident = result or any(sources)
-        row = (elements if resident else npu.shape_of(op.input)[-1]) * item
-        least = 0 if not moved else row + TILE_ALIGNMENT
-    elif isinstance(op, npu.LutOp | npu.SigmoidOp) and npu.item_bytes(op.input) > 1:
-        cycles = cost.interpolated_cycles(target, elements)
-    if moved and room < min(least, target.local.tile_bytes):
-        raise CompileError(f"{room} bytes of the tile buffer are too few")
-    return vector_choice(mnemonic, moved, cycles, room, target)
 
 
 def resident_attribute(candidate: Candidate) -> ResidentAttr:

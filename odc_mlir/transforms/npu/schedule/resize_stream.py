@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,13 +13,13 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics.resize_lines import BLEND_BITS, NEAREST_BITS, Line, nearest, neighbours
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.cost import Runs, instruction_bytes, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import Runs, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
 from odc_mlir.transforms.npu.schedule.slots import Slots
-from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES
+from odc_mlir.transforms.npu.schedule.vector_cost import VectorWork, vector_choice
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 BUFFERS = 2  # slots of input and of result
@@ -28,6 +29,11 @@ _LARGEST_RUN = field_range("load", "size0")[1]
 _LARGEST_COUNT = field_range("resize", "in_height")[1]
 _BITS = {npu.ResizeKind.NEAREST: NEAREST_BITS, npu.ResizeKind.BILINEAR: BLEND_BITS}
 _LANE_TURNS = {npu.ResizeKind.NEAREST: 1, npu.ResizeKind.BILINEAR: 3}
+
+
+def lane_turns(op: npu.ResizeOp) -> int:
+    """Turns of a lane that a result takes."""
+    return _LANE_TURNS[op.kind.data]
 
 
 class Span(NamedTuple):
@@ -50,6 +56,10 @@ class Axis:
             self.low = self.high = nearest(self.line, self.results, self.size)
         else:
             self.low, self.high, _ = neighbours(self.line, self.results, self.size)
+
+    def moved(self, first: int, pixel: int) -> Line:
+        """The positions of results from ``first`` on, counted from ``pixel``."""
+        return self.line.moved(first, pixel, self.bits)
 
     def spans(self, most: int) -> list[Span]:
         """The axis in parts of at most ``most`` results."""
@@ -93,18 +103,31 @@ def plan_resize(op: npu.ResizeOp, target: Target, room: int) -> ResizePlan:
     wanted = max(1, -(-SMALLEST_TILE // (columns * wide)), -(-height // OVERLAPPED_TILES))
     rows = _most(axes[0], min(height, wanted), lambda count: _tile_bytes(axes, count, columns, wide * item) <= half)
     tiles = batch * -(-channels // wide) * -(-height // rows) * -(-width // columns)
-    burst, moved = target.sram.burst_bytes, 0.0
-    needed = axes[0].longest(rows), axes[1].longest(columns), axes[1].size
-    for count, pixels, whole in ((rows, columns, width), needed):
-        dense = wide == channels
-        run, runs = (pixels * wide * item, 1) if dense else (wide * item, pixels)
-        moved += tiles * transfer_bytes(Runs(run, runs, channels * item, count, whole * channels * item), burst)
-    results, vector, port = batch * height * width * channels, target.vector, target.sram
-    computed = tiles * vector.start_cycles + _LANE_TURNS[op.kind.data] * results / vector.requant_lanes
-    busy, idle = max(moved / port.bytes_per_cycle, computed), min(moved / port.bytes_per_cycle, computed)
-    cycles = busy + idle / tiles * (1 if buffers > 1 else tiles) + port.read_latency_cycles + port.write_latency_cycles
-    size = instruction_bytes("resize") + instruction_bytes("load") + instruction_bytes("store")
-    return ResizePlan(rows, columns, wide, buffers, cycles, size * min(tiles, ROLLED_TILES))
+    down, across = axes[0].spans(rows), axes[1].spans(columns)
+    made = Counter(span.results for span in down), Counter(span.results for span in across)
+    needed = Counter(span.pixels for span in down), Counter(span.pixels for span in across)
+    pixel, times = (wide * item, channels * item), batch * -(-channels // wide)
+    stored = times * _moved(*made, width, pixel, target.sram.burst_bytes)
+    loaded = times * _moved(*needed, axes[1].size, pixel, target.sram.burst_bytes)
+    turns = lane_turns(op) * batch * height * width * channels / target.vector.requant_lanes
+    work = VectorWork(tiles, loaded, stored, 2, target.vector.start_cycles + turns / tiles)
+    (choice,) = vector_choice("resize", work, target)
+    waiting = 0.0 if buffers > 1 else min((loaded + stored) / target.sram.bytes_per_cycle, turns)
+    return ResizePlan(rows, columns, wide, buffers, choice.cycles + waiting, choice.program_bytes)
+
+
+def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple[int, int], burst: int) -> float:
+    """Bytes on the SRAM port of an image of ``width`` in tiles of these sizes, of which there are so many.
+
+    ``pixel``: bytes of a pixel that are moved, and from pixel to pixel.
+    """
+    size, stride = pixel
+    moved = 0.0
+    for columns, across in widths.items():
+        run, runs = (columns * size, 1) if size == stride else (size, columns)
+        for rows, down in heights.items():
+            moved += across * down * transfer_bytes(Runs(run, runs, stride, rows, width * stride), burst)
+    return moved
 
 
 def _tile_bytes(axes: tuple[Axis, Axis], rows: int, columns: int, pixel: int) -> int:
@@ -168,7 +191,7 @@ def resize_commands(layer: Layer[npu.ResizeOp], target: Target, memories: LocalM
 
 def _line_fields(name: str, axis: Axis, span: Span) -> dict[str, int]:
     """Positions of ``span``, counted from its first pixel."""
-    line = axis.line.moved(span.first, span.pixel, axis.bits)
+    line = axis.moved(span.first, span.pixel)
     return {f"start_{name}": line.start, f"step_{name}": line.step}
 
 

@@ -15,9 +15,11 @@ from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.cost import ports
+from odc_mlir.transforms.npu.schedule.resize_stream import Axis, lane_turns
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops
 from odc_mlir.transforms.npu.schedule.views import viewed
 
+_BY_ROWS = npu.ConvOp | npu.PoolOp | npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp | npu.ResizeOp
 START_CYCLES = 256  # of an operation: its first load and last store, which nothing of it hides
 
 
@@ -42,7 +44,8 @@ class Source:
     """An operand: ``layer`` computes it (None: nothing in reach), ``root`` holds its bytes.
 
     ``stride``, ``span``, ``before``: a row of the result needs ``span`` rows from ``row * stride - before`` on; those
-    outside of the image are padding. ``stride`` 0: it needs all rows.
+    outside of the image are padding. ``stride`` 0: it needs all rows. ``resized``: the rows that it needs of an image
+    that gets another size.
     """
 
     value: SSAValue
@@ -52,11 +55,14 @@ class Source:
     stride: int = 1
     span: int = 1
     before: int = 0
+    resized: Axis | None = None
 
     def needed(self, rows: Rows) -> Rows:
         """The rows of the operand that ``rows`` of the result need."""
         if not self.stride:
             return Rows(0, self.rows)
+        if self.resized is not None:
+            return Rows(int(self.resized.low[rows.first]), int(self.resized.high[rows.end - 1]) + 1)
         first = rows.first * self.stride - self.before
         end = (rows.end - 1) * self.stride - self.before + self.span
         return Rows(max(0, first), min(self.rows, end))
@@ -124,6 +130,8 @@ def _source(op: Operation, value: SSAValue, index: dict[SSAValue, int]) -> Sourc
         return Source(value, found.root, found.layer, rows, stride, (kernel - 1) * dilation + 1, before)
     if rows == 1:
         return Source(value, found.root, found.layer, rows, stride=0)
+    if isinstance(op, npu.ResizeOp):
+        return Source(value, found.root, found.layer, rows, resized=Axis(op, 0))
     return found
 
 
@@ -132,7 +140,8 @@ def _layer(op: Operation, sources: tuple[Source, ...], target: Target, memory: M
     rows = _rows(op, sources)
     port = ports(target, memory)
     moved = npu.size_bytes(op.results[0]) + sum(npu.size_bytes(source.value) for source in sources)
-    cycles = max(moved / port.sram.bytes_per_cycle, math.prod(result) / target.vector.requant_lanes)
+    turns = lane_turns(op) if isinstance(op, npu.ResizeOp) else 1
+    cycles = max(moved / port.sram.bytes_per_cycle, turns * math.prod(result) / target.vector.requant_lanes)
     weights = 0
     if isinstance(op, npu.ConvOp):
         pixels, channels = target.array.depthwise_shape if op.depthwise is not None else (1, 1)
@@ -148,7 +157,7 @@ def _is_constant(value: SSAValue) -> bool:
 
 def _rows(op: Operation, sources: tuple[Source, ...]) -> int:
     """Rows of the result of an operation that may be computed for some of them, 0 of one that may not."""
-    if not isinstance(op, npu.ConvOp | npu.PoolOp | npu.ElementwiseOp | npu.ScaleOp | npu.LutOp):
+    if not isinstance(op, _BY_ROWS):
         return 0
     result = op.results[0]
     images = [npu.shape_of(value) for value in (result, *(source.value for source in sources))]

@@ -21,17 +21,23 @@ _WORD = 4  # bytes of a result; one of 64 bits is two of them, the upper one 0
 _MOST_ROWS = field_range("reduce", "width")[1]
 
 
-def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iterator[Command]:
-    """The commands, some rows at a time; CompileError where a row does not fit in the tile buffer."""
-    columns, item, number = layer.source.shape[-1], layer.source.item_bytes, npu.item_bytes(layer.op.output)
-    rows, row_bytes, words = layer.source.elements // columns, columns * item, number // _WORD
-    each = row_bytes + number + (_WORD if words > 1 else 0)
-    room, least = memories.tile_room, aligned(row_bytes) + 2 * aligned(2 * _WORD)
+def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int, int]:
+    """(rows of a tile, slots) with ``room`` bytes of the tile buffer and results of ``number`` bytes; CompileError where
+    a row does not fit.
+    """
+    each, least = row_bytes + number + (_WORD if number > _WORD else 0), aligned(row_bytes) + 2 * aligned(2 * _WORD)
     buffers = BUFFERS if BUFFERS * least <= room else 1
     if buffers * least > room:
         raise CompileError(f"rows of {row_bytes} bytes, the tile buffer has {room}")
     most = max(1, min(rows, _MOST_ROWS, (room // buffers - least + row_bytes) // each))
-    most = -(-rows // -(-rows // most))
+    return -(-rows // -(-rows // most)), buffers
+
+
+def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iterator[Command]:
+    """The commands, some rows at a time; CompileError where a row does not fit in the tile buffer."""
+    columns, item, number = layer.source.shape[-1], layer.source.item_bytes, npu.item_bytes(layer.op.output)
+    rows, row_bytes, words = layer.source.elements // columns, columns * item, number // _WORD
+    most, buffers = argmax_rows(rows, row_bytes, number, memories.tile_room)
     inputs = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), layer.source.type)] * buffers))
     results = Slots(memories.take(Space.TILE, [Slot("output", (most * words,), "i32")] * buffers))
     halves = memories.take(Space.TILE, [Slot("places", (most,), "i32")] * (buffers if words > 1 else 0))

@@ -54,7 +54,7 @@ class Tilings:
             found = window_choices(window, self.target, room, weighted=weighted)
         except CompileError:
             found = ()
-        self._memo.put(key, [[c.cycles, c.program_bytes, c.tiling and asdict(c.tiling)] for c in found])
+        self._memo.put(key, [[c.cycles, c.program_bytes, c.lead, c.tiling and asdict(c.tiling)] for c in found])
         return found
 
     def save(self) -> None:
@@ -65,7 +65,7 @@ class Tilings:
 def _decoded(kept: Any) -> tuple[Choice, ...] | None:
     """What was kept, None for what was not."""
     try:
-        return tuple(Choice(fields and _tiling(fields), cycles, program) for cycles, program, fields in kept)
+        return tuple(Choice(fields and _tiling(fields), *estimates) for *estimates, fields in kept)
     except (KeyError, TypeError, ValueError):
         return None
 

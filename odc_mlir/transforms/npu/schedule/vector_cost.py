@@ -2,21 +2,117 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from xdsl.ir import Operation
+
+from odc_mlir.dialects import npu
+from odc_mlir.errors import CompileError
 from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule import cost
+from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import instruction_bytes
+from odc_mlir.transforms.npu.schedule.search_stream import argmax_rows
+from odc_mlir.transforms.npu.schedule.vector_stream import (
+    elementwise_sizes,
+    merged_dims,
+    reduced_slice,
+    softmax_rows,
+)
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, Choice
+from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
 
-def vector_choice(
-    mnemonic: str, moved: Sequence[int], compute_cycles: float, room: int, target: Target
+class VectorWork(NamedTuple):
+    """What an operation does in ``tiles`` equal parts: bytes loaded and stored, transfers of a tile, and ``cycles`` of
+    one instruction. ``table_bytes``: what is read before the first one.
+    """
+
+    tiles: int
+    loaded: float
+    stored: float
+    transfers: int
+    cycles: float
+    table_bytes: int = 0
+
+
+def vector_choice(mnemonic: str, work: VectorWork, target: Target) -> tuple[Choice, ...]:
+    """The only choice of an operation: its loads, instructions and stores overlap, but for the first and the last."""
+    port, issue = target.sram, target.fetch.issue_cycles + target.fetch.semaphore_cycles
+    width, latency = port.bytes_per_cycle, port.read_latency_cycles
+    moved = (work.loaded + work.stored) / width
+    load, store = work.loaded / work.tiles / width, work.stored / work.tiles / width
+    begin = load + latency if work.loaded else 0.0
+    end = store + port.write_latency_cycles if work.stored else 0.0
+    if work.table_bytes:
+        begin = max(begin, latency) + work.table_bytes / width
+    computing = work.tiles * (work.cycles + issue) + begin + end
+    moving = moved + latency + max(0.0, work.cycles + end - 2 * store) if moved else 0.0
+    turns = work.tiles * work.transfers * latency + moved
+    waiting = turns / target.dma.descriptors_in_flight + work.cycles
+    size = instruction_bytes(mnemonic) + work.transfers * instruction_bytes("load")
+    return (Choice(None, max(computing, moving, waiting), size * min(work.tiles, ROLLED_TILES)),)
+
+
+def vector_choices(
+    op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool
 ) -> tuple[Choice, ...]:
-    """The only choice of an operation that loads and stores tensors of ``moved`` bytes through slots in ``room``."""
-    port = target.sram
-    traffic = sum(moved) / port.bytes_per_cycle
-    tiles = max(1, -(-4 * max(moved, default=0) * len(moved) // max(room, 1)))
-    latency = min(len(moved), 2) * port.read_latency_cycles
-    size = instruction_bytes(mnemonic) + len(moved) * instruction_bytes("load")
-    edge = min(traffic, compute_cycles) / tiles
-    return (Choice(None, max(traffic, compute_cycles) + edge + latency, size * min(tiles, ROLLED_TILES)),)
+    """The choice of an element-wise operation, a reduction or a softmax; CompileError where ``room`` bytes of the tile
+    buffer are too few.
+
+    ``sources``, ``result``: which operands are in the tile buffer already, and whether the result stays there.
+    """
+    loaded = [npu.size_bytes(value) for value, stays in zip(op.operands, sources, strict=True) if not stays]
+    stored = [] if result else [npu.size_bytes(op.results[0])]
+    transfers, least = len(loaded) + len(stored), 4 * TILE_ALIGNMENT * max(1, len(loaded) + len(stored))
+    if isinstance(op, npu.SoftmaxOp):
+        row = (math.prod(npu.shape_of(op.input)) if result or any(sources) else npu.shape_of(op.input)[-1]) * (
+            npu.item_bytes(op.input)
+        )
+        least = row + TILE_ALIGNMENT if transfers else 0
+    if transfers and room < min(least, target.local.tile_bytes):
+        raise CompileError(f"{room} bytes of the tile buffer are too few")
+    tiles, cycles, mnemonic = _instructions(op, target, room, sources, result=result)
+    work = VectorWork(tiles, sum(loaded), sum(stored), transfers, cycles, stored_bytes(op))
+    return vector_choice(mnemonic, work, target)
+
+
+def _instructions(
+    op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool
+) -> tuple[int, float, str]:
+    """How many instructions there are, the cycles of one, and its mnemonic."""
+    shape, item = npu.shape_of(op.operands[0]), npu.item_bytes(op.operands[0])
+    if isinstance(op, npu.ReduceOp):
+        channels, pixels = reduced_slice(shape, item, target, room, resident=sources[0])
+        parts = 1 if sources[0] else -(-shape[1] * shape[2] // pixels)
+        tiles = shape[0] * -(-shape[3] // channels) * parts
+        elements = math.prod(shape) // tiles
+        return tiles, cost.vector_cycles(target, 0, elements * item, elements=elements), "reduce"
+    if isinstance(op, npu.ArgMaxOp):
+        rows, size = math.prod(shape) // shape[-1], npu.size_bytes(op.input)
+        tiles = -(-rows // argmax_rows(rows, shape[-1] * item, npu.item_bytes(op.output), room)[0])
+        return tiles, cost.vector_cycles(target, 0, size // tiles, elements=math.prod(shape) // tiles), "reduce"
+    if isinstance(op, npu.SoftmaxOp):
+        columns = shape[-1]
+        rows = math.prod(shape) // columns
+        tiles = 1 if result or sources[0] else -(-rows // max(1, softmax_rows(rows, columns, item, room)[0]))
+        return tiles, cost.softmax_cycles(target, rows * columns // tiles, item), "softmax"
+    return (*_elementwise(op, target, room, sources, result=result), "vop")
+
+
+def _elementwise(
+    op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool
+) -> tuple[int, float]:
+    shapes = [npu.shape_of(value) for value in op.operands]
+    dims = merged_dims(npu.shape_of(op.results[0]), shapes[0], shapes[-1])
+    values = zip((*op.operands, *op.results), (*sources, result), strict=True)
+    moved = sum(npu.item_bytes(value) for value, stays in values if not stays)
+    sizes = elementwise_sizes(dims, moved, room)
+    tiles = math.prod(-(-size // step) for size, step in zip(dims.sizes, sizes, strict=True))
+    elements = -(-math.prod(dims.sizes) // tiles)
+    if npu.item_bytes(op.operands[0]) > 1 and isinstance(op, npu.LutOp | npu.SigmoidOp):
+        return tiles, cost.interpolated_cycles(target, elements)
+    read = sum(npu.item_bytes(value) for value in op.operands)
+    return tiles, cost.vector_cycles(target, elements, read * elements)

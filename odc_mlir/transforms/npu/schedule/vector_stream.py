@@ -124,7 +124,7 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
     dims = _dims(layer)
     moved = [name for name, tensor in zip(names, tensors, strict=True) if tensor.layout is None]
     item = sum(tensor.item_bytes for tensor in tensors if tensor.layout is None)
-    sizes = _sizes(dims, item, memories.tile_room)
+    sizes = elementwise_sizes(dims, item, memories.tile_room)
     types = {name: tensor.type for name, tensor in zip(names, tensors, strict=True)}
     slots = memories.take(Space.TILE, [Slot(name, sizes, types[name]) for name in moved for _ in range(BUFFERS)])
     by_name = {name: slots[BUFFERS * i : BUFFERS * (i + 1)] for i, name in enumerate(moved)}
@@ -179,7 +179,7 @@ def _dims(layer: Layer[Elementwise]) -> Dims:
     return Dims((1, bordered.height, row), (0, row, 1), (0, row, 1))
 
 
-def _sizes(dims: Dims, moved: int, room: int) -> tuple[int, ...]:
+def elementwise_sizes(dims: Dims, moved: int, room: int) -> tuple[int, ...]:
     """Tile sizes when ``moved`` bytes of each element go through slots in ``room`` bytes."""
     total = math.prod(dims.sizes)
     if not moved:
@@ -286,16 +286,34 @@ def _reduced_parts(
         yield _ReducedPart((slot, 0), length, 1, count * item, count * length * item, [load])
 
 
+def reduced_slice(shape: Sequence[int], item: int, target: Target, room: int, *, resident: bool) -> tuple[int, int]:
+    """(channels, pixels) of an image that one instruction reduces, with ``room`` bytes of the tile buffer."""
+    _, height, width, channels = shape
+    slot = room // (2 * BUFFERS * item) // TILE_ALIGNMENT * TILE_ALIGNMENT  # elements
+    channels = min(channels, target.local.accumulators)
+    if not resident:
+        channels = min(channels, slot)
+    pixels = max(1, min(height * width, MAX_RUNS, slot // channels))
+    return channels, -(-height * width // -(-height * width // pixels))
+
+
+def softmax_rows(rows: int, columns: int, item: int, room: int) -> tuple[int, int]:
+    """(rows of a tile, slots) of a softmax with ``room`` bytes of the tile buffer; 0 rows where none fits."""
+    row_bytes = columns * item
+    buffers = BUFFERS if BUFFERS * aligned(row_bytes) <= room else 1
+    room //= buffers
+    if row_bytes > room:
+        return 0, buffers
+    wanted = -(-rows // OVERLAPPED_TILES) if rows * columns > OVERLAPPED_TILES * SMALLEST_TILE else rows
+    return max(1, min(wanted, LARGEST_RUN, (room - TILE_ALIGNMENT) // row_bytes)), buffers
+
+
 def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
     """The commands of a reduction over the pixels of each image: channel slices, pixels in parts."""
     batch, height, width, channels = layer.source.shape
     item = layer.source.item_bytes
-    room = memories.tile_room // (2 * BUFFERS * item) // TILE_ALIGNMENT * TILE_ALIGNMENT  # elements of a slot
-    slice_channels = min(channels, target.local.accumulators)
-    if layer.source.layout is None:
-        slice_channels = min(slice_channels, room)
-    pixels = max(1, min(height * width, MAX_RUNS, room // slice_channels))
-    pixels = -(-height * width // -(-height * width // pixels))
+    resident = layer.source.layout is not None
+    slice_channels, pixels = reduced_slice(layer.source.shape, item, target, memories.tile_room, resident=resident)
     source = Slot("input", (pixels, slice_channels), layer.source.type)
     result = Slot("output", (slice_channels,), layer.result.type)
     inputs_needed = 0 if layer.source.layout else BUFFERS
@@ -360,15 +378,12 @@ def softmax_commands(
     if not in_place:
         yield from _resident_softmax(layer, memories, rows, columns, table)
         return
-    room = memories.tile_room
-    buffers = BUFFERS if BUFFERS * aligned(row_bytes) <= room else 1
-    room //= buffers
-    if row_bytes > room:
+    most, buffers = softmax_rows(rows, columns, item, memories.tile_room)
+    if not most:
+        held = memories.tile_room // buffers // item
         raise CompileError(
-            f"softmax over {columns} elements, the tile buffer of {target.name} holds {room // item}", op="SOFTMAX"
+            f"softmax over {columns} elements, the tile buffer of {target.name} holds {held}", op="SOFTMAX"
         )
-    wanted = -(-rows // OVERLAPPED_TILES) if rows * columns > OVERLAPPED_TILES * SMALLEST_TILE else rows
-    most = max(1, min(wanted, LARGEST_RUN, (room - TILE_ALIGNMENT) // row_bytes))
     slots = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), layer.source.type)] * buffers))
     for first, count in parts(rows, most):
         slot = slots.take()

@@ -37,11 +37,15 @@ WEIGHT_BYTES = cost.instruction_bytes("wload")
 
 
 class Choice(NamedTuple):
-    """A tiling (None: the layer has only one way) with its estimates: cycles of the layer, bytes of its program."""
+    """A tiling (None: the layer has only one way) with its estimates: cycles of the layer, bytes of its program.
+
+    ``lead``: cycles more where the layer before does not hide how its first weights arrive.
+    """
 
     tiling: WindowTiling | None
     cycles: float
     program_bytes: float
+    lead: float = 0.0
 
 
 class Room(NamedTuple):
@@ -84,8 +88,8 @@ def too_large(window: Window, target: Target) -> CompileError:
     )
 
 
-Estimate = tuple[float, float, int, WindowTiling]
-"""Cycles of the layer, bytes of its program, shape of the array, tiling."""
+Estimate = tuple[float, float, int, WindowTiling, float]
+"""Cycles of the layer, bytes of its program, shape of the array, tiling, cycles until the first weights are there."""
 
 _cost = itemgetter(0, 1)
 
@@ -127,9 +131,9 @@ class _Search:
         found = [estimate for plan in plans for tiling in self._sized(plan) for estimate in self._estimates(tiling)]
         found.sort(key=_cost)
         front: list[Choice] = []
-        for cycles, program, shape, tiling in found:
+        for cycles, program, shape, tiling, lead in found:
             if not front or program < front[-1].program_bytes:
-                front.append(Choice(replace(tiling, shape=shape), cycles, program))
+                front.append(Choice(replace(tiling, shape=shape), cycles, program, lead))
         return tuple(front)
 
     def _sized(self, plan: WindowTiling) -> Iterator[WindowTiling]:
@@ -245,6 +249,9 @@ class _Search:
         moved = load + store + moved_weights
         dma = (moved + (loads + stores + weight_loads) * latency) / target.dma.descriptors_in_flight
         edge = traffic.first_load_bytes / width + store / max(1, stores)
+        first_weights = 0.0
+        if weight_loads:
+            first_weights = moved_weights / weight_loads + latency + target.decoder.start_cycles
         waits_in_line = jobs > 1 and tiling.in_slots == 1 and not tiling.ring
         waits_to_store = stores > 1 and tiling.out_slots == 1
         several = (groups if by_groups else 1) * (window.batch if window.weights_per_image else 1)
@@ -270,8 +277,10 @@ class _Search:
                 serial += moved_weights + several * 2 * latency
             elif computes_last:
                 serial += moved_weights + latency
-            cycles = max(cycles, serial) + latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
-            yield cycles, program, shape, tiling
+            cycles = max(cycles, serial)
+            lead = min(first_weights, max(0.0, compute + edge + first_weights - cycles))
+            cycles += latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
+            yield cycles, program, shape, tiling, lead
 
     def _kinds(self, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
         """:func:`step_kinds`, the same list for tilings that cut the channels alike."""

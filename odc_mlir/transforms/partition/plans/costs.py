@@ -28,7 +28,6 @@ from odc_mlir.transforms.common.placement import NPU, main_function, operators, 
 from odc_mlir.transforms.npu.convert_circle_to_npu import lower
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
-from odc_mlir.transforms.npu.schedule.balance import EXPOSED
 from odc_mlir.transforms.npu.schedule.chosen_tiles import planned_layers
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports
@@ -38,22 +37,47 @@ from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.window_search import Choice
 from odc_mlir.transforms.partition.plans.plans import Work
 
-START_BURSTS = 2  # of program, before the first instruction can be issued
+FIRST_BYTES = 64  # of a program beside its layers': header, end, instructions that resemble none before
+ISSUED_BYTES = 8  # of a program in compact form leave the fetch buffer in a cycle
+GROWTH = 1.25  # of programs over what tilings are chosen with, by order and by prefetching
+LEADING_SHARE = 0.5  # of its program, and of constants that come in parts, that a layer waits for before it starts
+CROWDING = 0.5  # of the cycles in which prefetched constants are written to SRAM its port is wanted by others
 
 
 def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Work]], float]:
-    """The function that gives the cycles of a segment with these works: as the tiler balances them."""
-    port = ports(target, memory)
-    width = port.constants.bytes_per_cycle
-    start = port.constants.read_latency_cycles + START_BURSTS * port.constants.burst_bytes / width
+    """The function that gives the cycles of a segment with these works, in their order.
+
+    Program and constants come through their port one after the other, each layer works when what it needs is there
+    and the layer before it is done. Where constants are behind the SRAM port, it is part of a layer's cycles.
+    """
+    port, sram = ports(target, memory).constants, target.sram
+    staged, width = port is not sram, port.bytes_per_cycle
+    request = max(port.burst_bytes, target.fetch.buffer_bytes // 2 // port.burst_bytes * port.burst_bytes)
+    start = port.read_latency_cycles + request / width
+    rate = min(float(width), 2 * request / (start + request / ISSUED_BYTES))  # two requests are under way at a time
+    latency = port.read_latency_cycles + sram.write_latency_cycles
 
     def cycles(works: Sequence[Work]) -> float:
-        layers = sum(work.cycles for work in works)
-        program = sum(work.program_bytes for work in works) / width
-        if not port.staged:
-            return start + layers + program
-        fetched = program + sum(work.constant_bytes for work in works) / width
-        return start + max(layers, fetched) + EXPOSED * min(layers, fetched)
+        now = arrived = fetched = start
+        unread, before, held = float(request - FIRST_BYTES), 0.0, float(target.local.weight_bytes)
+        for work in works:
+            program = max(0.0, GROWTH * work.program_bytes - max(0.0, unread))
+            unread -= GROWTH * work.program_bytes
+            ready = max(fetched, arrived) + LEADING_SHARE * program / rate
+            fetched = max(fetched, arrived) + program / rate
+            took, rest = work.cycles, fetched
+            if staged and work.constant_bytes:
+                begun = arrived + program / width
+                arrived = begun + work.constant_bytes / width
+                ready = max(ready, begun + max(LEADING_SHARE * work.constant_bytes, work.first_bytes) / width + latency)
+                took += CROWDING * work.constant_bytes / sram.bytes_per_cycle
+                rest = max(rest, arrived + latency)
+            else:
+                arrived += program / width
+            alone = held + work.weight_bytes > target.local.weight_bytes
+            now = max(now, ready) + (work.lead if alone else max(0.0, work.lead - before)) + took
+            now, before, held = max(now, rest), took, work.weight_bytes
+        return now
 
     return cycles
 
@@ -133,23 +157,36 @@ class _Layers:
         self.check()
         best = planned or _alone(layer, self.tilings, self.width)
         stored = stored_bytes(layer)
-        cycles, constants = best.cycles - self._coded_cycles(layer, best, stored), float(stored)
+        constants = float(stored)
         for operand in layer.operands:
             if isinstance(operand.owner, npu.ConstantOp):
                 constants += npu.size_bytes(operand)
-        return Work(work.cycles + cycles, work.program_bytes + best.program_bytes, work.constant_bytes + constants)
+        cycles, lead, held, first = best.cycles, best.lead, 0.0, 0.0
+        if isinstance(layer, npu.ConvOp):
+            cycles -= self._coded_cycles(layer, best, stored)
+            held = min(layer.weights.data.size, self.tilings.target.local.weight_bytes)
+            if best.tiling is not None and best.tiling.block >= npu.shape_of(layer.output)[-1]:
+                first = constants
+        return Work(
+            work.cycles + cycles,
+            work.program_bytes + best.program_bytes,
+            work.constant_bytes + constants,
+            work.lead or lead,
+            max(work.weight_bytes, held),
+            work.first_bytes or first,
+        )
 
-    def _coded_cycles(self, layer: npu.NpuTensorOp, choice: Choice, stored: float) -> float:
+    def _coded_cycles(self, layer: npu.ConvOp, choice: Choice, stored: float) -> float:
         """What ``choice``, which knows no values, charges too much for weights that wait for their port.
 
-        Coded they are ``stored`` bytes with their records. Where constants have a port of their own, its bytes count.
+        Coded they are ``stored`` bytes with their records.
         """
-        if not isinstance(layer, npu.ConvOp) or self.memory == "flash":
-            return 0.0
         size, target = layer.weights.data.size, self.tilings.target
-        saved = (size + FULL_RECORD_BYTES * len(layer.bias) - stored) / self.width
-        busy = max(size / target.decoder.symbols_per_cycle, layer.macs / target.array.macs_per_cycle)
-        return saved if choice.cycles - busy >= saved else 0.0
+        decoded = size / target.decoder.symbols_per_cycle
+        plain = size + FULL_RECORD_BYTES * len(layer.bias)
+        saved = plain / target.sram.bytes_per_cycle - max(stored / target.sram.bytes_per_cycle, decoded)
+        busy = max(decoded, layer.macs / target.array.macs_per_cycle)
+        return saved if choice.cycles - busy >= saved > 0 else 0.0
 
 
 def _alone(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Choice:

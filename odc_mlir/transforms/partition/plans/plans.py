@@ -24,11 +24,18 @@ LARGEST_SEARCH = 200_000  # operators in all plans that are looked at; a large g
 
 
 class Work(NamedTuple):
-    """An operator in a segment: cycles of its layers, bytes of program and constants that it adds."""
+    """An operator in a segment: cycles of its layers, bytes of program and constants that it adds.
+
+    ``lead``: cycles in which its first weights arrive, which it waits for unless an operator before hides them;
+    ``weight_bytes``: what they take of the weight buffer. ``first_bytes`` of the constants are needed together.
+    """
 
     cycles: float = 0.0
     program_bytes: float = 0.0
     constant_bytes: float = 0.0
+    lead: float = 0.0
+    weight_bytes: float = 0.0
+    first_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,12 @@ MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
+# Of one image some rows can be computed by themselves.
+BY_ROWS = frozenset(
+    ("ADD", "AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MAX_POOL_2D",
+     "MUL", "QUANTIZE", "RELU", "RELU6", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SUB", "TANH")
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -132,10 +138,29 @@ def understood(node: Node, _: Limits) -> str | None:
 
 
 def fits_sram(node: Node, limits: Limits) -> str | None:
-    """Operands and results fit in SRAM at the same time; the text says what is enough."""
-    needed = sum(math.prod(t.static_shape) * t.info.numpy.itemsize for t in activations(node))
+    """Operands and results fit in SRAM at the same time, or what a row of the result takes does where rows can be
+    computed by themselves; the text says what is enough.
+    """
+    span = _rows_read(node)
+    needed = 0
+    for tensor in activations(node):
+        shape = tensor.static_shape
+        rows = 1 if tensor in node.results else span
+        part = min(1.0, rows / shape[1]) if span and len(shape) == 4 else 1
+        needed += int(math.prod(shape) * part) * tensor.info.numpy.itemsize
     allowed = min(limits.sram_bytes, 1 << OFFSET_BITS)
     return sram_text(needed, allowed) if needed > allowed else None
+
+
+def _rows_read(node: Node) -> int:
+    """Rows of its operands that one row of the result needs, 0 where all of it is computed together."""
+    shapes = [tensor.static_shape for tensor in activations(node)]
+    if node.spec.name not in BY_ROWS or any(len(shape) == 4 and shape[0] != 1 for shape in shapes):
+        return 0
+    kernel = 2 if node.spec.name == "RESIZE_BILINEAR" else node.options.get("filter_height", 1)
+    if node.spec.name in ("CONV_2D", "DEPTHWISE_CONV_2D") and node.operands[1] is not None:
+        kernel = node.operands[1].static_shape[1]
+    return int((kernel - 1) * node.options.get("dilation_h_factor", 1) + 1)
 
 
 def sram_text(needed_bytes: int, allowed_bytes: int) -> str:

@@ -98,7 +98,11 @@ GENERIC: tuple[Rule, ...] = (
         check.codes,
     ),
     Rule("quantised", "all codes computed have one positive scale and a zero point inside the type", check.quantised),
-    Rule("fits-sram", "operands and results fit in the SRAM limit together", check.fits_sram),
+    Rule(
+        "fits-sram",
+        "operands and results fit in the SRAM together; of one image, the rows that one of the result needs",
+        check.fits_sram,
+    ),
 )
 
 # Rules of every operator that are asked last, for what is left.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import odc_mlir
+from helpers.sized_operators import SizedOperator
 from odc_mlir import ops, targets
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.weight_coding import coded_bytes
@@ -47,7 +48,7 @@ def module() -> Any:
 def test_works_of_operators() -> None:
     table, padding, convolution = npu_works(make_context(), module(), TARGET, "flash")
     assert isinstance(table, Work)
-    assert table.constant_bytes == 0
+    assert table.constant_bytes == 256
     assert padding == Work()  # the convolution pads
     assert isinstance(convolution, Work)
     weights = bytes(i % 127 for i in range(16 * 9 * 16))
@@ -69,6 +70,41 @@ def test_estimates_are_near_the_simulator() -> None:
     estimate = segment_cycles(TARGET, "flash")(works)
     measured = odc_mlir.compile(TEXT.encode()).report["cycles_total"]
     assert 0.7 * measured < estimate < 1.4 * measured
+
+
+MACHINES = [(target, memory) for target in targets.names() for memory in targets.MEMORY_MODES]
+
+
+def errors_of(seeds: range) -> list[float]:
+    """How far estimates of random operators alone are from the simulator's cycles, smallest first.
+
+    Sizes and machines are drawn; nothing was fitted to them.
+    """
+    found = []
+    for seed in seeds:
+        target, memory = MACHINES[seed // len(MACHINES) % len(MACHINES)]
+        package = odc_mlir.compile(
+            SizedOperator(seed).model, target=target, memory=memory, placement={"strategy": "supported"}
+        )
+        for segment in package.report["partition"]["segments"]:
+            found.append(abs(segment["estimate"]["npu_ns"] / segment["npu_ns"] - 1))
+    return sorted(found)
+
+
+def test_random_operators_take_what_was_estimated() -> None:
+    errors = errors_of(range(9000, 9028))
+    assert len(errors) > 24
+    assert errors[len(errors) // 2] <= 0.05
+    assert errors[-1] <= 0.25
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_many_random_operators_take_what_was_estimated() -> None:
+    errors = errors_of(range(5000, 5504))
+    assert errors[len(errors) // 2] <= 0.05
+    assert errors[len(errors) * 99 // 100 - 1] <= 0.25
+    assert errors[-1] <= 0.4
 
 
 @pytest.mark.parametrize("memory", ["flash", "sram"])

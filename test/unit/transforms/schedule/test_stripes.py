@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xdsl.ir import SSAValue
 
-from helpers.npu_layers import Body, binary, check, make_module, program_of, schedule
+from helpers.npu_layers import Body, binary, check, make_module, program_of, schedule, tensor_type
 from odc_mlir import targets
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_program import RECOMPUTED_MACS
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.container import read
+from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
 from odc_mlir.transforms.npu.schedule.row_graph import Rows, read_rows
 from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Planner, stripe_rows, stripes
 
@@ -46,8 +47,30 @@ def with_constants(body: Body) -> SSAValue:
     return body.conv(x, 8)
 
 
+def enlarged(kind: npu.ResizeKind, modes: tuple[bool, bool]) -> Callable[[Body], SSAValue]:
+    """An image that is made larger and smaller again; ``modes``: aligned corners, centres at half pixels."""
+
+    def build(body: Body) -> SSAValue:
+        x = body.conv(body.block.args[0], 24)
+        for size in ((60, 62), (15, 31)):
+            taken = npu.shape_of(x)
+            if kind is npu.ResizeKind.BILINEAR:
+                lines = bilinear_lines((taken[1], taken[2]), size, "int8", *modes)
+            else:
+                rows, columns = (nearest_line(a, b, *modes) for a, b in zip(taken[1:3], size, strict=True))
+                lines = Lines(rows, columns) if rows and columns else None
+            assert lines is not None
+            x = body.add(npu.ResizeOp(kind, x, tensor_type((1, *size, 24)), lines))
+        return body.conv(x, 8, kernel=(3, 3), pads=SAME)
+
+    return build
+
+
+ENLARGED = [enlarged(kind, modes) for kind in npu.ResizeKind for modes in ((False, False), (False, True))]
+
+
 @pytest.mark.parametrize("memory", ["flash", "sram"])
-@pytest.mark.parametrize("build", [bottleneck, shrinking, with_constants])
+@pytest.mark.parametrize("build", [bottleneck, shrinking, with_constants, *ENLARGED])
 def test_stripes_compute_the_same_in_less_memory(build: Callable[[Body], SSAValue], memory: str) -> None:
     planner = planner_of(build)
     limit = (3 * planner.smallest.arena_bytes + planner.plain.arena_bytes) // 4
