@@ -82,8 +82,8 @@ def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
 def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized: bool, need: int) -> tuple[str, str]:
     """Cause and remedy."""
     if key[0] == "memory":
-        detail = f"with inputs and outputs {size_text(need)} are enough, {count_text(int(key[1]))} are allowed"
-        return f"SRAM is too small: {detail}", "raise --sram-limit, or take a target with more"
+        detail = f"with inputs and outputs {size_text(need)} are asked for, {count_text(int(key[1]))} are allowed"
+        return f"SRAM is too small: {detail}", _MORE_SRAM
     if key[0] != "type":
         return reason, ""
     takes = _types(target)
@@ -100,6 +100,10 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized:
     )
 
 
+_MORE_SRAM = (
+    "raise --sram-limit (without --allow-host the least one that everything runs with is named), "
+    "or take a target with more"
+)
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
 
 

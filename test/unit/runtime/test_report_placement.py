@@ -41,8 +41,9 @@ def test_types_that_no_target_runs() -> None:
 def test_memory_is_named() -> None:
     (line,) = _lines(_layer("ADD", "fits-sram: 2560 bytes of 1000"), _layer("MUL", "fits-sram: 3000 bytes of 1000"))
     assert line.endswith(
-        "SRAM is too small: with inputs and outputs 3,000 bytes are enough, 1,000 are allowed; "
-        "raise --sram-limit, or take a target with more"
+        "SRAM is too small: with inputs and outputs 3,000 bytes are asked for, 1,000 are allowed; "
+        "raise --sram-limit (without --allow-host the least one that everything runs with is named), "
+        "or take a target with more"
     )
 
 
