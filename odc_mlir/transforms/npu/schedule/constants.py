@@ -60,8 +60,6 @@ def stored_bytes(op: Operation) -> int:
     if isinstance(op, npu.LstmOp):
         weights = coded_bytes(bytes(op.input_weights.data.data)) + coded_bytes(bytes(op.recurrent_weights.data.data))
         return weights + FULL_RECORD_BYTES * len(op.bias)
-    if isinstance(op, npu.MatmulOp):
-        return _COMMON.itemsize + _FULL["bias"].itemsize * npu.shape_of(op.output)[-1]
     table = getattr(op, "table", None)
     return len(table.bytes) if isinstance(table, BlobAttr) else 0
 

@@ -22,8 +22,9 @@ _MOST_ROWS = field_range("reduce", "width")[1]
 
 
 def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int, int]:
-    """(rows of a tile, slots) with ``room`` bytes of the tile buffer and results of ``number`` bytes; CompileError where
-    a row does not fit.
+    """(rows of a tile, slots) with ``room`` bytes of the tile buffer; CompileError where a row does not fit.
+
+    ``number``: bytes of a result.
     """
     each, least = row_bytes + number + (_WORD if number > _WORD else 0), aligned(row_bytes) + 2 * aligned(2 * _WORD)
     buffers = BUFFERS if BUFFERS * least <= room else 1

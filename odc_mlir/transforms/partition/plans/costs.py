@@ -65,17 +65,18 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Wor
             unread -= GROWTH * work.program_bytes
             ready = max(fetched, arrived) + LEADING_SHARE * program / rate
             fetched = max(fetched, arrived) + program / rate
-            took, rest = work.cycles, fetched
+            took, rest, there = work.cycles, fetched, 0.0
             if staged and work.constant_bytes:
                 begun = arrived + program / width
                 arrived = begun + work.constant_bytes / width
-                ready = max(ready, begun + max(LEADING_SHARE * work.constant_bytes, work.first_bytes) / width + latency)
+                there = begun + max(LEADING_SHARE * work.constant_bytes, work.first_bytes) / width + latency
                 took += CROWDING * work.constant_bytes / sram.bytes_per_cycle
                 rest = max(rest, arrived + latency)
             else:
                 arrived += program / width
             alone = held + work.weight_bytes > target.local.weight_bytes
-            now = max(now, ready) + (work.lead if alone else max(0.0, work.lead - before)) + took
+            waits = work.lead if alone else max(0.0, work.lead - before)
+            now = max(max(now, ready) + work.ahead, there) + waits + took - work.ahead
             now, before, held = max(now, rest), took, work.weight_bytes
         return now
 
@@ -174,6 +175,7 @@ class _Layers:
             work.lead or lead,
             max(work.weight_bytes, held),
             work.first_bytes or first,
+            work.ahead if work.constant_bytes else work.cycles,
         )
 
     def _coded_cycles(self, layer: npu.ConvOp, choice: Choice, stored: float) -> float:

@@ -27,7 +27,8 @@ class Work(NamedTuple):
     """An operator in a segment: cycles of its layers, bytes of program and constants that it adds.
 
     ``lead``: cycles in which its first weights arrive, which it waits for unless an operator before hides them;
-    ``weight_bytes``: what they take of the weight buffer. ``first_bytes`` of the constants are needed together.
+    ``weight_bytes``: what they take of the weight buffer. ``first_bytes`` of the constants are needed together, after
+    ``ahead`` of the cycles.
     """
 
     cycles: float = 0.0
@@ -36,6 +37,7 @@ class Work(NamedTuple):
     lead: float = 0.0
     weight_bytes: float = 0.0
     first_bytes: float = 0.0
+    ahead: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
