@@ -71,7 +71,8 @@ class Coverage:
 def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str, str]) -> Coverage:
     """Counts of a quantised ``graph`` run with inputs of these shapes.
 
-    ``names``: what precisions are called in this model, where that is not what :func:`precision_of` says.
+    ``names``: what precisions of layers without weights are called in this model, where that is not what
+    :func:`precision_of` says.
     """
     coded = coded_constants(graph)
     found = Coverage()
@@ -82,10 +83,11 @@ def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str,
         precision = precision_of(item, graph, coded)
         if precision == FLOAT and not _is_real(node):
             continue
-        counts = found.by_precision.setdefault(names.get(precision, precision), Counts())
+        weights = sum(_elements(node, index) for index in node.spec.quant.weights)
+        counts = found.by_precision.setdefault(precision if weights else names.get(precision, precision), Counts())
         counts.layers += 1
         counts.macs += node.macs
-        counts.weights += sum(_elements(node, index) for index in node.spec.quant.weights)
+        counts.weights += weights
     return found
 
 

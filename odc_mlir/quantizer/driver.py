@@ -17,18 +17,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
-from odc_mlir.quantizer.evaluation import Powers, Reference
+from odc_mlir.quantizer.evaluation import Measurement, Powers, Reference, Samples
+from odc_mlir.quantizer.intervals import TAIL, Judged
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.policy.precision import Choice
@@ -47,6 +49,10 @@ LEAST_GAIN_DB = 0.1
 
 # Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
 _MOST_REFINING_MACS = 4 << 30
+
+# How often a model is made anew to judge all samples, and beyond how many multiply-accumulates that is not done.
+_FOLDS = 4
+_MOST_JUDGING_MACS = 1 << 30
 
 
 @dataclass
@@ -75,7 +81,7 @@ class Driver:
         self.target = None if self.options.target is None else TargetRules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None
-        self._plain_db: tuple[float, ...] = ()  # of the first candidate
+        self._plain: _Choice | None = None  # what was tried first
         self._rounding_helps = False  # on the average, if not beyond doubt
 
     def _limits(self) -> tuple[Limit, ...]:
@@ -214,8 +220,9 @@ class Driver:
         """The choice that others are compared with."""
         candidate = self._builder.build(model, recipe, self._statistics(model))
         measured = self.reference.measure(candidate.graph)
-        self._plain_db = self._plain_db or outputs_db(measured)
-        return self._noted(_Choice(model, recipe, candidate, measured.decisive), what, value, kept=True)
+        choice = _Choice(model, recipe, candidate, measured.decisive)
+        self._plain = self._plain or choice
+        return self._noted(choice, what, value, kept=True)
 
     def _better(self, best: _Choice, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
         """The choice with this recipe if its outputs are better than those of the best so far, else that."""
@@ -241,7 +248,8 @@ class Driver:
 
     def _widened(self, best: _Choice, candidate: Candidate) -> Candidate:
         """``candidate``, or where limits do not hold one in which as few layers as possible have other precisions."""
-        model, first = best.model, candidate.recipe
+        model, first, plain = best.model, candidate.recipe, self._plain
+        assert plain is not None
 
         def build(precisions: Mapping[str, str], refines: bool) -> Candidate:
             recipe = first.with_precisions(precisions, self._fixed)
@@ -263,7 +271,7 @@ class Driver:
             self._say,
             self.target,
             self.plain,
-            self._plain_db,
+            lambda: outputs_db(self._measured(plain.candidate, plain.model)),
             layer_names(model.module),
             self._rounding_helps and len(self.options.switched(self.options.correction)) > 1,
             steps=self.steps,
@@ -292,8 +300,12 @@ class Driver:
         return 0.0 if found is None else found
 
     def _tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
-        measured = self.reference.measure(candidate.graph)
+        measured = self._measured(candidate, self.model)
         return Tried(precisions, candidate, self.reference.metrics(measured), outputs_db(measured))
+
+    def _measured(self, candidate: Candidate, model: FloatModel) -> Measurement:
+        """What the verdict would say of ``candidate``, made of ``model``: limits are to hold there."""
+        return self.reference.measure(*(made.graph for made in self.unseen(candidate, model)))
 
     def examination(self, model: FloatModel) -> Examination:
         """What tells which layers of ``model`` lose accuracy."""
@@ -308,20 +320,52 @@ class Driver:
         graph = self._builder.fake_quantized(self.model, candidate, self.statistics)
         return self.reference.metrics(self.reference.measure(graph))
 
-    def unseen(self, candidate: Candidate) -> list[Candidate]:
+    def unseen(self, candidate: Candidate, model: FloatModel | None = None) -> list[Candidate]:
         """Models made as ``candidate`` is, each without the samples that it is judged on when they take turns.
+
+        Of ``model``, else of the one that was chosen.
 
         What a model knows of samples it would know of no others: ranges that hold all of them clip nothing.
         """
-        if self.data.separate or not self.data.fit or self._builder.scheme.weights_only or len(self.model.held) < 2:
+        model = model or self.model
+        if self.data.separate or not self.data.fit or self._builder.scheme.weights_only or len(model.held) < 2:
             return [candidate]
         builder = Builder(self.options, self.data.fit)
         try:
-            parts = range(len(self.model.held))
-            return [builder.build(self.model, candidate.recipe, self.model.without(part)) for part in parts]
+            return [builder.build(model, candidate.recipe, model.without(part)) for part in range(len(model.held))]
         except OdcError:
             LOG.info("the model cannot be made without the samples held back", exc_info=True)
             return [candidate]
+
+    def judged(self, candidate: Candidate) -> Judged | None:
+        """All samples, each judged by a model made as ``candidate`` is, but without it; None for large models.
+
+        Recorded ranges and samples that take no part in choosing need no such thing.
+        """
+        samples = self.data.fit if self.data.held is self.data.fit else [*self.data.fit, *self.data.held]
+        folds = min(_FOLDS, len(samples))
+        known = self.data.separate and self.data.held is not self.data.fit
+        if known or folds < 2 or self._builder.scheme.weights_only or not self._in_time():
+            return None
+        if len(samples) * self.examination(self.model).macs > _MOST_JUDGING_MACS:
+            return None
+        try:
+            executor = HostExecutor(self.model.graph)
+            records = [record(executor, samples[fold::folds]) for fold in range(folds)]
+            graphs = [self._without(candidate, fold, samples, records).graph for fold in range(folds)]
+            reference = Reference(self.original, samples)
+            return Judged(reference.outputs, reference.measure(*graphs, keep=True).reals, TAIL)
+        except OdcError:
+            LOG.info("the model cannot be made without some of the samples", exc_info=True)
+            return None
+
+    def _without(self, candidate: Candidate, fold: int, samples: Samples, records: Sequence[Records]) -> Candidate:
+        """The candidate made anew without one fold of ``samples``, which take turns; ``records`` are of each fold."""
+        folds = len(records)
+        others = [sample for number, sample in enumerate(samples) if number % folds != fold]
+        statistics = joined([found for place, found in enumerate(records) if place != fold]).statistics()
+        # what rounding found out by all samples is not for this one
+        return Builder(self.options, others).build(FloatModel(self.model.module), candidate.recipe, statistics)
 
     def _in_time(self) -> bool:
         most = self.options.max_seconds

@@ -1,17 +1,23 @@
-"""How sure a verdict's numbers are: bootstrap intervals over the samples that it was passed on.
+"""How sure a verdict's numbers are: 95 % intervals, over the samples that a model was judged on.
 
-Samples are drawn again with replacement, a thousand times with a fixed seed. A few samples that are far worse than the
-others decide most measures, and may be missing among those held back: the spread of draws alone would promise too much.
-So each draw's distance from what was measured is taken in units of the draw's own standard error, in dB or logarithms,
-and the middle 95 % of these are the interval (the bootstrap-t of Efron and Tibshirani, "An introduction to the
-bootstrap", 1993, chapter 12). Shares have Wilson's interval, which is not empty where all samples agree.
+Few samples tell little of rare ones, and these decide most measures: a value beyond the ranges is clipped, and one such
+sample may be noisier than a hundred others. A bootstrap of what was seen promises too much then. So each of n samples
+stands for a random share of all inputs, and the share 1 / (n + 1) that was not seen for one more (n + 1 exponential
+weights; Learned-Miller and Thomas, "A new confidence interval for the mean of a bounded random variable", 2019, Rubin's
+Bayesian bootstrap of 1981 without the bound). At best that share adds no error at all. At worst its noise is
+:data:`TAIL` times the largest that was seen, though no more than the signal: a bound that must be assumed, as no sample
+shows it, and was checked on trained networks (``benchmarks/verdict_ranks.py``).
+
+The worse end is of models that were made without the samples they are judged on; the better end also of the model as
+it is, whose ranges hold all samples, as it is judged by those that were held back. Shares have Wilson's interval, which
+is not empty where all samples agree.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,39 +29,85 @@ from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
 _DRAWS = 1000
 _SEED = 1
 _ENDS = (2.5, 97.5)  # percentiles
-_FEWEST = 4  # samples of which draws differ enough to say anything
-_SHARES = frozenset({"top1_match", "top1_decided"})
+_FEWEST = 2  # samples that differ
+SHARES = frozenset({"top1_match", "top1_decided"})  # of samples
 _NORMAL = 1.96  # standard errors of 95 %
-_MOST_ERRORS = 25.0  # a draw of one sample alone has no error of its own
+# How much more noise than any sample that was judged, in power, an unseen one is taken to have: where all samples were
+# judged, and where only those held back were, among which the oddest need not be.
+TAIL, TAIL_OF_HELD = 8.0, 32.0
 
 Interval = tuple[float, float]
+Outputs = Sequence[Sequence[Array]]
 
 
-def intervals_of(reference: Reference, measured: Measurement) -> dict[str, Interval]:
-    """The interval of each measure that is made of what single samples give; those of few samples are left out."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the float model and quantised ones gave for each sample; ``tail``: see :data:`TAIL`."""
+
+    expected: Outputs
+    found: Outputs
+    tail: float = TAIL_OF_HELD
+
+
+def intervals_of(
+    reference: Reference, measured: Measurement, judged: Judged | None = None, itself: Measurement | None = None
+) -> dict[str, Interval]:
+    """The interval of each measure that is made of what single samples give; none of a single sample.
+
+    ``measured`` are models made without the samples held back, which ``reference`` has; ``judged`` the same of more
+    samples, where that was done; ``itself`` the model as it is. What ``measured`` says lies within.
+    """
     count = len(measured.reals)
     if count < _FEWEST:
         return {}
-    draws = np.random.default_rng(_SEED).integers(0, count, (_DRAWS, count))
-    found: dict[str, list[NDArray[np.float64]]] = {}
-    agreeing: list[float] = []
-    for place, span in enumerate(reference.spans):
-        pairs = [(a[place], b[place]) for a, b in zip(reference.outputs, measured.reals, strict=True)]
-        if pairs[0][0].dtype.kind not in "iuf":
-            continue
-        for metric, values in _of_output(pairs, span, draws).items():
-            found.setdefault(metric, []).append(values)
-        agreeing.append(float(np.mean([np.argmax(a) == np.argmax(b) if a.size else True for a, b in pairs])))
-    worst = {m: (np.min if HIGHER_IS_BETTER[m] else np.max)(np.stack(v), axis=0) for m, v in found.items()}
-    if reference.labels is not None and reference.metric == "top1_percent":
-        worst["drop"] = _drops(reference, measured, draws)
-    ends = {metric: np.percentile(values, _ENDS) for metric, values in worst.items()}
-    result = {m: (float(low), float(high)) for m, (low, high) in ends.items() if np.isfinite([low, high]).all()}
+    result = _ends(reference.spans, judged or Judged(reference.outputs, measured.reals))
+    if itself is not None:
+        result = _bettered(result, _ends(reference.spans, Judged(reference.outputs, itself.reals)))
+    for metric, value in measured.worst().items():
+        if metric in result and value is not None:
+            low, high = result[metric]
+            result[metric] = min(low, value), max(high, value)
+    agreeing = [
+        float(np.mean([np.argmax(a[place]) == np.argmax(b[place]) if a[place].size else True for a, b in pairs]))
+        for pairs in [list(zip(reference.outputs, measured.reals, strict=True))]
+        for place in _numbers(reference.outputs)
+    ]
     if agreeing:
         result["top1_match"] = wilson(min(agreeing), count)
     if measured.decided is not None:
         result["top1_decided"] = wilson(measured.decided, count)
+    if reference.labels is not None and reference.metric == "top1_percent":
+        result["drop"] = _drops(reference, measured)
     return result
+
+
+def _numbers(outputs: Outputs) -> list[int]:
+    """The places of the outputs that are numbers."""
+    return [place for place, value in enumerate(outputs[0]) if value.dtype.kind in "iuf"]
+
+
+def _ends(spans: Sequence[float | None], judged: Judged) -> dict[str, Interval]:
+    """The interval of each measure, of the output for which that is worst."""
+    count = len(judged.expected)
+    weights = np.random.default_rng(_SEED).standard_exponential((_DRAWS, count + 1))
+    weights /= weights.sum(axis=1, keepdims=True)
+    found: dict[str, list[Interval]] = {}
+    for place in _numbers(judged.expected):
+        pairs = [(a[place], b[place]) for a, b in zip(judged.expected, judged.found, strict=True)]
+        for metric, interval in _of_output(pairs, spans[place], weights, judged.tail).items():
+            found.setdefault(metric, []).append(interval)
+    worst = {m: (min if HIGHER_IS_BETTER[m] else max) for m in found}
+    ends = {m: (worst[m](low for low, _ in every), worst[m](high for _, high in every)) for m, every in found.items()}
+    return {metric: interval for metric, interval in ends.items() if np.isfinite(interval).all()}
+
+
+def _bettered(one: dict[str, Interval], other: dict[str, Interval]) -> dict[str, Interval]:
+    """The intervals with the better end of both."""
+    found = dict(one)
+    for metric in set(one) & set(other):
+        (low, high), (least, most) = one[metric], other[metric]
+        found[metric] = (low, max(high, most)) if HIGHER_IS_BETTER[metric] else (min(low, least), high)
+    return found
 
 
 def wilson(share: float, count: int) -> Interval:
@@ -67,44 +119,44 @@ def wilson(share: float, count: int) -> Interval:
 
 
 def _of_output(
-    pairs: Sequence[tuple[Array, Array]], span: float | None, draws: NDArray[np.int64]
-) -> dict[str, NDArray[np.float64]]:
-    """The measures of one output for each draw, as far from what was measured as the draw lets expect."""
-    wide = [(a.astype(np.float64), b.astype(np.float64)) for a, b in pairs]
-    errors = [np.abs(a - b) for a, b in wide]
+    pairs: Sequence[tuple[Array, Array]], span: float | None, weights: NDArray[np.float64], tail: float
+) -> dict[str, Interval]:
+    """The intervals of one output's measures."""
+    errors = [np.abs(a.astype(np.float64) - b) for a, b in pairs]
     sizes = np.array([max(1, error.size) for error in errors], np.float64)
     noise = np.array([np.square(error).sum() for error in errors])
-    signal = np.array([np.square(a).sum() for a, _ in wide])
+    signal = np.array([np.square(a.astype(np.float64)).sum() for a, _ in pairs])
+    total = np.array([error.sum() for error in errors])
+    root = math.sqrt(tail)
+    largest_noise = tail * float(noise.max())
     result = {
-        "mae": np.exp(_pivoted(np.array([error.sum() for error in errors]), sizes, draws)),
-        "mse": np.exp(_pivoted(noise, sizes, draws)),
+        "mae": _ratio_ends(total, sizes, weights, root * float(total.max())),
+        "mse": _ratio_ends(noise, sizes, weights, largest_noise),
     }
     if span:
         largest = np.array([error.max(initial=0.0) for error in errors]) / span
-        result["mpeir"] = np.exp(_pivoted(largest, np.ones(len(errors)), draws))
-    if noise.all() and signal.all():
-        result["sqnr_db"] = 10.0 / math.log(10.0) * _pivoted(signal, noise, draws)
+        most = float(largest.max())
+        result["mpeir"] = _ratio_ends(largest, np.ones(len(errors)), weights, min(root * most, max(most, 1.0)))
+    if noise.any() and signal.any():
+        bound = min(largest_noise, max(float(signal.max()), float(noise.max())))
+        low, high = _ratio_ends(noise, signal, weights, bound)
+        if low > 0.0:
+            result["sqnr_db"] = (-10.0 * math.log10(high), -10.0 * math.log10(low))
     return result
 
 
-def _pivoted(above: NDArray[np.float64], below: NDArray[np.float64], draws: NDArray[np.int64]) -> NDArray[np.float64]:
-    """For each draw the logarithm of the ratio of sums, ``above`` to ``below``, that its distance speaks for."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        whole, error = _log_ratio(above, below)
-        drawn, errors = _log_ratio(above[draws], below[draws])
-        distances = np.nan_to_num((drawn - whole) / errors, nan=0.0)
-    return np.asarray(whole - np.clip(distances, -_MOST_ERRORS, _MOST_ERRORS) * error)
+def _ratio_ends(
+    above: NDArray[np.float64], below: NDArray[np.float64], weights: NDArray[np.float64], unseen: float
+) -> Interval:
+    """The ends of the ratio of weighted sums, where the last weight is of 0 at best and of ``unseen`` at worst."""
+    seen, rest = weights[:, :-1], weights[:, -1]
+    sums = seen @ below + rest * below.mean()
+    least, most = seen @ above / sums, (seen @ above + rest * unseen) / sums
+    return float(np.percentile(least, _ENDS[0])), float(np.percentile(most, _ENDS[1]))
 
 
-def _log_ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> tuple[Any, Any]:
-    """The logarithm of the ratio of sums along the last axis, and its standard error."""
-    parts = above / above.mean(axis=-1, keepdims=True) - below / below.mean(axis=-1, keepdims=True)
-    error = parts.std(axis=-1, ddof=1) / math.sqrt(parts.shape[-1])
-    return np.log(above.sum(axis=-1) / below.sum(axis=-1)), error
-
-
-def _drops(reference: Reference, measured: Measurement, draws: NDArray[np.int64]) -> NDArray[np.float64]:
-    """By how many points fewer answers are right, for each draw."""
+def _drops(reference: Reference, measured: Measurement) -> Interval:
+    """By how many points fewer answers are right, by bootstrap."""
     labels = reference.labels
     assert labels is not None
 
@@ -113,7 +165,9 @@ def _drops(reference: Reference, measured: Measurement, draws: NDArray[np.int64]
         return np.array([float(np.mean(row == np.ravel(label))) for row, label in zip(rows, labels, strict=True)])
 
     lost = right([found[0] for found in reference.outputs]) - right([found[0] for found in measured.reals])
-    return np.asarray(100.0 * lost[draws].mean(axis=1))
+    draws = np.random.default_rng(_SEED).integers(0, len(lost), (_DRAWS, len(lost)))
+    low, high = np.percentile(100.0 * lost[draws].mean(axis=1), _ENDS)
+    return float(low), float(high)
 
 
 def sample_advice(limits: Sequence[Limit], intervals: Mapping[str, Interval], count: int) -> list[str]:
@@ -123,7 +177,7 @@ def sample_advice(limits: Sequence[Limit], intervals: Mapping[str, Interval], co
         low, high = intervals.get(limit.metric, (limit.bound, limit.bound))
         if limit.allows(low) == limit.allows(high):
             continue
-        if limit.metric in _SHARES and high >= 1.0:
+        if limit.metric in SHARES and high >= 1.0:
             continue  # no sample speaks against it
         half = (high - low) / 2
         nearest = min(abs(limit.bound - low), abs(high - limit.bound))

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.coverage import Coverage, coverage_of
+from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.driver import Driver, file_bytes
 from odc_mlir.quantizer.evaluation import Measurement
-from odc_mlir.quantizer.intervals import intervals_of, sample_advice
-from odc_mlir.quantizer.mixed import ladder_of
+from odc_mlir.quantizer.intervals import SHARES, Interval, intervals_of, sample_advice
+from odc_mlir.quantizer.mixed import ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.verdict import Evidence, make_verdict
 from odc_mlir.quantizer.stages import Candidate, float_reasons
 from odc_mlir.quantizer.widening import Tried
@@ -29,13 +31,15 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     measured = reference.measure(*(made.graph for made in driver.unseen(candidate)), keep=True)
     examination = driver.examination(driver.model)
     layers = examination.layers(candidate.graph)
+    weights = examination.weights()
     for layer in layers:
-        layer.precision = _scheme_name(options.scheme, layer.precision)
+        if not weights.get(layer.name):
+            layer.precision = _scheme_name(options.scheme, layer.precision)
     metrics = reference.metrics(measured)
     found = _coverage(driver, candidate)
     coverage = _coverage_entry(driver, candidate, found)
     shares = leaked(reference.graph, candidate.graph, data.held)
-    intervals = intervals_of(reference, measured)
+    intervals = _intervals(driver, candidate, measured)
     return make_verdict(
         Evidence(
             driver.limits,
@@ -55,7 +59,11 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             driver.findings + sample_advice(driver.limits, intervals, len(data.held)),
             driver.steps,
             _choices(driver, candidate),
-            _problems(driver, found, coverage, shares) + _over_budget(driver, candidate, coverage),
+            [
+                *_problems(driver, found, coverage, shares),
+                *_over_budget(driver, candidate, coverage),
+                *_doubts(driver, intervals),
+            ],
             coverage | {"leaked_attention": shares},
             intervals,
             _front(driver),
@@ -63,8 +71,33 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     )
 
 
+def _intervals(driver: Driver, candidate: Candidate, measured: Measurement) -> dict[str, Interval]:
+    """How sure ``measured`` is; see :mod:`.intervals`."""
+    judged = driver.judged(candidate)
+    itself = None if judged is None else driver.reference.measure(candidate.graph, keep=True)
+    return intervals_of(driver.reference, measured, judged, itself)
+
+
+def _doubts(driver: Driver, intervals: Mapping[str, Interval]) -> list[str]:
+    """Limits that may be missed, where samples were too few to hold any back: the doubt then counts."""
+    data, found = driver.data, []
+    if data.held is not data.fit or len(data.held) < 2:
+        return []
+    for limit in driver.limits:
+        if limit.metric in SHARES:
+            continue  # so few show nothing but misses, which the value counts
+        ends = intervals.get(limit.metric)
+        if ends is not None and not all(map(limit.allows, ends)):
+            low, high = (quality_text(limit.metric, end) for end in ends)
+            found.append(
+                f"{len(data.held)} samples say that {quality_name(limit.metric)} is {low} to {high} (95 %), which may "
+                f"miss the limit; with {FEWEST_TO_SPLIT} or more some are held back to judge on"
+            )
+    return found
+
+
 def _scheme_name(scheme: str, precision: str) -> str:
-    """What a layer's precision is called; without weights, int16 is the same in the schemes that have it."""
+    """What the precision of a layer without weights is called: int16 is the same in the schemes that have it."""
     return "int16x8" if precision == "int16" and "int16x8" in (scheme, *ladder_of(scheme)) else precision
 
 
@@ -147,7 +180,9 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
     elif len(driver.data.held) == 1 and driver.data.held is driver.data.fit:
         problems.append("the only sample both chose the ranges and checked the model, which says nothing of others")
     # Who limits time or bytes takes any type that keeps them.
-    if not any(map(found.has, (scheme, *(ladder_of(scheme)[:-1] if driver.options.has_budget else ())))):
+    if not any(
+        map(found.has, (scheme, *(with_wide_weights(ladder_of(scheme))[:-1] if driver.options.has_budget else ())))
+    ):
         problems.append(f"nothing is quantised to {scheme}")
     elif target is not None and driver.scheme_is_taken:
         share = coverage["target"]["runs_of_possible"]

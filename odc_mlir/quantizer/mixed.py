@@ -40,6 +40,8 @@ LADDERS: Mapping[str, tuple[str, ...]] = {
     "int16x8": (FLOAT,),
 }
 
+WIDE_WEIGHTS = "int16"  # values and weights of 16 bits
+
 _MOST_CHOICES = 600_000  # that are all tried: 3 ** 12 and some
 _MOST_CUTS = 48
 # Less than this part of the noise is not worth anything.
@@ -52,6 +54,14 @@ _SOURCE, _SINK = 0, 1
 def ladder_of(scheme: str) -> tuple[str, ...]:
     """The precisions that layers of ``scheme`` can be taken to, cheapest first; none for weights-only schemes."""
     return LADDERS.get(scheme, ())
+
+
+def with_wide_weights(ladder: tuple[str, ...]) -> tuple[str, ...]:
+    """``ladder`` with a step for weights that are too coarse where values are of 16 bits: a target prices it."""
+    if "int16x8" not in ladder:
+        return ladder
+    place = ladder.index("int16x8") + 1
+    return (*ladder[:place], WIDE_WEIGHTS, *ladder[place:])
 
 
 @dataclass(frozen=True, slots=True)

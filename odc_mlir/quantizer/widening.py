@@ -19,12 +19,14 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.mixed import (
+    WIDE_WEIGHTS,
     Border,
     Levels,
     Point,
@@ -33,10 +35,12 @@ from odc_mlir.quantizer.mixed import (
     first_good,
     front,
     ladder_of,
+    with_wide_weights,
     without_needless,
 )
 from odc_mlir.quantizer.options import ON, Options
 from odc_mlir.quantizer.policy.precision import Choice
+from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
 from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.quantizer.roundings import Effect, effects
@@ -84,8 +88,9 @@ class Widening:
 
     ``build`` makes the candidate with other precisions; told so, with codes refined by samples as well, which
     ``may_refine`` says can be of use. ``measure`` measures it. ``plain``: what the target runs of it
-    as it is, None without target; ``names``: of the layers of the float model in order; ``plain_db``: the outputs'
-    SQNR without any help. ``share`` of a candidate is what coverage is measured by; ``least_share`` must be left.
+    as it is, None without target; ``names``: of the layers of the float model in order; ``measure_plain``: the
+    outputs' SQNR without any help. ``share`` of a candidate is what coverage is measured by, of which ``least_share``
+    must be left.
     """
 
     options: Options
@@ -101,7 +106,7 @@ class Widening:
     say: Callable[[str, int], None]
     rules: TargetRules | None
     plain: Placement | None
-    plain_db: tuple[float, ...]
+    measure_plain: Callable[[], tuple[float, ...]]
     names: list[str]
     may_refine: bool
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -114,6 +119,8 @@ class Widening:
     def run(self, candidate: Candidate) -> Candidate:
         """``candidate``, or one in which some layers have other precisions; see the module's text."""
         self._ladder = ladder_of(self.options.scheme)
+        if self._wide_runs and self.options.reader != LITERT:
+            self._ladder = with_wide_weights(self._ladder)
         self._levels = (self.options.scheme, *self._ladder)
         first = self.measure({}, candidate)
         aims = self._aims()
@@ -150,6 +157,11 @@ class Widening:
         """Whether the target computes with values of the first wider scheme."""
         return self.rules is not None and self._ladder[0] != FLOAT and self.rules.takes(self._ladder[0])
 
+    @cached_property
+    def plain_db(self) -> tuple[float, ...]:
+        """The outputs' SQNR without any help."""
+        return self.measure_plain()
+
     def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
         limits = self.limits if self.options.mixed != ON else self._with_margin()
         return not first.holds(limits, aims)
@@ -184,10 +196,13 @@ class Widening:
     def _costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
         """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
         precisions = self.examination.precisions(candidate.graph)
+        weights = self.examination.weights()
         rows = self._bytes() if self.options.max_bytes is not None else self._times(candidate, host=host)
         for name, row in zip(self.names, rows, strict=True):
             if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
                 row[1:] = [math.inf] * (len(row) - 1)
+            elif WIDE_WEIGHTS in self._levels[2:] and not weights.get(name):
+                row[self._levels.index(WIDE_WEIGHTS)] = math.inf  # the same as one level below
         return rows
 
     def _bytes(self) -> list[list[float]]:
@@ -240,7 +255,10 @@ class Widening:
         for maker, reader, elements in self.examination.edges():
             if maker in places and reader in places:
                 wide, real = (elements, elements) if self.rules is None else self.rules.conversion_ns(elements)
-                costs = tuple(float(real if step == FLOAT else wide) for step in self._ladder)
+                costs = tuple(
+                    0.0 if place and step == WIDE_WEIGHTS else float(real if step == FLOAT else wide)
+                    for place, step in enumerate(self._ladder)
+                )
                 found.append(Border(places[maker], places[reader], costs))
         return found
 

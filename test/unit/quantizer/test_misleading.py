@@ -235,3 +235,14 @@ def test_a_pipe_that_nobody_reads_loses_no_file(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr("sys.stdout", out)
         odc_quantize.main([str(argument) for argument in arguments])
     assert (tmp_path / "q.circle").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("limit", "passes"), [(0.0025, False), (0.02, True)])
+def test_of_few_samples_the_doubt_counts_too(limit: float, passes: bool) -> None:
+    module, samples = squeeze_excite()
+    made = odc_mlir.quantize(module, calibration=samples[:4], metric="mpeir", limit=limit, help=False, mixed="off")
+    (check,) = made.verdict["limits"]
+    assert check["passed"]  # what was measured
+    assert check["interval"][0] <= check["value"] < check["interval"][1]
+    assert made.passed is passes
+    assert [text[:14] for text in made.verdict["problems"]] == ([] if passes else ["4 samples say "])

@@ -19,6 +19,7 @@ from odc_mlir.quantizer.mixed import (
     first_good,
     front,
     ladder_of,
+    with_wide_weights,
     without_needless,
 )
 
@@ -28,6 +29,8 @@ _AMOUNTS = st.integers(0, 12).map(float)
 def test_every_full_scheme_ends_in_float() -> None:
     assert all(ladder[-1] == "float" for ladder in LADDERS.values())
     assert ladder_of("int8_wo") == ()
+    assert with_wide_weights(ladder_of("int8")) == ("int16x8", "int16", "float")
+    assert with_wide_weights(ladder_of("int16")) == ladder_of("int16")
 
 
 @st.composite

@@ -11,6 +11,7 @@ import odc_mlir
 from helpers.float_models import MODELS, squeeze_excite
 from helpers.models import ModelBuilder
 from odc_mlir.errors import AccuracyError
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.target import TargetRules
@@ -66,6 +67,28 @@ def test_layers_get_more_bits_on_the_target_where_limits_hold_in_no_other_way() 
     assert done.verdict["choices"]["precisions"] == {"probs": "int16x8"}
     assert done.verdict["coverage"]["target"]["runs_of_possible"] == 1.0
     assert [point["chosen"] for point in done.verdict["front"]].count(True) == 1
+
+
+def test_weights_get_more_bits_on_the_target_where_they_lose_most() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(6, 16)).astype(np.float32)
+    weights[:, 0] = 200.0  # of an input that is nothing
+    samples = [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(16)]
+    for sample in samples:
+        sample[0][0, 0] = 0.0
+    builder = ModelBuilder()
+    x, y, z = (builder.tensor(name, (1, size)) for name, size in (("x", 16), ("y", 6), ("z", 6)))
+    even = weights[:, ::-1].copy()
+    even[:, -1] = 1.0
+    for name, values, result in (("w", weights, y), ("v", even, z)):
+        builder.operator("FULLY_CONNECTED", [x, builder.tensor(name, values.shape, data=values), -1], [result])
+    options: dict[str, Any] = {"calibration": samples, "metric": "mpeir", "limit": 0.04, "rounding": "off"}
+    made = odc_mlir.quantize(write_model(builder.finish([x], [y, z])), target=TARGET, **options)
+    assert made.passed
+    assert made.verdict["choices"]["precisions"] == {"y": "int16"}
+    assert made.verdict["scheme"] == {"y": "int16", "z": "int8"}
+    assert sorted(made.verdict["coverage"]["precisions"]) == ["int16", "int8"]
+    assert made.verdict["coverage"]["target"]["runs"] == 1.0
 
 
 def test_a_budget_gives_the_most_accurate_model_within_it() -> None:
