@@ -29,7 +29,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
-from odc_mlir.quantizer.evaluation import Measurement, Powers, Reference, Samples
+from odc_mlir.quantizer.evaluation import Powers, Reference, Samples
 from odc_mlir.quantizer.intervals import TAIL, Judged
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.options import Options, Progress
@@ -264,6 +264,7 @@ class Driver:
             self.examination(model),
             build,
             self._tried,
+            self._holds_unseen,
             file_bytes,
             self.share,
             self.min_coverage,
@@ -271,9 +272,9 @@ class Driver:
             self._say,
             self.target,
             self.plain,
-            lambda: outputs_db(self._measured(plain.candidate, plain.model)),
+            outputs_db(self.reference.measure(plain.candidate.graph)),
             layer_names(model.module),
-            self._rounding_helps and len(self.options.switched(self.options.correction)) > 1,
+            self._rounding_helps and self._may_judge_all and len(self.options.switched(self.options.correction)) > 1,
             steps=self.steps,
         )
         found = self.widening.run(candidate)
@@ -300,12 +301,13 @@ class Driver:
         return 0.0 if found is None else found
 
     def _tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
-        measured = self._measured(candidate, self.model)
+        measured = self.reference.measure(candidate.graph)
         return Tried(precisions, candidate, self.reference.metrics(measured), outputs_db(measured))
 
-    def _measured(self, candidate: Candidate, model: FloatModel) -> Measurement:
-        """What the verdict would say of ``candidate``, made of ``model``: limits are to hold there."""
-        return self.reference.measure(*(made.graph for made in self.unseen(candidate, model)))
+    def _holds_unseen(self, candidate: Candidate) -> bool:
+        """Whether limits hold as the verdict measures them."""
+        measured = self.reference.measure(*(made.graph for made in self.unseen(candidate)))
+        return all(limit.holds(self.reference.metrics(measured)) for limit in self.limits)
 
     def examination(self, model: FloatModel) -> Examination:
         """What tells which layers of ``model`` lose accuracy."""
@@ -320,14 +322,12 @@ class Driver:
         graph = self._builder.fake_quantized(self.model, candidate, self.statistics)
         return self.reference.metrics(self.reference.measure(graph))
 
-    def unseen(self, candidate: Candidate, model: FloatModel | None = None) -> list[Candidate]:
+    def unseen(self, candidate: Candidate) -> list[Candidate]:
         """Models made as ``candidate`` is, each without the samples that it is judged on when they take turns.
-
-        Of ``model``, else of the one that was chosen.
 
         What a model knows of samples it would know of no others: ranges that hold all of them clip nothing.
         """
-        model = model or self.model
+        model = self.model
         if self.data.separate or not self.data.fit or self._builder.scheme.weights_only or len(model.held) < 2:
             return [candidate]
         builder = Builder(self.options, self.data.fit)
@@ -347,7 +347,7 @@ class Driver:
         known = self.data.separate and self.data.held is not self.data.fit
         if known or folds < 2 or self._builder.scheme.weights_only or not self._in_time():
             return None
-        if len(samples) * self.examination(self.model).macs > _MOST_JUDGING_MACS:
+        if not self._may_judge_all:
             return None
         try:
             executor = HostExecutor(self.model.graph)
@@ -358,6 +358,12 @@ class Driver:
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
             return None
+
+    @property
+    def _may_judge_all(self) -> bool:
+        """Whether the model is small enough to be made anew again and again, and run on all samples."""
+        count = len(self.data.fit) + len(self.data.held)
+        return count * self.examination(self.model).macs <= _MOST_JUDGING_MACS
 
     def _without(self, candidate: Candidate, fold: int, samples: Samples, records: Sequence[Records]) -> Candidate:
         """The candidate made anew without one fold of ``samples``, which take turns; ``records`` are of each fold."""

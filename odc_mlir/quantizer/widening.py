@@ -19,7 +19,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from odc_mlir.errors import OdcError
@@ -87,8 +86,9 @@ class Widening:
     """Widens one candidate.
 
     ``build`` makes the candidate with other precisions; told so, with codes refined by samples as well, which
-    ``may_refine`` says can be of use. ``measure`` measures it. ``plain``: what the target runs of it
-    as it is, None without target; ``names``: of the layers of the float model in order; ``measure_plain``: the
+    ``may_refine`` says can be of use. ``measure`` measures it, ``holds_unseen`` whether limits
+    hold of models made without the samples they are judged on. ``plain``: what the target runs of it
+    as it is, None without target; ``names``: of the layers of the float model in order; ``plain_db``: the
     outputs' SQNR without any help. ``share`` of a candidate is what coverage is measured by, of which ``least_share``
     must be left.
     """
@@ -99,6 +99,7 @@ class Widening:
     examination: Examination
     build: Callable[[Mapping[str, str], bool], Candidate]
     measure: Callable[[Mapping[str, str], Candidate], Tried]
+    holds_unseen: Callable[[Candidate], bool]
     size: Callable[[Candidate], int]
     share: Callable[[Candidate], float]
     least_share: float
@@ -106,13 +107,14 @@ class Widening:
     say: Callable[[str, int], None]
     rules: TargetRules | None
     plain: Placement | None
-    measure_plain: Callable[[], tuple[float, ...]]
+    plain_db: tuple[float, ...]
     names: list[str]
     may_refine: bool
     steps: list[dict[str, Any]] = field(default_factory=list)
     tried: dict[_Key, Tried] = field(default_factory=dict)
     _refines: bool = False
     chosen: Tried | None = None  # by the search
+    _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
     _placements: dict[str, Placement | None] = field(default_factory=dict)
     _leaving: list[list[bool]] = field(default_factory=list)  # by layer and level, whether the target loses it
 
@@ -139,7 +141,7 @@ class Widening:
                 {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
             )
             return found.candidate
-        if not first.holds(self.limits):
+        if not self._confirmed(first):
             LOG.warning("no choice of precisions keeps the limits")
             self._explore(self._problem(candidate, host=True))
         return candidate
@@ -157,14 +159,17 @@ class Widening:
         """Whether the target computes with values of the first wider scheme."""
         return self.rules is not None and self._ladder[0] != FLOAT and self.rules.takes(self._ladder[0])
 
-    @cached_property
-    def plain_db(self) -> tuple[float, ...]:
-        """The outputs' SQNR without any help."""
-        return self.measure_plain()
-
     def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
         limits = self.limits if self.options.mixed != ON else self._with_margin()
-        return not first.holds(limits, aims)
+        return not (first.holds(limits, aims) and self._confirmed(first))
+
+    def _confirmed(self, tried: Tried) -> bool:
+        """Whether the verdict will say so too, if it says that limits hold."""
+        if not tried.holds(self.limits):
+            return False
+        if id(tried) not in self._unseen:
+            self._unseen[id(tried)] = self.holds_unseen(tried.candidate)
+        return self._unseen[id(tried)]
 
     def _with_margin(self) -> tuple[Limit, ...]:
         return tuple(limit.with_margin() for limit in self.limits)
@@ -266,7 +271,7 @@ class Widening:
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> Levels | None:
         """The cheapest choice that is accurate enough; None where none is, or the plain one already."""
-        margin, holds = self._with_margin(), self._first.holds(self.limits)
+        margin, holds = self._with_margin(), self._confirmed(self._first)
         may_leave = self.rules is not None and not holds
         # (whether layers may leave the target, how much longer it may take, what is asked for)
         wanted: list[tuple[bool, float, tuple[Limit, ...], Sequence[float]]] = []
@@ -278,7 +283,7 @@ class Widening:
             wanted += [(True, math.inf, self.limits, ())] if may_leave else []
         fronts: dict[bool, tuple[Problem, list[Point]]] = {}
         for may_go, longer, limits, least in wanted:
-            if self._first.holds(limits, least):
+            if holds and self._first.holds(limits, least):
                 return None
             host = may_go or self.options.mixed == ON
             if host not in fronts:
@@ -297,8 +302,11 @@ class Widening:
         return None
 
     def _points(self, problem: Problem) -> list[Point]:
-        """The front without the plain point and those that take too much from the target."""
-        return [p for p in front(problem) if any(p.levels) and self._kept(p.levels) >= self.least_share]
+        """The front without the plain point and those that take too much from the target, or all from the scheme."""
+        points = [p for p in front(problem) if any(p.levels) and self._kept(p.levels) >= self.least_share]
+        if self.options.has_budget or self.fixed:
+            return points
+        return [p for p in points if not all(p.levels[i] for i in problem.free)]
 
     def _kept(self, levels: Levels) -> float:
         """The part of its products that the target keeps, by estimate."""
@@ -314,7 +322,8 @@ class Widening:
         """The cheapest of ``points`` that, as measured, holds the limits and has the SQNR; None where none has."""
 
         def good_enough(levels: Levels) -> bool:
-            return self._made(levels).holds(limits, aims)
+            made = self._made(levels)
+            return made.holds(limits, aims) and self._confirmed(made)
 
         place = first_good(len(points), lambda place: good_enough(points[place].levels), self.in_time)
         if place is None:
