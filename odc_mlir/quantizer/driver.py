@@ -81,6 +81,7 @@ class Driver:
         self.target = None if self.options.target is None else TargetRules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None
+        self._twins: tuple[Candidate, list[Candidate]] | None = None  # what was judged last, and by which models
         self._plain: _Choice | None = None  # what was tried first
         self._rounding_helps = False  # on the average, if not beyond doubt
 
@@ -274,7 +275,7 @@ class Driver:
             self.plain,
             outputs_db(self.reference.measure(plain.candidate.graph)),
             layer_names(model.module),
-            self._rounding_helps and self._may_judge_all and len(self.options.switched(self.options.correction)) > 1,
+            self._rounding_helps and len(self.options.switched(self.options.correction)) > 1,
             steps=self.steps,
         )
         found = self.widening.run(candidate)
@@ -327,6 +328,13 @@ class Driver:
 
         What a model knows of samples it would know of no others: ranges that hold all of them clip nothing.
         """
+        if self._twins is not None and self._twins[0] is candidate:
+            return self._twins[1]
+        found = self._made_unseen(candidate)
+        self._twins = candidate, found
+        return found
+
+    def _made_unseen(self, candidate: Candidate) -> list[Candidate]:
         model = self.model
         if self.data.separate or not self.data.fit or self._builder.scheme.weights_only or len(model.held) < 2:
             return [candidate]

@@ -322,13 +322,19 @@ class Widening:
         """The cheapest of ``points`` that, as measured, holds the limits and has the SQNR; None where none has."""
 
         def good_enough(levels: Levels) -> bool:
-            made = self._made(levels)
-            return made.holds(limits, aims) and self._confirmed(made)
+            return self._made(levels).holds(limits, aims)
 
         place = first_good(len(points), lambda place: good_enough(points[place].levels), self.in_time)
         if place is None:
             return None
-        levels = without_needless(points[place].levels, problem.costs, good_enough, self.in_time)
+        # Models that do not know the samples are made for few points alone: each is several models.
+        while not self._confirmed(self._made(points[place].levels)):
+            if place == len(points) - 1 or not self.in_time():
+                return None
+            place = (place + len(points)) // 2
+        levels = points[place].levels
+        fewer = without_needless(levels, problem.costs, good_enough, self.in_time)
+        levels = fewer if self._confirmed(self._made(fewer)) else levels
         return levels if self.share(self._made(levels).candidate) >= self.least_share else None
 
     def _within_budget(self, problem: Problem) -> Levels | None:
