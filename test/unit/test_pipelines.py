@@ -60,7 +60,7 @@ def test_names_do_not_clash_with_xdsl() -> None:
 
 def test_stage_names_in_order() -> None:
     expected = ("circle", "circle-opt", "quant", "partition", "npu", "npu-sched", "npu-alloc", "package")
-    native = ("native-partition", "native", "native-alloc", "native-loops", "native-llvm")
+    native = ("native-partition", "native", "native-alloc", "native-divide", "native-loops", "native-llvm")
     assert pipelines.stage_names() == (*expected, *native)
 
 
