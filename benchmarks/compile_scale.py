@@ -31,12 +31,12 @@ def compile_once(model: Path, folder: Path) -> tuple[float, float]:
 
 def instructions(folder: Path) -> int:
     """How many instructions the programs of a package issue: those of loops count as often as they run."""
-    from odc_mlir.isa import codec, container
+    from odc_mlir.isa import compact, container
 
     total = 0
     for path in folder.rglob("*.npu"):
         times = 1
-        for item in codec.decode(container.read(path.read_bytes()).code):
+        for item in compact.read_code(container.read(path.read_bytes()).code).instructions:
             if item.mnemonic == "loop":
                 times = item["count"]
             elif item.mnemonic == "end":
