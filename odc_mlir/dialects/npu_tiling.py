@@ -46,6 +46,7 @@ class Tiling:
     weights are needed at a time. ``resident``: weights are loaded once (per group if groups are outermost), else once
     per use; ``params_resident`` likewise. ``ring``: rows shared by neighbouring tiles stay in the tile buffer.
     No input slots: the whole input is in the tile buffer already; no output slots: the whole result stays there.
+    ``operand_slots``: for the other operand of the element-wise operation that is computed with each tile; 0: none is.
     ``shape``: which of the machine's array shapes computes, by number, as the instruction has it.
     """
 
@@ -61,6 +62,7 @@ class Tiling:
     weight_slots: int = 1
     in_slots: int = 2
     out_slots: int = 2
+    operand_slots: int = 0
     ring: bool = False
     shape: int = 0
 
@@ -125,7 +127,7 @@ class TilingAttr(Data[Tiling]):
         for name in ("rows", "cols", "group", "block", "k_slice", "weight_slots"):
             if getattr(tiling, name) < 1:
                 raise VerifyException(f"{self.name}: {name} is {getattr(tiling, name)}, at least 1 is needed")
-        for name in ("in_slots", "out_slots"):
+        for name in ("in_slots", "out_slots", "operand_slots"):
             if getattr(tiling, name) < 0:
                 raise VerifyException(f"{self.name}: {name} is {getattr(tiling, name)}, at least 0 is needed")
         if tiling.block > tiling.group:

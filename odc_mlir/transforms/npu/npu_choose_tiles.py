@@ -8,6 +8,7 @@ After: the same with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64
 formulas. All other operations have one way to be cut and get no tiling, but ``npu.slot_bytes`` where resident tensors
 leave them less than the whole tile buffer. An operation whose result stays in the tile buffer for the layers that read
 it has ``npu.resident = #npu.resident<top = 1, …>``, with the border that those layers need around it.
+Where a tiling has ``operand_slots``, the element-wise operation that reads the result is computed with each tile.
 
 Refuses windows of which not one result pixel fits in the local memories.
 """

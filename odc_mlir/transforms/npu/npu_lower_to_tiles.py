@@ -18,6 +18,9 @@ After: one buffer for every tensor, constant and slot of a local memory; loads, 
       npu.isa.store …
       npu.isa.halt
 
+Where the tiling of a convolution has ``operand_slots``, the element-wise operation behind it is computed with each
+tile, and ``npu.fused`` of the program says so: the name of the convolution by that of the operation behind it.
+
 Buffers of memory regions stand at the top, those of a layer's slots in front of its first instruction. Nothing has an
 address; ``binds`` says which inputs or outputs a buffer is. Refuses operations of another level, and softmax over rows
 that do not fit in the tile buffer.
@@ -25,20 +28,24 @@ that do not fit in the tile buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import LocationAttr, ModuleOp
-from xdsl.ir import Block
+from xdsl.dialects.builtin import DictionaryAttr, LocationAttr, ModuleOp, StringAttr
+from xdsl.ir import Attribute, Block
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_program import FUSED
+from odc_mlir.dialects.npu_tiling import TILING, TilingAttr
 from odc_mlir.errors import CompileError
 from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
+from odc_mlir.transforms.npu.schedule.fusion import follower_of
 from odc_mlir.transforms.npu.schedule.instruction_ir import (
     TargetedProgram,
     TiledLayer,
@@ -88,8 +95,15 @@ def _lower(ctx: Context, job: TargetedProgram) -> None:
 def _tiled(ctx: Context, job: TargetedProgram, layers: Layers, end: LocationAttr) -> Iterator[TiledLayer]:
     """All layers in plain order, then the copies of outputs that nothing computes."""
     memories, pool = LocalMemories(job.target), ConstantPool()
+    together: dict[str, Attribute] = {}
+    follower: Layer[npu.ElementwiseOp] | None = None
     for index, layer in enumerate(in_time(ctx, layers.layers)):
-        op = layer.op
+        op, done = layer.op, follower
+        if done is not None and done.op is op:
+            continue
+        follower = _follower(layers.layers, index)
+        if follower is not None:
+            together[op_name(follower.op)] = StringAttr(op_name(op))
         memories.enter(slot_bytes(op, job.target))
         if layer.result.layout is not None:
             memories.declare(layer.result.buffer)
@@ -99,15 +113,31 @@ def _tiled(ctx: Context, job: TargetedProgram, layers: Layers, end: LocationAttr
             buffer = result.buffer
             commands.append(command("fill", target=(buffer, 0), bytes=buffer.size, value=code, type=result.type))
         try:
-            commands += _bounded(_layer_commands(layer, job, memories, pool), job.target)
+            commands += _bounded(_layer_commands(layer, job, memories, pool, follower), job.target)
         except CompileError as error:
             raise CompileError(error.message, op=op.name, tensor=op_name(op), hint=error.hint) from None
-        yield TiledLayer(op.location, memories.declared, commands)
+        yield TiledLayer(op.location, memories.declared, [])
+        for is_next, run in groupby(commands, key=lambda item: item.layer == 1):
+            yield TiledLayer(follower.op.location if is_next and follower else op.location, [], list(run))
     copies = [
         command("copy", source=(copy.source, 0), target=(copy.target, 0), bytes=copy.source.size)
         for copy in layers.copies
     ]
     yield TiledLayer(end, [], copies)
+    if together:
+        job.program.attributes[FUSED] = DictionaryAttr(together)
+
+
+def _follower(layers: Sequence[Layer[npu.NpuTensorOp]], index: int) -> Layer[npu.ElementwiseOp] | None:
+    """The layer that is computed with each tile of layer ``index``."""
+    op = layers[index].op
+    tiling = op.attributes.get(TILING)
+    if not isinstance(tiling, TilingAttr) or not tiling.data.operand_slots:
+        return None
+    behind = layers[index + 1] if index + 1 < len(layers) else None
+    if behind is None or not isinstance(behind.op, npu.ElementwiseOp) or behind.op is not follower_of(op):
+        raise CompileError("its tiling has operand slots, but nothing behind it can be computed with it", op=op.name)
+    return Layer(behind.op, behind.sources, behind.results)
 
 
 def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
@@ -122,11 +152,15 @@ def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
 
 
 def _layer_commands(
-    layer: Layer[npu.NpuTensorOp], job: TargetedProgram, memories: LocalMemories, pool: ConstantPool
+    layer: Layer[npu.NpuTensorOp],
+    job: TargetedProgram,
+    memories: LocalMemories,
+    pool: ConstantPool,
+    follower: Layer[npu.ElementwiseOp] | None,
 ) -> Iterator[Command]:
     op, target = layer.op, job.target
     if isinstance(layer, WindowLayer) and isinstance(op, npu.ConvOp):
-        return conv_commands(layer, tiling_of(op, target), target, memories, pool)
+        return conv_commands(layer, tiling_of(op, target), target, memories, pool, follower)
     if isinstance(layer, WindowLayer) and isinstance(op, npu.MatmulOp):
         return matmul_commands(layer, tiling_of(op, target), target, memories, pool)
     if isinstance(layer, WindowLayer):

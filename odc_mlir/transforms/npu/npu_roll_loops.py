@@ -16,9 +16,10 @@ After::
     }
 
 The same instructions are issued in the same order with the same addresses; the binary holds and fetches the body once.
-A body fits in the loop buffer; it holds the tiles of one tensor operation, or stripes of a chain of them. Where an
-address steps from one buffer into the next, the instruction refers to the whole memory (``npu.memory``); buffers of
-local memories that nothing names any more go. Needs addresses of all buffers; loops that are there already stay.
+A body fits in the loop buffer; it holds the tiles of one tensor operation and what is computed with them, or stripes
+of a chain. Where an address steps from one buffer into the next, the instruction refers to the whole memory
+(``npu.memory``); buffers of local memories that nothing names any more go. Needs addresses of all buffers; loops that
+are there already stay.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import LocationAttr, ModuleOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.dialects.builtin import DictionaryAttr, LocationAttr, ModuleOp, StringAttr
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
@@ -40,6 +41,7 @@ from odc_mlir.dialects.npu_isa import (
     absolute,
 )
 from odc_mlir.dialects.npu_memory import BufferType, flat_type
+from odc_mlir.dialects.npu_program import FUSED
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
@@ -55,7 +57,7 @@ class NpuRollLoopsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):
             program = [item for item in job.block.ops if isinstance(item, InstructionOp | LoopOp)]
-            homes = _Homes()
+            homes = _Homes(job.program.attributes.get(FUSED))
             issues = [_issue(item, homes) for item in program]
             memories = _Memories(job.block)
             for loop in find_loops(issues, job.target.fetch.loop_buffer_bytes):
@@ -67,9 +69,13 @@ _APART = Issue(None, None, (), (), 0)
 
 
 class _Homes:
-    """Memory and address of each buffer, and the name of each layer, asked once."""
+    """Memory and address of each buffer, and the name of each layer, asked once.
 
-    def __init__(self) -> None:
+    ``fused``: names of layers that are computed with another one, with the name of that.
+    """
+
+    def __init__(self, fused: Attribute | None) -> None:
+        self._fused = fused.data if isinstance(fused, DictionaryAttr) else {}
         self._layers: dict[int, tuple[str, LocationAttr]] = {}  # holds the location, so that its id stays its own
         self._places: dict[int, tuple[Space, int]] = {}  # by the id of the value, which hashes faster than the value
 
@@ -79,6 +85,11 @@ class _Homes:
         if known is None:
             known = self._layers[id(op.location)] = op_name(op), op.location
         return known[0]
+
+    def group(self, layer: str) -> str:
+        """The layer whose loops may hold instructions of ``layer``."""
+        found = self._fused.get(layer)
+        return found.data if isinstance(found, StringAttr) else layer
 
     def of(self, op: Operation, value: SSAValue) -> tuple[Space, int]:
         """Those of ``value``, which ``op`` names."""
@@ -107,7 +118,7 @@ def _issue(op: Operation, homes: _Homes) -> Issue:
             if fixed:
                 where.append(base + offset)
     kind = (fields.immediates, fields.queue, op.semaphores("waits"), op.semaphores("posts"), layer, *where)
-    return Issue(kind, layer, tuple(addresses), tuple(bits), spec.size_bytes)
+    return Issue(kind, homes.group(layer), tuple(addresses), tuple(bits), spec.size_bytes)
 
 
 class _Memories:

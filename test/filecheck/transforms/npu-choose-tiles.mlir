@@ -22,3 +22,16 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK: npu.pool {{.*}}#npu.tiling<{{.*}}out_slots = 0{{.*}}npu.resident = #npu.resident<>
 // CHECK: npu.pool {{.*}}in_slots = 0
 // CHECK-NOT: npu.resident
+
+// -----
+
+// What only an addition reads is not stored when it finds no room in the tile buffer: tiles are added as they come.
+builtin.module attributes {odc.target = #odc.target<"npu-128", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.conv depthwise %x kernel [1, 1] weights <"0x01010101010101010101010101010101"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1> multiplier <1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824> exponent <0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0> : tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> -> tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> loc("conv")
+    %z = npu.elementwise add %x, %y shift 20 a_scale <1073741824, 0> b_scale <1073741824, 0> out_scale <1073741824, 0> clamp(-128, 127) : tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>>, tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> -> tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> loc("add")
+    odc.yield %z : tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: npu.conv {{.*}}#npu.tiling<{{.*}}operand_slots = {{[12]}}
+// CHECK: npu.elementwise

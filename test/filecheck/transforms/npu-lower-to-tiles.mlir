@@ -64,3 +64,19 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK: npu.isa.conv {{.*}} in_zero 1 weight_zero 2
 // CHECK: npu.isa.mload source %[[B]] + 120 target
 // CHECK: npu.isa.conv
+
+// -----
+
+// An addition that is computed with each tile: the other operand is loaded, the sum takes the tile's place.
+builtin.module attributes {odc.target = #odc.target<"npu-128", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.conv depthwise %x kernel [1, 1] weights <"0x01010101010101010101010101010101"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1> multiplier <1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824, 1073741824> exponent <0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0> : tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> -> tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> loc("conv")
+    %z = npu.elementwise add %x, %y shift 20 a_scale <1073741824, 0> b_scale <1073741824, 0> out_scale <1073741824, 0> clamp(-128, 127) : tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>>, tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> -> tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>> loc("add")
+    odc.yield %z : tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: npu.program @segment_0{{.*}}npu.fused = {add = "conv"}
+// CHECK: npu.isa.conv {{.*}} output %[[TILE:[0-9]+]] {{.*}} loc("conv")
+// CHECK-NEXT: npu.isa.load {{.*}} target %[[OTHER:[0-9]+]] {{.*}} loc("add")
+// CHECK-NEXT: npu.isa.vop {{.*}} a %[[OTHER]] {{.*}} b %[[TILE]] {{.*}} output %[[TILE]] {{.*}} loc("add")
+// CHECK-NEXT: npu.isa.store {{.*}} source %[[TILE]] {{.*}} loc("add")

@@ -58,3 +58,41 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 }
 // CHECK-NOT: npu.loop
 // CHECK-NOT: npu.memory
+
+// -----
+
+// A loop holds instructions of one layer and of what is computed with its tiles, not those of two layers.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @together(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.fused = {add = "conv"}, npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
+    npu.isa.load source %in target %s size0 8 loc("conv")
+    npu.isa.load source %in target %s size0 4 loc("add")
+    npu.isa.load source %in + 8 target %s size0 8 loc("conv")
+    npu.isa.load source %in + 8 target %s size0 4 loc("add")
+    npu.isa.load source %in + 16 target %s size0 8 loc("conv")
+    npu.isa.load source %in + 16 target %s size0 4 loc("add")
+    npu.isa.load source %in + 24 target %s size0 8 loc("conv")
+    npu.isa.load source %in + 24 target %s size0 4 loc("add")
+    npu.isa.halt
+  }
+  npu.program @apart(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> attributes {npu.input_offsets = array<i64: 0>, npu.output_offsets = array<i64: 0>} {
+    %in = npu.buffer "in" at 0 : !npu.buffer<inputs, 32xi8>
+    %s = npu.buffer "slot" at 0 : !npu.buffer<tile, 64xi8>
+    npu.isa.load source %in target %s size0 8 loc("conv")
+    npu.isa.load source %in target %s size0 4 loc("add")
+    npu.isa.load source %in + 8 target %s size0 8 loc("conv")
+    npu.isa.load source %in + 8 target %s size0 4 loc("add")
+    npu.isa.load source %in + 16 target %s size0 8 loc("conv")
+    npu.isa.load source %in + 16 target %s size0 4 loc("add")
+    npu.isa.load source %in + 24 target %s size0 8 loc("conv")
+    npu.isa.load source %in + 24 target %s size0 4 loc("add")
+    npu.isa.halt
+  }
+}
+// CHECK-LABEL: npu.program @together(
+// CHECK: npu.loop 4 {
+// CHECK-NEXT: npu.isa.load {{.*}} size0 8{{.*}} loc("conv")
+// CHECK-NEXT: npu.isa.load {{.*}} size0 4{{.*}} loc("add")
+// CHECK-LABEL: npu.program @apart(
+// CHECK-NOT: npu.loop

@@ -10,6 +10,7 @@ from xdsl.ir import Operation
 
 from odc_mlir.support.deadline import checkpoint
 from odc_mlir.targets import MemoryMode
+from odc_mlir.transforms.npu.schedule.fusion import fused
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.resident_graph import Graph, read_graph
 from odc_mlir.transforms.npu.schedule.resident_plan import Plan, Planner
@@ -39,4 +40,4 @@ def planned_layers(
     graph, target = read_graph(layers, tilings), tilings.target
     residents = [candidate.resident for candidate in graph.candidates]
     planner = Planner(graph.nodes, residents, graph.constant_bytes, target, memory)
-    return graph, planner.plan(check, improve=not quick)
+    return graph, fused(graph, planner.plan(check, improve=not quick), tilings, memory)

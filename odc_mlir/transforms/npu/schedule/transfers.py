@@ -50,21 +50,33 @@ def load_region(source: Tensor, window: Window, image: int, region: Region2D, ta
 
 def store_tile(result: Tensor, window: Window, tile: Tile, channel: int, channels: int, source: Place) -> Command:
     """Store result channels ``[channel, channel + channels)`` of a tile that is dense in the tile buffer."""
+    place, runs = _result_runs(result, window, tile, channel, channels)
+    return command("store", target=place, source=source, **runs)
+
+
+def load_tile(tensor: Tensor, window: Window, tile: Tile, channel: int, channels: int, target: Place) -> Command:
+    """Load from ``tensor``, which is formed like the result, what :func:`store_tile` would store."""
+    place, runs = _result_runs(tensor, window, tile, channel, channels)
+    return command("load", source=place, target=target, **runs)
+
+
+def _result_runs(
+    tensor: Tensor, window: Window, tile: Tile, channel: int, channels: int
+) -> tuple[Place, dict[str, int]]:
+    """Where channels of a tile begin in a tensor formed like the result, and sizes and strides of their transfer."""
     item = window.item_bytes
     image_pixel, pixel_bytes = window.out_channels * item, channels * item
     pixel = (tile.image * window.out_height + tile.y) * window.out_width + tile.x
-    return command(
-        "store",
-        target=result.at(pixel * image_pixel + channel * item),
-        source=source,
-        size0=pixel_bytes,
-        size1=tile.cols,
-        size2=tile.rows,
-        memory_stride1=image_pixel if tile.cols > 1 else 0,
-        memory_stride2=window.out_width * image_pixel if tile.rows > 1 else 0,
-        tile_stride1=pixel_bytes,
-        tile_stride2=tile.cols * pixel_bytes,
-    )
+    runs = {
+        "size0": pixel_bytes,
+        "size1": tile.cols,
+        "size2": tile.rows,
+        "memory_stride1": image_pixel if tile.cols > 1 else 0,
+        "memory_stride2": window.out_width * image_pixel if tile.rows > 1 else 0,
+        "tile_stride1": pixel_bytes,
+        "tile_stride2": tile.cols * pixel_bytes,
+    }
+    return tensor.at(pixel * image_pixel + channel * item), runs
 
 
 def flat_load(source: Place, target: Place, size: int) -> Command:

@@ -131,7 +131,7 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
     strides = {"a": dims.a, "b": dims.b}
     inputs = [_Operand(n, t, strides[n], by_name.get(n, [])) for n, t in zip(names[:-1], tensors, strict=False)]
     output = _Operand("out", layer.result, dims.result, by_name.get("output", []))
-    fields, table = _vop_fields(layer), None
+    fields, table = vop_fields(layer), None
     if isinstance(layer.op, npu.LutOp | npu.SigmoidOp):
         load, table = _table_load(layer.op.table, memories, pool)
         yield load
@@ -188,7 +188,8 @@ def elementwise_sizes(dims: Dims, moved: int, room: int) -> tuple[int, ...]:
     return tile_sizes(dims, capacity, max(SMALLEST_TILE, -(-total // OVERLAPPED_TILES)))
 
 
-def _vop_fields(layer: Layer[Elementwise]) -> dict[str, int | str]:
+def vop_fields(layer: Layer[Elementwise]) -> dict[str, int | str]:
+    """The fields of a ``vop`` that do not depend on the tile."""
     op = layer.op
     fields: dict[str, int | str] = {
         "a_type": layer.source.type,

@@ -32,6 +32,10 @@ from odc_mlir.transforms.npu.schedule.window_tiling import StepKind, WindowTilin
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
 COMPUTE_BYTES = cost.instruction_bytes("conv")
+UNEVEN = (
+    0.1  # of computation and streamed weights that take equally long: blocks differ, and either waits for the other
+)
+VECTOR_BYTES = cost.instruction_bytes("vop")
 TRANSFER_BYTES = cost.instruction_bytes("load")
 WEIGHT_BYTES = cost.instruction_bytes("wload")
 
@@ -51,13 +55,15 @@ class Choice(NamedTuple):
 class Room(NamedTuple):
     """What a layer may use of the tile buffer, and which of its tensors are there as a whole already.
 
-    ``quick``: few sizes of tiles are tried, the largest ones.
+    ``quick``: few sizes of tiles are tried, the largest ones. ``fused``: an element-wise operation of two operands is
+    computed with each tile, and the other operand loaded for it.
     """
 
     tile_bytes: int
     source_resident: bool = False
     result_resident: bool = False
     quick: bool = False
+    fused: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -162,13 +168,15 @@ class _Search:
         window = self.window
         if self.room.result_resident:
             plan = replace(plan, out_slots=0)
+        if self.room.fused:
+            plan = replace(plan, operand_slots=plan.out_slots)
         if self.room.source_resident:
             yield replace(plan, in_slots=0)
             return
         yield plan
         yield replace(plan, in_slots=1)
         if plan.out_slots:
-            yield replace(plan, in_slots=1, out_slots=1)
+            yield replace(plan, in_slots=1, out_slots=1, operand_slots=min(1, plan.operand_slots))
         one_group = plan.outer is Outer.GROUPS or plan.group == window.out_channels
         if self.weighted and window.overlap_y and window.out_height > 1 and one_group and not plan.sliced:
             yield replace(plan, ring=True)
@@ -202,7 +210,8 @@ class _Search:
         elif tiling.outer is Outer.GROUPS:
             groups = -(-window.out_channels // tiling.group)
             passes = window.in_channels / channels if window.depthwise else groups
-        cut = (tiling.rows, tiling.cols, tiling.group, tiling.ring, tiling.in_slots > 0, tiling.out_slots > 0)
+        slots = (tiling.in_slots > 0, tiling.out_slots > 0, tiling.operand_slots > 0)
+        cut = (tiling.rows, tiling.cols, tiling.group, tiling.ring, *slots)
         if (cut, channels, passes) not in self._traffics:
             self._traffics[cut, channels, passes] = self._count_traffic(tiling, channels, passes)
         return self._traffics[cut, channels, passes]
@@ -229,6 +238,8 @@ class _Search:
                     total.first_load_bytes = total.first_load_bytes or load
                 if tiling.out_slots:
                     total.store_bytes += count * store * groups_stored
+                if tiling.operand_slots:
+                    total.load_bytes += count * store * groups_stored
         return total
 
     def _estimates(self, tiling: WindowTiling) -> Iterator[Estimate]:
@@ -242,7 +253,9 @@ class _Search:
         jobs = traffic.tiles * (groups if by_groups else 1)
         loads = jobs * (1 if not tiling.sliced else -(-window.in_channels // tiling.k_slice)) if tiling.in_slots else 0
         stores = traffic.tiles * groups if tiling.out_slots else 0
-        weights, weight_loads = self._weights(tiling, traffic.tiles, steps)
+        fused = stores if tiling.operand_slots else 0
+        loads += fused
+        weights, weight_loads, decode = self._weights(tiling, traffic.tiles, steps)
         if traffic.tiles * steps + loads + stores + weight_loads > MOST_LAYER_COMMANDS:
             return
         load, store, moved_weights = traffic.load_bytes / width, traffic.store_bytes / width, weights / width
@@ -259,20 +272,28 @@ class _Search:
         full = self.weighted and fills_weight_buffer(window, target)
         computes_last = full and tiling.resident and several == 1
         moves = (min(loads, 1) + min(stores, 1)) * TRANSFER_BYTES
+        if fused:
+            moves += VECTOR_BYTES + TRANSFER_BYTES
         program = (COMPUTE_BYTES + moves) * min(jobs, ROLLED_TILES)
         more = max(0, steps - (groups if by_groups else 1))
         program += (COMPUTE_BYTES + WEIGHT_BYTES) * more * min(traffic.tiles, ROLLED_TILES)
         if by_groups and full:
             program += 2 * WEIGHT_BYTES * (groups - 1)
+        vector, lanes = self._fused_cycles(fused)
         for shape in self.shapes:
             compute = self._compute(tiling, traffic, kinds, shape)
             tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
-            cycles = max(moved + tail, dma + tail, compute + edge)
+            if fused:
+                tail += vector / fused
+            cycles = max(moved + tail, dma + tail, decode + tail, compute + edge, lanes)
+            if not tiling.resident:
+                streamed = max(decode, moved_weights)
+                cycles += UNEVEN * min(compute, streamed) ** 2 / max(compute, streamed)
             serial = compute
             if waits_in_line:
                 serial += load + jobs * 2 * latency
             if waits_to_store:
-                serial += store + stores * 2 * latency
+                serial += store + stores * 2 * latency + vector
             if waits_for_weights:
                 serial += moved_weights + several * 2 * latency
             elif computes_last:
@@ -281,6 +302,14 @@ class _Search:
             lead = min(first_weights, max(0.0, compute + edge + first_weights - cycles))
             cycles += latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
             yield cycles, program, shape, tiling, lead
+
+    def _fused_cycles(self, instructions: int) -> tuple[float, float]:
+        """Cycles of an element-wise operation that takes ``instructions``, and those in which all lanes are busy."""
+        if not instructions:
+            return 0.0, 0.0
+        vector, window = self.target.vector, self.window
+        results = window.batch * window.out_height * window.out_width * window.out_channels / vector.requant_lanes
+        return results + instructions * vector.start_cycles, 2 * results
 
     def _kinds(self, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
         """:func:`step_kinds`, the same list for tilings that cut the channels alike."""
@@ -302,16 +331,19 @@ class _Search:
             )
         return self._computes[key]
 
-    def _weights(self, tiling: WindowTiling, tiles: int, steps: int) -> tuple[float, int]:
-        """(bytes, transfers) of weights and parameters."""
+    def _weights(self, tiling: WindowTiling, tiles: int, steps: int) -> tuple[float, int, float]:
+        """(bytes, transfers) of weights and parameters, and cycles of the decoder."""
         if not self.weighted:
-            return 0.0, 0
+            return 0.0, 0, 0.0
         uses = (self.window.batch if self.window.weights_per_image else 1) if tiling.resident else tiles
         param_uses = 1 if tiling.params_resident else tiles
         params = self.window.out_channels * self.target.local.param_entry_bytes
         moved = self.window.weight_bytes * uses + params * param_uses
-        loads = uses * (1 if tiling.resident else steps) + param_uses * (1 if tiling.params_resident else steps)
-        return float(moved), loads
+        weight_loads = uses * (1 if tiling.resident else steps)
+        loads = weight_loads + param_uses * (1 if tiling.params_resident else steps)
+        decoder, symbols = self.target.decoder, self.window.weight_bytes // self.window.weight_item_bytes
+        decode = uses * symbols / decoder.symbols_per_cycle + weight_loads * decoder.start_cycles
+        return float(moved), loads, decode
 
     def _cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
         """Cycles of one compute instruction."""

@@ -17,8 +17,9 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_params, packed_weights
+from odc_mlir.transforms.npu.schedule.fused_stream import FusedElementwise
 from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip, parts, ring_rows, tiles
-from odc_mlir.transforms.npu.schedule.layers import WindowLayer
+from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed
 from odc_mlir.transforms.npu.schedule.slots import Slots
@@ -254,9 +255,17 @@ def _input_channels(window: Window, tiling: WindowTiling, step: Step, group: tup
 
 
 def conv_commands(
-    layer: Convolution, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
+    layer: Convolution,
+    tiling: WindowTiling,
+    target: Target,
+    memories: LocalMemories,
+    pool: ConstantPool,
+    follower: Layer[npu.ElementwiseOp] | None = None,
 ) -> Iterator[Command]:
-    """The commands of a convolution in plain order."""
+    """The commands of a convolution in plain order.
+
+    ``follower``: is computed with each tile; its commands are those of layer 1, the others those of layer 0.
+    """
     op, element = layer.op, layer.op.weight_type.data.value
     constant: dict[str, int | str] = {
         "weight_type": element,
@@ -266,7 +275,7 @@ def conv_commands(
         **output_fields(op),
     }
     return product_commands(
-        layer, tiling, memories, _Constants(layer, tiling, target, memories, pool, element), constant
+        layer, tiling, memories, _Constants(layer, tiling, target, memories, pool, element), constant, follower
     )
 
 
@@ -276,15 +285,20 @@ def product_commands(
     memories: LocalMemories,
     weights: Weights[Product],
     integers: Mapping[str, int | str],
+    follower: Layer[npu.ElementwiseOp] | None = None,
 ) -> Iterator[Command]:
     """The commands of anything that the array computes, in plain order; ``integers``: fields of all its instructions.
 
-    Slots of ``weights`` are those that were taken first.
+    Slots of ``weights`` are those that were taken first. ``follower``: as in :func:`conv_commands`.
     """
     window = layer.window
     zero = integers["in_zero"]
     assert isinstance(zero, int), "zero points are integers"
     slots = _Tiles(layer, tiling, memories, zero, weighted=True)
+    fused = None
+    if follower is not None:
+        first = follower.op.a is layer.op.output
+        fused = FusedElementwise(follower, window, tiling, memories, first, number=1)
     constant = _conv_fields(layer, tiling) | dict(integers)
     known: dict[tuple[int | str, ...], Immediates] = {}  # by the fields that tiles have of their own
     for tile, group in _jobs(window, tiling):
@@ -313,7 +327,7 @@ def product_commands(
             if key not in known:
                 known[key] = shared("conv", constant | varying)
             yield placed(known[key], places)
-        yield from stores
+        yield from stores if fused is None else fused.commands(tile, group, output.place)
 
 
 def _moved(place: Place, units: int) -> Place:

@@ -32,6 +32,7 @@ class Footprint(NamedTuple):
     input_slots: int
     output_bytes: int
     output_slots: int
+    operand_slots: int
     weight_bytes: int
     weight_slots: int
     params: int
@@ -40,7 +41,7 @@ class Footprint(NamedTuple):
 
     @property
     def tile_bytes(self) -> int:
-        return self.input_bytes * self.input_slots + self.output_bytes * self.output_slots
+        return self.input_bytes * self.input_slots + self.output_bytes * (self.output_slots + self.operand_slots)
 
     def fits(self, target: Target, tile_bytes: int) -> bool:
         """Whether ``tile_bytes`` of the tile buffer and all other local memories are enough."""
@@ -69,7 +70,7 @@ def footprint(window: Window, tiling: WindowTiling, *, rows: int = 0, weighted: 
     out_bytes = aligned(rows * tiling.cols * tiling.group * window.item_bytes)
     pixels = rows * tiling.cols
     if not weighted:
-        return Footprint(in_bytes, in_slots, out_bytes, tiling.out_slots, 0, 0, 0, 0, 0)
+        return Footprint(in_bytes, in_slots, out_bytes, tiling.out_slots, 0, 0, 0, 0, 0, 0)
     depth = window.taps * (1 if window.depthwise else tiling.k_slice)
     if not tiling.resident:
         weights = depth * tiling.block * window.weight_item_bytes
@@ -87,7 +88,16 @@ def footprint(window: Window, tiling: WindowTiling, *, rows: int = 0, weighted: 
     if not window.depthwise and tiling.k_slice < window.in_channels:
         accumulators = pixels * (tiling.group if tiling.sliced else tiling.block)
     return Footprint(
-        in_bytes, in_slots, out_bytes, tiling.out_slots, weights, tiling.weight_slots, params, param_slots, accumulators
+        in_bytes,
+        in_slots,
+        out_bytes,
+        tiling.out_slots,
+        tiling.operand_slots,
+        weights,
+        tiling.weight_slots,
+        params,
+        param_slots,
+        accumulators,
     )
 
 
