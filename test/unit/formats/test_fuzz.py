@@ -72,7 +72,7 @@ def test_damaged_files(originals: list[bytes], damage: Callable[[bytes, random.R
         seed = f"{SEED}/{case}"
         rng = random.Random(seed)
         data = damage(rng.choice(originals), rng)
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             _exercise(data)
         except OdcError as error:
@@ -81,7 +81,7 @@ def test_damaged_files(originals: list[bytes], damage: Callable[[bytes, random.R
                 pytest.fail(f"seed {seed}: {text!r}")
         except Exception as error:
             pytest.fail(f"seed {seed}: {error!r}")
-        assert time.perf_counter() - started < SECONDS, f"seed {seed}"
+        assert time.process_time() - started < SECONDS, f"seed {seed}"
 
 
 def _exercise(data: bytes) -> None:

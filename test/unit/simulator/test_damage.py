@@ -40,9 +40,9 @@ def outcomes(files: list[bytes], x: np.ndarray) -> Counter[str]:
     counts: Counter[str] = Counter()
     before = peak_bytes()
     for data in files:
-        began = time.perf_counter()
+        began = time.process_time()
         counts[outcome(data, x)] += 1
-        assert time.perf_counter() - began < SECONDS
+        assert time.process_time() - began < SECONDS
     assert peak_bytes() - before < BYTES
     return counts
 
@@ -124,10 +124,10 @@ def test_random_code_is_refused_or_run() -> None:
     ],
 )
 def test_long_loops_are_refused_before_they_run(text: str, message: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(SimulationError, match=message):
         simulate(load(pack(text)), instruction_limit=20_000)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_the_largest_convolutions_end() -> None:
@@ -142,10 +142,10 @@ def test_the_largest_convolutions_end() -> None:
         fill target=0 bytes=16000 post=0
         conv {fields} {geometry} out_stride_y=32 wait=0,1
         halt"""
-    began = time.perf_counter()
+    began = time.process_time()
     result = simulate(load(pack(text, constants=bytes(4096 + 16))))
     assert result.counters.macs_useful == 32 * 32 * 64 * 64
-    assert time.perf_counter() - began < SECONDS
+    assert time.process_time() - began < SECONDS
 
 
 def test_sizes_are_bounded_by_the_target() -> None:
