@@ -373,7 +373,7 @@ def _process(
     printer = IrPrinter(arguments)
     viewer = _viewer(arguments, views, module)
     for index, (stage, item) in enumerate(steps):
-        printer.start(item.name, module)
+        printer.start(item, module)
         try:
             with nullcontext() if viewer is None else viewer.watching(stage, item.name):
                 _run(context, module, stage, item, timing, positions if verify else None)
@@ -382,7 +382,7 @@ def _process(
         except Exception as error:
             error.reproducer = _reproducer(context, read, steps, index)  # type: ignore[attr-defined]
             raise
-        printer.end(item.name, module)
+        printer.end(item, module)
     with timing.part("write"):
         return _emit(arguments, context, module)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
+    from xdsl.ir import Operation
     from xdsl.passes import ModulePass
 
 _RUN = re.compile(r"// RUN: odc-opt %s -p '(?P<pipeline>[^\n]*)'\n")
@@ -30,6 +31,11 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
         "--print-ir-after-change",
         action="store_true",
         help="print the IR after passes that changed it, of all or of PASS",
+    )
+    watch.add_argument(
+        "--print-ir-module-scope",
+        action="store_true",
+        help="print the whole module around passes that run on each npu.program, not the programs alone",
     )
     watch.add_argument(
         "--print-between-passes", action="store_true", help=argparse.SUPPRESS
@@ -80,31 +86,44 @@ class IrPrinter:
         self.before_all: bool = arguments.print_ir_before_all
         self.after_all: bool = arguments.print_ir_after_all or arguments.print_between_passes
         self.only_changes: bool = arguments.print_ir_after_change
+        self.module_scope: bool = arguments.print_ir_module_scope
         self.generic: bool = arguments.print_op_generic
-        self._last = ""
+        self._last: dict[str, str] = {}
 
-    def start(self, name: str, module: ModuleOp) -> None:
-        """Called before the pass ``name``."""
-        if self.only_changes:
-            self._last = self._text(module)
-        if self.before_all or name in self.before:
-            self._show(f"IR before {name}:", self._text(module))
+    def start(self, item: ModulePass, module: ModuleOp) -> None:
+        """Called before the pass ``item``."""
+        wanted = self.before_all or item.name in self.before
+        texts = self._texts(item, module) if wanted or self.only_changes else {}
+        self._last = texts
+        if wanted:
+            for place, text in texts.items():
+                self._show(f"IR before {item.name}{place}:", text)
 
-    def end(self, name: str, module: ModuleOp) -> None:
-        """Called after the pass ``name``."""
-        wanted = self.after_all or name in self.after or (self.only_changes and not self.after)
+    def end(self, item: ModulePass, module: ModuleOp) -> None:
+        """Called after the pass ``item``."""
+        wanted = self.after_all or item.name in self.after or (self.only_changes and not self.after)
         if not wanted:
             return
-        text = self._text(module)
-        if self.only_changes and text == self._last:
-            print(f"IR after {name}: no change", file=sys.stderr)
-        else:
-            self._show(f"IR after {name}:", text)
+        for place, text in self._texts(item, module).items():
+            title = f"IR after {item.name}{place}:"
+            if self.only_changes and text == self._last.get(place):
+                print(f"{title} no change", file=sys.stderr)
+            else:
+                self._show(title, text)
 
-    def _text(self, module: ModuleOp) -> str:
+    def _texts(self, item: ModulePass, module: ModuleOp) -> dict[str, str]:
+        """What to print, by the end of its title: each program for a pass that runs on programs, else the module."""
+        from odc_mlir.dialects.npu_program import programs
         from odc_mlir.support.text import module_text
+        from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
-        return module_text(module, constants="elide", generic=self.generic, locations=False)
+        shown: dict[str, Operation] = {"": module}
+        if isinstance(item, ProgramPass) and not self.module_scope:
+            shown = {f" on {program.name} @{name}": program for name, program in programs(module).items()}
+        return {
+            place: module_text(op, constants="elide", generic=self.generic, locations=False)
+            for place, op in shown.items()
+        }
 
     @staticmethod
     def _show(title: str, text: str) -> None:

@@ -15,26 +15,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import OpResult, SSAValue
-from xdsl.passes import ModulePass
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_program import ProgramOp, programs
+from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.dialects.npu_tiling import VIEW
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
 from odc_mlir.transforms.npu.schedule.views import joins_whole, slice_of, viewed
 
 
 @dataclass(frozen=True)
-class NpuAliasMovesPass(ModulePass):
+class NpuAliasMovesPass(ProgramPass):
     """Mark; see the module's text."""
 
     name = "npu-alias-moves"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for program in programs(op).values():
-            _mark(program)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        _mark(job.program)
 
 
 def _mark(program: ProgramOp) -> None:

@@ -21,9 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, OpResult
-from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.npu_isa import BufferOp
@@ -32,22 +30,22 @@ from odc_mlir.errors import AllocationError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, integer, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, integer
 from odc_mlir.transforms.npu.schedule.local_placement import LocalMemory
 from odc_mlir.transforms.npu.schedule.program import local_sizes
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.residents import gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 
 @dataclass(frozen=True)
-class NpuAllocateLocalPass(ModulePass):
+class NpuAllocateLocalPass(ProgramPass):
     """Allocate; see the module's text."""
 
     name = "npu-allocate-local"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in targeted_programs(op, self.name):
-            _allocate(job)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        _allocate(job)
 
 
 @dataclass(eq=False, slots=True)

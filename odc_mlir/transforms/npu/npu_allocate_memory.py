@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
-from xdsl.passes import ModulePass
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, StringAttr, i64
 
 from odc_mlir.dialects.npu_program import SRAM_PEAK
 from odc_mlir.isa.fields import Space
@@ -37,21 +36,21 @@ from odc_mlir.transforms.npu.schedule.arena import (
     live_intervals,
     most_live_bytes,
 )
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram, read_program, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram, read_program
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
 
 
 @dataclass(frozen=True)
-class NpuAllocateMemoryPass(ModulePass):
+class NpuAllocateMemoryPass(ProgramPass):
     """Allocate; see the module's text."""
 
     name = "npu-allocate-memory"
     keeps_records: ClassVar[bool] = True
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in targeted_programs(op, self.name):
-            _allocate(ctx, job)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        _allocate(ctx, job)
 
 
 def _peak(program: Program, intervals: Sequence[Interval], used: int) -> DictionaryAttr:

@@ -18,34 +18,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
-from xdsl.passes import ModulePass
+from xdsl.dialects.builtin import IntegerAttr, i64
 
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, TilingAttr
-from odc_mlir.support.deadline import in_time
 from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
-from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.resident_graph import resident_attribute
 from odc_mlir.transforms.npu.schedule.residents import largest_gap
 
 
 @dataclass(frozen=True)
-class NpuChooseTilesPass(ModulePass):
+class NpuChooseTilesPass(ProgramPass):
     """Choose tilings; see the module's text."""
 
     name = "npu-choose-tiles"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in in_time(ctx, targeted_programs(op, self.name)):
-            graph, plan = chosen_tiles(ctx, job)
-            stays = list(plan.residents.values())
-            for index, (item, choice) in enumerate(zip(graph.ops, plan.balance.choices, strict=True)):
-                if choice.tiling is not None:
-                    item.attributes[TILING] = TilingAttr(choice.tiling)
-                    continue
-                room = largest_gap(stays, index, job.target.local.tile_bytes)
-                if room < job.target.local.tile_bytes:
-                    item.attributes[SLOT_BYTES] = IntegerAttr(room, i64)
-            for number in plan.residents:
-                candidate = graph.candidates[number]
-                candidate.op.attributes[RESIDENT] = resident_attribute(candidate)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        graph, plan = chosen_tiles(ctx, job)
+        stays = list(plan.residents.values())
+        for index, (item, choice) in enumerate(zip(graph.ops, plan.balance.choices, strict=True)):
+            if choice.tiling is not None:
+                item.attributes[TILING] = TilingAttr(choice.tiling)
+                continue
+            room = largest_gap(stays, index, job.target.local.tile_bytes)
+            if room < job.target.local.tile_bytes:
+                item.attributes[SLOT_BYTES] = IntegerAttr(room, i64)
+        for number in plan.residents:
+            candidate = graph.candidates[number]
+            candidate.op.attributes[RESIDENT] = resident_attribute(candidate)

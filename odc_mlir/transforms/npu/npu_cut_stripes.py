@@ -28,42 +28,40 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, i64
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.dialects.npu_program import RECOMPUTED_MACS
-from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.site import tensor_of
 from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.resize_stream import Axis
 from odc_mlir.transforms.npu.schedule.row_graph import RowGraph, RowLayer, Rows, read_rows
 from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Plan, Planner, stripes
 
 
 @dataclass(frozen=True)
-class NpuCutStripesPass(ModulePass):
+class NpuCutStripesPass(ProgramPass):
     """Cut; see the module's text."""
 
     name = "npu-cut-stripes"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in in_time(ctx, targeted_programs(op, self.name)):
-            graph = read_rows(job.block, job.target, job.memory)
-            plan = _chosen(ctx, job, graph)
-            again: Counter[str] = Counter()
-            for chain in plan.chains:
-                if chain.rows:
-                    again += _Cut(graph, chain).apply()
-            if again:
-                counts: dict[str, Attribute] = {name: IntegerAttr(macs, i64) for name, macs in sorted(again.items())}
-                job.program.attributes[RECOMPUTED_MACS] = DictionaryAttr(counts)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        graph = read_rows(job.block, job.target, job.memory)
+        plan = _chosen(ctx, job, graph)
+        again: Counter[str] = Counter()
+        for chain in plan.chains:
+            if chain.rows:
+                again += _Cut(graph, chain).apply()
+        if again:
+            counts: dict[str, Attribute] = {name: IntegerAttr(macs, i64) for name, macs in sorted(again.items())}
+            job.program.attributes[RECOMPUTED_MACS] = DictionaryAttr(counts)
 
 
 def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> Plan:

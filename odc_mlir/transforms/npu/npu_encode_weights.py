@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Use
-from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
@@ -33,13 +32,14 @@ from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.isa.table.transfers import CODINGS
 from odc_mlir.isa.weight_coding import Coded, encode
 from odc_mlir.support.deadline import in_time
-from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
 _SOURCE = BY_MNEMONIC["wload"].place_names.index("source")
 
 
 @dataclass(frozen=True)
-class NpuEncodeWeightsPass(ModulePass):
+class NpuEncodeWeightsPass(ProgramPass):
     """Encode; see the module's text."""
 
     name = "npu-encode-weights"
@@ -49,11 +49,13 @@ class NpuEncodeWeightsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if unknown := sorted(set(self.codings) - set(CODINGS)):
             raise OptionError(f"there is no weight coding {unknown[0]!r}", hint=f"use some of {', '.join(CODINGS)}")
-        for job in targeted_programs(op, self.name):
-            buffers = [item for item in job.block.ops if isinstance(item, BufferOp) and item.data is not None]
-            for buffer in in_time(ctx, buffers):
-                if buffer.buffer.uses and all(_is_whole(buffer, use) for use in buffer.buffer.uses):
-                    _encode(buffer, self.codings)
+        super().apply(ctx, op)
+
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        buffers = [item for item in job.block.ops if isinstance(item, BufferOp) and item.data is not None]
+        for buffer in in_time(ctx, buffers):
+            if buffer.buffer.uses and all(_is_whole(buffer, use) for use in buffer.buffer.uses):
+                _encode(buffer, self.codings)
 
 
 def _is_whole(buffer: BufferOp, use: Use) -> bool:

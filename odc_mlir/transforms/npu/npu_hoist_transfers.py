@@ -27,21 +27,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import read_program, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program
 from odc_mlir.transforms.npu.schedule.order import hoist_transfers
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
 
 @dataclass(frozen=True)
-class NpuHoistTransfersPass(ModulePass):
+class NpuHoistTransfersPass(ProgramPass):
     """Order; see the module's text."""
 
     name = "npu-hoist-transfers"
     keeps_records: ClassVar[bool] = True
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in targeted_programs(op, self.name):
-            program = read_program(ctx, job)
-            program.reorder(hoist_transfers(program.working, program.dependences, job.target.fetch.queue_depth))
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        program = read_program(ctx, job)
+        program.reorder(hoist_transfers(program.working, program.dependences, job.target.fetch.queue_depth))

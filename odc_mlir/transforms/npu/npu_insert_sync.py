@@ -19,21 +19,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import read_program, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.sync import insert_sync
 
 
 @dataclass(frozen=True)
-class NpuInsertSyncPass(ModulePass):
+class NpuInsertSyncPass(ProgramPass):
     """Insert semaphores; see the module's text."""
 
     name = "npu-insert-sync"
     keeps_records: ClassVar[bool] = True
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in targeted_programs(op, self.name):
-            program = read_program(ctx, job)
-            program.update(insert_sync(program.working))
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        program = read_program(ctx, job)
+        program.update(insert_sync(program.working))

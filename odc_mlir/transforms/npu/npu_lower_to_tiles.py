@@ -33,9 +33,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DictionaryAttr, LocationAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import DictionaryAttr, LocationAttr, StringAttr
 from xdsl.ir import Attribute, Block
-from xdsl.passes import ModulePass
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_program import FUSED
@@ -49,7 +48,6 @@ from odc_mlir.transforms.npu.schedule.fusion import follower_of
 from odc_mlir.transforms.npu.schedule.instruction_ir import (
     TargetedProgram,
     TiledLayer,
-    targeted_programs,
     write_program,
 )
 from odc_mlir.transforms.npu.schedule.layer_ir import Layers, read_layers
@@ -59,6 +57,7 @@ from odc_mlir.transforms.npu.schedule.lstm_stream import lstm_commands
 from odc_mlir.transforms.npu.schedule.matmul_stream import matmul_commands
 from odc_mlir.transforms.npu.schedule.move_stream import move_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Command, command
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.resize_stream import resize_commands
 from odc_mlir.transforms.npu.schedule.search_stream import argmax_commands, position_commands
 from odc_mlir.transforms.npu.schedule.tensor_ir import slot_bytes, tiling_of
@@ -67,14 +66,13 @@ from odc_mlir.transforms.npu.schedule.window_stream import conv_commands, pool_c
 
 
 @dataclass(frozen=True)
-class NpuLowerToTilesPass(ModulePass):
+class NpuLowerToTilesPass(ProgramPass):
     """Lower; see the module's text."""
 
     name = "npu-lower-to-tiles"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in targeted_programs(op, self.name):
-            _lower(ctx, job)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        _lower(ctx, job)
 
 
 def _lower(ctx: Context, job: TargetedProgram) -> None:

@@ -26,25 +26,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program
 from odc_mlir.transforms.npu.schedule.prefetch import prefetch_constants
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
 
 @dataclass(frozen=True)
-class NpuPrefetchConstantsPass(ModulePass):
+class NpuPrefetchConstantsPass(ProgramPass):
     """Prefetch; see the module's text."""
 
     name = "npu-prefetch-constants"
     keeps_records: ClassVar[bool] = True
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in targeted_programs(op, self.name):
-            if job.memory == "flash":
-                _prefetch(ctx, job)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        if job.memory == "flash":
+            _prefetch(ctx, job)
 
 
 def _prefetch(ctx: Context, job: TargetedProgram) -> None:

@@ -27,9 +27,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DictionaryAttr, LocationAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import DictionaryAttr, LocationAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.npu_isa import (
@@ -44,25 +43,25 @@ from odc_mlir.dialects.npu_memory import BufferType, flat_type
 from odc_mlir.dialects.npu_program import FUSED
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
-from odc_mlir.transforms.npu.schedule.instruction_ir import targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.loops import Issue, Loop, find_loops
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
 
 @dataclass(frozen=True)
-class NpuRollLoopsPass(ModulePass):
+class NpuRollLoopsPass(ProgramPass):
     """Roll; see the module's text."""
 
     name = "npu-roll-loops"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in targeted_programs(op, self.name):
-            program = [item for item in job.block.ops if isinstance(item, InstructionOp | LoopOp)]
-            homes = _Homes(job.program.attributes.get(FUSED))
-            issues = [_issue(item, homes) for item in program]
-            memories = _Memories(job.block)
-            for loop in find_loops(issues, job.target.fetch.loop_buffer_bytes):
-                _roll(program, issues, loop, memories, homes)
-            memories.drop_unused_slots()
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        program = [item for item in job.block.ops if isinstance(item, InstructionOp | LoopOp)]
+        homes = _Homes(job.program.attributes.get(FUSED))
+        issues = [_issue(item, homes) for item in program]
+        memories = _Memories(job.block)
+        for loop in find_loops(issues, job.target.fetch.loop_buffer_bytes):
+            _roll(program, issues, loop, memories, homes)
+        memories.drop_unused_slots()
 
 
 _APART = Issue(None, None, (), (), 0)

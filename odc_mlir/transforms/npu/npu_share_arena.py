@@ -20,26 +20,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type
-from odc_mlir.dialects.npu_program import programs
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.common.rewriting import apply_pattern_to
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
 
 @dataclass(frozen=True)
-class NpuShareArenaPass(ModulePass):
+class NpuShareArenaPass(ProgramPass):
     """Share; see the module's text."""
 
     name = "npu-share-arena"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        buffers = [item for program in programs(op).values() for item in program.block.ops if type(item) is BufferOp]
-        apply_pattern_to(ShareArena(), buffers)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        apply_pattern_to(ShareArena(), [item for item in job.block.ops if type(item) is BufferOp])
 
 
 class ShareArena(RewritePattern):

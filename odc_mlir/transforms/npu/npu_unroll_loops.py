@@ -25,21 +25,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
+from odc_mlir.transforms.common.rewriting import apply_pattern_to
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
 
 @dataclass(frozen=True)
-class NpuUnrollLoopsPass(ModulePass):
+class NpuUnrollLoopsPass(ProgramPass):
     """Unroll; see the module's text."""
 
     name = "npu-unroll-loops"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        PatternRewriteWalker(_Unroll(), apply_recursively=False).rewrite_module(op)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        apply_pattern_to(_Unroll(), [item for item in job.block.ops if isinstance(item, LoopOp)])
 
 
 class _Unroll(RewritePattern):

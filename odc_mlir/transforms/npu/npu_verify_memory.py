@@ -10,27 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
 
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, targeted_programs
+from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram
+from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, region_bytes
 from odc_mlir.transforms.npu.schedule.verify import verify_program
 
 
 @dataclass(frozen=True)
-class NpuVerifyMemoryPass(ModulePass):
+class NpuVerifyMemoryPass(ProgramPass):
     """Verify; see the module's text."""
 
     name = "npu-verify-memory"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in targeted_programs(op, self.name):
-            program = Program(job.block)
-            ends = [(b.address or 0) + b.size for b in program.buffers if b.space is Space.CONSTANTS]
-            regions = region_bytes(job, program) | {
-                Space.ARENA: arena_bytes(job, program),
-                Space.CONSTANTS: max(ends, default=0),
-            }
-            verify_program(program.working, job.target, regions)
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        program = Program(job.block)
+        ends = [(b.address or 0) + b.size for b in program.buffers if b.space is Space.CONSTANTS]
+        regions = region_bytes(job, program) | {
+            Space.ARENA: arena_bytes(job, program),
+            Space.CONSTANTS: max(ends, default=0),
+        }
+        verify_program(program.working, job.target, regions)
