@@ -18,9 +18,10 @@ from odc_mlir.formats.kinds import ZIP
 from odc_mlir.formats.outputs import beside_or_in_cache, check_output, is_in_cache
 from odc_mlir.formats.package import is_package, read_package
 from odc_mlir.plugins import registry
-from odc_mlir.plugins.isolation import STAGE, Limits, run_job
+from odc_mlir.plugins.isolation import STAGE, run_job
 from odc_mlir.plugins.registry import PluginSource
 from odc_mlir.plugins.request import CodegenRequest, Preference, Setting
+from odc_mlir.process_limits import Limits
 
 __all__ = ["Description", "Limits", "Preference", "default_output", "describe", "generate"]
 

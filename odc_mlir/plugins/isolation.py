@@ -8,31 +8,21 @@ a folder of its own, with little of the environment (see process.py).
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import CompileError, OdcError, TimeLimitError, is_passing
 from odc_mlir.formats.private import read_file
 from odc_mlir.plugins.process import isolated_command, isolated_environment
+from odc_mlir.process_limits import Limits, end_group
 
 STAGE = "codegen"
 _MAX_ANSWER_BYTES = 1 << 20
 _TAIL_BYTES = 2000  # of what the process printed, kept for the message
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """``memory_bytes`` bounds the address space; None: no limit."""
-
-    seconds: float | None = 300.0
-    memory_bytes: int | None = 4 << 30
 
 
 def run_job(module: str, job: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
@@ -72,7 +62,8 @@ def _run(module: str, job: Mapping[str, Any], limits: Limits, folder: Path) -> d
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            _end_group(process)
+            end_group(process.pid)
+            process.wait()
     code = process.returncode
     if timed_out or code == -getattr(signal, "SIGXCPU", 0):
         raise TimeLimitError(f"the plugin took longer than {limits.seconds:g} s and was ended", stage=STAGE)
@@ -95,12 +86,6 @@ def _answer(path: Path) -> dict[str, Any] | None:
         return found if all(isinstance(text, str) for text in texts) else None
     said = isinstance(found.get("name"), str) and isinstance(found.get("quantization"), (str, type(None)))
     return found if said else None
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _ending(code: int) -> str:

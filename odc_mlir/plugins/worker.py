@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import importlib.util
 import json
-import math
 import os
 import signal
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 from odc_mlir.errors import OdcError
 from odc_mlir.plugins.registry import FACTORY
 from odc_mlir.plugins.request import CodegenPlugin, CodegenRequest
+from odc_mlir.process_limits import Limits
 
 _PARENT_POLL_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
@@ -36,7 +36,7 @@ def main() -> int:
     if child:
         return _guard(child)
     _end_with_parent(parent)
-    _limit(job["memory_bytes"], job["seconds"])
+    Limits(job["seconds"], job["memory_bytes"]).hold_this_process()
     _work(job)
     return 0
 
@@ -88,22 +88,6 @@ def _end_with(parent: int) -> None:
 
 def _failure(kind: str, text: str) -> dict[str, Any]:
     return {"error": {"kind": kind, "text": text}}
-
-
-def _limit(memory_bytes: int | None, seconds: float | None) -> None:
-    """``seconds`` are of the clock, so as many of each processor, which ends what nobody waits for any more."""
-    try:
-        import resource
-    except ImportError:  # a system without such limits
-        return
-    wanted = {
-        resource.RLIMIT_AS: memory_bytes,
-        resource.RLIMIT_CPU: None if seconds is None else math.ceil(seconds * (os.cpu_count() or 1)) + 1,
-    }
-    for kind, limit in wanted.items():
-        if limit is not None:
-            _, hard = resource.getrlimit(kind)
-            resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _do(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir import compiler, targets
@@ -22,6 +21,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.quantities import model_name
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
+from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.data import Calibration, Labels, LoadOptions, make_data
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.judging import verdict_of
@@ -80,7 +80,7 @@ def quantize(
         base.records = known
     # The products are many and small: several threads would wait for one another longer than they work. Numbers that
     # are not finite show in the verdict, which they fail.
-    with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
+    with one_blas_thread(), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
         candidate = driver.run()
         verdict = {"model": model_name(model), **verdict_of(driver, candidate)}

@@ -10,9 +10,10 @@ from typing import Any
 from odc_mlir import targets
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.package import PackageFiles, is_package, read_package
-from odc_mlir.plugins.codegen import Limits, generate
+from odc_mlir.plugins.codegen import generate
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.target import Chosen, choose
+from odc_mlir.process_limits import Limits
 
 
 def plugin_for(target: str) -> Chosen | None:

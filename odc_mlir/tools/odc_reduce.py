@@ -118,9 +118,10 @@ def _check(run: Callable[[ModuleOp], tuple[int, str]], code: int, match: str | N
 
 def _run(command: str, path: Path, timeout: float) -> tuple[int, str]:
     """Exit code and output of ``command`` on the file; a command that takes too long has failed by itself."""
-    import os
     import shlex
     import signal
+
+    from odc_mlir.process_limits import end_group
 
     place = shlex.quote(str(path))
     text = command.replace(_PLACE, place) if _PLACE in command else f"{command} {place}"
@@ -135,10 +136,10 @@ def _run(command: str, path: Path, timeout: float) -> tuple[int, str]:
         try:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            end_group(process.pid)
             process.communicate()
             return -signal.SIGALRM, ""
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            end_group(process.pid)
             raise
     return process.returncode, output.decode(errors="replace")

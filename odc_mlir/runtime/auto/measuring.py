@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from odc_mlir.ops.spec import Array, numpy_dtype
+from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.runtime.execution.executor import Executor
 
 # Enough rounds for a median, and no more time than a device has for it: models that take long are seldom close.
@@ -21,7 +21,7 @@ _RUN_SECONDS = 0.0002  # a round runs each for at least so long, in which the cl
 def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list[float]:
     """The processor time of one run of each, in microseconds: medians of rounds in which they take turns."""
     runs = [partial(executor.run, inputs) for executor in executors]
-    with threadpool_limits(limits=1, user_api="blas"):  # only this thread's time is counted
+    with one_blas_thread():  # only this thread's time is counted
         for run in runs:  # what is prepared once is no part of it
             run()
         counts = [max(1, int(_RUN_SECONDS / max(1e-7, _timed(run, 1)))) for run in runs]

@@ -14,6 +14,7 @@ from typing import Any
 
 from odc_mlir.errors import is_passing
 from odc_mlir.plugins.process import isolated_command, isolated_environment
+from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group
 from odc_mlir.runtime.auto.artefacts import PASSING
 from odc_mlir.runtime.auto.job import Job, Step, read_progress
 
@@ -78,8 +79,7 @@ class Supervisor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # Its one thread leaves the processors to the application.
-            env=isolated_environment(OPENBLAS_NUM_THREADS="1"),
+            env=isolated_environment(**ONE_BLAS_THREAD),
             cwd=os.path.abspath(os.sep),  # until it has made a folder of its own
             start_new_session=True,
         )
@@ -122,8 +122,7 @@ class Supervisor:
 
     def _kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            end_group(self._process.pid)
 
     def _ending(self, code: int) -> Ending:
         if self._timed_out:

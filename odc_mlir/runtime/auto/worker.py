@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import shutil
 import signal
@@ -38,8 +37,8 @@ from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.package import read_package
 from odc_mlir.formats.package_update import install
 from odc_mlir.plugins import codegen
-from odc_mlir.plugins.isolation import Limits
 from odc_mlir.plugins.registry import extension_of
+from odc_mlir.process_limits import Limits
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.quantizer.policy.verdict import describe
 from odc_mlir.runtime.auto import build
@@ -325,13 +324,7 @@ def _remove(entry: Path) -> None:
 
 def limit_resources(seconds: float, memory_bytes: int) -> None:
     """Let this process end, or run out of memory, rather than exceed its limits."""
-    import resource
-
-    # The alarm below needs the interpreter's lock, which compiled code may hold; this limit needs nothing.
-    cpu_seconds = math.ceil(seconds * (os.cpu_count() or 1)) + 1
-    for kind, limit in ((resource.RLIMIT_AS, memory_bytes), (resource.RLIMIT_CPU, cpu_seconds)):
-        _, hard = resource.getrlimit(kind)
-        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    Limits(seconds, memory_bytes).hold_this_process()  # the alarm below needs the interpreter's lock
 
     def expired(_signal: int, _frame: FrameType | None) -> None:
         raise _OutOfTimeError

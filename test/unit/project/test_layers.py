@@ -13,6 +13,7 @@ IR = FACTS | {"support", "dialects"}
 # Room (top-level module or folder of the package) -> what it may import. The whole import rule is this table.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "process_limits": frozenset(),
     "numerics": frozenset({"errors"}),
     "targets": frozenset({"errors", "isa"}),
     "ops": frozenset({"errors"}),
@@ -26,11 +27,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "simulator": frozenset({"errors", "isa", "targets", "numerics"}),
     # Object code for processors and loading it: knows no IR, so that the runtime can use it.
     "codegen": frozenset({"errors", "targets"}),
-    "runtime": FACTS | {"simulator", "plugins", "calibration", "quantizer.policy", "codegen", "pages"},
+    "runtime": FACTS
+    | {"simulator", "plugins", "calibration", "quantizer.policy", "codegen", "pages", "process_limits"},
     # Only the plugins of our own compilers import them, in the process that a plugin runs in; our own targets name
     # the rules that their passes follow.
     "plugins": FACTS
-    | {"codegen", "compiler", "native_compiler", "segment_compiler", "runtime.auto.build"}
+    | {"codegen", "compiler", "native_compiler", "process_limits", "segment_compiler", "runtime.auto.build"}
     | {"transforms.partition.rules", "transforms.native.lowering.layers"},
     "support": FACTS,
     "dialects": FACTS | {"support"},
@@ -50,7 +52,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
     # What is quantised is also run, to be compared.
     "quantizer": IR
-    | {"frontend", "transforms", "pipelines", "compiler", "universe", "calibration", "runtime", "pages"},
+    | {"frontend", "transforms", "pipelines", "compiler", "universe", "calibration", "runtime", "pages"}
+    | {"process_limits"},
     # Model Explorer's adapter: its main module is loaded by the viewer.
     "model_explorer": frozenset({"errors", "ops", "formats", "runtime"}),
     "samples": frozenset({"errors"}),

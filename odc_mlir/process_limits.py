@@ -1,0 +1,57 @@
+"""How processes are held to what they may take: time, memory, threads.
+
+Background compilation and plugins set the limits of the system on themselves. Whoever started them ends the group of
+processes that they lead, so that nothing that they started is left behind.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+
+ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+"""Variables for a new process whose one thread leaves the other processors to the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``seconds`` are of the clock, ``memory_bytes`` bounds the address space; None: no limit."""
+
+    seconds: float | None = 300.0
+    memory_bytes: int | None = 4 << 30
+
+    def hold_this_process(self) -> None:
+        """Let this process be ended, or run out of memory, rather than exceed them, where the system can do that.
+
+        It is ended when it has had as many seconds of every processor: whoever waits for it ends it before, and this
+        ends what nobody waits for any more. It needs nothing of the interpreter, whose lock compiled code may hold.
+        """
+        try:
+            import resource
+        except ImportError:  # a system without such limits
+            return
+        wanted = {
+            resource.RLIMIT_AS: self.memory_bytes,
+            resource.RLIMIT_CPU: None if self.seconds is None else math.ceil(self.seconds * (os.cpu_count() or 1)) + 1,
+        }
+        for kind, limit in wanted.items():
+            if limit is not None:
+                _, hard = resource.getrlimit(kind)
+                resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def end_group(leader: int) -> None:
+    """Kill the group of processes that ``leader`` leads; there may be none any more."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def one_blas_thread() -> AbstractContextManager[object]:
+    """Within it BLAS computes on the thread that calls it: its time is counted, and small products need not wait."""
+    from threadpoolctl import threadpool_limits
+
+    limited: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")
+    return limited
