@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p partition,convert-circle-to-npu | filecheck %s
+// RUN: odc-opt %s --split-input-file -p "odc-set-target,npu-mark-supported,npu-form-groups,npu-choose-segments{strategy=supported},npu-form-segments,npu-outline-segments,convert-circle-to-npu" | filecheck %s
 
 // QUANTIZE between integer types: a change of scale.
 func.func @quantize(%x: tensor<1x4x!quant.uniform<u8:f32, 0.5:100>>) -> tensor<1x4x!quant.uniform<i8:f32, 0.25:-28>> {

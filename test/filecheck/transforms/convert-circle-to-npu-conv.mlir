@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p partition,convert-circle-to-npu | filecheck %s
+// RUN: odc-opt %s --split-input-file -p "odc-set-target,npu-mark-supported,npu-form-groups,npu-choose-segments{strategy=supported},npu-form-segments,npu-outline-segments,convert-circle-to-npu" | filecheck %s
 
 // A convolution: SAME padding becomes numbers, scales multipliers, the fused RELU a clamp; weights keep their order.
 func.func @conv_2d(%x: tensor<2x4x4x2x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<2x2x2x3x!quant.uniform<i8:f32, 0.25:5>> {

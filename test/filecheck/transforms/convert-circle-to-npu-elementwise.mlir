@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p partition,convert-circle-to-npu | filecheck %s
+// RUN: odc-opt %s --split-input-file -p "odc-set-target,npu-mark-supported,npu-form-groups,npu-choose-segments{strategy=supported},npu-form-segments,npu-outline-segments,convert-circle-to-npu" | filecheck %s
 
 // Both operands are brought to twice the larger scale; the result has its own.
 func.func @add(%a: tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:-3>>, %b: tensor<1x2x2x2x!quant.uniform<i8:f32, 0.25:4>>) -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5:1>> {

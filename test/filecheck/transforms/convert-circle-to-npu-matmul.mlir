@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p partition,convert-circle-to-npu | filecheck %s
+// RUN: odc-opt %s --split-input-file -p "odc-set-target,npu-mark-supported,npu-form-groups,npu-choose-segments{strategy=supported},npu-form-segments,npu-outline-segments,convert-circle-to-npu" | filecheck %s
 
 // A transposed right matrix is moved, the leading axes are images, and the zero points go along.
 func.func @scores(%q: tensor<2x3x5x8x!quant.uniform<i8:f32, 0.5:-3>>, %k: tensor<2x3x6x8x!quant.uniform<i8:f32, 0.5:4>>) -> tensor<2x3x5x6x!quant.uniform<i8:f32, 0.25:1>> {

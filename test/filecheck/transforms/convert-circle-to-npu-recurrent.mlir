@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p partition,convert-circle-to-npu | filecheck %s
+// RUN: odc-opt %s --split-input-file -p "odc-set-target,npu-mark-supported,npu-form-groups,npu-choose-segments{strategy=supported},npu-form-segments,npu-outline-segments,convert-circle-to-npu" | filecheck %s
 
 // A cell of one unit: weights of all gates side by side, the input's zero point in the biases, scales to Q3; what the
 // variables hold in the end leaves the segment.

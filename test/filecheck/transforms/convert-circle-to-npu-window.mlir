@@ -1,4 +1,4 @@
-// RUN: odc-opt %s --split-input-file -p partition,convert-circle-to-npu | filecheck %s
+// RUN: odc-opt %s --split-input-file -p "odc-set-target,npu-mark-supported,npu-form-groups,npu-choose-segments{strategy=supported},npu-form-segments,npu-outline-segments,convert-circle-to-npu" | filecheck %s
 
 // A window of 3x3 in steps of 2 over 5x5 needs one row and column around the image.
 func.func @average_pool(%x: tensor<1x5x5x2x!quant.uniform<i8:f32, 0.5:-3>>) -> tensor<1x3x3x2x!quant.uniform<i8:f32, 0.5:-3>> {
