@@ -9,7 +9,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from odc_mlir.support.deadline import in_time
+from odc_mlir.support.deadline import checkpoint
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
 
 
@@ -18,7 +18,8 @@ class ProgramPass(ModulePass):
     """Runs on each program of a module by itself, and leaves all around them as it is."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for job in in_time(ctx, targeted_programs(op, self.name)):
+        for job in targeted_programs(op, self.name):
+            checkpoint(ctx)
             self.apply_to(ctx, job)
 
     @abstractmethod
