@@ -207,3 +207,24 @@ def test_a_session_runs_natively_by_name(test_data: Path) -> None:
     session.set_backends_per_operation("0=cpu")
     with pytest.raises(OptionError, match="single operators cannot be given to backends"):
         session.infer([values])
+
+
+@pytest.mark.parametrize(
+    "name", ["digits/digits_cnn_int8", "digits/digits_mobile", "tico/nn_pixel_shuffle", "tico/nn_groupnorm"]
+)
+def test_a_session_tells_the_shapes_that_native_code_gives(test_data: Path, name: str) -> None:
+    """The compiled model has a graph of its own: its tensors are not where the original model has them."""
+    path = test_data / "models" / f"{name}.circle"
+    told: dict[str, list[tuple[int, ...]]] = {}
+    given: dict[str, list[np.ndarray[Any, Any]]] = {}
+    for backend in ("host", "native"):
+        with Session(path) as session:
+            session.set_available_backends(backend)
+            session.prepare()
+            told[backend] = [session.output_tensorinfo(index).dims for index in range(session.output_size())]
+            info = session.input_tensorinfo(0)
+            values = np.random.default_rng(5).integers(0, 16, info.dims).astype(info.dtype)
+            given[backend] = session.infer([values])
+    assert told["native"] == told["host"] == [array.shape for array in given["native"]]
+    for found, expected in zip(given["native"], given["host"], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -246,7 +246,8 @@ class Loader:
         results: list[Shape | None] = [info.shape for info in graph.output_infos()]
         if len(known) == len(shapes):
             shaped = executor.prepare([tuple(dim or 0 for dim in shape) for shape in known])
-            results = [shaped.tensors[index].shape for index in graph.outputs]
+            # native code has a graph of its own, whose tensors have other indices
+            results = [shaped.tensors[index].shape for index in executor.graph.outputs]
         self.output_shapes = results
         return executor
 
