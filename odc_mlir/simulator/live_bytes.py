@@ -19,9 +19,10 @@ from odc_mlir.isa.fields import Region
 from odc_mlir.simulator.boxes import view
 from odc_mlir.simulator.trace import Event, Trace
 
-CONSTANTS = "constants"  # the owner of copies of constants
+PREFETCHED = "prefetched"  # the owner of copies of constants
 _REGIONS = (Region.ARENA, Region.INPUTS, Region.OUTPUTS)
 _NEVER = -1
+_DIGITS = 3  # of a cycle
 
 
 class _Life(NamedTuple):
@@ -45,29 +46,31 @@ class _Marks:
         return slice(record.offset, record.offset + record.bytes)
 
 
-def live_bytes(trace: Trace, cycles: int, columns: int) -> dict[str, Any]:
+def live_bytes(trace: Trace, run_cycles: int, columns: int) -> dict[str, Any]:
     """JSON-able: ``peak_bytes``, the most that is live at a time, ``peak_cycle``, ``held`` then and ``owners``.
 
     ``held``: bytes by owner, largest first. Owners are inputs and operators (results, and what they keep for
-    themselves) by name, and :data:`CONSTANTS`. The run of ``cycles`` cycles is cut into at most ``columns`` equal
-    parts, each shown by its fullest instant: ``cycles`` are these, and an owner has its ``bytes`` at them from the one
-    numbered ``first`` on, none before and behind. Empty for a program that keeps nothing in SRAM.
+    themselves) by name, and :data:`PREFETCHED`. The run of ``run_cycles`` cycles is cut into at most ``columns`` equal
+    parts. ``cycles`` are the first, the fullest and the last instant of each at which something changes; an owner has
+    its ``bytes`` at them from the one numbered ``first`` on, none before and behind. Empty for a program that keeps
+    nothing in SRAM.
     """
-    lives = _lives(trace, cycles)
+    lives = _lives(trace, run_cycles)
     times = np.unique([[life.begin, life.end] for life in lives])
     if not len(times):
         return {}
     totals = _amounts(lives, times)
-    shown = times[_fullest(times, totals, columns)]
+    shown = times[_shown(times, totals, columns)]
     at = int(totals.argmax())
     held: Counter[str] = Counter()
     for life in lives:
         held[life.owner] += life.size if life.begin <= times[at] < life.end else 0
     return {
+        "run_cycles": run_cycles,
         "peak_bytes": int(totals[at]),
-        "peak_cycle": int(times[at]),
+        "peak_cycle": float(times[at]),
         "held": {owner: size for owner, size in held.most_common() if size},
-        "cycles": [int(time) for time in shown],
+        "cycles": shown.tolist(),
         "owners": list(_by_owner(lives, shown)),
     }
 
@@ -95,12 +98,15 @@ def _amounts(lives: Sequence[_Life], times: NDArray[np.float64]) -> NDArray[np.i
     return changes[:-1].cumsum()
 
 
-def _fullest(times: NDArray[np.float64], totals: NDArray[np.int64], columns: int) -> list[int]:
-    """The place of the largest total in each of ``columns`` equal parts of the time."""
+def _shown(times: NDArray[np.float64], totals: NDArray[np.int64], columns: int) -> list[int]:
+    """The places of the first, the largest and the last total in each of ``columns`` equal parts of the time."""
     parts = np.minimum(times * columns // max(times[-1], 1.0), columns - 1)
     starts = np.flatnonzero(np.diff(parts, prepend=-1.0))
     ends = [*starts[1:], len(times)]
-    return [int(first + totals[first:end].argmax()) for first, end in zip(starts, ends, strict=True)]
+    places = set()
+    for first, end in zip(starts, ends, strict=True):
+        places |= {int(first), int(first + totals[first:end].argmax()), int(end) - 1}
+    return sorted(places)
 
 
 def _lives(trace: Trace, cycles: int) -> list[_Life]:
@@ -120,8 +126,9 @@ def _lives(trace: Trace, cycles: int) -> list[_Life]:
     for region in marks.values():
         _close(found, region.writer, region.until)
     writers = [(record.name, 0.0) for record in program.inputs]
-    writers += [(_owner(trace, event), event.started) for event in events]
-    return [_Life(*writers[writer], ends[until], size) for (writer, until), size in sorted(found.items())]
+    writers += [(_owner(trace, event), round(event.started, _DIGITS)) for event in events]
+    stops = [min(round(end, _DIGITS), float(cycles)) for end in ends]
+    return [_Life(*writers[writer], stops[until], size) for (writer, until), size in sorted(found.items())]
 
 
 def _touch(event: Event, number: int, end: int, marks: dict[int, _Marks], found: Counter[tuple[int, int]]) -> None:
@@ -149,6 +156,6 @@ def _close(found: Counter[tuple[int, int]], writer: NDArray[np.int32], until: ND
 def _owner(trace: Trace, event: Event) -> str:
     """Whose the bytes are that an instruction writes."""
     if any(touch.region == Region.CONSTANTS for touch in event.touched):
-        return CONSTANTS
+        return PREFETCHED
     owner = trace.program.owners[event.index]
     return trace.program.operators[owner].name if owner >= 0 else ""

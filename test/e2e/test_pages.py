@@ -75,7 +75,8 @@ def _same_numbers(tables: list[dict[str, Any]], report: dict[str, Any]) -> None:
     for column, key in (("#", "operator"), ("MACs", "macs"), ("cycles", "cycles")):
         assert operators[column] == [layer[key] for layer in report["layers"]], column
     assert shown["cycles by cause"]["cycles"] == list(report["causes"].values())
-    assert shown["in use at the peak"]["bytes"] == list(report["sram_live"]["held"].values())
+    for live in report["sram_live"]:
+        assert shown[f"in use at the peak of {live['segment']}"]["bytes"] == list(live["held"].values())
     for column in ("busy", "stall", "idle"):
         assert shown["cycles of the engines"][column] == [
             entry[f"{column}_cycles"] for entry in report["engines"].values()

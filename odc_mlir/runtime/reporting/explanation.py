@@ -30,10 +30,13 @@ def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dic
     }
 
 
-def fullest_segment(segments: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """What lies in SRAM over time in the segment, of (name, explanation), that has most of it live at a time."""
-    known = [(name, found["sram_live"]) for name, found in segments if found.get("sram_live")]
-    return max(({"segment": name, **live} for name, live in known), key=lambda live: live["peak_bytes"], default={})
+def live_in_segments(segments: Iterable[tuple[str, int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """What lies in SRAM over time, by segment of (name, bytes reserved, explanation) that keeps something there."""
+    return [
+        {"segment": name, "reserved_bytes": reserved, **found["sram_live"]}
+        for name, reserved, found in segments
+        if found.get("sram_live")
+    ]
 
 
 def energy_line(energy: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.work import Measured, graph_work
 from odc_mlir.runtime.reporting.bounds import ideal_cycles, layer_floor, model_floor_cycles
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
-from odc_mlir.runtime.reporting.explanation import EXPLAINED, causes_of_segments, fullest_segment, what_ifs
+from odc_mlir.runtime.reporting.explanation import EXPLAINED, causes_of_segments, live_in_segments, what_ifs
 from odc_mlir.runtime.reporting.report_energy import estimate
 from odc_mlir.runtime.reporting.report_energy import total as total_energy
 from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION
@@ -77,7 +77,9 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
         "ideal_cycles": sum(segment.ideal_cycles(work) for segment in segments),
         "sram_peak_bytes": max((segment.parity["sram_peak_bytes"] for segment in segments), default=0),
         "sram_peak": _sram_peak(package, segments),
-        "sram_live": fullest_segment([(segment.step.name, segment.explanation) for segment in segments]),
+        "sram_live": live_in_segments(
+            (segment.step.name, segment.parity["sram_peak_bytes"], segment.explanation) for segment in segments
+        ),
         "local_peak_bytes": max((sum(s.parity["local_peak_bytes"].values()) for s in segments), default=0),
         **{key: sum(_at(segment.parity, path) for segment in segments) for key, path in _SUMS},
         "weights_raw_bytes": _constant_bytes(executor, (layer["operator"] for layer in on_npu)),
@@ -135,8 +137,12 @@ def _clock_hz(segments: Sequence[_Segment]) -> int | None:
 
 def _sram_peak(package: Package, segments: Sequence[_Segment]) -> Mapping[str, Any]:
     """What the arena of the segment with the largest one is full of; nothing where binaries do not say it."""
-    found = [read_container(package.files.segment(segment.step.file)).metadata.get("sram_peak") for segment in segments]
-    return max((peak for peak in found if isinstance(peak, dict)), key=lambda peak: peak["arena_bytes"], default={})
+    found = []
+    for segment in segments:
+        peak = read_container(package.files.segment(segment.step.file)).metadata.get("sram_peak")
+        if isinstance(peak, dict):
+            found.append({"segment": segment.step.name, **peak})
+    return max(found, key=lambda peak: peak["arena_bytes"], default={})
 
 
 class _Segment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import lt
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,15 @@ _ENGINE = dict.fromkeys(("busy_cycles", "stall_cycles", "idle_cycles"), _NUMBER)
 _DEFECT = dict.fromkeys(("op", "tensor", "exception", "location"), _TEXT)
 _EACH = {"layers": _LAYER, "engines": _ENGINE, "defects": _DEFECT}
 _PLAN = {"name": _TEXT, **dict.fromkeys(("estimate_ns", "segments", "npu_operators"), _NUMBER)}
+_LIVE: _Fields = {
+    **dict.fromkeys(("peak_bytes", "reserved_bytes", "run_cycles"), (int,)),
+    "peak_cycle": _NUMBER,
+    "segment": _TEXT,
+    "held": _TABLE,
+    "cycles": _LIST,
+    "owners": _LIST,
+}
+_OWNER: _Fields = {"name": _TEXT, "first": (int,), "bytes": _LIST}
 _TENSOR = {"name": _TEXT, "bytes": _NUMBER}
 _SEGMENT = {"name": _TEXT, "macs": _NUMBER, **dict.fromkeys(("operators", "inputs", "outputs"), _LIST)}
 
@@ -64,7 +74,9 @@ def read_report(path: str | Path) -> dict[str, Any]:
     for place, layer in enumerate(document["layers"]):
         _check_explanation(layer, f"{path}: layers[{place}]")
     _check_explanation(document, path=str(path))
-    _check_live(document.get("sram_live", {}), f"{path}: sram_live")
+    _check({"sram_live": [], **document}, {"sram_live": _LIST}, str(path))
+    for place, live in enumerate(document.get("sram_live", ())):
+        _check_live(live, f"{path}: sram_live[{place}]")
     _check_partition(document["partition"], f"{path}: partition")
     return document
 
@@ -85,29 +97,33 @@ def _check_explanation(found: Mapping[str, Any], path: str) -> None:
 
 
 def _check_live(live: object, where: str) -> None:
-    """What lies in SRAM over time, which the report may leave out or hold nothing of."""
-    if live == {}:
-        return
-    counts = ("peak_bytes", "peak_cycle")
-    _check(
-        live,
-        {**dict.fromkeys(counts, _NUMBER), "segment": _TEXT, "held": _TABLE, "cycles": _LIST, "owners": _LIST},
-        where,
-    )
+    """What lies in SRAM over the time of a segment: that it is complete, in order, and adds up."""
+    _check(live, _LIVE, where)
     assert isinstance(live, dict)
-    _check(live["held"], dict.fromkeys(live["held"], _NUMBER), f"{where}.held")
-    _check_numbers(live["cycles"], f"{where}.cycles")
+    cycles, peak = live["cycles"], live["peak_bytes"]
+    _check_numbers(live["held"], f"{where}.held")
+    _check_numbers(cycles, f"{where}.cycles")
     for own in live["owners"]:
-        _check(own, {"name": _TEXT, "first": _NUMBER, "bytes": _LIST}, f"{where}.owners")
+        _check(own, _OWNER, f"{where}.owners")
         _check_numbers(own["bytes"], f"{where}.owners")
-        if not isinstance(own["first"], int) or own["first"] + len(own["bytes"]) > len(live["cycles"]):
-            raise PackageError(f"{where}.owners is damaged: {own['name']!r} is beyond the last of the cycles")
+    behind = [own["first"] + len(own["bytes"]) for own in live["owners"]]
+    names = [own["name"] for own in live["owners"]]
+    for right, text in (
+        (peak > 0 and sum(live["held"].values()) == peak, "what is held at the peak is not 'peak_bytes'"),
+        (all(map(lt, cycles, cycles[1:])), "'cycles' do not increase"),
+        (bool(cycles) and cycles[-1] <= live["run_cycles"], "'cycles' do not end with the run"),
+        (live["peak_cycle"] in cycles, "'peak_cycle' is none of the cycles"),
+        (len(set(names)) == len(names), "an owner is there twice"),
+        (all(own["bytes"] for own in live["owners"]), "an owner has no bytes"),
+        (all(end <= len(cycles) for end in behind), "an owner has more bytes than there are cycles"),
+    ):
+        if not right:
+            raise PackageError(f"{where} is damaged: {text}")
 
 
-def _check_numbers(found: list[Any], where: str) -> None:
-    _check(
-        {str(place): value for place, value in enumerate(found)}, {str(i): _NUMBER for i in range(len(found))}, where
-    )
+def _check_numbers(found: Mapping[str, Any] | list[Any], where: str) -> None:
+    numbers = found if isinstance(found, dict) else {str(place): value for place, value in enumerate(found)}
+    _check(numbers, dict.fromkeys(numbers, _NUMBER), where)
 
 
 def _check_partition(partition: Mapping[str, Any], where: str) -> None:
@@ -124,7 +140,7 @@ def _check_partition(partition: Mapping[str, Any], where: str) -> None:
 
 
 def _refuse(text: str) -> Any:
-    raise ValueError(f"{text} is no number of a report")
+    raise ValueError(f"{text[:40]} is no number of a report")
 
 
 def _number(text: str) -> int | float:

@@ -74,7 +74,8 @@ _ROOFLINE_NOTE = (
 
 _SRAM_NOTE = (
     "From the first cycle that writes a byte to the last that reads it. Each colour is what one operator wrote, an "
-    "input of the program, or constants on their way; point at it for its name. The dashed line marks the peak."
+    "input of the program, or constants on their way; point at it for its name. The dashed line marks the peak, whose "
+    "parts have the same colours below."
 )
 
 

@@ -98,28 +98,26 @@ def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, 
 
 
 def live_bytes(report: Mapping[str, Any]) -> Html:
-    """What lies in SRAM over the cycles of the fullest segment, and what does at the peak; nothing where unknown."""
-    found: Mapping[str, Any] = report.get("sram_live") or {}
-    if not found:
-        return Html("")
-    reserved = report["sram_peak_bytes"]
-    text = (
-        f"{size_text(found['peak_bytes'])} are in use at cycle {count_text(found['peak_cycle'])} of {found['segment']}"
-    )
-    text += f", the most; {size_text(reserved)} are reserved"
-    layers = [charts.Layer(own["name"], own["first"], own["bytes"]) for own in found["owners"]]
-    chart = charts.layers(
-        layers, found["cycles"], report["cycles_total"], mark=found["peak_cycle"], title="bytes in use over cycles"
-    )
+    """What lies in SRAM over the cycles of each segment, and what does at its peak; nothing where unknown."""
+    found: Sequence[Mapping[str, Any]] = report.get("sram_live") or ()
+    return joined(joined((tag("h3", live["segment"]) if len(found) > 1 else "", _live_segment(live))) for live in found)
+
+
+def _live_segment(live: Mapping[str, Any]) -> Html:
+    peak, owners = live["peak_bytes"], [own["name"] for own in live["owners"]]
+    at = f"cycle {count_text(round(live['peak_cycle']))} of {live['segment']}"
+    text = f"{size_text(peak)} are in use at {at}, the most; {size_text(live['reserved_bytes'])} are reserved"
+    layers = [charts.Layer(own["name"], own["first"], own["bytes"]) for own in live["owners"]]
+    title = f"bytes in use over cycles of {live['segment']}"
+    chart = charts.layers(layers, live["cycles"], live["run_cycles"], mark=live["peak_cycle"], title=title)
     columns = (Column("of"), Column("bytes", number=True), Column("share", number=True), Column(" "))
-    peak = found["peak_bytes"]
     rows = [
         (
             short_name(name),
             Cell(size_text(size), size),
             Cell(share_text(size / peak), size),
-            charts.stack({name: size}, [name], peak),
+            charts.stack({name: size}, owners, peak),
         )
-        for name, size in found["held"].items()
+        for name, size in live["held"].items()
     ]
-    return joined((tag("p", text), chart, table(columns, rows, caption="in use at the peak")))
+    return joined((tag("p", text), chart, table(columns, rows, caption=f"in use at the peak of {live['segment']}")))

@@ -129,7 +129,7 @@ def test_lines_fit_the_terminal(report: dict[str, Any]) -> None:
 
 
 def _live(report: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {**report, "sram_live": {**report["sram_live"], **changes}}
+    return {**report, "sram_live": [{**report["sram_live"][0], **changes}]}
 
 
 DAMAGE = {
@@ -157,6 +157,15 @@ DAMAGE = {
     "bytes of text over time": lambda report: _live(report, peak_bytes="many"),
     "an owner without a name": lambda report: _live(report, owners=[{"first": 0, "bytes": []}]),
     "more bytes than instants": lambda report: _live(report, owners=[{"name": "x", "first": 10**6, "bytes": [1]}]),
+    "a peak of nothing": lambda report: _live(report, peak_bytes=0, held={}),
+    "another peak": lambda report: _live(report, peak_bytes=5),
+    "a peak at no time": lambda report: _live(report, peak_cycle=10**17),
+    "cycles backwards": lambda report: _live(report, cycles=report["sram_live"][0]["cycles"][::-1]),
+    "an owner of nothing": lambda report: _live(report, owners=[{"name": "x", "first": 0, "bytes": []}]),
+    "an owner twice": lambda report: _live(report, owners=2 * report["sram_live"][0]["owners"]),
+    "a part of a place": lambda report: _live(report, owners=[{"name": "x", "first": 0.5, "bytes": [1]}]),
+    "a shorter run": lambda report: _live(report, run_cycles=1),
+    "a table for live bytes": lambda report: {**report, "sram_live": {}},
     "instants of text": lambda report: _live(report, cycles=["x"], owners=[]),
     "modelled nothing": lambda report: {**report, "modelled": {}},
 }
