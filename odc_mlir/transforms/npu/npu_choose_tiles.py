@@ -10,6 +10,9 @@ leave them less than the whole tile buffer. An operation whose result stays in t
 it has ``npu.resident = #npu.resident<top = 1, …>``, with the border that those layers need around it.
 Where a tiling has ``operand_slots``, the element-wise operation that reads the result is computed with each tile.
 
+Weights that every tile reads again are taken to be read from a copy in SRAM. Where an SRAM limit or ``prefer = memory``
+leaves no room for it beside the tensors, each time is charged to the off-chip port, in memory mode ``flash``.
+
 Refuses windows of which not one result pixel fits in the local memories.
 """
 

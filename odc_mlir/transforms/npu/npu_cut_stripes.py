@@ -15,7 +15,8 @@ Convolutions, pooling, resizing and element-wise operations on one image take pa
 computed twice; the program's ``npu.recomputed_macs`` says how many multiply-accumulates that is, by the name of the
 operation. Which chains are cut, and how often, is what is estimated to be fastest of all that fits. Without a limit
 nothing is cut that fits in the SRAM. Where the target was chosen with ``prefer = memory``, chains are cut as well while
-the estimate stays within a tenth of the fastest.
+the estimate stays within a tenth of the fastest. That counts the work of operations, not how long constants keep them
+waiting: a smaller arena has less room for those that arrive early.
 
 Where no plan fits, the one with the least memory is taken, and nothing is refused here: instructions can need less than
 operations do, because a result may take the bytes of an operand that has been loaded. ``npu-allocate-memory`` knows.

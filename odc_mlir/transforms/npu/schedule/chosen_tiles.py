@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from xdsl.context import Context
 from xdsl.ir import Operation
@@ -16,6 +17,7 @@ from odc_mlir.transforms.npu.schedule.resident_graph import Graph, read_graph
 from odc_mlir.transforms.npu.schedule.resident_plan import Plan, Planner
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
+from odc_mlir.transforms.npu.schedule.weight_room import uncopied_weights
 
 
 def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[Graph, Plan]:
@@ -25,7 +27,8 @@ def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[Graph, Plan]:
     """
     quick = job.choice.prefer == "compile-time"
     tilings = tilings_of(ctx, job.target, quick=quick)
-    return planned_layers(layer_ops(job.block), tilings, job.memory, partial(checkpoint, ctx), quick=quick)
+    check, uncopied = partial(checkpoint, ctx), uncopied_weights(job)
+    return planned_layers(layer_ops(job.block), tilings, job.memory, check, quick=quick, uncopied=uncopied)
 
 
 def planned_layers(
@@ -35,9 +38,13 @@ def planned_layers(
     check: Callable[[], None],
     *,
     quick: bool = False,
+    uncopied: Mapping[Operation, int] = MappingProxyType({}),
 ) -> tuple[Graph, Plan]:
-    """``layers`` of one program, in order, and the best plan found; errors as above, and those of ``check``."""
-    graph, target = read_graph(layers, tilings), tilings.target
+    """``layers`` of one program, in order, and the best plan found; errors as above, and those of ``check``.
+
+    ``uncopied``: bytes of weights for which SRAM has no room, by layer.
+    """
+    graph, target = read_graph(layers, tilings, uncopied), tilings.target
     residents = [candidate.resident for candidate in graph.candidates]
     planner = Planner(graph.nodes, residents, graph.constant_bytes, target, memory)
     return graph, fused(graph, planner.plan(check, improve=not quick), tilings, memory)

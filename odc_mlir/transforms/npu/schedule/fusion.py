@@ -56,7 +56,9 @@ def fused(graph: Graph, plan: Plan, tilings: Tilings, memory: MemoryMode) -> Pla
         assert isinstance(conv, npu.ConvOp), "only convolutions have followers"
         gap = largest_gap(list(plan.residents.values()), index, tilings.target.local.tile_bytes)
         window = window_of(conv, source_resident=conv.input in stays, result_resident=False)
-        room = Room(gap, conv.input in stays, quick=tilings.quick, fused=True)
+        room = Room(
+            gap, conv.input in stays, quick=tilings.quick, fused=True, uncopied_bytes=graph.uncopied.get(conv, 0)
+        )
         try:
             found = min(tilings.choices(window, room, weighted=True), key=total)
         except CompileError:

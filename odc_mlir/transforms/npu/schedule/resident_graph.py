@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -44,11 +44,12 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     constant_bytes: int = 0
+    uncopied: Mapping[Operation, int] = field(default_factory=dict)  # bytes of weights without room in SRAM
 
 
-def read_graph(layers: Sequence[Operation], tilings: Tilings) -> Graph:
+def read_graph(layers: Sequence[Operation], tilings: Tilings, uncopied: Mapping[Operation, int]) -> Graph:
     """The ``layers`` of a program, in order, and the tensors between them."""
-    graph, target = Graph(list(layers)), tilings.target
+    graph, target = Graph(list(layers), uncopied=uncopied), tilings.target
     index = {op: number for number, op in enumerate(graph.ops)}
     home: dict[SSAValue, int] = {}
     for op in graph.ops:
@@ -59,7 +60,8 @@ def read_graph(layers: Sequence[Operation], tilings: Tilings) -> Graph:
             graph.candidates.append(candidate)
     for op in graph.ops:
         sources = tuple(home.get(value) for value in op.operands)
-        graph.nodes.append(Node(partial(layer_choices, op, tilings), sources, home.get(op.results[0])))
+        choices = partial(layer_choices, op, tilings, uncopied=uncopied.get(op, 0))
+        graph.nodes.append(Node(choices, sources, home.get(op.results[0])))
         graph.constant_bytes += stored_bytes(op)
     return graph
 
@@ -111,14 +113,17 @@ def _may_touch(op: Operation) -> bool:
 
 
 def layer_choices(
-    op: Operation, tilings: Tilings, room: int, sources: tuple[bool, ...], result: bool
+    op: Operation, tilings: Tilings, room: int, sources: tuple[bool, ...], result: bool, *, uncopied: int = 0
 ) -> tuple[Choice, ...]:
-    """Tilings of ``op`` with ``room`` bytes of the tile buffer for slots; CompileError, naming it, where none fits."""
+    """Tilings of ``op`` with ``room`` bytes of the tile buffer for slots; CompileError, naming it, where none fits.
+
+    ``uncopied`` bytes of its weights have no room in SRAM.
+    """
     target = tilings.target
     try:
         if isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
             window = window_of(op, source_resident=sources[0], result_resident=result)
-            place = Room(room, sources[0], result, tilings.quick)
+            place = Room(room, sources[0], result, tilings.quick, uncopied_bytes=uncopied)
             return tilings.choices(window, place, weighted=not isinstance(op, npu.PoolOp))
         if isinstance(op, npu.MoveOp):
             filled = npu.size_bytes(op.output) if op.fill is not None else 0

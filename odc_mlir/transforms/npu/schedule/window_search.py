@@ -56,7 +56,8 @@ class Room(NamedTuple):
     """What a layer may use of the tile buffer, and which of its tensors are there as a whole already.
 
     ``quick``: few sizes of tiles are tried, the largest ones. ``fused``: an element-wise operation of two operands is
-    computed with each tile, and the other operand loaded for it.
+    computed with each tile, and the other operand loaded for it. ``uncopied_bytes`` of the weights have no room in
+    SRAM: they come through the off-chip port each time they are used.
     """
 
     tile_bytes: int
@@ -64,6 +65,7 @@ class Room(NamedTuple):
     result_resident: bool = False
     quick: bool = False
     fused: bool = False
+    uncopied_bytes: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -262,7 +264,7 @@ class _Search:
         moved = load + store + moved_weights
         dma = (moved + (loads + stores + weight_loads) * latency) / target.dma.descriptors_in_flight
         edge = traffic.first_load_bytes / width + store / max(1, stores)
-        first_weights = 0.0
+        again, first_weights = self._again(tiling, traffic.tiles), 0.0
         if weight_loads:
             first_weights = moved_weights / weight_loads + latency + target.decoder.start_cycles
         waits_in_line = jobs > 1 and tiling.in_slots == 1 and not tiling.ring
@@ -285,7 +287,7 @@ class _Search:
             tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
             if fused:
                 tail += vector / fused
-            cycles = max(moved + tail, dma + tail, decode + tail, compute + edge, lanes)
+            cycles = max(moved + tail, dma + tail, decode + tail, again + tail, compute + edge, lanes)
             if not tiling.resident:
                 streamed = max(decode, moved_weights)
                 cycles += UNEVEN * min(compute, streamed) ** 2 / max(compute, streamed)
@@ -344,6 +346,11 @@ class _Search:
         decoder, symbols = self.target.decoder, self.window.weight_bytes // self.window.weight_item_bytes
         decode = uses * symbols / decoder.symbols_per_cycle + weight_loads * decoder.start_cycles
         return float(moved), loads, decode
+
+    def _again(self, tiling: WindowTiling, tiles: int) -> float:
+        """Cycles of the off-chip port in which weights without a copy in SRAM come again; the first time all have."""
+        uses = 1 if tiling.resident else tiles
+        return (uses - 1) * self.room.uncopied_bytes / self.target.offchip.bytes_per_cycle
 
     def _cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
         """Cycles of one compute instruction."""
