@@ -66,7 +66,9 @@ def enlarged(kind: npu.ResizeKind, modes: tuple[bool, bool]) -> Callable[[Body],
     return build
 
 
-ENLARGED = [enlarged(kind, modes) for kind in npu.ResizeKind for modes in ((False, False), (False, True))]
+ENLARGED = [
+    enlarged(kind, modes) for kind in npu.ResizeKind for modes in ((False, False), (False, True), (True, False))
+]
 
 
 @pytest.mark.parametrize("memory", ["flash", "sram"])
