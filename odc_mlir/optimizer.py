@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -16,13 +17,13 @@ from xdsl.ir import SSAValue
 
 from odc_mlir import compiler
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import InputError, ModelError, OptionError
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import HostExecutor
-from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.index_limits import index_limits
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.diagnostics import typed_errors
@@ -133,24 +134,50 @@ def difference(
 ) -> Difference:
     """Run both on the same random inputs and compare outputs; those of these numbers are channels last in ``after``.
 
-    Open dimensions of inputs are :data:`OPEN`. Raises OptionError for inputs of unknown rank, and what running raises.
+    Dimensions of inputs that are open in both are :data:`OPEN`. Raises OptionError for inputs of unknown rank or that
+    one of them does not take, and what running raises.
     """
     runs = [HostExecutor(build_graph(export_model(module))) for module in (before, after)]
-    infos = [(info.info.numpy, info.shape) for info in runs[0].graph.input_infos()]
-    if any(shape is None for _, shape in infos):
-        raise OptionError("inputs have no rank, so the rewritten model cannot be compared on random data")
-    relative, codes, limits = 0.0, 0, index_limits(runs[0].graph)
+    static, limits = _drawn(runs[0].graph, runs[1].graph, inputs), index_limits(runs[0].graph)
+    relative, codes = 0.0, 0
     for seed in range(samples):
-        static = [(dtype, tuple(OPEN if e is None else e for e in shape or ())) for dtype, shape in infos]
         given = random_inputs(static, seed, limits)
-        old = turned(runs[0].run(given), outputs)
-        new = runs[1].run(turned(given, inputs))
+        try:
+            old = turned(runs[0].run(given), outputs)
+            new = runs[1].run(turned(given, inputs))
+        except (InputError, ModelError) as error:
+            shapes = ", ".join(str(shape) for _, shape in static)
+            raise OptionError(
+                f"the models cannot be compared on random inputs of shapes {shapes}: {error.message}",
+                op=error.op,
+                tensor=error.tensor,
+                hint="leave out the comparison (--verify), or give inputs fixed shapes before",
+            ) from error
         for a, b in zip(old, new, strict=True):
             found = _apart(a, b)
             relative, codes = (
                 (max(relative, found), codes) if a.dtype.kind in "fc" else (relative, max(codes, int(found)))
             )
     return Difference(samples, relative, codes)
+
+
+def _drawn(before: Graph, after: Graph, inputs: Collection[int]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Element type and shape of each input of ``before`` such that ``after`` takes it too."""
+    found = []
+    pairs = zip(before.input_infos(), after.input_infos(), strict=True)
+    for number, (old, new) in enumerate(pairs):
+        if old.shape is None or new.shape is None:
+            raise OptionError(
+                "an input has no rank, so the rewritten model cannot be compared on random data", tensor=old.name
+            )
+        back = [new.shape[NHWC.index(axis)] for axis in range(len(NHWC))] if number in inputs else new.shape
+        extents = [_extent(*both) for both in zip(old.shape, back, strict=True)]
+        found.append((old.info.numpy, tuple(extents)))
+    return found
+
+
+def _extent(one: int | None, other: int | None) -> int:
+    return next((extent for extent in (one, other) if extent is not None), OPEN)
 
 
 def turned(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]:

@@ -79,9 +79,7 @@ class NpuChooseSegmentsPass(ModulePass):
             return
         problem = self.problem(ctx, op, found, choice)
         checkpoint(ctx)
-        result = choose(problem, bounds, choice.prefer, lambda: checkpoint(ctx))
-        if self.strategy == "supported" and result.all_supported is not None:
-            result = Choice(result.all_supported, result.chosen, {}, result.all_host, result.all_supported)
+        result = choose(problem, bounds, choice.prefer, lambda: checkpoint(ctx), strategy=self.strategy)
         apply_choice(op, found, result)
 
     def bounds(self) -> Bounds:

@@ -150,11 +150,33 @@ def test_a_named_rewrite_that_applies_nowhere_is_told(tmp_path: Path, capsys: py
     assert "fuse_mul_with_conv: applies nowhere" not in text
 
 
-@pytest.mark.parametrize("shape", ["?x3x2", "2x?x?"])
-def test_open_dimensions_are_compared(shape: str) -> None:
+def _relu(shape: str) -> ModuleOp:
     tensor = f"tensor<{shape}xf32>"
     body = f"%0 = circle.relu(%x) : ({tensor}) -> {tensor} func.return %0 : {tensor}"
-    module = parse_module(make_context(), f"func.func @main(%x: {tensor}) -> {tensor} {{ {body} }}")
-    made = odc_mlir.optimize(module, verify=True)
+    return parse_module(make_context(), f"func.func @main(%x: {tensor}) -> {tensor} {{ {body} }}")
+
+
+@pytest.mark.parametrize("shape", ["?x3x2", "2x?x?"])
+def test_open_dimensions_are_compared(shape: str) -> None:
+    made = odc_mlir.optimize(_relu(shape), verify=True)
     assert made.difference is not None
     assert made.difference.is_none
+
+
+def test_inputs_of_the_comparison_fit_both_models() -> None:
+    """A rewrite that fixes open dimensions leaves fewer inputs that both take."""
+    made = odc_mlir.optimize(_relu("?x3x8x8"), rewrites=["dynamic_batch_to_single_batch"], verify=True)
+    assert made.rewrites["dynamic_batch_to_single_batch"] == 1
+    assert made.difference is not None
+    assert made.difference.is_none
+    assert difference(_relu("?x3x?x5"), _relu("1x4x5x3"), {0}, {0}).is_none  # channels last afterwards
+
+
+def test_models_that_cannot_be_compared_say_how_to_go_on() -> None:
+    """The other input decides what the open dimension has to be."""
+    body = "%0 = circle.add(%x, %y) : (tensor<?x3xf32>, tensor<3x3xf32>) -> tensor<?x3xf32>"
+    body += " func.return %0 : tensor<?x3xf32>"
+    text = f"func.func @main(%x: tensor<?x3xf32>, %y: tensor<3x3xf32>) -> tensor<?x3xf32> {{ {body} }}"
+    message = r"cannot be compared on random inputs of shapes \(2, 3\), \(3, 3\).*--verify"
+    with pytest.raises(OptionError, match=message):
+        odc_mlir.optimize(parse_module(make_context(), text), verify=True)

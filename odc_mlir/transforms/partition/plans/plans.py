@@ -144,13 +144,19 @@ class Choice:
 
 
 def choose(
-    problem: Problem, bounds: Bounds, prefer: str = "performance", check: Callable[[], None] = lambda: None
+    problem: Problem,
+    bounds: Bounds,
+    prefer: str = "performance",
+    check: Callable[[], None] = lambda: None,
+    *,
+    strategy: str = "cost",
 ) -> Choice:
     """The best plan within ``bounds``; ``prefer`` as the compiler's: ``compile-time`` only compares the extremes.
 
-    ``check`` is called for every plan and may raise.
+    ``check`` is called for every plan and may raise. ``strategy`` ``supported`` takes all that the NPU can run,
+    whatever it costs; the other plans then only tell what that is.
     """
-    return _Search(problem, bounds, prefer, check).run()
+    return _Search(problem, bounds, prefer, check).run(strategy)
 
 
 class _Search:
@@ -168,7 +174,7 @@ class _Search:
             able and any(items[i].pinned for i in u) for able, u in zip(self.able, problem.units, strict=True)
         ]
 
-    def run(self) -> Choice:
+    def run(self, strategy: str) -> Choice:
         all_host = self.placement(self.pinned, ALL_HOST if not any(self.pinned) else SEARCH)
         all_supported = self.placement(self.able, ALL_SUPPORTED)
         start = self._within_bounds(list(self.able))
@@ -180,9 +186,12 @@ class _Search:
         if self.prefer == "memory":
             near = [plan for plan in allowed if plan.ns <= fastest.ns * MEMORY_SLACK]
             chosen = min(near, key=lambda plan: (plan.bytes, plan.ns))
+        if strategy == "supported":
+            chosen = all_supported
         others = [plan for plan in self.seen.values() if plan.on_npu != chosen.on_npu]
         runner_up = min(others, key=lambda plan: plan.ns, default=None)
-        return Choice(chosen, runner_up, self._reasons(chosen), all_host, all_supported)
+        reasons = {} if strategy == "supported" else self._reasons(chosen)
+        return Choice(chosen, runner_up, reasons, all_host, all_supported)
 
     def placement(self, units: Sequence[bool], name: str = SEARCH) -> Placement:
         """The plan with these units on the NPU, evaluated once; segments of views only go to the host."""

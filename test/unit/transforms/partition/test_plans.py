@@ -62,6 +62,18 @@ def test_what_does_not_pay_stays() -> None:
     assert result.reasons[0].startswith("cost: on the NPU an inference would take ")
 
 
+@pytest.mark.parametrize("costs", [(1e6, 10), (10, 10)])
+@pytest.mark.parametrize("prefer", ["performance", "compile-time"])
+def test_the_runner_up_of_all_that_can_run_is_another_plan(costs: tuple[float, float], prefer: str) -> None:
+    result = choose(problem(chain(costs, costs)), Bounds(), prefer, strategy="supported")
+    assert result.chosen.name == ALL_SUPPORTED
+    assert result.reasons == {}
+    assert result.runner_up is not None
+    assert result.runner_up.on_npu != result.chosen.on_npu
+    pinned = choose(problem(chain(costs, pinned=True)), Bounds(), prefer, strategy="supported")
+    assert (pinned.chosen.on_npu, pinned.runner_up) == ((True,), None)
+
+
 def test_a_cheap_operator_between_two_segments_joins_them() -> None:
     """Slower itself on the NPU, it saves a way there and back."""
     result = choose(problem(chain((1e6, 10), (5, 50), (1e6, 10))), Bounds())
