@@ -21,7 +21,6 @@ from odc_mlir.runtime.auto.artefacts import (
     WATCH,
     Artefact,
     Artefacts,
-    Result,
     retry_seconds,
     seconds_left,
 )
@@ -79,7 +78,7 @@ class AutoCompiler(JobRunner):
         self._problem = problem
         self._notes = list(notes)
         self._forbidden = forbidden or why_not(original.graph)
-        self._direct = DirectStep(self.shared, weakly(self._direct_is_over))
+        self._direct = DirectStep(self.shared, weakly(self._direct_is_over), weakly(self._direct_is_refused))
         self._current: Specialization | None = None
         self._base_candidate: Candidate | None = None  # runs the quantised model of the base
         self._last_run = time.monotonic()
@@ -208,6 +207,11 @@ class AutoCompiler(JobRunner):
             state.starts_next = False
             if self._may_start(state):
                 self._start(state)
+
+    def _direct_is_refused(self, state: Specialization, reason: str, kind: str | None) -> None:
+        """The model itself cannot be compiled for ``state``, which may be all that the target runs."""
+        if self.shared.aim is not None and not self.shared.aim.takes_codes:
+            self._aim_at_next(state, reason, kind)
 
     def start(self) -> None:
         """Start now, for the shapes last run, if enough is recorded; errors are reasons in the status."""
@@ -401,7 +405,8 @@ class AutoCompiler(JobRunner):
     def _take(self, state: Specialization, found: Artefact) -> None:
         """Let a result serve: opened and, where inputs are known, proven, before anyone can see it."""
         result, most = found.result, TIMES_ENOUGH * self.shared.settings.records
-        if self._aim_at_next(state, result):
+        built = result.level not in (None, Level.QUANTIZED) or result.reason is None
+        if not built and self._aim_at_next(state, result.reason or "nothing was made", result.kind):
             return
         if result.kind == PASSING:
             state.postpone(result.attempts, max(RETRY_SECONDS, retry_seconds(result.attempts)))
@@ -439,16 +444,15 @@ class AutoCompiler(JobRunner):
             else:
                 state.enter(Phase.REJECTED, fallbacks[-1].reason if fallbacks else "nothing was made")
 
-    def _aim_at_next(self, state: Specialization, result: Result) -> bool:
+    def _aim_at_next(self, state: Specialization, reason: str, kind: str | None) -> bool:
         """Where the target was left to us and nothing can be built for it: the next that is here, from the next run on.
 
         What lies in the records may change, and where anything serves as code, of whatever shapes, the target is right.
         """
         aim = self.shared.aim
-        built = result.level not in (None, Level.QUANTIZED) or result.reason is None
         others = [other for other in self.shared.specializations.values() if other is not state]
         serves = state.best is Level.DIRECT or any(other.best in (Level.COMPILED, Level.DIRECT) for other in others)
-        if aim is None or not aim.others or built or serves or result.kind in _OF_RECORDS:
+        if aim is None or not aim.others or serves or kind in _OF_RECORDS:
             return False
         try:
             following = aim_at_best(aim.others, self.shared.original.graph)
@@ -457,9 +461,9 @@ class AutoCompiler(JobRunner):
             return False
         with self.shared.lock:
             self.shared.aim = following
-            self._notes += [f"{aim.name} is not compiled for: {result.reason}", *following.passed_over]
+            self._notes += [f"{aim.name} is not compiled for: {reason}", *following.passed_over]
             for item in (state, *(other for other in others if not other.is_busy)):
-                item.begin_anew(f"{aim.name}: {result.reason}")
+                item.begin_anew(f"{aim.name}: {reason}")
         return True
 
     # Watching.

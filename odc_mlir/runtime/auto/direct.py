@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.auto.artefacts import Artefact, Result, seconds_left
+from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Result, seconds_left
 from odc_mlir.runtime.auto.background import weakly
 from odc_mlir.runtime.auto.candidates import open_artefact
 from odc_mlir.runtime.auto.job import key_of, make_job
@@ -23,11 +23,21 @@ LEVEL = Level.DIRECT
 
 
 class DirectStep:
-    """The first step of a session: the float model as code. ``ended`` is told when it is over for some shapes."""
+    """The first step of a session: the float model as code.
 
-    def __init__(self, shared: Shared, ended: Callable[[Specialization], None]) -> None:
+    ``ended`` is told when it is over for some shapes, before that ``refused`` where nothing is made for them: the
+    reason, and its kind as of a result.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        ended: Callable[[Specialization], None],
+        refused: Callable[[Specialization, str, str | None], None],
+    ) -> None:
         self._shared = shared
         self._tell = ended
+        self._tell_refusal = refused
 
     def begin(self, state: Specialization, *, may_wait: bool) -> None:
         """Look for what was made before; where there is nothing it is wanted. ``may_wait``: it is opened at once."""
@@ -94,7 +104,7 @@ class DirectStep:
             ended = weakly(self._ended)
             direct.supervisor = Supervisor(job, lambda _facts: None, lambda ending: ended(state, direct, ending))
         except OdcError as error:
-            self._refuse(state, direct, str(error))
+            self._refuse(state, direct, str(error), kind=PASSING if error.passing else None)
             self._over(state, direct)
 
     def _ended(self, state: Specialization, direct: Direct, ending: Ending) -> None:
@@ -106,12 +116,12 @@ class DirectStep:
                 self._take(state, direct, found)
                 return
             reason = ending.problem or problem or "nothing was made"
-            self._refuse(state, direct, reason)
+            self._refuse(state, direct, reason, kind=ending.kind)
             kept = Result(None, reason, ending.kind, budget=self._shared.budget) if ending.kind == "time" else None
             artefacts.clean(direct.key, kept)
         except Exception as error:  # a background thread has nobody else to tell
             _log.exception("what was made cannot be used")
-            self._refuse(state, direct, f"{type(error).__name__}: {error}")
+            self._refuse(state, direct, f"{type(error).__name__}: {error}", kind=PASSING)
         finally:
             direct.supervisor = None
             self._over(state, direct)
@@ -120,7 +130,7 @@ class DirectStep:
         """Let a result serve: opened and, where inputs are known, proven."""
         shared, result = self._shared, found.result
         if result.level is None or found.compiled is None:
-            self._refuse(state, direct, result.reason or "nothing was made", result.stage)
+            self._refuse(state, direct, result.reason or "nothing was made", result.stage, kind=result.kind)
             return
         shared.artefacts.touch(direct.key)
         inputs: Sequence[Array] | None = state.sample or shared.recorder.sample(state.shapes)
@@ -131,11 +141,16 @@ class DirectStep:
             direct.candidate = opened.candidates[0] if opened.candidates else None
             if opened.fallbacks:
                 direct.reason = opened.fallbacks[-1].reason
+        if direct.candidate is None:
+            self._tell_refusal(state, direct.reason or "nothing was made", None)
 
-    def _refuse(self, state: Specialization, direct: Direct, reason: str, stage: str | None = None) -> None:
+    def _refuse(
+        self, state: Specialization, direct: Direct, reason: str, stage: str | None = None, *, kind: str | None
+    ) -> None:
         with self._shared.lock:
             direct.reason = reason
             state.fallbacks.append(Fallback(str(LEVEL), stage or "compile", reason))
+        self._tell_refusal(state, reason, kind)
 
     def _over(self, state: Specialization, direct: Direct) -> None:
         with self._shared.changed:

@@ -199,6 +199,11 @@ class Specialization:
         return self.retry_at is not None and not self.is_postponed and not self.is_busy
 
     @property
+    def begins_anew(self) -> bool:
+        """Whether the next run begins as if nothing had been made."""
+        return self.phase is Phase.REJECTED and self.retry_at is not None and not self.attempts
+
+    @property
     def best(self) -> Level:
         """The level of what will compute the next answer."""
         if self.candidates:
@@ -215,7 +220,9 @@ class Specialization:
         """Put into ``status`` what is known of these shapes, of which so many ``records`` are there."""
         result = self.result
         status.phase, status.reason, status.key = self.phase, self.reason, self.key
-        if self.phase is Phase.REJECTED and self.direct is not None:
+        if self.begins_anew:
+            status.phase = Phase.FLOAT
+        elif self.phase is Phase.REJECTED and self.direct is not None:
             if self.best is Level.DIRECT:  # something better than the model serves, and there is a reason why not more
                 status.phase = Phase.ACTIVE
             elif self.direct.is_busy or self.direct.is_wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,38 @@ def test_auto_goes_on_to_the_next_target(
     assert levels[-1] is Level.QUANTIZED
     assert [job.machine for job in pretended.jobs] == ["npu-128", "npu-256"]
     assert session.odc_status.target == "npu-256"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "goes_on"),
+    [
+        (Result(None, "there is no layer for it", "unsupported", "compile"), True),
+        (Result(None, "it takes longer than the original model", "slower", "measure"), True),
+        (Result(None, "the disk is full", "passing", "compile"), False),
+    ],
+)
+def test_auto_goes_on_from_a_target_of_real_numbers(
+    refusal: Result, goes_on: bool, pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a target compiles the model itself alone; the next session, which finds the refusal, goes on at once."""
+    of_reals = replace(aim._aim("npu-128"), takes_floats=True, takes_codes=False)
+    known = {"npu-128": of_reals, "npu-256": aim._aim("npu-256")}
+    monkeypatch.setattr(aim, "attached", lambda: iter([(name, "a driver") for name in known]))
+    monkeypatch.setattr(aim, "_aim", known.__getitem__)
+    for _ in range(2):
+        pretended.result = refusal
+        session = session_of(ODC_TARGET="auto")
+        served(session)
+        if not goes_on:
+            assert (session.odc_status.target, session.odc_status.notes) == ("npu-128", [])
+            continue
+        assert session.odc_status.target == "npu-256"
+        assert session.odc_status.notes == [f"npu-128 is not compiled for: {refusal.reason}"]
+        assert phases(session) is not Phase.REJECTED  # nobody takes what goes on for an end
+        pretended.result = Result("quantized", scheme="int8")
+        assert [served(session) for _ in range(4)][-1] is Level.QUANTIZED
+        session.close()
+    assert {job.machine for job in pretended.jobs} == ({"npu-128", "npu-256"} if goes_on else {"npu-128"})
 
 
 def test_the_status_as_json() -> None:
