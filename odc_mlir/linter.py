@@ -20,7 +20,7 @@ from odc_mlir import compiler, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import Trait
-from odc_mlir.plugins.target import Rules, choose
+from odc_mlir.plugins.target import Rules, choose, reason_against
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_clip_masks import HIDDEN, mask_of
@@ -61,7 +61,7 @@ class Target:
         found = chosen.description
         if found is None:
             raise OptionError(f"nothing is said of what {name} can run", hint="name a target that describes itself")
-        return cls(name, found.rules(chosen.machine), found.takes_floats, found.name == "npu")
+        return cls(name, found.rules_of(chosen.machine), found.takes_floats, found.name == "npu")
 
 
 @dataclass
@@ -352,7 +352,7 @@ def _reason_of(op: CircleOp, target: Target, is_real_op: bool) -> str | None:
         return f"{op.SPEC.name} has no NPU form"
     if is_real_op and not target.takes_floats:
         return None
-    return target.rules.reason_against(node_of(op))
+    return reason_against(target.rules, node_of(op), target.name)
 
 
 def _is_coded(value: SSAValue) -> bool:

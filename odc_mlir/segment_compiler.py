@@ -21,7 +21,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import PackageFiles, build_package
 from odc_mlir.frontend import export_circle
-from odc_mlir.plugins.target import Costs, Rules, SegmentModel
+from odc_mlir.plugins.target import Costs, Rules, SegmentModel, check_costs, operator_ns, reason_against
 from odc_mlir.retries import segments
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name
@@ -102,23 +102,23 @@ def _partition(
     for index, function in enumerate(functions(module)):
         for op in operators(function):
             reason = f"function: @{function.sym_name.data} is called by control flow" if index else None
-            reason = reason or _reason_against(op, rules) or failed.get(op_name(op))
+            reason = reason or _reason_against(op, rules, target) or failed.get(op_name(op))
             if reason is None:
                 place_on_npu(op)
             else:
                 place_on_host(op, reason)
-    if costs is not None:
+    if (costs := check_costs(costs, target)) is not None:
         _leave_out_what_costs_more(module, target, costs)
     NpuFormSegmentsPass().apply(context, module)
     NpuOutlineSegmentsPass().apply(context, module)
 
 
-def _reason_against(op: CircleOp, rules: Rules) -> str | None:
+def _reason_against(op: CircleOp, rules: Rules, target: str) -> str | None:
     if op.unverified is not None:
         return f"operator: {op.unverified}"
     if wanted_place(op) == HOST:
         return "annotation: placed by the user"
-    return rules.reason_against(node_of(op))
+    return reason_against(rules, node_of(op), target)
 
 
 def _leave_out_what_costs_more(module: ModuleOp, target: str, costs: Costs) -> None:
@@ -127,7 +127,7 @@ def _leave_out_what_costs_more(module: ModuleOp, target: str, costs: Costs) -> N
     The same search as for the NPU: a nanosecond of the target is a cycle of it.
     """
     found = list(operators(main_function(module)))
-    works = [Work(costs.operator_ns(node_of(op))) if placed(op) == NPU else None for op in found]
+    works = [Work(operator_ns(costs, node_of(op), target)) if placed(op) == NPU else None for op in found]
     if any(work is not None for work in works):
         problem = problem_of(module, found, works, costs.host, 1_000_000_000, _together, target)
         apply_choice(module, found, choose(problem, Bounds(), "performance"))

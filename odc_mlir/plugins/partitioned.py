@@ -41,8 +41,8 @@ class PartitionedCodegen(ABC):
             model_of(request),
             target=named or self.target.name,
             extension=self.extension,
-            rules=self.target.rules(named),
-            costs=self.target.costs(named),
+            rules=self.target.rules_of(named),
+            costs=self.target.costs_of(named),
             compile_segment=lambda segment: self.compile_segment(segment, request),
         )
         write_output(files, request)

@@ -8,18 +8,22 @@ process, to choose and to explain, while everything that compiles runs in a proc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from odc_mlir.errors import OptionError
+import numpy as np
+
+from odc_mlir.errors import OdcError, OptionError, TargetError
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.registry import SUFFIX, TARGETS, PluginSource
-from odc_mlir.targets.host import HostCosts
+from odc_mlir.targets.host import HostCosts, parse_host
 
 FLOAT = "float"
 """Among the schemes of a target: models as they are, of real numbers."""
+LONGEST_NS = 1e15  # of one operator, eleven days: sums over a model have room in 64 bits
 
 
 class Rules(Protocol):
@@ -49,12 +53,14 @@ class RuleTable:
     operators: Mapping[str, tuple[Rule, ...]]
 
     def reason_against(self, node: Node) -> str | None:
-        """The first rule that does not hold, and what it saw."""
+        """The first rule that does not hold, and what it saw; raises TargetError for a check that fails."""
         own = self.operators.get(node.spec.name)
         if own is None:
             return f"operator: the target has no {node.spec.name}"
         for rule in (*self.generic, *own):
-            if seen := rule.check(node):
+            with _said_by(f"rule {rule.name!r}", node):
+                seen = _reason(rule.check(node))
+            if seen is not None:
                 return f"{rule.name}: {seen}"
         return None
 
@@ -82,6 +88,73 @@ class SegmentModel:
 
     name: str
     model: bytes
+
+
+def reason_against(rules: Rules, node: Node, target: str) -> str | None:
+    """What the ``rules`` of ``target`` say of an operator; TargetError where that is neither None nor text."""
+    with _said_by("its rules", node, target):
+        return _reason(rules.reason_against(node))
+
+
+def operator_ns(costs: Costs, node: Node, target: str) -> float:
+    """What an operator takes on ``target``; raises TargetError for what is no time."""
+    with _said_by("operator_ns", node, target):
+        found: object = costs.operator_ns(node)
+        if (
+            isinstance(found, bool)
+            or not isinstance(found, int | float | np.integer | np.floating)
+            or not 0 <= found <= LONGEST_NS
+        ):
+            raise _UnusableError(f"{found!r}, expected nanoseconds from 0 to {LONGEST_NS:g}")
+    return float(found)
+
+
+def check_costs(costs: object, target: str) -> Costs | None:
+    """What ``target`` gives as costs, None where it has none; raises TargetError for what are none."""
+    if costs is None:
+        return None
+    location = f"target {target}"
+    if not isinstance(costs, Costs):
+        raise TargetError(f"costs are {costs!r}, expected Costs or None", location=location)
+    if not callable(costs.operator_ns):
+        raise TargetError(
+            f"operator_ns is {costs.operator_ns!r}, expected a function of an operator", location=location
+        )
+    if not isinstance(costs.host, HostCosts):
+        raise TargetError(f"the host of the costs is {costs.host!r}, expected HostCosts", location=location)
+    parse_host(costs.host.to_dict(), location)
+    return costs
+
+
+def _reason(answer: object) -> str | None:
+    if answer is None or (isinstance(answer, str) and answer):
+        return answer
+    raise _UnusableError(f"{answer!r}, expected None or text")
+
+
+class _UnusableError(Exception):
+    """What another package's code gives is not what was asked for; says both."""
+
+
+@contextmanager
+def _said_by(what: str, node: Node | None, target: str | None = None) -> Iterator[None]:
+    """Asking code of another package: what goes wrong is told with the part and target that it comes from."""
+    op = None if node is None else node.spec.name
+    location = None if target is None else f"target {target}"
+    try:
+        yield
+    except MemoryError:
+        raise
+    except _UnusableError as error:
+        raise TargetError(f"{what} gives {error}", op=op, location=location) from error
+    except OdcError as error:
+        if error.location is None and error.op is None:
+            raise TargetError(f"{what}: {error.message}", op=op, location=location, hint=error.hint) from error
+        error.location = error.location or location
+        raise
+    except Exception as error:
+        text = f"{what} raises {type(error).__name__}: {error}"
+        raise TargetError(text, op=op, location=location) from error
 
 
 def _no_machines() -> tuple[str, ...]:
@@ -113,6 +186,17 @@ class TargetDescription:
     identity: Callable[[str | None], Sequence[str]] = _no_identity
     summary: str = ""
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def rules_of(self, machine: str | None) -> Rules:
+        """The rules of a machine; raises TargetError where they cannot be had."""
+        with _said_by("rules", None, machine or self.name):
+            return self.rules(machine)
+
+    def costs_of(self, machine: str | None) -> Costs | None:
+        """The costs of a machine, looked at; raises TargetError."""
+        with _said_by("costs", None, machine or self.name):
+            found = self.costs(machine)
+        return check_costs(found, machine or self.name)
 
     @property
     def codegen(self) -> str:

@@ -22,8 +22,9 @@ from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.formats.plan import SegmentStep
+from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import codegen, registry
-from odc_mlir.plugins.target import FLOAT, Chosen, choose
+from odc_mlir.plugins.target import FLOAT, Chosen, choose, operator_ns, reason_against
 from odc_mlir.runtime import api
 from odc_mlir.runtime.devices import MissingDevice, open_device
 from odc_mlir.runtime.execution.executor import Executor
@@ -78,18 +79,27 @@ class _Suite:
                 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 
                 scheme_of(scheme)
-        rules = description.rules(self._chosen.machine)
+        rules = description.rules_of(self._chosen.machine)
         lines = list(rules.lines())
         if not lines or any("\n" in line for line in lines):
             raise _FailedError("its rules are no lines of text")
-        models = (*_models().values(), _random_numbers())
-        answers = [rules.reason_against(item.node) for model in models for item in build_graph(model).nodes]
+        answers = [reason_against(rules, node, description.name) for node in _nodes()]
         if not any(answers):
             raise _FailedError("no rule says no to anything, not even to random numbers")
-        if any(answer is not None and (not answer or "\n" in answer) for answer in answers):
+        if any("\n" in answer for answer in answers if answer is not None):
             raise _FailedError("a rule's reason is no line of text")
-        costs = description.costs(self._chosen.machine)
-        return f"{len(lines)} lines of rules{'' if costs is None else ', with costs'}"
+        return f"{len(lines)} lines of rules"
+
+    def costs(self) -> str:
+        """What each operator takes that the rules let through is a time."""
+        description = self._chosen.description
+        costs = None if description is None else description.costs_of(self._chosen.machine)
+        if description is None or costs is None:
+            return "none of its own, so everything goes there that can"
+        rules = description.rules_of(self._chosen.machine)
+        taken = [node for node in _nodes() if reason_against(rules, node, description.name) is None]
+        times = [operator_ns(costs, node, description.name) for node in taken]
+        return f"{min(times):g} to {max(times):g} ns for {len(times)} operators" if times else "not asked for"
 
     def compiles(self) -> str:
         """Every small model, twice to the same bytes."""
@@ -207,7 +217,16 @@ def run_suite(name: str) -> Iterator[Outcome]:
     """The outcomes for the target or plugin called ``name``, one by one."""
     with TemporaryDirectory(prefix="odc-plugin-") as folder:
         suite = _Suite(name, Path(folder))
-        steps = (suite.found, suite.target, suite.compiles, suite.packages, suite.device, suite.damage, suite.refuses)
+        steps = (
+            suite.found,
+            suite.target,
+            suite.costs,
+            suite.compiles,
+            suite.packages,
+            suite.device,
+            suite.damage,
+            suite.refuses,
+        )
         for step in steps:
             what = (step.__doc__ or "").strip().rstrip(".")
             try:
@@ -273,6 +292,12 @@ def _models() -> dict[str, Model]:
     odd = _Builder((1, 8), "int64")
     odd.add("CUMSUM", (1, 8), np.array(1, np.int32))
     return {"layers": layers.model(), "image": image.model(), "odd": odd.model()}
+
+
+def _nodes() -> list[Node]:
+    """The operators of all models, and one that nobody compiles."""
+    models = (*_models().values(), _random_numbers())
+    return [item.node for model in models for item in build_graph(model).nodes]
 
 
 def _random_numbers() -> Model:

@@ -59,7 +59,7 @@ def _rules(arguments: argparse.Namespace) -> None:
     chosen = choose(arguments.name)
     if chosen.description is None:
         raise OptionError(f"{arguments.name!r} describes no rules", hint="only targets do, see odc-plugin list")
-    for line in chosen.description.rules(chosen.machine).lines():
+    for line in chosen.description.rules_of(chosen.machine).lines():
         print(line)
 
 

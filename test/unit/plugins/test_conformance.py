@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from helpers.plugins import install_example
 from odc_mlir.plugins import registry
+from odc_mlir.runtime.conformance import run_suite
 from odc_mlir.tools import odc_plugin
 
 FAULTS = [
@@ -46,7 +49,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_the_example_conforms(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert odc_plugin.main(["check", "mya"]) == 0
     said = capsys.readouterr().out
-    assert said.endswith("7 checks, 0 problems\n")
+    assert said.endswith("8 checks, 0 problems\n")
     assert "damaged files were refused" in said
 
 
@@ -67,6 +70,18 @@ def test_faults_are_found(
     assert odc_plugin.main(["check", "mya", "--json"]) == 1
     outcomes = json.loads(capsys.readouterr().out)
     assert any(problem in (outcome["problem"] or "") for outcome in outcomes)
+
+
+@pytest.mark.parametrize("given", ["-1e9", "float('nan')", "float('inf')", "'12'", "None", "1 / 0"])
+def test_costs_that_are_no_times_are_found(given: str, installed: Path) -> None:
+    source = installed / "mya" / "target.py"
+    text = source.read_text()
+    assert "return 50.0 + node" in text
+    source.write_text(text.replace("return 50.0 + node", f"return {given}  # 50.0 + node"))
+    outcomes = {outcome.what: outcome for outcome in islice(run_suite("mya"), 3)}
+    (costs,) = (outcome for what, outcome in outcomes.items() if "is a time" in what)
+    assert re.match("operator_ns (gives|raises) .*in target mya, op FULLY_CONNECTED", costs.problem or "")
+    assert [outcome.what for outcome in outcomes.values() if outcome.problem] == [costs.what]
 
 
 def test_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

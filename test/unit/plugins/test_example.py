@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,19 @@ import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from helpers.plugins import install_example
 from odc_mlir import segment_compiler
-from odc_mlir.errors import CompileError, OptionError, UnsupportedError
+from odc_mlir.errors import CompileError, OptionError, TargetError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.plugins import registry
-from odc_mlir.plugins.target import SegmentModel, TargetDescription, choose, described
+from odc_mlir.plugins.target import Costs, Rule, RuleTable, SegmentModel, TargetDescription, choose, described
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.devices import attached, open_device
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
+from odc_mlir.targets.host import load_host
 from odc_mlir.tools import odc_compile, odc_dump, odc_run
 from odc_mlir.tools.diagnosis import diagnose
 
@@ -118,10 +120,9 @@ def compiled(model: Model, **options: Any) -> PackageFiles:
     """The package, made in this process."""
     target = choose("mya").description
     assert target is not None
-    found = {"compile_segment": lambda segment: segment.model, "costs": target.costs(None), **options}
-    return segment_compiler.compile(
-        model_bytes(model), target="mya", extension="mya", rules=target.rules(None), **found
-    )
+    found = {"rules": target.rules(None), "costs": target.costs(None), **options}
+    found = {"compile_segment": lambda segment: segment.model, **found}
+    return segment_compiler.compile(model_bytes(model), target="mya", extension="mya", **found)
 
 
 def reasons(files: PackageFiles) -> set[str]:
@@ -137,6 +138,58 @@ def test_rules_and_costs_keep_operators_on_the_host() -> None:
     assert reasons(compiled(network(2), costs=None)) == {softmax}
     with pytest.raises(UnsupportedError, match="1 operator stays on the host: SOFTMAX"):
         compiled(network(), strict=True)
+
+
+HOST = load_host("reference", "test")
+ODD_COSTS: list[tuple[Any, str]] = [
+    (Costs(lambda _: -1e9, HOST), r"operator_ns gives -1000000000.0, expected nanoseconds from 0 to 1e\+15"),
+    (Costs(lambda _: float("nan"), HOST), "operator_ns gives nan"),
+    (Costs(lambda _: float("inf"), HOST), "operator_ns gives inf"),
+    (Costs(lambda _: 10**400, HOST), "operator_ns gives 1000"),
+    (Costs(lambda _: "5", HOST), "operator_ns gives '5'"),  # type: ignore[arg-type, return-value]
+    (Costs(lambda _: True, HOST), "operator_ns gives True"),
+    (Costs(lambda _: 1 / 0, HOST), "operator_ns raises ZeroDivisionError: division by zero"),
+]
+
+
+@pytest.mark.parametrize(("costs", "message"), ODD_COSTS, ids=[message for _, message in ODD_COSTS])
+def test_costs_that_are_no_times_are_refused(costs: Costs, message: str) -> None:
+    with pytest.raises(TargetError, match=message + ".*in target mya, .*op FULLY_CONNECTED"):
+        compiled(network(), costs=costs)
+
+
+@pytest.mark.parametrize(
+    ("costs", "message"),
+    [
+        (7, "costs are 7, expected Costs or None"),
+        (Costs(5, HOST), "operator_ns is 5, expected a function"),  # type: ignore[arg-type]
+        (Costs(lambda _: 1.0, None), "the host of the costs is None"),  # type: ignore[arg-type]
+        (Costs(lambda _: 1.0, replace(HOST, switch_ns=-1.0)), "'host.switch_ns' has the value -1.0"),
+    ],
+)
+def test_what_are_no_costs_is_refused(costs: Any, message: str) -> None:
+    with pytest.raises(TargetError, match=message + ".*in target mya"):
+        compiled(network(), costs=costs)
+
+
+def test_whole_numbers_are_times_too() -> None:
+    for time in (50, np.float32(50)):
+        costs = Costs(lambda _, time=time: time, HOST)  # type: ignore[misc]
+        assert reasons(compiled(network(), costs=costs)) == {"operator: the target has no SOFTMAX"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda _: 1 / 0, "rule 'odd' raises ZeroDivisionError: division by zero"),
+        (lambda _: True, "rule 'odd' gives True, expected None or text"),
+        (lambda _: "", "rule 'odd' gives '', expected None or text"),
+    ],
+)
+def test_rules_that_answer_no_text_are_named(answer: Any, message: str) -> None:
+    rules = RuleTable((Rule("odd", "it is even", answer),), {"FULLY_CONNECTED": ()})
+    with pytest.raises(TargetError, match=message + ".*in target mya, .*op FULLY_CONNECTED"):
+        compiled(network(), rules=rules)
 
 
 def test_a_segment_that_cannot_be_compiled_stays_on_the_host() -> None:
