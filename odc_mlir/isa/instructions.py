@@ -8,7 +8,9 @@ assembler, disassembler, IR operations, order and checks of programs, what the s
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Iterable
 from importlib import import_module
+from itertools import combinations
 
 from odc_mlir.isa import table
 from odc_mlir.isa.fields import STEP_BLOCK_BYTES, Instruction
@@ -21,7 +23,18 @@ def _rows() -> tuple[Instruction, ...]:
         for row in vars(import_module(f"{table.__name__}.{item.name}")).values():
             if isinstance(row, Instruction):
                 found[id(row)] = row
-    return tuple(sorted(found.values(), key=lambda row: row.opcode))
+    return in_order(found.values())
+
+
+def in_order(rows: Iterable[Instruction]) -> tuple[Instruction, ...]:
+    """``rows`` by opcode; raises ValueError where two have the same one, or the same mnemonic."""
+    found = tuple(sorted(rows, key=lambda row: row.opcode))
+    for one, other in combinations(found, 2):
+        if one.opcode == other.opcode:
+            raise ValueError(f"opcode {one.opcode:#04x} of {other.mnemonic} is {one.mnemonic}'s")
+        if one.mnemonic == other.mnemonic:
+            raise ValueError(f"{one.mnemonic} is the mnemonic of opcodes {one.opcode:#04x} and {other.opcode:#04x}")
+    return found
 
 
 INSTRUCTIONS = _rows()

@@ -106,7 +106,7 @@ def _check_value(key: str, value: str) -> None:
     allowed = _ONLY.get(key)
     if allowed is not None and value and value not in allowed:
         raise OptionError(f"{key} cannot be {value!r} here", hint=f"use {' or '.join(allowed)}")
-    if key == _THREADS and value:
+    if key == _THREADS:
         _threads(value)
 
 
@@ -114,7 +114,8 @@ def _threads(text: str) -> int:
     """How many threads a value of NUM_THREADS means; raises OptionError."""
     count = int(text) if re.fullmatch("-?[0-9]{1,6}", text) else 0
     if count != -1 and not 1 <= count <= MAX_THREADS:
-        raise OptionError(f"{_THREADS} cannot be {text!r}", hint=f"use a number from 1 to {MAX_THREADS}, or -1 for 1")
+        seen = repr(text) if text else "empty"
+        raise OptionError(f"{_THREADS} cannot be {seen}", hint=f"use a number from 1 to {MAX_THREADS}, or -1 for 1")
     return max(count, 1)
 
 
@@ -184,8 +185,6 @@ class Settings:
         """Set one of the keys that users may set; raises SessionError for others and OptionError for bad values."""
         if key not in SETTABLE:
             raise SessionError(f"the setting {key!r} cannot be set", hint=f"it must be one of {', '.join(SETTABLE)}")
-        if key == _THREADS and not value:
-            raise OptionError(f"{key} cannot be empty", hint=f"use a number from 1 to {MAX_THREADS}, or -1 for 1")
         _check_value(key, value)
         self.chosen[key] = value
 

@@ -73,7 +73,10 @@ class NativeDivideLayersPass(ModulePass):
     name = "native-divide-layers"
 
     layer_products: int = 1 << 20
+    """A layer with fewer products is not divided."""
+
     segment_products: int = 1 << 25
+    """A segment whose divided layers have fewer products together stays as it is."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for module in segment_modules(op):

@@ -45,6 +45,7 @@ class NpuEncodeWeightsPass(ProgramPass):
     name = "npu-encode-weights"
 
     codings: tuple[str, ...] = CODINGS
+    """Those to choose from beside raw bytes."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if unknown := sorted(set(self.codings) - set(CODINGS)):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 from xdsl.passes import ModulePass
 
+from helpers.lit_runner import run_lines
 from helpers.source import PACKAGE, REPOSITORY
 from odc_mlir import transforms
 from odc_mlir.transforms.circle.rewrites.table import rules
+from odc_mlir.transforms.common.describe import options_of
 
+_PREFIXES = re.compile(r"--check-prefix(?:es)?[= ]([\w,-]+)")
 ROOM_FOLDER = PACKAGE / "transforms"
 
 
@@ -35,7 +39,48 @@ def test_a_pass_shows_what_it_does_and_a_lit_file_runs_it(name: str) -> None:
     text = ast.get_docstring(module) or ""
     assert "After" in text or "hanges nothing" in text, f"{name}: its module does not say what the IR is after it"
     files = (REPOSITORY / "test" / "filecheck").rglob("*.mlir")
-    assert any(path.stem.startswith(name) or name in path.read_text() for path in files), f"{name}: no lit file runs it"
+    texts = [path.read_text() for path in files if path.stem.startswith(name) or name in path.read_text()]
+    assert texts, f"{name}: no lit file runs it"
+    assert any(looks_at(text) for text in texts), f"{name}: no lit file that runs it checks anything"
+
+
+@pytest.mark.parametrize("name", transforms.NAMES)
+def test_every_option_says_what_it_does(name: str) -> None:
+    silent = [option.name for option in options_of(transforms.load(name)) if not option.text]
+    assert not silent, f"{name}: no string below the field of {', '.join(silent)}"
+
+
+def looks_at(text: str) -> bool:
+    """Whether a lit file expects something: a line for filecheck with one of its prefixes, or an error."""
+    lines = run_lines(text)
+    prefixes = [prefix for line in lines for prefix in _PREFIXES.findall(line)] or ["CHECK"]
+    found = "|".join(prefix for names in [*prefixes, "CHECK"] for prefix in map(re.escape, names.split(",")))
+    if any("filecheck" in line for line in lines) and re.search(rf"^\s*//\s*(?:{found})(?:-[A-Z]+)*:", text, re.M):
+        return True
+    return any("--verify-diagnostics" in line for line in lines) and "// expected-" in text
+
+
+LIT_FILES = sorted((REPOSITORY / "test" / "filecheck").rglob("*.mlir"))
+
+
+@pytest.mark.parametrize("path", LIT_FILES, ids=lambda path: path.stem)
+def test_every_lit_file_checks_something(path: Path) -> None:
+    assert looks_at(path.read_text()), f"{path.name}: no line of it is one that filecheck looks for"
+
+
+@pytest.mark.parametrize(
+    ("text", "looks"),
+    [
+        ("// RUN: odc-opt %s | filecheck %s\n// CHECK-NEXT: x", True),
+        ("// RUN: odc-opt %s \\\n// RUN:   | filecheck %s --check-prefix=A\n// A: x", True),
+        ("// RUN: odc-opt %s --verify-diagnostics\n// expected-error {{x}}", True),
+        ("// RUN: odc-opt %s | filecheck %s", False),
+        ("// RUN: odc-opt %s | filecheck %s --check-prefix A\n// B: x", False),
+        ("// RUN: odc-opt %s\n// CHECK: x", False),
+    ],
+)
+def test_a_lit_file_without_expectations_is_noticed(text: str, looks: bool) -> None:
+    assert looks_at(text) is looks
 
 
 @pytest.mark.parametrize("name", rules())

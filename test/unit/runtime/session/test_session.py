@@ -186,6 +186,7 @@ def test_set_and_get_config() -> None:
         ({"ODC_TRIGER": "idle"}, "there is no setting 'ODC_TRIGER'.*; did you mean ODC_TRIGGER?"),
         ({"ODC_RECORDS": 5}, "the setting 'ODC_RECORDS' is 5, expected text"),
         ({"OnDeviceCompilation": True}, "the setting 'OnDeviceCompilation' is True, expected text"),
+        ({"NUM_THREADS": ""}, "NUM_THREADS cannot be empty.*; use a number from 1 to 64"),
         ({"NUM_THREADS": "0"}, "NUM_THREADS cannot be '0'.*; use a number from 1 to 64"),
     ],
 )
