@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
+from helpers import large_networks
 from helpers.compiled import Compiled
 from helpers.data import Array, GoldenModel, golden_models, golden_samples
 from helpers.graph import graph_macs, operator_names
@@ -133,6 +134,20 @@ def test_an_impossible_sram_limit_is_refused_with_the_smallest_possible_one(test
     least = raised.value.needed_bytes
     assert odc_mlir.compile(path, sram_limit=least).report["sram_peak_bytes"] <= least
     assert odc_mlir.compile(path, sram_limit=1024, allow_host=True).plan.host_reasons
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("limit", [1_393_120, 1_433_600])
+def test_limits_of_a_segmentation_network_are_kept_in_stripes(limit: int) -> None:
+    """More than what is enough is enough too: copies of constants find the room that was planned for them."""
+    model = large_networks.deeplab_v3(257)
+    image = np.random.default_rng(1).integers(-128, 128, (1, 257, 257, 3)).astype(np.int8)
+    package = odc_mlir.compile(model, sram_limit=limit, placement={"strategy": "supported"})
+    assert package.report["host_op_count"] == 0
+    assert package.report["sram_peak_bytes"] <= limit
+    assert_equal(
+        odc_mlir.run(package, [image], backend="npu", strict=True), odc_mlir.run(model, [image], backend="host")
+    )
 
 
 @pytest.mark.soak

@@ -76,7 +76,8 @@ def _peak(program: Program, intervals: Sequence[Interval], used: int) -> Diction
 def _allocate(ctx: Context, job: TargetedProgram) -> None:
     program = read_program(ctx, job)
     limit = arena_bytes(job, program)
-    intervals = live_intervals(program.commands, job.target.sram.burst_bytes)
+    # what room for constants was planned with, which the command that ends the program was no part of
+    intervals = live_intervals(program.working, job.target.sram.burst_bytes)
     used = allocate_around(intervals)
     if used > limit:
         raise arena_too_small(intervals, used, limit, job.sram_bytes - limit)
