@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ class AtOnce:
     """Work in the background that is done before anyone can look."""
 
     def __init__(self, name: str, most: int = 0) -> None:
-        pass
+        self.hurry = Event()
 
     def begin(self) -> None:
         pass

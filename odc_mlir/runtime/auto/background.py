@@ -7,8 +7,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 from typing import Any, ParamSpec
+
+from odc_mlir.runtime.forks import mend_after_fork
 
 _log = logging.getLogger(__name__)
 
@@ -23,11 +25,17 @@ class Background:
         self.name = name
         self.most = most
         self.begin()
+        mend_after_fork(self)
+
+    def after_fork(self) -> None:
+        """In a child process nothing is to be done: that is the parent's."""
+        self.begin()
 
     def begin(self) -> None:
         """Start with nothing to do: at first, and in a child of this process, which has no thread of it."""
         self._tasks: deque[Task] = deque()
         self._changed = Condition()
+        self.hurry = Event()  # nobody has time for tasks that could be dropped
         self._thread: Thread | None = None
 
     def submit(self, task: Task, *, always: bool = False) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, RLock
+from threading import RLock
 
 from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
 from odc_mlir.calibration.records import DEFAULT_INPUT_BYTES, RecordStore
@@ -88,10 +88,9 @@ class RunRecorder:
         self._root = path.parent if root is None else root
         self._cache_bytes = cache_bytes
         self._background = Background("odc-records", _BATCHES_WAITING)
-        self._hurry = Event()  # nobody has time for another try
         self._begin()
         # Where Python ends, what is on its way still arrives, or is given up soon.
-        weakref.finalize(self, _end, self._background, self._hurry)
+        weakref.finalize(self, _end, self._background)
 
     def _begin(self) -> None:
         """With nothing gathered: at first, and in a child process, whose parent keeps what was gathered before."""
@@ -99,7 +98,6 @@ class RunRecorder:
         self._lock = RLock()  # of what is gathered
         self._counts = RLock()  # of what is counted; never held while anything else is done
         self._background.begin()
-        self._hurry.clear()
         self._gatherings: OrderedDict[Shapes, _Gathering] = OrderedDict()
         self._pending: Counter[Shapes] = Counter()  # gathered, or on the way into the store
         self._stored: dict[Shapes, int] = {}
@@ -240,7 +238,7 @@ class RunRecorder:
     def finish(self) -> None:
         """The last flush: what cannot be put into the store in good time is dropped."""
         self.hand_over()
-        _end(self._background, self._hurry)
+        _end(self._background)
 
     # In the background.
 
@@ -259,7 +257,7 @@ class RunRecorder:
                     _log.warning("ranges are not recorded: %s", error)
                     break
                 self._problem = str(error)
-                if pause is None or self._hurry.wait(pause):
+                if pause is None or self._background.hurry.wait(pause):
                     break
                 continue
             self._problem = None
@@ -303,12 +301,12 @@ class RunRecorder:
         return store
 
 
-def _end(background: Background, hurry: Event) -> None:
+def _end(background: Background) -> None:
     """Wait for a moment until nothing is on its way to the store, then let it be dropped."""
     if not background.wait(FINISH_SECONDS / 2):
-        hurry.set()
+        background.hurry.set()
         background.wait(FINISH_SECONDS / 2)
-        hurry.clear()
+        background.hurry.clear()
 
 
 def _nbytes(inputs: Sequence[Array]) -> int:

@@ -53,6 +53,12 @@ class Calls:
         for executor in self._executors.values():
             executor.clear_variables()
 
+    def abandon(self) -> None:
+        """Forget the run that is under way, of which nothing more will come."""
+        self._depth = self._count = self._outer_bytes = 0
+        self._watch = None
+        self._executors = {}
+
     def callables(self, graphs: Mapping[int, Graph]) -> Mapping[int, Execute]:
         """The functions that run ``graphs``, under the same indices."""
         return {index: partial(self._call, graph) for index, graph in graphs.items()}

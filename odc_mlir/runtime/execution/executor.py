@@ -33,6 +33,7 @@ from odc_mlir.runtime.execution.units import (
     Watcher,
     operator_units,
 )
+from odc_mlir.runtime.forks import is_stuck, mend_after_fork
 
 DEFAULT_MAX_BYTES = 768 << 20
 Shapes = tuple[tuple[int, ...], ...]
@@ -48,7 +49,8 @@ class Executor:
     768 MiB); ``resize`` accepts inputs whose static dimensions differ from the model's. Variable tensors start at real
     zero, and they, resource variables, hash tables and random number generators go on from run to run, until
     :meth:`reset`. ``context`` are choices for the whole run; ``calls`` is given to the executors of subgraphs only.
-    Several threads may share an executor, and then wait for one another; each with its own they run side by side.
+    Several threads may share an executor, and then wait for one another; each with its own they run side by side. In a
+    process that was forked while another thread was in a run the state begins anew: nothing is used that is half done.
     """
 
     def __init__(
@@ -82,6 +84,15 @@ class Executor:
         self._last_uses = self._releases()
         self._written = [self._written_variables(unit) for unit in self.units]
         self.clear_variables()
+        mend_after_fork(self)
+
+    def after_fork(self) -> None:
+        """In a child process: let go of a run in a thread that is not here, and of what that may have half done."""
+        if is_stuck(self._lock):
+            self._lock = RLock()
+            self._prepared, self._recent = OrderedDict(), (None, None)
+            self._calls.abandon()
+            self.reset()
 
     @property
     def fallbacks(self) -> dict[str, str]:

@@ -85,7 +85,9 @@ class _Crew:
             self.done.release()
 
     def dismiss(self) -> None:
-        """Let every thread end when it has nothing to do."""
+        """Let every thread end when it has nothing to do. A child process has none of them."""
+        if self.process != os.getpid():
+            return
         self.is_dismissed = True
         for go in self.gos:
             go.release()

@@ -10,6 +10,7 @@ from threading import RLock
 from typing import Any, Protocol, TypeVar, cast
 
 from odc_mlir.errors import DeprecatedApiError, OdcError, OutOfMemoryError, UnexpectedNullError
+from odc_mlir.runtime.forks import is_stuck, mend_after_fork
 from odc_mlir.runtime.session.states import CALLS, Call, State
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -25,6 +26,12 @@ class SessionCore:
         self.lock = RLock()
         self.last_error = ""
         self.log_level = logging.DEBUG
+        mend_after_fork(self)
+
+    def after_fork(self) -> None:
+        """In a child process: nobody waits for a call of a thread that is not here. What it was doing has no effect."""
+        if is_stuck(self.lock):
+            self.lock = RLock()
 
     def keep_error(self, name: str, error: OdcError) -> None:
         """Remember what the call ``name`` raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from threading import Thread
 from typing import Any
@@ -197,6 +198,7 @@ class _Background:
         self.error: BaseException | None = None
         self.outputs: list[Array] = []
         self._run = run
+        self._process, self._has_ended = os.getpid(), False
         self._thread = Thread(target=self._work, name="odc-session-run", daemon=True)
         self._thread.start()
 
@@ -205,9 +207,14 @@ class _Background:
             self.outputs = self._run()
         except BaseException as error:  # kept for wait, where the caller is
             self.error = error
+        self._has_ended = True
 
     def join(self) -> None:
-        self._thread.join()
+        """Wait for the end; a child process, which has not the thread, does what that had not done."""
+        if self._process == os.getpid():
+            self._thread.join()
+        elif not self._has_ended:
+            self._work()
 
 
 def converted(port: Port, value: Any, index: int) -> Array:
