@@ -258,6 +258,32 @@ def cycles() -> str:
     return table(head, [*rows, ["part of Vela's, geometric mean", *means]])
 
 
+def releases() -> str:
+    """Sizes and times in the record of this version, by model on the default machine."""
+    import cycle_table
+    import release_record
+
+    record = release_record.read(release_record.path_of())
+    rows, seconds = release_record.rows_of(record), record.get("compile_cpu_seconds", {})
+    found = [
+        (model, rows[key], seconds.get(model))
+        for model in cycle_table.MODELS
+        if (key := cycle_table.Key(model, "npu-256", "flash")) in rows
+    ]
+    head = ("model", "cycles", "peak SRAM", "program", "constants, coded", "binary", "compiling, CPU s")
+    lines = [
+        [code(model), *(f"{getattr(cost, name):,}" for name in _RECORDED), "" if time is None else f"{time:.2f}"]
+        for model, cost, time in found
+    ]
+    parts = [table(head, lines)]
+    if score := record.get("scheduler_mutations"):
+        parts.append(f"Mutations of the scheduler that its tests notice: {score['noticed']} of {score['made']}.")
+    return "\n\n".join(parts)
+
+
+_RECORDED = ("cycles", "sram_peak_bytes", "program_bytes", "constant_bytes", "binary_bytes")
+
+
 def commands() -> str:
     """What every command takes, and its subcommands."""
     import importlib
@@ -295,6 +321,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
 SECTIONS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "cycles": cycles,
+    "releases": releases,
     "stages": stages,
     "passes": passes,
     "operators": operators,

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cycle_table
+import release_record
 from cycle_table import Key, Value
 from helpers.compiled import Compiled
 from odc_mlir.formats.package import read_package
@@ -27,6 +28,7 @@ QUICK = (
     Key("pretrainedResnet_quant", "npu-256", "flash"),
     Key("mobilenet_v1_0.25_128_quant", "npu-512", "flash"),
 )
+RECORD = release_record.rows_of(release_record.read(release_record.path_of()))
 AGAIN = "measure with scripts/cycle_table.py, and write the table with --reason"
 
 
@@ -43,6 +45,26 @@ def test_cycles(key: Key, test_data: Path, compiled: Compiled) -> None:
     package = read_package(compiled(path, target=key.target, memory=key.memory))
     lines = list(cycle_table.differences(cycle_table.read(), {key: cycle_table.timed(package)}))
     assert not lines, f"{lines[0]}: {AGAIN}"
+
+
+@pytest.mark.parametrize("key", list(map(_parameter, cycle_table.rows())))
+def test_the_record_of_this_version(key: Key, test_data: Path, compiled: Compiled) -> None:
+    path = cycle_table.model_path(test_data, key.model)
+    package = read_package(compiled(path, target=key.target, memory=key.memory))
+    lines = list(release_record.differences(RECORD, {key: release_record.costs(package)}))
+    assert not lines, f"{lines[0]}: compare with scripts/release_record.py, and write it with --write"
+
+
+def test_every_number_of_a_record_counts(tmp_path: Path) -> None:
+    key = cycle_table.rows()[0]
+    made = release_record.Costs(1, 2, 3, 4, 5, 6)
+    release_record.write(tmp_path / "record.json", {}, {key: made})
+    read = release_record.rows_of(release_record.read(tmp_path / "record.json"))
+    assert read == {key: made}
+    for field in fields(made):
+        other = replace(made, **{field.name: 0})
+        (line,) = release_record.differences(read, {key: other})
+        assert field.name in line
 
 
 def test_the_table_holds_exactly_its_rows() -> None:
