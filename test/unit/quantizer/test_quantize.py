@@ -195,5 +195,6 @@ def test_answers_that_are_numbers_count_as_right_or_wrong() -> None:
     plain = quantize(file, calibration=samples, help=False, metric="top1_match")
     assert plain.verdict["worst_layers"]
     helped = quantize(file, calibration=samples, metric="mae", limit=0.0)
-    assert helped.verdict["limits"][0]["passed"]
-    assert helped.verdict["problems"] == ["nothing is quantised to int8"]
+    # All in reals would keep it, but then nothing is quantised.
+    assert not helped.verdict["passed"]
+    assert helped.verdict["limits"][0]["value"] > 0
