@@ -48,7 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_input(parser, "models", metavar="MODEL", nargs="*", help="models; a study file may name them instead")
     add_input(parser, "--study", metavar="FILE.toml", help="study: models, vary, objective, constraint, options …")
-    parser.add_argument("--vary", metavar="KEY=VALUES", nargs="+", default=[], help="axes of the space")
+    parser.add_argument(
+        "--vary", metavar="KEY=VALUES", nargs="+", action="extend", default=[], help="axes of the space"
+    )
     add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="machine that the axes change (npu-256)")
     parser.add_argument("--objective", metavar="MEASURE,…", help="what to make small (latency_ms,sram_peak_bytes)")
     parser.add_argument("--constraint", metavar="MEASURE<=LIMIT", action="append", default=[], help="repeatable")

@@ -151,6 +151,13 @@ def test_a_study_without_a_usable_point(tried: list[Task], tmp_path: Path, capsy
 
 
 @pytest.mark.slow
+def test_axes_may_be_given_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    axes = ["--vary", "array.macs_per_cycle=128,256", "--vary", "offchip.bytes_per_cycle=1,2"]
+    assert main([str(MODEL), *axes, "--objective", "cycles_total"]) == 0
+    printed = capsys.readouterr()
+    assert "4 points" in printed.out + printed.err
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real machines in real processes: the best one's description compiles to what the study says."""
     names = ("page.html", "study.json", "points.csv", "best.toml", "study.sqlite")
