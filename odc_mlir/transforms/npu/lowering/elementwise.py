@@ -23,12 +23,11 @@ from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.npu.lowering.products import lower_mul_by_channels
-from odc_mlir.transforms.npu.lowering.site import Site, elements, pair_of
+from odc_mlir.transforms.npu.lowering.site import ONE, Site, elements, pair_of
 from odc_mlir.transforms.npu.lowering.tables import results_of
 from odc_mlir.transforms.npu.lowering.wide_functions import lower_wide, wide_function
 
 _HALF = 1 << 30  # multiplier of 1/2
-ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
 _SHIFTED_OUT = 17  # bits to the right that leave nothing of a 16-bit code
 
 KINDS = {
@@ -65,7 +64,7 @@ def _is_channel_vector(source: TensorInfo, other: TensorInfo) -> bool:
 def lower_elementwise(site: Site) -> None:
     """Arithmetic on two tensors, one of them maybe constant."""
     kind = KINDS[site.node.spec.name]
-    a, b = (constant_or_operand(site, index) for index in (0, 1))
+    a, b = (site.constant_or_operand(index) for index in (0, 1))
     if kind in (npu.ElementwiseKind.MAX, npu.ElementwiseKind.MIN):
         return site.finish(npu.ElementwiseOp(kind, a, b, site.result_type, clamp=site.clamp()))
     pairs = pair_of(site.info(0)), pair_of(site.info(1)), pair_of(site.result)
@@ -133,7 +132,7 @@ def lower_squared_difference(site: Site) -> None:
     low, high = code_range("int16")
     wide = tensor_type("int16", site.result.static_shape, QuantParams((1.0,), (0,)))
     scales = (npu.ScaleAttr.of(p.a_multiplier, p.a_exponent), npu.ScaleAttr.of(p.b_multiplier, p.b_exponent))
-    values, zeros = (constant_or_operand(site, 0), constant_or_operand(site, 1)), (p.a_zero, p.b_zero)
+    values, zeros = (site.constant_or_operand(0), site.constant_or_operand(1)), (p.a_zero, p.b_zero)
 
     def difference(first: int, second: int) -> SSAValue:
         return site.emit(
@@ -173,13 +172,6 @@ def _reaches_past_codes(p: AddParams) -> bool:
     ends = np.array([low, high])
     a, b = multiply(ends, p.a_multiplier, p.a_exponent), multiply(ends, p.b_multiplier, p.b_exponent)
     return bool(int(a[1]) - int(b[0]) > high)
-
-
-def constant_or_operand(site: Site, index: int) -> SSAValue:
-    """Operand ``index``, a constant one as an npu constant."""
-    if not site.info(index).is_const:
-        return site.operand(index)
-    return site.emit(npu.ConstantOp(site.blob(index), site.operand(index).type))
 
 
 def lower_scale(site: Site) -> None:
@@ -224,7 +216,7 @@ def lower_prelu(site: Site) -> None:
     below = npu.ElementwiseOp(
         npu.ElementwiseKind.MUL,
         site.emit(negative),
-        constant_or_operand(site, 1),
+        site.constant_or_operand(1),
         site.result_type,
         zeros=(in_zero, p.alpha_zero, out_zero),
         out_scale=npu.ScaleAttr.of(p.alpha_multiplier, p.alpha_exponent),

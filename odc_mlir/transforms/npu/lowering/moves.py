@@ -24,7 +24,7 @@ def lower_move(site: Site) -> None:
     assert not isinstance(found, str), "the placement rules ask for strided copies"
     values, joins = [], node.spec.name == "CONCATENATION"
     for index in moved_operands(node):
-        values.append(_with_quantisation(site, index) if joins else _codes(site, index))
+        values.append(_with_quantisation(site, index) if joins else site.constant_or_operand(index))
     results = []
     for result, info, copies in zip(site.op.results, node.results, found, strict=True):
         used = sorted({copy.source for copy in copies})
@@ -40,17 +40,11 @@ def lower_move(site: Site) -> None:
     Rewriter.replace_op(site.op, [], results)
 
 
-def _codes(site: Site, index: int) -> SSAValue:
-    """Operand ``index``, a constant one as an npu constant."""
-    value = site.operand(index)
-    return site.emit(npu.ConstantOp(site.blob(index), value.type)) if site.info(index).is_const else value
-
-
 def _with_quantisation(site: Site, index: int) -> SSAValue:
     """Operand ``index`` with scale and zero point of the result."""
     info = site.info(index)
     if info.quant == site.result.quant:
-        return _codes(site, index)
+        return site.constant_or_operand(index)
     table = joined_codes(pair_of(info), pair_of(site.result))
     kind = site.result_of_shape(*info.static_shape)
     if info.is_const:

@@ -11,10 +11,8 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.lut import codes_by_byte
-from odc_mlir.transforms.npu.lowering.site import Site, blob_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import ONE, Site, blob_of, tensor_of
 from odc_mlir.transforms.partition.rules.search_checks import searched
-
-_ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
 
 
 def lower_arg_max(site: Site) -> None:
@@ -49,7 +47,7 @@ def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
             site.emit(minus_one),
             kind,
             zeros=(0, 0, low + high),
-            out_scale=_ONE,
+            out_scale=ONE,
             clamp=(low, high),
         )
     )

@@ -21,7 +21,9 @@ from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.numerics.fixed import activation_range
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 
-__all__ = ["CODE_TYPES", "Site", "blob_of", "elements", "pair_of", "quant_of", "tensor_of"]
+__all__ = ["CODE_TYPES", "ONE", "Site", "blob_of", "elements", "pair_of", "quant_of", "tensor_of"]
+
+ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
 
 
 @dataclass
@@ -41,6 +43,11 @@ class Site:
 
     def operand(self, index: int) -> SSAValue:
         return self.op.operands[index]
+
+    def constant_or_operand(self, index: int) -> SSAValue:
+        """Operand ``index``, a constant one as an npu constant."""
+        value = self.operand(index)
+        return self.emit(npu.ConstantOp(self.blob(index), value.type)) if self.info(index).is_const else value
 
     def info(self, index: int) -> TensorInfo:
         return self.node.operand(index)

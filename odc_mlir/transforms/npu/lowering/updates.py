@@ -15,9 +15,8 @@ from odc_mlir.dialects.circle_types import tensor_type
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.transforms.npu.lowering.elementwise import ONE, constant_or_operand
 from odc_mlir.transforms.npu.lowering.moves import lower_move
-from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of
+from odc_mlir.transforms.npu.lowering.site import ONE, Site, blob_of, pair_of
 from odc_mlir.transforms.partition.rules.search_checks import updated_axis
 
 _PLAIN = QuantParams((1.0,), (0,))
@@ -38,7 +37,7 @@ def lower_dynamic_update_slice(site: Site) -> None:
         return site.emit(
             npu.ElementwiseOp(
                 npu.ElementwiseKind.MUL,
-                constant_or_operand(site, index),
+                site.constant_or_operand(index),
                 mask,
                 site.result_type,
                 zeros=(zero, 0, zero),

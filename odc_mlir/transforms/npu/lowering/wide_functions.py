@@ -18,7 +18,7 @@ from odc_mlir.numerics.elementwise import leaky_params, scale_params
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of
+from odc_mlir.transforms.npu.lowering.site import ONE, Site, blob_of, pair_of
 from odc_mlir.transforms.npu.lowering.tables import interpolated_table
 
 LOW, HIGH = code_range("int16")
@@ -29,7 +29,6 @@ SIGMOIDS: Mapping[str, tuple[npu.SigmoidKind, int]] = {  # and the largest shift
 _RESULT_SCALE = 1 / 32768
 _TOLERANCE = 1e-3  # of the result's scale, relative
 _LARGEST_SCALE = 1.0
-_UNCHANGED = npu.ScaleAttr.of(1 << 30, 1)  # a factor of 1
 _UNSHIFTED = npu.ScaleAttr.of(1 << 30, -14)  # behind a shift to the left by 15
 _LEFT_SHIFT = 15
 
@@ -93,7 +92,7 @@ def _leaky_relu(site: Site, source: SSAValue) -> None:
             left_shift=_LEFT_SHIFT,
             a_scale=_UNSHIFTED,
             b_scale=_UNSHIFTED,
-            out_scale=_UNCHANGED,
+            out_scale=ONE,
             clamp=(LOW, HIGH),
         )
     )

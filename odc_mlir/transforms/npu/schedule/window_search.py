@@ -32,9 +32,8 @@ from odc_mlir.transforms.npu.schedule.window_tiling import StepKind, WindowTilin
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
 COMPUTE_BYTES = cost.instruction_bytes("conv")
-UNEVEN = (
-    0.1  # of computation and streamed weights that take equally long: blocks differ, and either waits for the other
-)
+# Of computation and streamed weights that take equally long: blocks differ, and either waits for the other.
+UNEVEN = 0.1
 VECTOR_BYTES = cost.instruction_bytes("vop")
 TRANSFER_BYTES = cost.instruction_bytes("load")
 WEIGHT_BYTES = cost.instruction_bytes("wload")

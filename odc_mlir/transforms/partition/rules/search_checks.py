@@ -54,9 +54,10 @@ def updated_slice(node: Node, _: Limits) -> str | None:
         return None
     if start.dtype != "int32":
         return f"{start.name!r} is {start.dtype}"
-    if updated_axis(node) is None or len(whole.static_shape) > MOST_DIMENSIONS:
+    axis = updated_axis(node)
+    if axis is None or len(whole.static_shape) > MOST_DIMENSIONS:
         return f"{part.name!r} has {shape_text(part)}, {whole.name!r} {shape_text(whole)}, and the position is computed"
-    size = whole.static_shape[updated_axis(node) or 0]
+    size = whole.static_shape[axis]
     highest = code_range("int16")[1]
     return None if size <= highest else f"{size} positions, at most {highest}"
 
