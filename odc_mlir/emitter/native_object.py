@@ -12,8 +12,9 @@ from xdsl.rewriter import Rewriter
 from odc_mlir.codegen.objects import emit_linkable
 from odc_mlir.codegen.symbols import read_symbols
 from odc_mlir.dialects.circle import BlobAttr, info_of
+from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, PART
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
-from odc_mlir.emitter.native_segment import ARENA_BYTES, CONSTANTS, PART, llvm_text, module_of
+from odc_mlir.emitter.native_segment import llvm_text, module_of
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget

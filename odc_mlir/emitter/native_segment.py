@@ -9,15 +9,12 @@ from odc_mlir.codegen.barrier import with_barrier
 from odc_mlir.codegen.machine import import_llvm
 from odc_mlir.codegen.objects import emit_object
 from odc_mlir.dialects.circle import BlobAttr, info_of
+from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, INLINE, PART, SCRATCH_BYTES
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES, NativePort, NativeSegment
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
-
-# Attributes that the passes of the way to native code agree on.
-CONSTANTS, ARENA_BYTES, INLINE = "native.constants", "native.arena_bytes", "native.inline"
-PART, SCRATCH_BYTES = "native.part", "native.scratch_bytes"
 
 
 def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:

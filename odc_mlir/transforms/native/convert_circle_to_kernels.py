@@ -32,6 +32,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, info_of, node_of
+from odc_mlir.dialects.native_attributes import CONSTANTS
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
@@ -39,9 +40,6 @@ from odc_mlir.transforms.common.placement import is_view, main_function
 from odc_mlir.transforms.native.lowering.layers import plan_of
 from odc_mlir.transforms.native.lowering.segment_writer import Segment, count, raised, size_bytes
 from odc_mlir.transforms.native.native_set_target import machine_of
-
-CONSTANTS = "native.constants"
-"""Attribute of a segment's module: the bytes of its packed constants."""
 
 
 @dataclass(frozen=True)

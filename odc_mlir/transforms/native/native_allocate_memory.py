@@ -25,13 +25,11 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from odc_mlir.dialects.native_attributes import ARENA_BYTES
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.native.lowering.segment_writer import ALIGNMENT, KERNEL, SLACK
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 from odc_mlir.transforms.npu.schedule.program import Buffer
-
-ARENA_BYTES = "native.arena_bytes"
-"""Attribute of a segment's module: the size of its arena."""
 
 
 @dataclass(frozen=True)

@@ -52,15 +52,13 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import SymbolTable
 
+from odc_mlir.dialects.native_attributes import PART, SCRATCH_BYTES
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.registry import BY_PIXEL, find_kernel
 from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX
 from odc_mlir.transforms.native.lowering.segment_writer import KERNEL, OPTIONS, SLACK, declaration
 from odc_mlir.transforms.native.native_allocate_memory import segment_function, segment_modules
-
-PART, SCRATCH_BYTES = "native.part", "native.scratch_bytes"
-"""Attributes of a divided segment's module: the function for one of several threads, and what each needs of scratch."""
 
 _COPY = "copy_rows"
 _RESULT = "first_result"  # a parameter of kernels that write into the middle of a buffer

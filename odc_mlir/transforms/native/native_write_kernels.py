@@ -24,8 +24,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
+from odc_mlir.dialects.native_attributes import INLINE
 from odc_mlir.support.locations import name_inside
-from odc_mlir.transforms.native.kernels.helpers import INLINE
 from odc_mlir.transforms.native.kernels.registry import Helpers, find_kernel, write_kernel
 from odc_mlir.transforms.native.lowering.segment_writer import KERNEL, OPTIONS
 from odc_mlir.transforms.native.native_allocate_memory import segment_modules

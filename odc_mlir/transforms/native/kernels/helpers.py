@@ -11,9 +11,6 @@ from odc_mlir.transforms.native.lowering.loops import Loops, i8, i16, i32, i64, 
 
 LANES = 16  # of 32 bits: what kernels call a vector; machines with shorter registers take several for one
 
-INLINE = "native.inline"
-"""Attribute of functions whose body takes the place of every call."""
-
 SUMS = lanes(LANES, i32)
 CODES = lanes(LANES, i8)
 QUAD = lanes(4, i8)  # four neighbours of one pixel

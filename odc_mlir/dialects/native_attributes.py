@@ -1,0 +1,15 @@
+"""Names of the attributes that passes on the way to native code leave for those behind them, and for the emitter."""
+
+from __future__ import annotations
+
+CONSTANTS = "native.constants"
+"""Of a segment's module: the bytes of its packed constants."""
+
+ARENA_BYTES = "native.arena_bytes"
+"""Of a segment's module: the size of its arena."""
+
+PART, SCRATCH_BYTES = "native.part", "native.scratch_bytes"
+"""Of a divided segment's module: the function for one of several threads, and what each needs of scratch."""
+
+INLINE = "native.inline"
+"""Of a function whose body takes the place of every call."""
