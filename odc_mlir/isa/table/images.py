@@ -5,7 +5,7 @@ from __future__ import annotations
 from odc_mlir.isa.cost import Cost
 from odc_mlir.isa.effects import Effects, Values, item_bytes, pixels
 from odc_mlir.isa.fields import Instruction, Queue
-from odc_mlir.isa.table.shorthand import count, enum, signed, tile, type_of
+from odc_mlir.isa.table.shorthand import count, enum, pixel_strides, signed, tile, type_of
 
 RESIZE_KINDS = ("nearest", "bilinear")
 
@@ -24,8 +24,7 @@ RESIZE = Instruction(
         enum("kind", 1, "the pixel at a position, or the four around it blended", *RESIZE_KINDS),
         type_of("type", "codes of input and result (bilinear: u8, i8)"),
         tile("input", "first pixel of the tile"),
-        count("in_stride_x", 16, "bytes"),
-        count("in_stride_y", 16, "bytes"),
+        *pixel_strides("in"),
         count("in_width", 12, "columns of the tile"),
         count("in_height", 12, "rows of the tile"),
         signed("start_x", 32, "column of the first result, in units of the kind"),
@@ -36,8 +35,7 @@ RESIZE = Instruction(
         count("out_height", 12, "result rows"),
         count("channels", 16, "channels"),
         tile("output", "first result"),
-        count("out_stride_x", 16, "bytes"),
-        count("out_stride_y", 16, "bytes"),
+        *pixel_strides("out"),
     ),
     "pixels of an image at other positions: the nearest, or four blended",
     _resize,

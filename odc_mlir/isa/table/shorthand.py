@@ -71,13 +71,22 @@ def signed(name: str, bits: int, doc: str) -> Field:
     return Field(name, bits, doc, signed=True)
 
 
-def clamp() -> tuple[Field, ...]:
-    """Zero point and limits of a result."""
+def limits() -> tuple[Field, ...]:
+    """Limits of a result."""
     return (
-        signed("out_zero", 16, "zero point added after scaling"),
         signed("act_min", 16, "smallest code of the result"),
         signed("act_max", 16, "largest code of the result"),
     )
+
+
+def clamp() -> tuple[Field, ...]:
+    """Zero point and limits of a result."""
+    return (signed("out_zero", 16, "zero point added after scaling"), *limits())
+
+
+def pixel_strides(name: str) -> tuple[Field, ...]:
+    """How far pixels and rows of a tile are apart."""
+    return (count(f"{name}_stride_x", 16, "bytes"), count(f"{name}_stride_y", 16, "bytes"))
 
 
 def scale(name: str, doc: str) -> tuple[Field, ...]:
