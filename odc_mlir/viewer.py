@@ -26,7 +26,7 @@ from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import module_text
-from odc_mlir.transforms.common.rewriting import Wrapped, observed
+from odc_mlir.transforms.common.rewriting import observed, unwrapped
 
 MOST_LINES, MOST_REWRITES, MOST_NODES = 4000, 200, 150
 _CONTEXT, _LONGEST_LINE = 2, 300
@@ -89,8 +89,7 @@ class Viewer:
     def rewrote(self, pattern: RewritePattern) -> None:
         """Note a rewrite, and what it changed unless there were many."""
         step = self.steps[-1]
-        while isinstance(pattern, Wrapped):  # of one that only counts
-            pattern = pattern.pattern
+        pattern = unwrapped(pattern)
         name = type(pattern).__name__
         step.patterns[name] += 1
         if len(step.rewrites) < MOST_REWRITES and len(self._last) <= MOST_LINES:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from odc_mlir import compiler
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.simulator import load, simulate
+from odc_mlir.simulator.counters import Counters
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "test" / "data" / "cycles.csv"
@@ -82,10 +83,19 @@ def model_path(data: Path, model: str) -> Path:
 
 def timed(package: PackageFiles) -> Value:
     """Time the segments of a compiled package."""
+    return Value(sum(counters.cycles for counters in counted(package)), npu_operators(package))
+
+
+def counted(package: PackageFiles) -> list[Counters]:
+    """The counters of one run of each segment, without values."""
     assert package.plan is not None, "compiled packages have a plan"
-    segments = package.plan.segments
-    cycles = sum(simulate(load(package.segment(s.file)), execute=False).counters.cycles for s in segments)
-    return Value(cycles, sum(len(s.operators) for s in segments))
+    return [simulate(load(package.segment(s.file)), execute=False).counters for s in package.plan.segments]
+
+
+def npu_operators(package: PackageFiles) -> int:
+    """How many operators the segments compute."""
+    assert package.plan is not None, "compiled packages have a plan"
+    return sum(len(segment.operators) for segment in package.plan.segments)
 
 
 def read(path: Path = TABLE) -> Table:

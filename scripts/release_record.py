@@ -30,7 +30,6 @@ from cycle_table import ROOT, Key
 from odc_mlir import compiler
 from odc_mlir._version import __version__
 from odc_mlir.formats.package import PackageFiles
-from odc_mlir.simulator import load, simulate
 
 FOLDER = ROOT / "benchmarks" / "releases"
 _MUTATIONS = "test/e2e/test_cycles.py"
@@ -60,15 +59,14 @@ Rows = dict[Key, Costs]
 def costs(package: PackageFiles) -> Costs:
     """What a compiled package costs."""
     assert package.plan is not None, "compiled packages have a plan"
-    files = [package.segment(step.file) for step in package.plan.segments]
-    counted = [simulate(load(data), execute=False).counters for data in files]
+    found = cycle_table.counted(package)
     return Costs(
-        cycles=sum(counters.cycles for counters in counted),
-        npu_operators=sum(len(step.operators) for step in package.plan.segments),
-        sram_peak_bytes=max((counters.sram_peak_bytes for counters in counted), default=0),
-        program_bytes=sum(counters.program_bytes for counters in counted),
-        constant_bytes=sum(counters.constant_bytes for counters in counted),
-        binary_bytes=sum(map(len, files)),
+        cycles=sum(counters.cycles for counters in found),
+        npu_operators=cycle_table.npu_operators(package),
+        sram_peak_bytes=max((counters.sram_peak_bytes for counters in found), default=0),
+        program_bytes=sum(counters.program_bytes for counters in found),
+        constant_bytes=sum(counters.constant_bytes for counters in found),
+        binary_bytes=sum(len(package.segment(step.file)) for step in package.plan.segments),
     )
 
 

@@ -71,7 +71,7 @@ def live_bytes(trace: Trace, run_cycles: int, columns: int) -> dict[str, Any]:
         "peak_cycle": float(times[at]),
         "held": {owner: size for owner, size in held.most_common() if size},
         "cycles": shown.tolist(),
-        "owners": list(_by_owner(lives, shown)),
+        "owners": _by_owner(lives, shown),
     }
 
 

@@ -100,10 +100,16 @@ class _ByName(RewritePattern):
                 return
 
 
-def _names(pattern: RewritePattern) -> frozenset[str] | None:
-    """The operators that a pattern is for; None for any operation."""
+def unwrapped(pattern: RewritePattern) -> RewritePattern:
+    """The pattern itself, without what is done around it."""
     while isinstance(pattern, Wrapped):
         pattern = pattern.pattern
+    return pattern
+
+
+def _names(pattern: RewritePattern) -> frozenset[str] | None:
+    """The operators that a pattern is for; None for any operation."""
+    pattern = unwrapped(pattern)
     return pattern.names if isinstance(pattern, OperatorPattern) else None
 
 

@@ -132,6 +132,20 @@ def test_the_decoder_bounds_weights_from_sram() -> None:
     assert cycles(result, 0) == 32 + big.decoder.start_cycles + 320 / big.sram.bytes_per_cycle
 
 
+def _three_products(filling: str, code: int) -> str:
+    """One code times each of three weights, which constants begin with, scaled by what ``filling`` puts at entry 4."""
+    return f"""
+        {filling} target=4 post=0
+        fill bytes=1 value={code} type=i8 post=1
+        wload source=constants:0 coded_bytes=3 bytes=3 post=2
+        sync@mac wait=0,1
+        conv emit=1 in_type=i8 weight_type=i8 out_type=i8 shape=0 multiplier=1 in_channels=1 out_width=1 \
+out_height=1 channels=3 kernel_height=1 kernel_width=1 stride_y=1 stride_x=1 dilation_y=1 dilation_x=1 param=4 \
+output=64 act_min=-128 act_max=127 wait=2 post=3
+        store target=outputs:0 source=64 size0=3 size1=1 size2=1 wait=3
+        halt"""
+
+
 def test_both_forms_of_scaling_records() -> None:
     """A per-tensor scale takes 5 bytes once and 4 for each bias: results are as with full records."""
     biases = [5, -7, 9]
@@ -139,16 +153,7 @@ def test_both_forms_of_scaling_records() -> None:
     short = struct.pack("<ib", 1 << 30, -1) + struct.pack("<3i", *biases)
     outputs = []
     for form, constants in (("full", full), ("bias", short)):
-        text = f"""
-            param source=constants:0 count=3 form={form} target=4 post=0
-            fill bytes=1 value=0 type=i8 post=1
-            wload source=constants:0 coded_bytes=3 bytes=3 post=2
-            sync@mac wait=0,1
-            conv emit=1 in_type=i8 weight_type=i8 out_type=i8 shape=0 multiplier=1 in_channels=1 out_width=1 \
-out_height=1 channels=3 kernel_height=1 kernel_width=1 stride_y=1 stride_x=1 dilation_y=1 dilation_x=1 param=4 \
-output=64 act_min=-128 act_max=127 wait=2 post=3
-            store target=outputs:0 source=64 size0=3 size1=1 size2=1 wait=3
-            halt"""
+        text = _three_products(f"param source=constants:0 count=3 form={form}", 0)
         outputs.append(run(text, constants=constants + bytes(16), outputs=[(3,)]).outputs[0].tolist())
     assert outputs[0] == outputs[1] == [2, -2, 3]  # a quarter: halved twice, each time rounded
     assert len(short) < len(full)
@@ -160,16 +165,7 @@ def test_one_scale_fills_as_many_entries_as_records_would() -> None:
     constants = weights + bytes(13) + records([0] * 3, [scale] * 3, [-1] * 3)
     results = []
     for filling in ("param source=constants:16 count=3", f"pfill count=3 out_multiplier={scale} out_exponent=-1"):
-        text = f"""
-            {filling} target=4 post=0
-            fill bytes=1 value=100 type=i8 post=1
-            wload source=constants:0 coded_bytes=3 bytes=3 post=2
-            sync@mac wait=0,1
-            conv emit=1 in_type=i8 weight_type=i8 out_type=i8 shape=0 multiplier=1 in_channels=1 out_width=1 \
-out_height=1 channels=3 kernel_height=1 kernel_width=1 stride_y=1 stride_x=1 dilation_y=1 dilation_x=1 param=4 \
-output=64 act_min=-128 act_max=127 wait=2 post=3
-            store target=outputs:0 source=64 size0=3 size1=1 size2=1 wait=3
-            halt"""
+        text = _three_products(filling, 100)
         results.append(run(text, constants=constants, outputs=[(3,)]))
     assert results[0].outputs[0].tolist() == results[1].outputs[0].tolist() == [75, -25, 50]
     assert cycles(results[1], 0) == 3 * 4 / SRAM.bytes_per_cycle

@@ -6,7 +6,6 @@ apart, TRANSPOSE of its parts, RESHAPE that joins them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -181,11 +180,6 @@ class Region:
         made._spread(op)
         made._trace()
         return made if op in made.movers else None
-
-    @property
-    def pixels(self) -> int:
-        """Elements of one channel."""
-        return math.prod(extent for place, extent in enumerate(self.shape) if place != self.axis)
 
     def uses_outside(self, value: SSAValue) -> list[tuple[Operation, int]]:
         """Who reads ``value`` for more than to move its channels, and as which operand."""
