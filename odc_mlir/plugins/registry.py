@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -158,33 +159,63 @@ def load_entry(source: PluginSource) -> Any:
         ) from error
 
 
+Declared = tuple[tuple[str, PluginSource], ...]
+"""(group, entry) of entry points, in the order in which Python would find them."""
+
+
 def _in_packages(folder: Path, group: str, form: re.Pattern[str]) -> Iterator[PluginSource]:
     """What packages declare that were installed into ``folder``."""
-    return _entry_points(metadata.distributions(path=[str(folder)]), os.path.abspath(folder), group, form)
+    declared = _declared(metadata.distributions(path=[str(folder)]), os.path.abspath(folder))
+    return _by_name(declared, group, form)
 
 
 def _installed(group: str, form: re.Pattern[str]) -> Iterator[PluginSource]:
     """What all installed packages declare, and we ourselves."""
-    found = {entry.target: entry for entry in _entry_points(metadata.distributions(), None, group, form)}
+    found = {entry.target: entry for entry in _by_name(_declared_in(_import_folders()), group, form)}
     for name, reference in OWN_ENTRIES[group].items():
         found.setdefault(name, PluginSource(name, f"{OURS} {__version__} ({reference})", reference=reference))
     yield from (found[name] for name in sorted(found))
 
 
-def _entry_points(
-    distributions: Iterable[metadata.Distribution], folder: str | None, group: str, form: re.Pattern[str]
-) -> Iterator[PluginSource]:
-    """The entry points of a group, by name. Of two with the same name the first one counts, which Python would import;
-    but ours come after all others: a driver for an NPU takes the place of the simulator."""
-    found: dict[str, PluginSource] = {}
+def _import_folders() -> tuple[tuple[str, int], ...]:
+    """Where Python looks for packages, each folder with the time of its last change: what is installed comes by one."""
+    return tuple((folder, _changed(folder or os.curdir)) for folder in sys.path)
+
+
+def _changed(folder: str) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _declared_in(_folders: tuple[tuple[str, int], ...]) -> Declared:
+    """What all installed packages declare: hundreds of files, read again only when a folder has changed."""
+    return _declared(metadata.distributions(), None)
+
+
+def _declared(distributions: Iterable[metadata.Distribution], folder: str | None) -> Declared:
+    """The entry points of our groups; ``folder``: where the packages were installed, None to ask each."""
+    found = []
     for distribution in distributions:
         for entry in distribution.entry_points:
-            if entry.group != group or not form.fullmatch(entry.name):
+            if entry.group not in OWN_ENTRIES:
                 continue
             name = distribution.metadata["Name"]
             origin = f"{name} {distribution.version} ({entry.value})"
             place = folder or os.path.abspath(str(distribution.locate_file("")))
-            made = PluginSource(entry.name, origin, reference=entry.value, folder=place)
-            if entry.name not in found or found[entry.name].is_ours:
-                found[entry.name] = made
+            found.append((entry.group, PluginSource(entry.name, origin, reference=entry.value, folder=place)))
+    return tuple(found)
+
+
+def _by_name(declared: Declared, group: str, form: re.Pattern[str]) -> Iterator[PluginSource]:
+    """The entry points of a group, by name. Of two with the same name the first one counts, which Python would import;
+    but ours come after all others: a driver for an NPU takes the place of the simulator."""
+    found: dict[str, PluginSource] = {}
+    for known, entry in declared:
+        if known != group or not form.fullmatch(entry.target):
+            continue
+        if entry.target not in found or found[entry.target].is_ours:
+            found[entry.target] = entry
     yield from (found[name] for name in sorted(found))

@@ -33,7 +33,7 @@ from odc_mlir.runtime.auto.status import Level
 Array = np.ndarray[Any, Any]
 
 SESSIONS = int(os.environ.get("ODC_TEST_SESSIONS", "8"))
-MAX_WAIT_SECONDS = 0.1  # most of it is one call in dozens that adds what was kept to the histograms
+MAX_WAIT_SECONDS = 0.05
 RUNS = 12
 
 

@@ -76,6 +76,28 @@ def test_a_folder_may_hold_installed_packages(model: Path) -> None:
     assert generate(model, "tvn-gen", directory=INSTALLED).read_bytes().startswith(b"TVN1")
 
 
+def test_what_is_installed_is_read_once_until_something_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Sessions ask several times before their first run, and hundreds of files may be installed."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.entries(registry.DEVICES)
+    read: list[object] = []
+    distributions = registry.metadata.distributions
+    monkeypatch.setattr(registry.metadata, "distributions", lambda **given: read.append(1) or distributions(**given))
+    assert "tvn" not in {
+        entry.target for group in (registry.DEVICES, registry.TARGETS) for entry in registry.entries(group)
+    }
+    assert not read
+    info = tmp_path / "late-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{registry.DEVICES}]\ntvn = late:open_device\n")
+    found = {entry.target: entry.origin for entry in registry.entries(registry.DEVICES)}
+    assert found["tvn"] == "late 1.0 (late:open_device)"
+    assert len(read) == 1
+
+
 def test_folders_come_before_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(INSTALLED))
     given, variable = (plugin(tmp_path / name, "pass", "tvn") for name in ("given", "variable"))
