@@ -33,7 +33,7 @@ def run(command: list[str], folder: Path) -> str:
     """Standard output of a command run in ``folder`` with our commands on its PATH."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=600, check=False
+        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

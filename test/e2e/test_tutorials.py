@@ -18,7 +18,7 @@ def test_it_prints_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
     script = Path(tutorials.__file__)
     run = subprocess.run(
-        [sys.executable, str(script), name], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, str(script), name], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
     )
     assert run.returncode == 0, run.stderr
 
