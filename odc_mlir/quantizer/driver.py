@@ -69,7 +69,7 @@ class Driver:
     def __post_init__(self) -> None:
         self._builder = Builder(self.options, self.data.fit)
         self._start = time.monotonic()
-        self._fixed: dict[str, Choice] = self.options.plan.resolve(_names(self.base))
+        self._fixed = self._fixed_precisions()
         self._examinations: dict[int, Examination] = {}
         self.reference = Reference(self.original, self.data.held, self.data.labels)
         self.limits = self._limits()
@@ -84,6 +84,12 @@ class Driver:
         self._twins: tuple[Candidate, list[Candidate]] | None = None  # what was judged last, and by which models
         self._plain: _Choice | None = None  # what was tried first
         self._rounding_helps = False  # on the average, if not beyond doubt
+
+    def _fixed_precisions(self) -> dict[str, Choice]:
+        """Precisions that the user chose; parameters are given for codes of the scheme, or of what is chosen."""
+        names = _names(self.base)
+        given = {*self.options.parameters, *self.options.copied_parameters}.intersection(names)
+        return dict.fromkeys(sorted(given), Choice(self.options.scheme)) | self.options.plan.resolve(names)
 
     def _limits(self) -> tuple[Limit, ...]:
         return choose_limits(

@@ -217,6 +217,9 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     """What the model was made by, as it stands in the verdict."""
     scheme, recipe = driver.options.definition, candidate.recipe
     result: dict[str, Any] = {"scheme": scheme.name, "granularity": scheme.granularity, "io": driver.options.io}
+    for name in ("input_types", "output_types", "parameters", "copied_parameters"):
+        if given := getattr(driver.options, name):
+            result[name] = dict(given)
     result |= {"rounding": recipe.rounding, "correction": recipe.correction}
     if not scheme.weights_only:
         result |= {

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.policy.boundaries import FLOAT, QUANTIZED, parse_boundary, parse_copies, parse_parameters
 from odc_mlir.quantizer.policy.precision import Layer, PrecisionPlan, parse_overrides, plan_of, read_config
 from odc_mlir.quantizer.policy.ranges import MODES
 from odc_mlir.quantizer.policy.readers import LITERT, NPU, READERS
 from odc_mlir.quantizer.policy.schemes import PRECISIONS, Scheme
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 
-IO = ("float", "quantized")
+IO = (FLOAT, QUANTIZED)
 EQUALIZE = ("none", "weights", "activations")
 AUTO, ON, OFF = "auto", "on", "off"
 SWITCH = (AUTO, ON, OFF)
@@ -32,6 +33,9 @@ class Options:
     ``max_time_ms``: what an inference may take on the target by its model; ``max_bytes``: how large the file may be;
     with one of these the most accurate model within it is looked for.
 
+    ``input_types``, ``output_types``: those that differ from ``io``, by name. ``parameters``: scale and zero point of
+    single tensors, by name; ``copied_parameters``: tensors that take theirs from another one.
+
     ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which ranges
     are wider than what was seen, None to choose; ``equalize``, ``rounding`` and ``correction``: ``auto`` lets
     measurements decide. ``target``: the machine whose rules limit types; ``min_coverage``: the least share of the
@@ -44,6 +48,10 @@ class Options:
     granularity: str | None = None
     weights: str | None = None
     io: str = "float"
+    input_types: Mapping[str, str] = field(default_factory=dict)
+    output_types: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    copied_parameters: Mapping[str, str] = field(default_factory=dict)
     help: bool = True
     ranges: str = AUTO
     range_options: Mapping[str, Any] = field(default_factory=dict)
@@ -76,7 +84,9 @@ class Options:
 
     @property
     def equalizations(self) -> tuple[str, ...]:
-        """The equalisations to try, the plain one first."""
+        """The equalisations to try, the plain one first; where parameters are given, none moves what they are for."""
+        if self.equalize == AUTO and self.gives_parameters:
+            return EQUALIZE[:1]
         return self._tried(self.equalize, EQUALIZE)
 
     @property
@@ -119,6 +129,11 @@ class Options:
         return self.mixed == ON or (self.mixed == AUTO and (self.help or self.has_budget))
 
     @property
+    def gives_parameters(self) -> bool:
+        """Whether tensors have parameters that are not to be chosen."""
+        return bool(self.parameters or self.copied_parameters)
+
+    @property
     def has_budget(self) -> bool:
         """Whether time or bytes are limited."""
         return self.max_time_ms is not None or self.max_bytes is not None
@@ -127,8 +142,9 @@ class Options:
 def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO, **given: Any) -> Options:
     """Checked options.
 
-    ``overrides``: text ``NAME:PRECISION,…`` or a mapping of result names to precisions. ``config``: a JSON file in
-    ONE's format, or its content. ``mixed``: ``auto``, ``on``, ``off``, or such a file. Raises OptionError.
+    ``input_types``, ``output_types``, ``parameters`` and ``copied_parameters``: mappings, or texts as commands take
+    them. ``overrides``: text ``NAME:PRECISION,…`` or a mapping of result names to precisions. ``config``: a JSON file
+    in ONE's format, or its content. ``mixed``: ``auto``, ``on``, ``off``, or such a file. Raises OptionError.
     """
     if isinstance(mixed, bool):
         mixed = ON if mixed else OFF
@@ -137,11 +153,21 @@ def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO
             raise OptionError("a configuration is given twice", hint="give it as config or as mixed")
         config, mixed = mixed, OFF
     plan = _plan(overrides, config)
+    for name, read in _READ.items():
+        given[name] = read(given.get(name) or ())
     scheme = given.pop("scheme", None) or plan.scheme or "int8"
     granularity = given.pop("granularity", None) or plan.granularity
     options = Options(scheme=scheme, granularity=granularity, mixed=mixed, plan=plan, **given)
     _check(options)
     return options
+
+
+_READ: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
+    "input_types": parse_boundary,
+    "output_types": parse_boundary,
+    "parameters": parse_parameters,
+    "copied_parameters": parse_copies,
+}
 
 
 def _plan(overrides: Any, config: Any) -> PrecisionPlan:
@@ -180,6 +206,7 @@ def _check(options: Options) -> None:
         raise OptionError("options of ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
     if scheme.weights_only and options.plan.layers:
         raise OptionError(f"scheme {scheme.name!r} touches weights only; layers cannot have precisions of their own")
+    _check_given(options)
     for name, number in (
         ("max_drop", options.max_drop),
         ("headroom", options.headroom),
@@ -202,3 +229,15 @@ def _check(options: Options) -> None:
         raise OptionError("a budget is kept by mixed precision, which is off", hint="leave mixed out")
     if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
         raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")
+
+
+def _check_given(options: Options) -> None:
+    """Raises OptionError for types and parameters that leave out, or contradict, something else."""
+    if options.definition.weights_only and (options.gives_parameters or options.input_types or options.output_types):
+        raise OptionError(f"scheme {options.scheme!r} touches weights only; values have no types or parameters")
+    if options.gives_parameters and options.equalize not in (AUTO, EQUALIZE[0]):
+        raise OptionError("equalisation changes values whose parameters are given", hint="leave one of the two out")
+    if both := sorted(set(options.parameters) & set(options.copied_parameters)):
+        raise OptionError(f"{both[0]!r} is given parameters twice", hint="give or copy them")
+    if chained := sorted(set(options.copied_parameters) & set(options.copied_parameters.values())):
+        raise OptionError(f"{chained[0]!r} both takes and gives parameters", hint="take them from where they are made")

@@ -18,6 +18,7 @@ import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.arg_spec import ArgSpec
@@ -30,6 +31,7 @@ from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.given import check_kept, copied, types_of
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.options import WIDE_HEADROOM, Options
 from odc_mlir.quantizer.policy.precision import Choice
@@ -42,6 +44,7 @@ from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import real
 from odc_mlir.transforms.quant.common import ir as quant_ir
+from odc_mlir.transforms.quant.common.given import read_given, write_given
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.universe import make_context
@@ -261,6 +264,7 @@ class Builder:
         self.scheme: Scheme = options.definition
         self._samples = samples[:_MOST_REFINING]
         self._context = make_context()
+        self.given: dict[str, Attribute] = {}  # what the last model was asked to have, by tensor name
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
         """Refine codes by these samples as well from now on; False where there are enough without them."""
@@ -299,16 +303,36 @@ class Builder:
             self._context,
             module,
             [
-                make_pass("convert-circle-to-quant", io=self.options.io),
+                make_pass(
+                    "convert-circle-to-quant",
+                    io=self.options.io,
+                    inputs=_entries(self.options.input_types),
+                    outputs=_entries(self.options.output_types),
+                ),
                 make_pass("quant-insert-requantize"),
                 make_pass("quant-verify-params"),
                 dead_code_pass(),
             ],
         )
-        return Candidate(recipe, module)
+        candidate = Candidate(recipe, module)
+        if self.given:
+            check_kept(candidate.graph, self.given)
+        return candidate
 
     def assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
         """Attach ranges and say which type each value of ``module`` is to get."""
+        options, precisions = self.options, dict(recipe.precisions)
+        self.given = types_of(module, options.parameters, self.scheme, precisions)
+        given = read_given(module) | self.given
+        if options.copied_parameters:
+            twin = module.clone()
+            write_given(twin, given)
+            self._assign(twin, recipe, statistics)
+            self.given |= copied(twin, options.copied_parameters)
+        write_given(module, given | self.given)
+        self._assign(module, recipe, statistics)
+
+    def _assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
         function = quant_ir.main_function(module)
         assert function is not None
         with typed_errors(STAGE):
@@ -346,6 +370,11 @@ class Builder:
         run_passes(self._context, module, [make_pass("quant-fake-quantize")])
         _take_constants(module, candidate.module)
         return graph_of(module)
+
+
+def _entries(types: Mapping[str, str]) -> tuple[str, ...]:
+    """Types of inputs or outputs as passes take them."""
+    return tuple(f"{name}={type}" if name else type for name, type in types.items())
 
 
 def _take_constants(fake: ModuleOp, quantised: ModuleOp) -> None:

@@ -37,7 +37,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(parser, "b", metavar="B", nargs="?", help=text)
     parser.add_argument("--with", dest="other", choices=_BACKENDS, help="run A by this backend as well, instead of B")
     add_input(parser, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
-    parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
+    add_input(parser, "--load-b", metavar="DATA", help="other inputs for B, as many records as --load has")
+    parser.add_argument("--samples", action="store_true", help="loaded arrays have a leading sample axis")
     parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
     parser.add_argument(
         "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not of integers (%(default)s)"
@@ -93,8 +94,14 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         )
         for file, backend in sides
     ]
-    records = _records(arguments, executors)
-    found = compare(executors[0], executors[1], records, Tolerance(arguments.atol, arguments.rtol))
+    records, others = _records(arguments, executors), _records_of_b(arguments, executors[1])
+    if others is not None and len(others) != len(records):
+        raise InputError(
+            f"B has {counted(len(others), 'record')}, A {counted(len(records), 'record')}",
+            location=arguments.load_b,
+            hint="give both as many",
+        )
+    found = compare(executors[0], executors[1], records, Tolerance(arguments.atol, arguments.rtol), others)
     if arguments.json:
         import json
 
@@ -127,7 +134,6 @@ def _side(text: str) -> tuple[str | None, str]:
 
 def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> list[list[Array]]:
     """The loaded inputs, or one made-up record."""
-    from odc_mlir.formats.samples import read_samples
     from odc_mlir.runtime.execution.index_limits import index_limits
 
     infos = executors[0].graph.input_infos()
@@ -135,10 +141,25 @@ def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> li
         if arguments.samples:
             raise OptionError("--samples describes the file of --load, which is not given")
         return [_made_up(infos, executors[1].graph.input_infos(), index_limits(executors[0].graph))]
+    return _loaded(arguments.load, infos, sample_axis=arguments.samples)
+
+
+def _records_of_b(arguments: argparse.Namespace, executor: Executor) -> list[list[Array]] | None:
+    """The inputs that are loaded for B alone, None where it has those of A."""
+    if not arguments.load_b:
+        return None
+    if not arguments.load:
+        raise OptionError("--load-b gives inputs to B, but A has none", hint="give --load as well")
+    return _loaded(arguments.load_b, executor.graph.input_infos(), sample_axis=arguments.samples)
+
+
+def _loaded(file: str, infos: Sequence[TensorInfo], *, sample_axis: bool) -> list[list[Array]]:
+    from odc_mlir.formats.samples import read_samples
+
     ranks = [None if info.shape is None else len(info.shape) for info in infos]
-    records = read_samples(arguments.load, ranks, sample_axis=arguments.samples).records
+    records = read_samples(file, ranks, sample_axis=sample_axis).records
     if not records:
-        raise InputError("the file holds no sample", location=arguments.load)
+        raise InputError("the file holds no sample", location=file)
     return records
 
 

@@ -65,6 +65,28 @@ def add_scheme_flags(group: argparse._ArgumentGroup) -> None:
         choices=("symmetric", "asymmetric"),
         help="form of uint8 weights (asymmetric; with --target: symmetric)",
     )
+    for what in ("input", "output"):
+        group.add_argument(
+            f"--{what}-type",
+            action="append",
+            default=[],
+            metavar="[NAME=]TYPE",
+            help=f"of one {what}, or of all: float, quantized, int8, uint8 or int16 (as --io says); repeatable",
+        )
+    group.add_argument(
+        "--parameters",
+        action="append",
+        default=[],
+        metavar="NAME=SCALE:ZERO",
+        help="scale and zero point of a tensor, instead of those that its range says; repeatable",
+    )
+    group.add_argument(
+        "--copy-parameters",
+        action="append",
+        default=[],
+        metavar="TO=FROM",
+        help="give a tensor the scale and zero point of another one; repeatable",
+    )
     group.add_argument("--overrides", metavar="NAME:TYPE,…", help="other types for single layers, or float")
     add_input(
         group,
@@ -139,6 +161,10 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "records": arguments.records,
         "granularity": arguments.granularity,
         "weights": arguments.weights,
+        "input_types": arguments.input_type,
+        "output_types": arguments.output_type,
+        "parameters": arguments.parameters,
+        "copied_parameters": arguments.copy_parameters,
         "overrides": arguments.overrides,
         "mixed": arguments.mixed,
         "help": arguments.improve,

@@ -62,23 +62,28 @@ class Comparison:
 
 
 def compare(
-    reference: Executor, other: Executor, records: Sequence[Sequence[Array]], tolerance: Tolerance | None = None
+    reference: Executor,
+    other: Executor,
+    records: Sequence[Sequence[Array]],
+    tolerance: Tolerance | None = None,
+    others: Sequence[Sequence[Array]] | None = None,
 ) -> Comparison:
     """Run both on every record, an independent run each, and compare outputs and all intermediates that both have.
 
     ``records[k][j]`` is input j of record k, of the reference's element type or of the other's: quantised inputs are
-    converted. Raises ModelError when the two do not have as many inputs and outputs, and what running raises.
+    converted. ``others`` are as many records for the other one, where it is fed otherwise. Raises ModelError when the
+    two do not have as many inputs and outputs, and what running raises.
     """
-    for what, ours, theirs in (
-        ("inputs", reference.graph.inputs, other.graph.inputs),
-        ("outputs", reference.graph.outputs, other.graph.outputs),
-    ):
-        if len(ours) != len(theirs):
-            raise ModelError(f"the reference has {len(ours)} {what}, the other {len(theirs)}; they cannot be compared")
+    counts = [("outputs", len(reference.graph.outputs), len(other.graph.outputs))]
+    if others is None:
+        counts.insert(0, ("inputs", len(reference.graph.inputs), len(other.graph.inputs)))
+    for what, first, second in counts:
+        if first != second:
+            raise ModelError(f"the reference has {first} {what}, the other {second}; they cannot be compared")
     tolerance = tolerance or Tolerance()
     pairs = _pairs(reference, other)
-    for record in records:
-        _compare_record(reference, other, record, pairs, tolerance)
+    for record, theirs in zip(records, records if others is None else others, strict=True):
+        _compare_record(reference, other, record, theirs, pairs, tolerance)
     return Comparison(tuple(pair.result() for pair in pairs), len(records), tolerance)
 
 
@@ -187,7 +192,12 @@ def _by_name(executor: Executor) -> dict[tuple[str, int], int]:
 
 
 def _compare_record(
-    reference: Executor, other: Executor, record: Sequence[Array], pairs: Sequence[_Pair], tolerance: Tolerance
+    reference: Executor,
+    other: Executor,
+    record: Sequence[Array],
+    others: Sequence[Array],
+    pairs: Sequence[_Pair],
+    tolerance: Tolerance,
 ) -> None:
     """One run of each. Only the reference's tensors are kept; the other's are compared as they appear."""
     kept: dict[int, Array] = {}
@@ -206,10 +216,16 @@ def _compare_record(
         for pair in by_other.get(index, ()):
             pair.add(kept[pair.indices[0]], value, tolerance)
 
-    pairs_of_inputs = zip(reference.graph.input_infos(), other.graph.input_infos(), record, strict=True)
-    inputs = [_for_both(*item) for item in pairs_of_inputs]
-    ours = _run(reference, [a for a, _ in inputs], keep)
-    theirs = _run(other, [b for _, b in inputs], check)
+    infos = reference.graph.input_infos(), other.graph.input_infos()
+    if others is record:
+        inputs = [_for_both(*item) for item in zip(*infos, record, strict=True)]
+        record, others = [a for a, _ in inputs], [b for _, b in inputs]
+    else:
+        record, others = (
+            [to_codes(*item) for item in zip(side, values, strict=True)]
+            for side, values in zip(infos, (record, others), strict=True)
+        )
+    ours, theirs = _run(reference, record, keep), _run(other, others, check)
     for pair in pairs:
         if pair.output is not None:
             pair.add(ours[pair.output], theirs[pair.output], tolerance)

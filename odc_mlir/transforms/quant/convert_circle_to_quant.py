@@ -24,9 +24,10 @@ After, with ``io=float``::
 ``quant-insert-requantize`` makes operators of the casts. A bias gets the scale of input times weights, whatever else
 the assignment says; one that does not fit its type is limited, with a warning. Constants are converted once for each
 type that they are wanted in. With ``io=quantized``, arguments and results of the function are codes where values are.
+``inputs`` and ``outputs`` say otherwise for single ones: real, or codes of a type that stand for the same range.
 
-Functions without an assignment are left alone. Refused: a bias that is computed, and a
-variable that an operator wants in other codes than it is assigned.
+Functions without an assignment are left alone. Refused: a bias that is computed, a variable that an operator wants in
+other codes than it is assigned, and types of inputs and outputs that are not there or not real.
 """
 
 from __future__ import annotations
@@ -46,11 +47,13 @@ from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.tensor_names import TensorNames, named, values_of
+from odc_mlir.transforms.quant.common.boundary import BoundaryTypes
 from odc_mlir.transforms.quant.common.conversion import (
     Codes,
     Constants,
     Demand,
     argument_codes,
+    assigned_codes,
     behind,
     clear_assignment,
     demands,
@@ -59,6 +62,7 @@ from odc_mlir.transforms.quant.common.conversion import (
     real_constant,
     result_codes,
 )
+from odc_mlir.transforms.quant.common.given import write_given
 from odc_mlir.transforms.quant.common.ir import (
     IO,
     is_real,
@@ -79,13 +83,21 @@ class ConvertCircleToQuantPass(ModulePass):
     io: Literal["float", "quantized"] | None = None
     """What the model takes and gives; where it is left out, what ``quant.io`` of the module says, else float."""
 
+    inputs: tuple[str, ...] = ()
+    """Types of inputs that differ: ``NAME=float``, ``NAME=uint8`` and so on; ``TYPE`` alone is for all others."""
+
+    outputs: tuple[str, ...] = ()
+    """The same of outputs."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)
         if function is None or not is_assigned(function):
             return
         io = self.io or read_word(op, IO) or "float"
-        _Conversion(function, quantized_io=io == "quantized").run()
+        inputs, outputs = (BoundaryTypes.of(entries, io) for entries in (self.inputs, self.outputs))
+        _Conversion(function, inputs, outputs).run()
         write_word(op, IO, io)
+        write_given(op, {})
 
 
 @dataclass
@@ -93,22 +105,26 @@ class _Conversion:
     """Converts one function."""
 
     function: FuncOp
-    quantized_io: bool
+    inputs: BoundaryTypes
+    outputs: BoundaryTypes
     casts: dict[tuple[SSAValue, Attribute], SSAValue] = field(default_factory=dict)
     last_cast: dict[SSAValue, Operation] = field(default_factory=dict)
 
     def run(self) -> None:
         wanted = demands(self.function)
         last = self.function.body.block.last_op
-        outputs = [] if self.quantized_io or last is None else [i for i, v in enumerate(last.operands) if is_real(v)]
+        returned = [] if last is None else list(last.operands)
+        given = self.outputs.codes("output", returned, [assigned_codes(value) for value in returned])
+        real = [is_real(value) for value in returned]
         self._convert_constants([demand for demand in wanted if real_constant(demand.value) is not None])
         self._convert_values()
         for demand in wanted:
             if demand.bias is None:
                 demand.op.operands[demand.index] = self._as_wanted(demand.value, demand.codes)
-        for index in outputs:
+        for index, codes in enumerate(given):
             assert last is not None
-            last.operands[index] = self._as_wanted(last.operands[index], None)
+            if real[index]:
+                last.operands[index] = self._as_wanted(last.operands[index], codes)
         for op in operators(self.function):
             _refresh_cast(op)
         clear_assignment(self.function)
@@ -127,8 +143,8 @@ class _Conversion:
         constants.clean_up()
 
     def _convert_values(self) -> None:
-        if self.quantized_io:
-            _retype(self.function.args, argument_codes(self.function))
+        arguments = self.function.args
+        _retype(arguments, self.inputs.codes("input", arguments, argument_codes(self.function)))
         for op in self.function.walk():
             if isinstance(op, CircleOp | VariableOp):
                 _retype(op.results, result_codes(op))

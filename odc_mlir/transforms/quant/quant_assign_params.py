@@ -10,7 +10,8 @@ After ``quant-assign-params{scheme=uint8}``::
     %0 = circle.relu(%x) attributes {quant.operands = [!quant.uniform<u8:f32, 0.01:100>],
                                      quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
 
-Constants get types from their contents: weights one scale per channel or one in all. Biases are left alone, their
+Parameters that ``quant.given`` of the module has for a value win over its range (:mod:`.common.given`). Constants get
+types from their contents: weights one scale per channel or one in all. Biases are left alone, their
 scales follow from those of input and weights. An operator whose precision is ``float``, or that needs a range which
 nobody recorded, stays real and says why. What operators demand of each other is the next pass's business
 (``quant-propagate-params``). Does nothing where no scheme is named, by option or configuration.
@@ -37,6 +38,7 @@ from odc_mlir.quantizer.policy.precision import Choice, PrecisionPlan, parse_ove
 from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, scheme
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.quant.common.given import given_range, given_type, given_weights, read_given
 from odc_mlir.transforms.quant.common.ir import (
     GRANULARITY,
     LEFT_ALONE,
@@ -131,6 +133,7 @@ class Assignment:
     ) -> None:
         self._function, self._default, self._choices = function, default, choices
         self._wide = wide or {}
+        self._given = read_given(function)
         self._ranges = Ranges()
 
     def run(self) -> None:
@@ -202,6 +205,8 @@ class Assignment:
 
     def _weights(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
         operand = op.operands[index]
+        if (given := given_weights(self._given, op, index, used.weights)) is not None:
+            return given
         axis = op.SPEC.quant.weights[index] if used.granularity == "channel" else None
         try:
             params = weight_params(
@@ -227,6 +232,8 @@ class Assignment:
         except OdcError as error:
             raise _StaysReal(error.message) from error
         if found is None:
+            found = given_range(self._given, value_name(value))
+        if found is None:
             raise _StaysReal(f"no range is known for {value_name(value)!r}")
         if not np.isfinite(found).all():
             raise _StaysReal(f"the range of {value_name(value)!r} is not finite")
@@ -236,6 +243,8 @@ class Assignment:
         """The type of a value by its range; computed weights of a signed type are symmetric, as all weights are."""
         assert used.activations is not None
         symmetric = used.symmetric_activations or (as_weights and DTYPES[used.activations].kind == "int")
+        if not as_weights and (given := given_type(self._given, value, used.activations)) is not None:
+            return given
         found = self._range(value)
         assert self._default.activations is not None
         if DTYPES[used.activations].bits > DTYPES[self._default.activations].bits:

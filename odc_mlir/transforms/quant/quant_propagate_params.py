@@ -2,7 +2,8 @@
 
 ``quant-assign-params`` looks at one value at a time. Here operators are heard:
 
-1. Results whose operator fixes their parameters (softmax, logistic, tanh …) get those.
+1. Results whose operator fixes their parameters (softmax, logistic, tanh …) get those. What ``quant.given`` of the
+   module says of other values is kept, and goes from results that are moved to what they are moved from.
 2. Operators that move codes (reshape, pooling, slices …) pass their operand's parameters on to their results.
 3. Operators in which codes of several values meet (concatenation, padding with a value, maximum …) pass the result's
    parameters back to operands that nobody else uses; where all others agree, the result takes over theirs. What is left
@@ -48,6 +49,7 @@ from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.parameters import least_weight_scales, represented_range, weight_params
 from odc_mlir.quantizer.policy.schemes import Scheme, scheme
 from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.quant.common.given import Types, given_type, read_given
 from odc_mlir.transforms.quant.common.groups import Group, Groups
 from odc_mlir.transforms.quant.common.ir import (
     LEFT_ALONE,
@@ -101,11 +103,12 @@ class Propagation:
 
     def run(self) -> None:
         """Bring all assignments together and write them."""
+        given = read_given(self._function)
         for argument, type in zip(self._function.args, argument_types(self._function) or (), strict=True):
-            self._groups.add(argument, type)
+            self._groups.add(argument, type, fixed=_is_given(given, argument, type))
         for op in self._ops:
             for result, type in zip(op.results, result_types(op) or (), strict=True):
-                self._groups.add(result, type)
+                self._groups.add(result, type, fixed=_is_given(given, result, type))
         for op in self._ops:
             self._fix_or_move(op)
         for op in reversed(self._ops):
@@ -277,6 +280,12 @@ def _may_be_weights(type: Attribute) -> bool:
     """Whether kernels take codes of ``type`` as weights: signed ones are symmetric."""
     found = params_of(type)
     return found is None or DTYPES[found[0]].kind != "int" or not found[1].zero_point
+
+
+def _is_given(given: Types, value: SSAValue, type: Attribute) -> bool:
+    """Whether ``type`` was given for ``value``, not chosen by its range."""
+    found = params_of(type)
+    return found is not None and given_type(given, value, found[0]) == type
 
 
 def _is_joined(op: CircleOp, index: int) -> bool:

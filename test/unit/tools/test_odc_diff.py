@@ -94,6 +94,28 @@ def test_loaded_samples(model: Path, other: Path, tmp_path: Path, capsys: pytest
     assert _diff(model, other, "--load", tmp_path / "one.npz") == 1
 
 
+def test_each_model_has_its_own_inputs(
+    model: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sum of a and b is the same when they change places."""
+    np.savez(tmp_path / "a.npz", in_0=A, in_1=B)
+    np.savez(tmp_path / "b.npz", in_0=B, in_1=A)
+    np.savez(tmp_path / "two.npz", in_0=np.stack([A, A]), in_1=np.stack([B, B]))
+    assert _diff(model, other, "--load", tmp_path / "a.npz", "--load-b", tmp_path / "b.npz", "--json") == 1
+    inside, output = json.loads(capsys.readouterr().out)["tensors"]
+    assert (inside["name"], inside["diverges"]) == ("sum", False)
+    # (a + b) + a on one side, (b + a) - b on the other
+    assert output["errors"]["max_abs"] == np.abs((A + B + A) - (B + A - B)).max()
+    assert _diff(model, other, "--load-b", tmp_path / "b.npz") == 1
+    assert "A has none" in capsys.readouterr().err
+    for text in ("a.npz", "b.npz"):
+        data = np.load(tmp_path / text)
+        np.savez(tmp_path / text, in_0=data["in_0"][None], in_1=data["in_1"][None])
+    flags = ("--load", tmp_path / "a.npz", "--load-b", tmp_path / "two.npz", "--samples")
+    assert _diff(model, other, *flags) == 1
+    assert "B has 2 records, A 1 record" in capsys.readouterr().err
+
+
 def test_a_package_beside_its_model(model: Path, tmp_path: Path) -> None:
     write_package(build_package(model.read_bytes(), host_plan(add_model()), {}), tmp_path / "package")
     assert _diff(tmp_path / "package", model) == 0

@@ -107,6 +107,12 @@ def result_codes(op: Operation) -> list[Codes | None]:
     return [None] * len(op.results) if types is None else [_codes_of(type, op) for type in types]
 
 
+def assigned_codes(value: SSAValue) -> Codes | None:
+    """The codes that ``value`` is assigned, None where it stays as it is."""
+    found = params_of(assigned_type(value))
+    return None if found is None else Codes(*found)
+
+
 def _codes_of(assigned: Attribute, where: Operation) -> Codes | None:
     if isinstance(assigned, UnitAttr) or assigned == REAL:
         return None

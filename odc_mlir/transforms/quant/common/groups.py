@@ -14,8 +14,8 @@ from odc_mlir.transforms.quant.common.ir import params_of
 class Group:
     """Values of one element type.
 
-    ``fixed``: an operator fixes the type. ``settled``: it was taken over from an operator further down, and does not
-    change any more.
+    ``fixed``: an operator fixes the type, or it was given. ``settled``: it was taken over from an operator further
+    down, and does not change any more.
     """
 
     type: Attribute
@@ -37,10 +37,10 @@ class Groups:
     def __init__(self) -> None:
         self._of: dict[SSAValue, Group] = {}
 
-    def add(self, value: SSAValue, type: Attribute) -> None:
+    def add(self, value: SSAValue, type: Attribute, *, fixed: bool = False) -> None:
         """Put ``value`` into a group of its own, unless ``type`` is not quantised."""
         if params_of(type) is not None:
-            self._of[value] = Group(type, [value])
+            self._of[value] = Group(type, [value], fixed)
 
     def of(self, value: SSAValue) -> Group | None:
         """The group of ``value``, None for one that is not quantised."""
@@ -52,9 +52,11 @@ class Groups:
         return otherwise if group is None else group.type
 
     def merge(self, into: Group, other: Group) -> None:
-        """Give the values of ``other`` the type of ``into``."""
+        """Give the values of ``other`` the type of ``into``, or both that of ``other`` where that alone is fixed."""
         if other is into:
             return
+        if other.fixed and not into.fixed and other.dtype == into.dtype:
+            into.type, into.fixed = other.type, True
         into.values += other.values
         for value in other.values:
             self._of[value] = into
@@ -66,5 +68,5 @@ class Groups:
             if own is None:
                 continue
             if group is None:
-                group, own.type = own, otherwise
+                group, own.type = own, own.type if own.fixed else otherwise
             self.merge(group, own)

@@ -1,0 +1,80 @@
+"""Parameters that somebody else has chosen: the user, or who trained a model with rounding in mind.
+
+``quant.given`` of the module maps names of values and constants to quantised element types. A value gets the type
+that is given for it, whatever its range is, where its operator works on codes of that type; codes of int8 and of uint8
+are the same but for 128 that lies between them. An operator whose definition says otherwise wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdsl.dialects.builtin import DictionaryAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.parameters import represented_range
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.quant.common.ir import params_of, quantised
+
+GIVEN = "quant.given"
+_MIDDLE = 128
+_MOVED = {("uint8", "int8"): -_MIDDLE, ("int8", "uint8"): _MIDDLE}
+
+Types = Mapping[str, Attribute]
+
+
+def read_given(op: Operation) -> dict[str, Attribute]:
+    """The types by name that are given in the module of ``op``."""
+    top: Operation = op
+    while (parent := top.parent_op()) is not None:
+        top = parent
+    attribute = top.attributes.get(GIVEN)
+    return dict(attribute.data) if isinstance(attribute, DictionaryAttr) else {}
+
+
+def write_given(module: Operation, types: Types) -> None:
+    """Replace what is given."""
+    module.attributes.pop(GIVEN, None)
+    if types:
+        module.attributes[GIVEN] = DictionaryAttr(dict(types))
+
+
+def moved_to(dtype: str, params: QuantParams, to: str) -> QuantParams | None:
+    """Parameters by which codes of ``to`` stand for the same reals, code for code; None where there are none."""
+    if dtype == to:
+        return params
+    offset = _MOVED.get((dtype, to))
+    if offset is None:
+        return None
+    return QuantParams(params.scales, tuple(zero + offset for zero in params.zero_points), params.axis)
+
+
+def given_type(types: Types, value: SSAValue, dtype: str) -> Attribute | None:
+    """The type that is given for an activation as codes of ``dtype``; None where none is that it could have."""
+    found = _as(types.get(value_name(value)), dtype)
+    if found is None or not found.per_tensor or (dtype == "int16" and found.zero_point):
+        return None
+    return quantised(dtype, found)
+
+
+def given_weights(types: Types, op: CircleOp, index: int, dtype: str) -> Attribute | None:
+    """The type that is given for weights as codes of ``dtype``; None where none is that kernels take."""
+    found = _as(types.get(value_name(op.operands[index])), dtype)
+    if found is None or (DTYPES[dtype].kind == "int" and any(found.zero_points)):
+        return None
+    per_axis = not found.per_tensor
+    return None if per_axis and found.axis != op.SPEC.quant.weights[index] else quantised(dtype, found)
+
+
+def given_range(types: Types, name: str) -> tuple[float, float] | None:
+    """The reals that the codes given for a value stand for; None where none are given, or one for each channel."""
+    found = params_of(types.get(name))
+    return None if found is None or not found[1].per_tensor else represented_range(found[1], found[0])
+
+
+def _as(type: Attribute | None, dtype: str) -> QuantParams | None:
+    found = params_of(type)
+    return None if found is None else moved_to(found[0], found[1], dtype)
