@@ -185,7 +185,10 @@ def _quantize(name: str, options: Options, notes: _Notes, level: list[str]) -> S
     reads = [source]
     per_channel = options.get("granularity", "layer" if dtype == "uint8" else "channel") == "channel"
     words += ["--granularity", "channel" if per_channel else "tensor"]
-    words += ["--io", "float" if "float32" in (options.get("input_type"), options.get("output_type")) else "quantized"]
+    words += ["--io", "quantized"]
+    for key, flag in (("input_type", "--input-type"), ("output_type", "--output-type")):
+        if key in options and options[key] != dtype:
+            words += [flag, "float" if options[key] == "float32" else options[key]]
     for key, flag in (("input_data", "--calibration"), ("quant_config", "--mixed")):
         if key in options:
             words += [flag, options[key]]

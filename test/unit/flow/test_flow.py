@@ -121,6 +121,15 @@ def test_a_configuration_of_one(tmp_path: Path) -> None:
     assert [note.split(":")[1].split()[0] for note in flow.notes] == ["fuse_bcq", "min_percentile", "backend"]
 
 
+def test_inputs_and_outputs_of_one_have_types_of_their_own(tmp_path: Path) -> None:
+    text = "[onecc]\none-quantize=True\n[one-quantize]\ninput_path=a.circle\noutput_path=b.circle\n"
+    (tmp_path / "a.cfg").write_text(f"{text}quantized_dtype=uint8\ninput_type=float32\noutput_type=uint8\n")
+    (tmp_path / "b.cfg").write_text(f"{text}quantized_dtype=int16\noutput_type=uint8\n")
+    (first,), (second,) = (read_cfg(str(tmp_path / name)).steps for name in ("a.cfg", "b.cfg"))
+    assert first.text.endswith("--granularity tensor --io quantized --input-type float")
+    assert second.text.endswith("--granularity channel --io quantized --output-type uint8")
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
