@@ -10,7 +10,7 @@ After ``quant-assign-params{scheme=uint8}``::
     %0 = circle.relu(%x) attributes {quant.operands = [!quant.uniform<u8:f32, 0.01:100>],
                                      quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
 
-Parameters that ``quant.given`` of the module has for a value win over its range (:mod:`.common.given`). Constants get
+Parameters that ``quant.given`` of the module has for a value win over its range. Constants get
 types from their contents: weights one scale per channel or one in all. Biases are left alone, their
 scales follow from those of input and weights. An operator whose precision is ``float``, or that needs a range which
 nobody recorded, stays real and says why. What operators demand of each other is the next pass's business
