@@ -16,6 +16,9 @@ from odc_mlir.tools.files import Input, Output, add_output, role_of
 # What an argument of free text may be called that names no file.
 NO_FILES = {"NAME", "NAME,…", "NAME[,NAME]", "NAME:TYPE,…", "NAME=NUMBER", "STAGE", "PIPELINE", "SHAPES", "SIZES"}
 NO_FILES |= {
+    "[NAME=]TYPE",
+    "NAME=SCALE:ZERO",
+    "TO=FROM",
     "KEY=VALUES",
     "NUMBERS",
     "MEASURE,…",
