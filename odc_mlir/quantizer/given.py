@@ -1,7 +1,8 @@
-"""Parameters of single tensors that the user gives or copies: what they mean in a model, and whether it has them."""
+"""Parameters of single tensors that the user gives or copies, or that a model brings, and what became of them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,11 +20,15 @@ from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.tensor_names import values_of
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.given import moved_to
+from odc_mlir.transforms.quant.common.given import given_range, moved_to, read_given
+from odc_mlir.transforms.quant.quant_absorb_pairs import QuantAbsorbPairsPass
+from odc_mlir.universe import make_context
 
 Parameters = Mapping[str, tuple[float, int]]
 Types = Mapping[str, Attribute]
 
+_ROUNDING = frozenset({"QUANTIZE", "FAKE_QUANT"})
+_NAMED = 3  # of those whose parameters were lost
 _CLOSE = 1e-6  # of scales, which files keep as float32
 
 
@@ -100,6 +105,38 @@ def _is_same(seen: QuantParams | None, wanted: QuantParams | None) -> bool:
     if seen is None or wanted is None or seen.zero_points != wanted.zero_points:
         return False
     return bool(np.allclose(seen.scales, wanted.scales, rtol=_CLOSE, atol=0.0))
+
+
+def taken_out(module: ModuleOp) -> ModuleOp:
+    """``module`` without the rounding that it was trained with, whose parameters it then brings; itself without any."""
+    function = quant_ir.main_function(module)
+    if function is None or not any(op.SPEC.name in _ROUNDING for op in quant_ir.operators(function)):
+        return module
+    made = module.clone()
+    QuantAbsorbPairsPass().apply(make_context(), made)
+    return made if read_given(made) else module
+
+
+def scheme_of(types: Types) -> str:
+    """The scheme whose codes most of ``types`` are."""
+    counts = Counter(found[0] for type in types.values() if (found := quant_ir.params_of(type)) is not None)
+    dtype = counts.most_common(1)[0][0]
+    return "int16x8" if dtype == "int16" and counts["int8"] else dtype
+
+
+def ranges_of(types: Types) -> dict[str, tuple[float, float]]:
+    """What the codes of values stand for, by name."""
+    found = ((name, given_range(types, name)) for name in types)
+    return {name: range for name, range in found if range is not None}
+
+
+def lost(graph: Graph, types: Types) -> list[str]:
+    """What to say of parameters that the model brought and that its quantised ``graph`` has not."""
+    missed = missing(graph, types)
+    if not missed:
+        return []
+    some = ", ".join(f"{name!r} ({seen})" for name, seen in list(missed.items())[:_NAMED])
+    return [f"{len(missed)} of {len(types)} tensors have other parameters than the model brings: {some}"]
 
 
 def _values(module: ModuleOp) -> dict[str, SSAValue]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from odc_mlir import compiler, targets
 from odc_mlir.calibration.minmax_file import is_minmax, read_minmax
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.records import RecordStore
-from odc_mlir.errors import InputError, ModelError, RecordsError
+from odc_mlir.errors import InputError, ModelError, OptionError, RecordsError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.calibration import Pictures
 from odc_mlir.formats.circle.model import Model
@@ -24,8 +25,9 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.data import Calibration, Labels, LoadOptions, make_data
 from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.given import Types, lost, ranges_of, scheme_of, taken_out
 from odc_mlir.quantizer.judging import verdict_of
-from odc_mlir.quantizer.options import AUTO, Progress, make_options
+from odc_mlir.quantizer.options import AUTO, EQUALIZE, OFF, SWITCH, Options, Progress, make_options
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -33,12 +35,15 @@ from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
+from odc_mlir.transforms.quant.common.given import read_given
+from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
+from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 
 Source = str | os.PathLike[str] | bytes | ModuleOp
 RecordSource = str | os.PathLike[str] | Records
 
 WEIGHTS_ONLY = "int8_wo"
+MINMAX = "minmax"
 
 
 def quantize(
@@ -61,13 +66,14 @@ def quantize(
     calibration samples; ranges in the model's own types will do as well. ``chosen``: see
     :class:`odc_mlir.quantizer.options.Options`. Raises OdcError.
     """
-    options = make_options(**_as_target_likes(chosen))
     module = model if isinstance(model, ModuleOp) else compiler.load(model)
-    stored = export_model(module)
-    original, base = build_graph(stored), prepare(module, options.definition.weights)
+    stored, ready = export_model(module), taken_out(module)
+    brought = read_given(ready)
+    options = _with_brought(make_options(**_as_target_likes(_scheme_brought(chosen, brought))), brought)
+    original, base = build_graph(stored), prepare(ready, options.definition.weights)
     if not original.outputs:
         raise ModelError("the model has no output by which a quantised one could be judged", location=original.name)
-    known, inputs = _known(records, module, stored, _digest(model))
+    known, inputs = _known(records, ready, stored, _digest(model))
     data = make_data(
         original, calibration, evaluation, labels, inputs, _input_ranges(known), LoadOptions(max_samples, pictures)
     )
@@ -83,10 +89,27 @@ def quantize(
     with one_blas_thread(), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
         candidate = driver.run()
+        driver.findings += lost(candidate.graph, brought)
         verdict = {"model": model_name(model), **verdict_of(driver, candidate)}
     found = joined((base.records, *base.held))
     found.digest = _digest(model)
     return Quantized(candidate.module, verdict, found, driver.statistics, stored)
+
+
+def _scheme_brought(chosen: Mapping[str, Any], brought: Types) -> Mapping[str, Any]:
+    """``chosen`` with the scheme that a model trained with rounding was trained for, where none is asked for."""
+    says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
+    return {**chosen, "scheme": scheme_of(brought)} if brought and not says else chosen
+
+
+def _with_brought(options: Options, brought: Types) -> Options:
+    """What is left open stays plain where a model brings its parameters: it was trained with these, not with better."""
+    if not brought:
+        return options
+    plain: dict[str, Any] = {"equalize": EQUALIZE[0], "ranges": MINMAX, "rounding": OFF, "correction": OFF}
+    if options.equalize not in (AUTO, EQUALIZE[0]):
+        raise OptionError("equalisation changes values whose parameters the model brings", hint="leave it out")
+    return replace(options, **{name: value for name, value in plain.items() if getattr(options, name) == AUTO})
 
 
 def _as_target_likes(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,7 +144,7 @@ def embed_ranges(
     records = record(HostExecutor(graph), samples)
     records.digest = _digest(model)
     mode = "percentile" if ranges == AUTO else ranges
-    attach_ranges(function, ranges_of(records.statistics(), mode, range_options))
+    attach_ranges(function, ranges_by(records.statistics(), mode, range_options))
     return module, records
 
 
@@ -178,5 +201,5 @@ def _found(records: RecordSource | None, module: ModuleOp, stored: Model) -> tup
             return read_minmax(path.read_bytes(), stored, location=str(path)), []
         store = RecordStore(path, create=False)
         return store.records(), store.inputs()
-    ranges = recorded_ranges(module)
+    ranges = ranges_of(read_given(module)) | recorded_ranges(module)
     return (statistics_of_ranges(ranges) if ranges else None), []

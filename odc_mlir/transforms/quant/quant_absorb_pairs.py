@@ -1,0 +1,146 @@
+"""``quant-absorb-pairs``: take rounding out of a real model that was trained with it, and keep its parameters.
+
+Before::
+
+    %w1 = circle.dequantize(%w) : (tensor<2x4x!quant.uniform<i8:f32, 0.25>>) -> tensor<2x4xf32>   // "w1"
+    %0 = circle.fully_connected(%x, %w1, %b) : … -> tensor<1x2xf32>                               // "y"
+    %1 = circle.quantize(%0) : (tensor<1x2xf32>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>
+    %2 = circle.dequantize(%1) : … -> tensor<1x2xf32>
+    %3 = circle.fake_quant(%2) {min = -6.0, max = 6.0, num_bits = 8} : (tensor<1x2xf32>) -> tensor<1x2xf32>
+
+After::
+
+    builtin.module attributes {quant.given = {"y" = !quant.uniform<i8:f32, 0.0470588:-1>,
+                                              "w1" = !quant.uniform<i8:f32, 0.25>}} {
+      %0 = circle.fully_connected(%x, %w1, %b) : … -> tensor<1x2xf32>                             // "y"
+
+QUANTIZE and DEQUANTIZE one after the other go, and FAKE_QUANT of 8 or 16 bits; what they rounded gets their parameters
+when it is quantised (``quant.given``). Of several in a row the last counts. A constant that DEQUANTIZE makes real gives
+its parameters too, and is left to constant folding. A value that the function returns keeps the name that it had
+behind the rounding.
+
+Modules without such rounding of values are left alone, as are codes that something else reads too, roundings of other
+numbers of bits, and those by channel of what is computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, BlockArgument, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.numerics.quantize import fake_quant_params
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.rewriting import is_returned
+from odc_mlir.transforms.common.tensor_names import TensorNames, rename, values_of
+from odc_mlir.transforms.quant.common.given import read_given, write_given
+from odc_mlir.transforms.quant.common.ir import (
+    constant_of,
+    is_real,
+    main_function,
+    operators,
+    params_of,
+    quantised,
+)
+
+_TYPES = {8: "int8", 16: "int16"}
+_CODES = ("int8", "uint8", "int16")
+
+
+class QuantAbsorbPairsPass(ModulePass):
+    """Take rounding out; see the module's text."""
+
+    name = "quant-absorb-pairs"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        function = main_function(op)
+        if function is not None and (found := absorb(function)):
+            write_given(op, read_given(op) | found)
+
+
+def absorb(function: FuncOp) -> dict[str, Attribute]:
+    """Take rounding out of ``function``, in place; the types that it gave to values, by their names."""
+    types: dict[SSAValue, Attribute] = {}
+    for op in list(operators(function)):
+        type = _rounding(op)
+        if type is None:
+            continue
+        value = op.operands[0]
+        rounded = [op] if op.SPEC.name == "FAKE_QUANT" else [use.operation for use in op.results[0].uses]
+        for last in rounded:
+            assert isinstance(last, CircleOp)
+            _replace(last, value)
+        if op.parent is not None and op.SPEC.name != "FAKE_QUANT":
+            Rewriter.erase_op(op)
+        types.pop(value, None)  # the last one counts, and stands last
+        types[value] = type
+    if types:
+        types = _of_constants(function) | types
+    return _by_name(function, types)
+
+
+def _rounding(op: CircleOp) -> Attribute | None:
+    """The codes that ``op`` and those behind it round to, None for what does something else."""
+    if op.SPEC.name == "FAKE_QUANT":
+        return _of_fake_quant(op) if op.unverified is None else None
+    if op.SPEC.name != "QUANTIZE" or not is_real(op.operands[0]):
+        return None
+    found = params_of(getattr(op.results[0].type, "element_type", None))
+    users = [use.operation for use in op.results[0].uses]
+    if not users or any(not isinstance(user, CircleOp) or user.SPEC.name != "DEQUANTIZE" for user in users):
+        return None
+    by_channel = found is not None and not found[1].per_tensor and constant_of(op.operands[0]) is None
+    return None if found is None or found[0] not in _CODES or by_channel else quantised(*found)
+
+
+def _of_fake_quant(op: CircleOp) -> Attribute | None:
+    """The codes of a grid, signed, as a type; None where there is none of so many bits."""
+    bits, narrow = int(str(op.option("num_bits"))), bool(op.option("narrow_range"))
+    dtype = _TYPES.get(bits)
+    if dtype is None:
+        return None
+    grid = fake_quant_params(float(str(op.option("min"))), float(str(op.option("max"))), bits, narrow=narrow)
+    first = int(narrow) + DTYPES[dtype].range[0]
+    return quantised(dtype, QuantParams((float(grid.step),), (first - round(float(grid.low / grid.step)),)))
+
+
+def _of_constants(function: FuncOp) -> dict[SSAValue, Attribute]:
+    """The codes of constants that DEQUANTIZE makes real."""
+    found: dict[SSAValue, Attribute] = {}
+    for op in operators(function):
+        if op.SPEC.name == "DEQUANTIZE" and constant_of(op.operands[0]) is not None:
+            codes = params_of(getattr(op.operands[0].type, "element_type", None))
+            if codes is not None and codes[0] in _CODES:
+                found[op.results[0]] = quantised(*codes)
+    return found
+
+
+def _replace(last: CircleOp, value: SSAValue) -> None:
+    """Let readers of a rounded value see it as it is, under the name that the function gives it."""
+    result = last.results[0]
+    name = value_name(result)
+    takes_name = is_returned(result) and not is_returned(value) and not isinstance(value, BlockArgument)
+    result.replace_all_uses_with(value)
+    Rewriter.erase_op(last)
+    if takes_name and constant_of(value) is None:
+        rename(value, name)
+
+
+def _by_name(function: FuncOp, types: dict[SSAValue, Attribute]) -> dict[str, Attribute]:
+    """``types`` by names, which every value but arguments gets one of its own for."""
+    counts, names = Counter(map(value_name, values_of(function))), TensorNames(function)
+    found: dict[str, Attribute] = {}
+    for value, type in types.items():
+        name = value_name(value)
+        if (counts[name] > 1 or not name) and not isinstance(value, BlockArgument) and not is_returned(value):
+            rename(value, names.fresh(name or "rounded"))
+        found[value_name(value)] = type
+    return found

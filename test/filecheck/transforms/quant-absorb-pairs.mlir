@@ -1,0 +1,38 @@
+// RUN: odc-opt %s --split-input-file --quant-absorb-pairs | filecheck %s
+
+// Rounding goes, of several in a row the last counts; constants give their parameters and keep them to themselves.
+func.func @main(%x: tensor<1x4xf32> loc("x"), %b: tensor<2xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [1, 2, 3, 4, 5, 6, 7, 8] : tensor<2x4x!quant.uniform<i8:f32:0, {0.25, 0.5}>> loc("w/codes")
+  %w1 = circle.dequantize(%w) : (tensor<2x4x!quant.uniform<i8:f32:0, {0.25, 0.5}>>) -> tensor<2x4xf32> loc("w")
+  %q = circle.quantize(%x) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<u8:f32, 0.5:128>>
+  %d = circle.dequantize(%q) : (tensor<1x4x!quant.uniform<u8:f32, 0.5:128>>) -> tensor<1x4xf32>
+  %0 = circle.fully_connected(%d, %w1, %b) : (tensor<1x4xf32>, tensor<2x4xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("y")
+  %1 = circle.quantize(%0) : (tensor<1x2xf32>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>
+  %2 = circle.dequantize(%1) : (tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2xf32>
+  %3 = circle.fake_quant(%2) {min = -1.0, max = 3.0, num_bits = 8} : (tensor<1x2xf32>) -> tensor<1x2xf32> loc("out")
+  func.return %3 : tensor<1x2xf32>
+}
+// CHECK: quant.given = {
+// CHECK-NEXT: w = !quant.uniform<i8:f32:0, {0.25, 0.5}>,
+// CHECK-NEXT: x = !quant.uniform<u8:f32, 0.5:128>,
+// CHECK-NEXT: out = !quant.uniform<i8:f32, 0.01568627{{[0-9]*}}:-64>
+// CHECK: %[[W:.*]] = circle.dequantize
+// CHECK-NEXT: %[[OUT:.*]] = circle.fully_connected(%x, %[[W]], %b) : {{.*}} loc("out")
+// CHECK-NEXT: func.return %[[OUT]]
+
+// -----
+
+// Codes that somebody else reads, too, a grid of 4 bits, and codes by channel of what is computed stay.
+func.func @main(%x: tensor<1x4xf32>) -> (tensor<1x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>, tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>) {
+  %q = circle.quantize(%x) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>
+  %d = circle.dequantize(%q) : (tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x4xf32>
+  %f = circle.fake_quant(%x) {min = -1.0, max = 3.0, num_bits = 4} : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  %p = circle.quantize(%x) : (tensor<1x4xf32>) -> tensor<1x4x!quant.uniform<i8:f32:1, {0.25, 0.5, 0.25, 0.5}>>
+  %e = circle.dequantize(%p) : (tensor<1x4x!quant.uniform<i8:f32:1, {0.25, 0.5, 0.25, 0.5}>>) -> tensor<1x4xf32>
+  func.return %d, %f, %e, %q : tensor<1x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>, tensor<1x4x!quant.uniform<i8:f32, 0.5:3>>
+}
+// CHECK-NOT: quant.given
+// CHECK: circle.quantize
+// CHECK: circle.fake_quant
+// CHECK: circle.quantize
+// CHECK: circle.dequantize
