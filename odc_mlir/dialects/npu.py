@@ -56,7 +56,7 @@ from odc_mlir.dialects.npu_matmul import MatmulOp
 from odc_mlir.dialects.npu_move import MoveOp
 from odc_mlir.dialects.npu_recurrent import LstmOp
 from odc_mlir.dialects.npu_resize import ResizeOp
-from odc_mlir.dialects.npu_search import ArgMaxOp, PositionOp
+from odc_mlir.dialects.npu_search import ArgMaxOp, GatherOp, PositionOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
 
@@ -68,6 +68,7 @@ __all__ = [
     "ConvOp",
     "ElementwiseKind",
     "ElementwiseOp",
+    "GatherOp",
     "Int",
     "Ints",
     "LstmOp",
@@ -449,6 +450,7 @@ TENSOR_OPS = (
     ConstantOp,
     ConvOp,
     ElementwiseOp,
+    GatherOp,
     LstmOp,
     LutOp,
     MatmulOp,

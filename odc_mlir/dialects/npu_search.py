@@ -9,7 +9,16 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, tra
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.npu_base import INT, NUMBER_TYPES, TENSOR, NpuTensorOp, shape_of
+from odc_mlir.dialects.npu_base import (
+    CODE_TYPES,
+    INT,
+    NUMBER_TYPES,
+    TENSOR,
+    NpuTensorOp,
+    dtype_of,
+    item_bytes,
+    shape_of,
+)
 
 
 @irdl_op_definition
@@ -61,3 +70,42 @@ class PositionOp(NpuTensorOp):
         if shape_of(self.output) != (1,):
             raise VerifyException(f"{self.name} gives one position, not {list(shape_of(self.output))}")
         self.check_clamp(0, self.highest.value.data)
+
+
+@irdl_op_definition
+class GatherOp(NpuTensorOp):
+    """Rows of a table whose numbers are computed: ``output[b, k, i] = table[b, k, indices[b, i]]``.
+
+    ``table`` is ``[B, K, R, C]``, ``indices`` ``[B, N]``, ``output`` ``[B, K, N, C]``.
+    """
+
+    name = "npu.gather"
+    OPERAND_DTYPES: ClassVar = (*CODE_TYPES, *NUMBER_TYPES)
+
+    table = operand_def(TENSOR)
+    indices = operand_def(TENSOR)
+    output = result_def(TENSOR)
+
+    traits = traits_def(Pure())
+    assembly_format = "$table `[` $indices `]` attr-dict `:` type($table) `,` type($indices) `->` type($output)"
+
+    def __init__(self, table: SSAValue, indices: SSAValue, result_type: Attribute) -> None:
+        super().__init__([table, indices], [result_type])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the table."""
+        return shape_of(self.table)[3] * item_bytes(self.table)
+
+    def verify_operation(self) -> None:
+        table, indices, result = (shape_of(value) for value in (self.table, self.indices, self.output))
+        for value, dtypes in ((self.table, (dtype_of(self.output),)), (self.indices, NUMBER_TYPES)):
+            if dtype_of(value) not in dtypes:
+                raise VerifyException(f"{self.name} takes {', '.join(dtypes)} here, not {dtype_of(value)}")
+        fits = (len(table), len(indices)) == (4, 2) and indices[:1] == table[:1]
+        if not fits or result != (*table[:2], indices[1], table[3]):
+            raise VerifyException(
+                f"{self.name} takes rows of [B, K, R, C] by [B, N], not of {list(table)} by {list(indices)} "
+                f"to {list(result)}"
+            )
+        self.check_fields("gather", count=indices[1], rows=table[2], row_bytes=self.row_bytes)

@@ -178,6 +178,11 @@ class NpuFunctions(InterpreterFunctions):
         (x,) = args
         return (x[[_integer(op.index)]].clip(0, _integer(op.highest)).astype(storage(op.output)),)
 
+    @impl(npu.GatherOp)
+    def run_gather(self, interpreter: Interpreter, op: npu.GatherOp, args: PythonValues) -> PythonValues:
+        table, indices = args
+        return (np.take_along_axis(table, indices[:, None, :, None], axis=2),)
+
     @impl(npu.ResizeOp)
     def run_resize(self, interpreter: Interpreter, op: npu.ResizeOp, args: PythonValues) -> PythonValues:
         (x,) = args

@@ -32,13 +32,15 @@ class Runs(NamedTuple):
 class Area(NamedTuple):
     """``size`` units from the address in ``field`` on, or of them those in ``runs``.
 
-    ``ring``: the address field and the size of a ring that the area wraps in, where it does.
+    ``ring``: the address field and the size of a ring that the area wraps in, where it does. ``picked``: (how many,
+    units of each): only so many of the pieces that the area consists of are touched, and data say which.
     """
 
     field: str
     size: int
     ring: tuple[str, int] | None = None
     runs: Runs | None = None
+    picked: tuple[int, int] | None = None
 
 
 class Effects(NamedTuple):

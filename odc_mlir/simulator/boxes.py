@@ -117,3 +117,10 @@ def _strided_bursts(start: int, size: int, count1: int, stride1: int, count2: in
         return ((start + size - 1) // burst + 1) * count1 * count2
     starts = (start + np.arange(count1) * stride1)[:, None] + np.arange(count2) * stride2
     return int(((starts % burst + size - 1) // burst + 1).sum())
+
+
+@lru_cache(maxsize=4096)
+def picked_bytes(start: int, size: int, rows: int, count: int, burst: int) -> int:
+    """Bytes that move for ``count`` of ``rows`` rows of ``size`` bytes from ``start`` on, whichever they are."""
+    starts = start + np.arange(min(rows, burst)) * size  # alignments repeat
+    return count * int(((starts % burst + size - 1) // burst + 1).max()) * burst

@@ -183,14 +183,17 @@ class Access:
         if self.touched is not None:
             self.touched = []
 
-    def read(self, space: Space, area: Box, *, moved: int | None = None) -> NDArray[Any] | None:
+    def read(
+        self, space: Space, area: Box, *, moved: int | None = None, payload: int | None = None
+    ) -> NDArray[Any] | None:
         """The units of ``area`` (a view; None in timing-only runs).
 
-        ``moved``: bytes that the memory's port carries, when the engine does not fetch each byte exactly once.
+        ``moved``: bytes that the memory's port carries, when the engine does not fetch each byte exactly once;
+        ``payload``: those that it asks for, when that is not the whole area.
         """
         self._bounds(space, area, "reads")
         if space.read_resource is not None:
-            self._count(space, space.read_resource, area, moved, write=False)
+            self._count(space, space.read_resource, area, moved, payload, write=False)
         if self._check:
             self._order(space, area, write=False)
             self._own_reads.append((space, area))
@@ -213,7 +216,7 @@ class Access:
         if repeats(area):
             raise SimulationError(f"writes {_range(area)} of the {space.name}, some of it more than once")
         if space.write_resource is not None:
-            self._count(space, space.write_resource, area, moved, write=True)
+            self._count(space, space.write_resource, area, moved, None, write=True)
         space.version += 1
         space.high_water = max(space.high_water, area.end)
         if self._check:
@@ -232,10 +235,12 @@ class Access:
         if area.start < 0 or area.end > space.size:
             raise SimulationError(f"{what} {_range(area)} of the {space.name}, which has {space.size} units")
 
-    def _count(self, space: Space, resource: Resource, area: Box, moved: int | None, *, write: bool) -> None:
+    def _count(
+        self, space: Space, resource: Resource, area: Box, moved: int | None, payload: int | None, *, write: bool
+    ) -> None:
         if self.touched is not None and space.region is not None:
             self.touched.append(Touch(space.region, area, write))
-        payload = area.units
+        payload = area.units if payload is None else payload
         if moved is None:
             moved = burst_bytes(area, space.burst) if space.burst > 1 else payload
         self.demands[resource] += moved

@@ -11,7 +11,9 @@ import odc_mlir
 from helpers.operator_cases import CASES, inputs_of, module_of
 from helpers.random_operators import RandomOperators
 from odc_mlir import targets
+from odc_mlir.errors import InputError
 from odc_mlir.interpreters.module import run_module
+from odc_mlir.runtime.execution.plan import PlanExecutor
 
 CONFIGURATIONS = list(itertools.product(targets.names(), targets.MEMORY_MODES))
 
@@ -55,3 +57,21 @@ def test_many_random_operators(wide: bool) -> None:
     """1,000 each."""
     for seed in range(100, 150):
         compare_random(seed, 20, wide=wide)
+
+
+def test_a_number_of_no_row_is_refused_as_host_kernels_do() -> None:
+    """And nothing but that run is."""
+    module = module_of("gather-i32-i8-of-20x24-axis-0")
+    (places,) = inputs_of(module)
+    package = odc_mlir.compile(module, strict=True, placement={"strategy": "supported"})
+    executor, said = package.executor(), []
+    for backend in ("host", "npu"):
+        with pytest.raises(InputError, match="index -1 is out of range; allowed are 0 to 19") as raised:
+            odc_mlir.run(package, [np.full_like(places, -1)], backend=backend)
+        said.append(str(raised.value))
+    assert said[0] == said[1]
+    with pytest.raises(InputError):
+        executor.run([np.full_like(places, 20)])
+    np.testing.assert_array_equal(executor.run([places])[0], run_module(module, [places])[0])
+    assert isinstance(executor, PlanExecutor)
+    assert not executor.fallbacks

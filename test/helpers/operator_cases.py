@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
-from odc_mlir.dialects.circle import info_of
+from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.common.placement import main_function
@@ -248,6 +249,30 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         ),
         q("2x5x8", zero=9),
     ),
+    **{
+        f"gather-{number}-{storage}-of-{table}-axis-{axis}": (
+            (*((q(table, storage=storage),) if computed else ()), f"tensor<{places}x{number}>"),
+            ("" if computed else f"%t = circle.const {codes(size)} : {q(table, storage=storage)}\n")
+            + call(
+                "gather",
+                [
+                    ("%x" if computed else "%t", q(table, storage=storage)),
+                    ("%z" if computed else "%x", f"tensor<{places}x{number}>"),
+                ],
+                q(result, storage=storage),
+                f"axis = {axis}, batch_dims = {batch}",
+            ),
+            q(result, storage=storage),
+        )
+        for number, storage, table, places, axis, batch, result, computed, size in (
+            ("i32", "i8", "20x24", "2x5", 0, 0, "2x5x24", False, 480),
+            ("i64", "i16", "40x24", "7", 0, 0, "7x24", False, 1920),
+            ("i64", "u8", "300x128", "3", 0, 0, "3x128", False, 38400),
+            ("i32", "u8", "2x6x5", "4", 1, 0, "2x4x5", True, 0),
+            ("i32", "i8", "2x3x6x5", "2x4", 2, 1, "2x3x4x5", True, 0),
+            ("i64", "i8", "2x9", "11", -1, 0, "2x11", True, 0),
+        )
+    },
     "dynamic-update-slice": (
         (q("2x3x8"), q("1x2x8")),
         "%s = circle.const [1, 1, 0] : tensor<3xi32>\n"
@@ -456,13 +481,22 @@ def module_of(name: str) -> ModuleOp:
     return module
 
 
+def _range_of(argument: SSAValue) -> tuple[int, int]:
+    """The values that an argument may have: any of its type, but numbers of rows that there are."""
+    for use in argument.uses:
+        op = use.operation
+        if isinstance(op, CircleOp) and op.SPEC.name == "GATHER" and use.index == 1:
+            return 0, info_of(op.operands[0]).static_shape[int(op.option("axis"))] - 1
+    return DTYPES[info_of(argument).dtype].range
+
+
 def inputs_of(module: ModuleOp) -> list[NDArray[Any]]:
     """Random codes, extreme ones among them."""
     random = np.random.default_rng(3)
     arrays = []
     for argument in main_function(module).args:
         info = info_of(argument)
-        low, high = DTYPES[info.dtype].range
+        low, high = _range_of(argument)
         array = random.integers(low, high + 1, info.static_shape).astype(info.info.numpy)
         array.flat[:2] = low, high
         arrays.append(array)

@@ -30,13 +30,14 @@ class RandomOperators:
         self.random = np.random.default_rng(seed)
         self.builder = ModelBuilder()
         self.given: list[int] = []
+        self.rows: dict[int, int] = {}  # of inputs that are numbers of rows: how many there are
         self.names: list[str] = []
         results: list[int] = []
         kinds = (self.convolution, self.depthwise, self.connected, self.arithmetic, self.pool, self.mean, self.unary,
                  self.softmax, self.requantize, self.resize, self.compare, self.extreme, self.grouped,
                  self.transposed, self.matrices, self.squared,
                  self.search)  # fmt: skip
-        kinds = (*kinds, self.concatenation, self.slopes, self.extremes)
+        kinds = (*kinds, self.concatenation, self.slopes, self.extremes, self.gathered)
         if wide:
             kinds = (*(kind for kind in kinds if kind != self.compare), self.padding, self.slice)
         for number in range(count):
@@ -52,7 +53,7 @@ class RandomOperators:
         arrays = []
         for index in self.given:
             tensor = self.builder.subgraph.tensors[index]
-            low, high = _RANGES[tensor.dtype]
+            low, high = (0, self.rows[index] - 1) if index in self.rows else _RANGES[tensor.dtype]
             codes = random.integers(low, high + 1, tensor.shape)
             ends = random.random(codes.shape)
             codes = np.where(ends < 0.1, low, np.where(ends > 0.9, high, codes))
@@ -237,6 +238,24 @@ class RandomOperators:
         place = self.constant(np.array([axis - self.pick([0, len(shape)])], np.int32))
         dtype, result = self.pick(["int32", "int64"]), (*shape[:axis], *shape[axis + 1 :])
         return self.operator(self.pick(["ARG_MAX", "ARG_MIN"]), [x, place], result, None, dtype, output_type=dtype)
+
+    def gathered(self) -> int:
+        """Slices of a tensor or of a constant at computed places."""
+        shape, count = tuple(self.size(1, 12) for _ in range(self.size(1, 3))), self.size(1, 9)
+        axis, batch = self.size(0, len(shape) - 1), 0
+        table, quant = self.input(shape)
+        if self.random.random() < 0.6:
+            low, high = _RANGES[self.dtype]
+            scale = Quantization(np.float32([quant[0]]), np.array([quant[1]]), 0)
+            self.given.remove(table)
+            table = self.constant(self.random.integers(low, high + 1, shape).astype(self.dtype), scale)
+        if axis and self.random.random() < 0.3:
+            batch = 1
+        places = self.builder.tensor(f"x{len(self.given)}i", (*shape[:batch], count), self.pick(["int32", "int64"]))
+        self.given.append(places)
+        self.rows[places] = shape[axis]
+        result = (*shape[:axis], count, *shape[axis + 1 :])
+        return self.operator("GATHER", [table, places], result, quant, axis=axis, batch_dims=batch)
 
     def pool(self) -> int:
         image, kernel, result, options = self.window()

@@ -158,6 +158,13 @@ def updating(whole: tuple[int, ...], part: tuple[int, ...]) -> Node:
     return Node(ops.get("DYNAMIC_UPDATE_SLICE"), operands, (tensor("y", *whole),), {}, "y")
 
 
+def gathering(table: tuple[int, ...], taken: int, *, axis: int = 0) -> Node:
+    """GATHER of a constant table at computed places."""
+    operands = (zeros("t", *table), tensor("i", taken, dtype="int32", quant=None))
+    result = tensor("y", *table[:axis], taken, *table[axis + 1 :])
+    return Node(ops.get("GATHER"), operands, (result,), {"axis": axis, "batch_dims": 0}, "y")
+
+
 def softmax(columns: int = 10) -> Node:
     result = tensor("y", 1, columns, quant=SOFTMAX_Q)
     return Node(ops.get("SOFTMAX"), (tensor("x", 1, columns),), (result,), {"beta": 1.0}, "y")

@@ -9,6 +9,7 @@ from odc_mlir.isa.table.shorthand import (
     count,
     enum,
     factor,
+    flag,
     memory,
     param,
     scale,
@@ -75,6 +76,17 @@ def _mload(v: Values) -> Effects:
     rows, columns = v["rows"], v["columns"]
     source = strided("source", columns, rows, v.get("row_stride", 0))
     return Effects((source,), (Area("target", rows * columns),))
+
+
+def _gather(v: Values) -> Effects:
+    count, rows, size = v["count"], v["rows"], v["row_bytes"]
+    table = Area("source", rows * size, picked=(count, size))
+    return Effects((Area("indices", count * index_bytes(v)), table), (Area("target", count * size),))
+
+
+def index_bytes(v: Values) -> int:
+    """Bytes of an index of ``gather``."""
+    return 8 if v.get("wide", 0) else 4
 
 
 def _pfill(v: Values) -> Effects:
@@ -210,4 +222,21 @@ PFILL = Instruction(
     "fill entries of the parameter buffer with one scale, without bias",
     _pfill,
     Cost(f"shortest = {BIAS_BYTES} * count / sram.bytes_per_cycle"),
+)
+GATHER = Instruction(
+    "gather",
+    0x19,
+    Queue.WEIGHT,
+    (
+        memory("source", "first byte of the table"),
+        sram("indices", "first byte of the row numbers"),
+        sram("target", "first byte written"),
+        count("count", 16, "rows written"),
+        count("rows", 24, "rows of the table"),
+        count("row_bytes", 20, "bytes of a row"),
+        flag("wide", "row numbers have 64 bits, else 32"),
+    ),
+    "copy the rows of a table whose numbers were computed to SRAM",
+    _gather,
+    Cost("shortest = count"),
 )

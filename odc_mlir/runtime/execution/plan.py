@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from odc_mlir.errors import OdcError, PackageError, SimulationError
+from odc_mlir.errors import InputError, OdcError, PackageError, SimulationError
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
@@ -167,12 +167,18 @@ class SegmentUnit:
         return 0
 
     def run(self, frame: Frame) -> None:
-        """Run on the device; on any failure run the segment's operators by host kernels and keep the reason."""
+        """Run on the device; on any failure run the segment's operators by host kernels and keep the reason.
+
+        A value that the segment refuses is no failure of it.
+        """
         misfit = self._misfit(frame)
         if self.program is not None and self.failure is None and misfit is None:
             try:
                 self._run_on_device(frame, self.program)
                 return
+            except InputError:  # of a value that was given: the host's kernels refuse it too, in terms of the model
+                if self.strict:
+                    raise
             except OdcError as error:
                 self._give_up("run", error)
         elif misfit is not None and self.failure is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from odc_mlir.errors import SimulationError
+from odc_mlir.errors import InputError, SimulationError
 from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, LARGEST_SHIFT, SCALE
-from odc_mlir.isa.table.transfers import CODINGS, param_bytes
-from odc_mlir.simulator.boxes import Box, box
+from odc_mlir.isa.table.transfers import CODINGS, index_bytes, param_bytes
+from odc_mlir.simulator.boxes import Box, box, picked_bytes
 from odc_mlir.simulator.engines.machine import DTYPES, Machine, Values, Work, ceil_div, check_scale, require
 from odc_mlir.simulator.memories import Space
 
@@ -142,6 +142,27 @@ def table(m: Machine, v: Values) -> Work:
     if out is not None:
         out[...] = data
     return Work(latency=_read_latency(source))
+
+
+def gather(m: Machine, v: Values) -> Work:
+    """The rows of a table whose numbers lie in SRAM. Raises InputError for the number of a row that there is not."""
+    source, start = m.memories.at(v["source"])
+    numbers, first = _sram(m, v["indices"])
+    target, end = _sram(m, v["target"])
+    count, rows, size = v["count"], v["rows"], v["row_bytes"]
+    require(count > 0 and rows > 0 and size > 0, f"takes {count} of {rows} rows of {size} bytes")
+    found = m.access.read(numbers, Box(first, count * index_bytes(v)))
+    moved = picked_bytes(start, size, rows, count, source.burst)
+    data = m.access.read(source, Box(start, rows * size), moved=moved, payload=count * size)
+    out = m.access.write(target, Box(end, count * size))
+    if out is not None and data is not None and found is not None:
+        places = np.frombuffer(found.tobytes(), f"<i{index_bytes(v)}")
+        wrong = (places < 0) | (places >= rows)
+        if wrong.any():
+            raise InputError(f"index {places[wrong][0]} is out of range; allowed are 0 to {rows - 1}")
+        out[...] = data.reshape(rows, size)[places].reshape(-1)
+    latency = _read_latency(numbers) + _read_latency(source) + _write_latency(target)
+    return Work(latency=latency, shortest=count)
 
 
 def _sram(m: Machine, address: int) -> tuple[Space, int]:

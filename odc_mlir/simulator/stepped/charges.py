@@ -64,15 +64,24 @@ def _port(address: int, target: Target, memory: MemoryMode) -> tuple[Port, Resou
 def _move(c: Charge, address: int, area: Area, port: tuple[Port, Resource], *, write: bool, strict: bool) -> None:
     """Charge latency and bursts for the contiguous runs of ``area`` from ``address`` on."""
     (memory, resource), offset = port, split_address(address)[1]
-    burst, bursts = memory.burst_bytes, 0
-    for first, size in _contiguous(area.runs or Runs(area.size)):
-        bursts += (offset + first + size - 1) // burst - (offset + first) // burst + 1
+    burst = memory.burst_bytes
+    if area.picked is not None:
+        count, size = area.picked
+        rows = range(min(area.size // size, burst))  # the alignments of those that follow are the same again
+        bursts = count * max(_bursts(offset + row * size, size, burst) for row in rows)
+    else:
+        bursts = sum(_bursts(offset + first, size, burst) for first, size in _contiguous(area.runs or Runs(area.size)))
     moved = bursts * burst
     latency = memory.write_latency_cycles if write else memory.read_latency_cycles
     c.latency += latency
     c.use(resource, moved)
     if strict:
         c.shortest = max(c.shortest, moved * latency / (memory.strict_outstanding_bursts * burst))
+
+
+def _bursts(first: int, size: int, burst: int) -> int:
+    """Bursts that ``size`` bytes from ``first`` on touch."""
+    return (first + size - 1) // burst - first // burst + 1
 
 
 def _contiguous(runs: Runs) -> Iterator[tuple[int, int]]:

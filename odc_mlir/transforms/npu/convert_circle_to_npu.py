@@ -46,6 +46,7 @@ from odc_mlir.transforms.npu.lowering.elementwise import (
     lower_scale,
     lower_squared_difference,
 )
+from odc_mlir.transforms.npu.lowering.gathers import lower_gather
 from odc_mlir.transforms.npu.lowering.matmul import lower_batch_matmul
 from odc_mlir.transforms.npu.lowering.moves import lower_move, lower_padding, lower_transpose
 from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_transpose_conv
@@ -82,6 +83,7 @@ LOWERINGS: Mapping[str, Callable[[Site], None]] = {
     "REDUCE_MIN": lower_reduction,
     "CONCATENATION": lower_move,
     "DYNAMIC_UPDATE_SLICE": lower_dynamic_update_slice,
+    "GATHER": lower_gather,
     "ARG_MAX": lower_arg_max,
     "ARG_MIN": lower_arg_max,
     "SOFTMAX": lower_softmax,

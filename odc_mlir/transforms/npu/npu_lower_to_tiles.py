@@ -59,7 +59,7 @@ from odc_mlir.transforms.npu.schedule.move_stream import move_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Command, command
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.resize_stream import resize_commands
-from odc_mlir.transforms.npu.schedule.search_stream import argmax_commands, position_commands
+from odc_mlir.transforms.npu.schedule.search_stream import place_commands
 from odc_mlir.transforms.npu.schedule.tensor_ir import slot_bytes, tiling_of
 from odc_mlir.transforms.npu.schedule.vector_stream import elementwise_commands, reduce_commands, softmax_commands
 from odc_mlir.transforms.npu.schedule.window_stream import conv_commands, pool_commands
@@ -169,10 +169,8 @@ def _layer_commands(
         return move_commands(Layer(op, layer.sources, layer.results), memories)
     if isinstance(op, npu.ReduceOp):
         return reduce_commands(Layer(op, layer.sources, layer.results), target, memories)
-    if isinstance(op, npu.ArgMaxOp):
-        return argmax_commands(Layer(op, layer.sources, layer.results), memories)
-    if isinstance(op, npu.PositionOp):
-        return position_commands(Layer(op, layer.sources, layer.results), memories)
+    if isinstance(op, npu.ArgMaxOp | npu.PositionOp | npu.GatherOp):
+        return place_commands(Layer(op, layer.sources, layer.results), memories)
     if isinstance(op, npu.ResizeOp):
         return resize_commands(Layer(op, layer.sources, layer.results), target, memories)
     if isinstance(op, npu.SoftmaxOp):

@@ -54,3 +54,29 @@ func.func @updated(%x: tensor<2x5x4x!quant.uniform<i8:f32, 0.5:3>>, %z: tensor<2
 // CHECK-NEXT: %[[M:.*]] = npu.lut %[[D]] table
 // CHECK-NEXT: %[[V1:.*]] = npu.elementwise mul %{{.*}}, %[[M]] a_zero 3 out_zero 3 out_scale <1073741824, 1> clamp(-128, 127)
 // CHECK-NEXT: npu.elementwise add %[[V0]], %[[V1]] a_zero 3 b_zero 3 out_zero 3
+
+// -----
+
+// Rows of two tables by computed numbers: one list of numbers for both.
+func.func @rows(%t: tensor<2x9x4x!quant.uniform<i8:f32, 0.5>>, %i: tensor<3x5xi32>) -> tensor<2x3x5x4x!quant.uniform<i8:f32, 0.5>> {
+  %0 = circle.gather(%t, %i) {axis = 1} : (tensor<2x9x4x!quant.uniform<i8:f32, 0.5>>, tensor<3x5xi32>) -> tensor<2x3x5x4x!quant.uniform<i8:f32, 0.5>>
+  func.return %0 : tensor<2x3x5x4x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @rows(
+// CHECK: npu.program @segment_0
+// CHECK: %[[T:.*]] = npu.reshape %{{.*}} -> tensor<1x2x9x4x
+// CHECK-NEXT: %[[I:.*]] = npu.reshape %{{.*}} -> tensor<1x15xi32>
+// CHECK-NEXT: %[[V0:.*]] = npu.gather %[[T]][%[[I]]] : {{.*}} -> tensor<1x2x15x4x
+// CHECK-NEXT: npu.reshape %[[V0]] : {{.*}} -> tensor<2x3x5x4x
+
+// -----
+
+// Numbers that are known are strided copies.
+func.func @known_rows(%t: tensor<9x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x4x!quant.uniform<i8:f32, 0.5>> {
+  %i = circle.const [7, 1] : tensor<2xi32>
+  %0 = circle.gather(%t, %i) : (tensor<9x4x!quant.uniform<i8:f32, 0.5>>, tensor<2xi32>) -> tensor<2x4x!quant.uniform<i8:f32, 0.5>>
+  func.return %0 : tensor<2x4x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @known_rows(
+// CHECK: npu.program @segment_0
+// CHECK: npu.move

@@ -36,3 +36,30 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash, p
 }
 // CHECK-NOT: npu.isa.copy
 // CHECK: npu.isa.wload source %{{.*}} coded
+
+// -----
+
+// Of a table with few rows read only those come from off-chip memory.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} {
+  npu.program @segment_0(%i: tensor<1x1xi32>) -> tensor<1x1x1x64x!quant.uniform<i8:f32, 0.5>> {
+    %t = npu.constant <"0x000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"> : tensor<1x1x3x64x!quant.uniform<i8:f32, 0.5>>
+    %y = npu.gather %t[%i] : tensor<1x1x3x64x!quant.uniform<i8:f32, 0.5>>, tensor<1x1xi32> -> tensor<1x1x1x64x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x1x1x64x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK-NOT: npu.isa.copy
+// CHECK: %[[T:.*]] = npu.buffer {{.*}} !npu.buffer<constants, 1x1x3x64xi8>
+// CHECK: npu.isa.gather source %[[T]] indices
+
+// -----
+
+// Where as many bytes would come, the table is copied as a whole.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} {
+  npu.program @segment_0(%i: tensor<1x2xi32>) -> tensor<1x1x2x64x!quant.uniform<i8:f32, 0.5>> {
+    %t = npu.constant <"0x000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"> : tensor<1x1x3x64x!quant.uniform<i8:f32, 0.5>>
+    %y = npu.gather %t[%i] : tensor<1x1x3x64x!quant.uniform<i8:f32, 0.5>>, tensor<1x2xi32> -> tensor<1x1x2x64x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x1x2x64x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: npu.isa.copy source {{.*}} bytes 192
+// CHECK: npu.isa.gather source %{{.*}} indices

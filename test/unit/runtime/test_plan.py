@@ -11,7 +11,7 @@ import pytest
 
 from helpers.models import add_model, host_plan
 from odc_mlir import targets
-from odc_mlir.errors import OdcError, PackageError, SimulationError
+from odc_mlir.errors import InputError, OdcError, PackageError, SimulationError
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.devices.base import DeviceResult, Port
@@ -100,6 +100,18 @@ def test_failing_to_run_falls_back_for_good(failure: Exception) -> None:
         _run(executor)
     assert device.runs == 1
     assert str(failure) in executor.fallbacks["segment-0"]
+
+
+def test_a_refused_value_is_no_failure_of_the_segment() -> None:
+    """The host's kernels say what they think of it; the next run is the device's again."""
+    device = AddDevice(fail_run=InputError("index 7 is out of range"))
+    executor = _executor(device)
+    for _ in range(2):
+        _run(executor)
+    assert device.runs == 2
+    assert executor.fallbacks == {}
+    with pytest.raises(InputError, match="index 7"):
+        _run(_executor(device, strict=True))
 
 
 def test_another_shape_falls_back_for_that_run_only(caplog: pytest.LogCaptureFixture) -> None:

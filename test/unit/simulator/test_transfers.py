@@ -10,11 +10,12 @@ import pytest
 
 from helpers.npu import codes, records, run
 from odc_mlir import targets
-from odc_mlir.errors import SimulationError
+from odc_mlir.errors import InputError, SimulationError
 from odc_mlir.isa.fields import Queue
 from odc_mlir.isa.weight_coding import encode
 from odc_mlir.numerics.fixed import multiply
 from odc_mlir.simulator import Result
+from odc_mlir.simulator.boxes import picked_bytes
 
 NPU = targets.load("npu-256")
 SRAM, FLASH = NPU.sram, NPU.offchip
@@ -171,9 +172,39 @@ def test_one_scale_fills_as_many_entries_as_records_would() -> None:
     assert cycles(results[1], 0) == 3 * 4 / SRAM.bytes_per_cycle
 
 
+@pytest.mark.parametrize(("dtype", "wide"), [("int32", 0), ("int64", 1)])
+def test_rows_are_taken_by_their_numbers(dtype: str, wide: int) -> None:
+    table, places = bytes_of(60), np.array([11, 0, 4, 4], dtype)
+    text = f"gather source=constants:0 indices=inputs:0 target=outputs:0 count=4 rows=12 row_bytes=5 wide={wide}\nhalt"
+    result = run(text, [places], constants=table.tobytes(), inputs=[(dtype, (4,))], outputs=[("uint8", (4, 5))])
+    assert (result.outputs[0] == table.reshape(12, 5)[places]).all()
+
+
+@pytest.mark.parametrize("place", [-1, 12, 1 << 32])
+def test_a_number_of_no_row_is_an_error(place: int) -> None:
+    """Of wide ones all bits count."""
+    text = "gather source=constants:0 indices=inputs:0 target=outputs:0 count=2 rows=12 row_bytes=5 wide=1\nhalt"
+    places = np.array([0, place], "int64")
+    with pytest.raises(InputError, match=rf"\(gather\) index {place} is out of range; allowed are 0 to 11$"):
+        run(text, [places], constants=bytes(60), inputs=[("int64", (2,))], outputs=[("uint8", (2, 5))])
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "rows", "bursts"),
+    [(0, 32, 9, 1), (0, 16, 9, 1), (8, 32, 1, 2), (0, 33, 1, 2), (0, 33, 32, 2), (0, 34, 16, 2), (0, 34, 17, 2),
+     (0, 24, 1, 1), (0, 24, 2, 2), (31, 34, 1, 3)],
+)  # fmt: skip
+def test_rows_are_charged_the_most_bursts_of_any(start: int, size: int, rows: int, bursts: int) -> None:
+    assert picked_bytes(start, size, rows, 5, 32) == 5 * bursts * 32
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("gather indices=inputs:0 target=arena:0 count=0 rows=1 row_bytes=1", "takes 0 of 1 rows of 1 bytes"),
+        ("gather indices=constants:0 target=arena:0 count=1 rows=1 row_bytes=1", "not with off-chip constants"),
+        ("gather indices=inputs:0 target=inputs:2 count=1 rows=1 row_bytes=1", "writes 2..2 of the inputs, which it"),
+        ("gather indices=inputs:0 target=arena:0 count=1 rows=9 row_bytes=8", "reads 0..71 of the constants"),
         ("pfill count=0", "fills no entry: count is 0"),
         ("pfill count=2 target=255", "writes 255..256 of the parameter buffer, which has 256 units"),
         ("pfill count=1 out_exponent=-32", "field out_exponent is -32, allowed: -31..31"),

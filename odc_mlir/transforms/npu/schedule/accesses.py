@@ -24,7 +24,7 @@ def accesses(command: Command) -> Accesses:
 def _spans(places: Mapping[str, Place], areas: Iterable[Area]) -> list[Span]:
     """Where ``areas`` lie; in a ring, they are up to two ranges."""
     found: list[Span] = []
-    for field, size, ring, _ in areas:
+    for field, size, ring, *_ in areas:
         buffer, start = places[field]
         if ring is not None:
             home, base = places[ring[0]]

@@ -32,6 +32,12 @@ def mean_bursts(size: int, stride: int, burst: int) -> float:
     return sum((start + size - 1) // burst + 1 for start in starts) / len(starts)
 
 
+def picked_bytes(count: int, size: int, burst: int) -> int:
+    """Bytes that cross the port for ``count`` rows of ``size`` bytes of a table that begins a burst; data say which."""
+    latest = burst - math.gcd(size, burst)
+    return count * ((latest + size - 1) // burst + 1) * burst
+
+
 def transfer_bytes(runs: Runs, burst: int) -> float:
     """Bytes that cross the port: whole bursts per contiguous range."""
     size, count, stride, groups, group_stride = runs

@@ -8,6 +8,7 @@ waiting copies never stop the instruction fetch.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -17,8 +18,8 @@ from typing import NamedTuple
 
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.fields import Space
-from odc_mlir.isa.instructions import INSTRUCTIONS
 from odc_mlir.targets import Target
+from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals
 from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
@@ -29,7 +30,6 @@ LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # in a small arena: while some are read, others arrive
 GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
 SPILL = 4  # what is at most 1/SPILL of a chunk may be the one that exceeds it: alone it would waste part of a burst
-SRAM_ONLY = frozenset(spec.mnemonic for spec in INSTRUCTIONS if any(field.in_sram for field in spec.fields))
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # of the copy queue's depth: when a batch starts and ends
 
 
@@ -106,7 +106,7 @@ def prefetch_constants(
     if used > sram_bytes:
         raise arena_too_small(intervals, used, sram_bytes, held_bytes)
     alignment, reads = target.sram.burst_bytes, _reads(commands)
-    items = _items(commands, reads)
+    items = _items(commands, reads, target.offchip.burst_bytes)
 
     def schedule(room: int) -> _Schedule:
         chunks = _chunks(items, min(LARGEST_CHUNK, room // CHUNKS_AT_A_TIME))
@@ -184,20 +184,31 @@ def _reads(commands: Sequence[Command]) -> Reads:
     return found
 
 
-def _items(commands: Sequence[Command], reads: Reads) -> list[Item]:
-    """The constants in order of first use."""
+def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[Item]:
+    """The constants in order of first use, but for tables of which only rows are read, so few that copying is more."""
     uses: dict[Buffer, list[int]] = {}
     layer_end = {item.layer: index for index, item in enumerate(commands)}
     required: set[Buffer] = set()
     for index, constants in reads.items():
+        read = commands[index]
+        required.update(
+            b for name, (b, _) in read.places.items() if b in constants and read.immediates.spec[name].in_sram
+        )
         for buffer in constants:
             uses.setdefault(buffer, []).append(index)
-            if commands[index].mnemonic in SRAM_ONLY:
-                required.add(buffer)
     return [
         Item(buffer, indices[0], indices[-1], layer_end[commands[indices[-1]].layer], buffer in required)
         for buffer, indices in uses.items()
+        if buffer.size < sum(_read_bytes(commands[index], buffer, burst) for index in indices) or buffer in required
     ]
+
+
+def _read_bytes(read: Command, buffer: Buffer, burst: int) -> float:
+    """Bytes of ``buffer`` that ``read`` makes cross the off-chip port; inf for all but rows that data say."""
+    for area in read.immediates.effects.reads:
+        if area.picked is not None and read.places[area.field][0] is buffer:
+            return cost.picked_bytes(*area.picked, burst)
+    return math.inf
 
 
 def _place(

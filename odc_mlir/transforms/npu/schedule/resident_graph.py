@@ -14,6 +14,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
+from odc_mlir.transforms.npu.schedule.gather_stream import gather_choice
 from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
 from odc_mlir.transforms.npu.schedule.resident_plan import Node
@@ -132,6 +133,8 @@ def layer_choices(
         if isinstance(op, npu.LstmOp):
             plan = plan_lstm(op, target, room)
             return (Choice(None, plan.cycles, plan.program_bytes),)
+        if isinstance(op, npu.GatherOp):
+            return (gather_choice(op, target),)
         if isinstance(op, npu.ResizeOp):
             resized = plan_resize(op, target, room)
             return (Choice(None, resized.cycles, resized.program_bytes),)

@@ -51,7 +51,7 @@ class Timeline:
                 start = finish[index] + fetch.semaphore_cycles
         waiting.append(start)
         if offchip:
-            moved = read_bytes(command.immediates) / target.offchip.bytes_per_cycle
+            moved = read_bytes(command.immediates, target.offchip.burst_bytes) / target.offchip.bytes_per_cycle
             end = self.offchip_free = max(start + target.offchip.read_latency_cycles, self.offchip_free) + moved
         elif queue in TRANSFERS:
             moved = self._cycles(transfer_cycles, command.immediates)
@@ -79,15 +79,18 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
         return cost.transfer_bytes(runs, burst) / width
     if immediates.mnemonic == "mload":
         return cost.matrix_load_cycles(target, v["rows"], v["columns"], v["row_stride"], v["group"])
-    size = read_bytes(immediates)
+    size = read_bytes(immediates, burst)
     if immediates.mnemonic == "wload":
         return target.decoder.start_cycles + max(size / width, v["bytes"] / target.decoder.symbols_per_cycle)
+    if immediates.mnemonic == "gather":
+        size += v["count"] * v["row_bytes"]  # written where other transfers have a local memory
     return cost.transfer_bytes(Runs(size), burst) / width
 
 
-def read_bytes(immediates: Immediates) -> int:
-    """Bytes that a transfer reads."""
-    return sum(area.size for area in immediates.effects.reads)
+def read_bytes(immediates: Immediates, burst: int) -> int:
+    """Bytes that a transfer reads; of rows that data say, the bursts of ``burst`` bytes around them."""
+    areas = immediates.effects.reads
+    return sum(cost.picked_bytes(*area.picked, burst) if area.picked else area.size for area in areas)
 
 
 def compute_cycles(target: Target, immediates: Immediates) -> float:

@@ -13,7 +13,7 @@ from functools import partial
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
@@ -22,7 +22,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import FULL_RECORD_BYTES
 from odc_mlir.support.deadline import checkpoint
 from odc_mlir.support.locations import names_loc, op_name
-from odc_mlir.targets import MemoryMode, Target
+from odc_mlir.targets import MemoryMode, Port, Target
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import NPU, main_function, operators, placed
 from odc_mlir.transforms.npu.convert_circle_to_npu import lower
@@ -31,6 +31,7 @@ from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
 from odc_mlir.transforms.npu.schedule.chosen_tiles import planned_layers
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import ports
+from odc_mlir.transforms.npu.schedule.gather_stream import gathered_bytes
 from odc_mlir.transforms.npu.schedule.resident_graph import layer_choices
 from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
@@ -142,7 +143,7 @@ class _Layers:
 
     def __init__(self, tilings: Tilings, memory: MemoryMode, check: Callable[[], None], *, quick: bool) -> None:
         self.tilings, self.memory, self.check, self.quick = tilings, memory, check, quick
-        self.width = ports(tilings.target, memory).constants.bytes_per_cycle
+        self.port = ports(tilings.target, memory).constants
 
     def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, Choice]:
         """How each layer of a program of ``run`` would be cut; empty where one of them fits in no way."""
@@ -156,12 +157,12 @@ class _Layers:
     def added(self, work: Work, layer: npu.NpuTensorOp, planned: Choice | None) -> Work:
         """``work`` and that of ``layer``, alone with the whole tile buffer where nothing is planned."""
         self.check()
-        best = planned or _alone(layer, self.tilings, self.width)
+        best = planned or _alone(layer, self.tilings, self.port.bytes_per_cycle)
         stored = stored_bytes(layer)
         constants = float(stored)
         for operand in layer.operands:
             if isinstance(operand.owner, npu.ConstantOp):
-                constants += npu.size_bytes(operand)
+                constants += _constant_bytes(layer, operand, self.port)
         cycles, lead, held, first = best.cycles, best.lead, 0.0, 0.0
         if isinstance(layer, npu.ConvOp):
             cycles -= self._coded_cycles(layer, best, stored)
@@ -189,6 +190,11 @@ class _Layers:
         saved = plain / target.sram.bytes_per_cycle - max(stored / target.sram.bytes_per_cycle, decoded)
         busy = max(decoded, layer.macs / target.array.macs_per_cycle)
         return saved if choice.cycles - busy >= saved > 0 else 0.0
+
+
+def _constant_bytes(layer: npu.NpuTensorOp, operand: SSAValue, port: Port) -> int:
+    """Bytes of a constant operand that come through ``port``."""
+    return gathered_bytes(layer, port) if isinstance(layer, npu.GatherOp) else npu.size_bytes(operand)
 
 
 def _alone(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Choice:

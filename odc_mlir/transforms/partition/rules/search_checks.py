@@ -8,8 +8,11 @@ from typing import NamedTuple
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.infer.common import normal_axis
+from odc_mlir.ops.infer.indexing import gather_axes
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.partition.rules.checks import MOST_DIMENSIONS, Limits, moves, shape_text
+from odc_mlir.transforms.partition.rules.checks import MOST_DIMENSIONS, Check, Limits, moves, shape_text
+
+MOST_TABLES = 64  # of a GATHER by computed numbers: each takes an instruction
 
 
 class Searched(NamedTuple):
@@ -62,6 +65,54 @@ def updated_slice(node: Node, _: Limits) -> str | None:
     return None if size <= highest else f"{size} positions, at most {highest}"
 
 
-def moves_at_constant(node: Node, limits: Limits) -> str | None:
-    """Moves, where the position is known."""
-    return moves(node, limits) if node.operand(2).is_const else None
+class Gathered(NamedTuple):
+    """``taken`` of the ``rows`` of ``batches`` x ``outer`` tables, each of ``inner`` elements.
+
+    All tables of a batch have one list of row numbers.
+    """
+
+    batches: int
+    outer: int
+    rows: int
+    inner: int
+    taken: int
+
+
+def gathered(node: Node) -> Gathered:
+    """What GATHER takes of its operand; raises ModelError for an axis that there is not."""
+    shape, places = node.operand(0).static_shape, node.operand(1).static_shape
+    axis, batch = gather_axes(node, len(shape), len(places))
+    return Gathered(
+        math.prod(shape[:batch]),
+        math.prod(shape[batch:axis]),
+        shape[axis],
+        math.prod(shape[axis + 1 :]),
+        math.prod(places[batch:]),
+    )
+
+
+def gathered_rows(node: Node, _: Limits) -> str | None:
+    """Rows and their numbers fit the instruction, and there are few tables."""
+    if node.operand(1).is_const:
+        return None
+    found = gathered(node)
+    if (tables := found.batches * found.outer) > MOST_TABLES:
+        return f"{tables} tables, at most {MOST_TABLES}"
+    row_bytes = found.inner * node.operand(0).info.numpy.itemsize
+    for what, value, field in (
+        ("rows taken", found.taken, "count"),
+        ("rows", found.rows, "rows"),
+        ("bytes of a row", row_bytes, "row_bytes"),
+    ):
+        if value > (highest := field_range("gather", field)[1]):
+            return f"{value} {what}, at most {highest}"
+    return None
+
+
+def moves_where_constant(index: int) -> Check:
+    """Check that codes move, where operand ``index`` says at compile time which."""
+
+    def check(node: Node, limits: Limits) -> str | None:
+        return moves(node, limits) if node.operand(index).is_const else None
+
+    return check

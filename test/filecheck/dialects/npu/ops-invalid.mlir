@@ -569,3 +569,51 @@ func.func @f(%s: tensor<3xi32>) {
   func.return
 }
 // CHECK: npu.position: clamp [0, 40000] is not an interval inside [-32768, 32767]
+
+// -----
+
+func.func @f(%t: tensor<1x2x9x4x!quant.uniform<i8:f32, 0.5>>, %i: tensor<1x3xi64>) {
+  %0 = npu.gather %t[%i] : tensor<1x2x9x4x!quant.uniform<i8:f32, 0.5>>, tensor<1x3xi64> -> tensor<1x2x3x5x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.gather takes rows of [B, K, R, C] by [B, N], not of [1, 2, 9, 4] by [1, 3] to [1, 2, 3, 5]
+
+// -----
+
+func.func @f(%t: tensor<2x2x9x4x!quant.uniform<i8:f32, 0.5>>, %i: tensor<1x3xi64>) {
+  %0 = npu.gather %t[%i] : tensor<2x2x9x4x!quant.uniform<i8:f32, 0.5>>, tensor<1x3xi64> -> tensor<2x2x3x4x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.gather takes rows of [B, K, R, C] by [B, N], not of [2, 2, 9, 4] by [1, 3] to [2, 2, 3, 4]
+
+// -----
+
+func.func @f(%t: tensor<9x4x!quant.uniform<i8:f32, 0.5>>, %i: tensor<1x3xi64>) {
+  %0 = npu.gather %t[%i] : tensor<9x4x!quant.uniform<i8:f32, 0.5>>, tensor<1x3xi64> -> tensor<3x4x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.gather takes rows of [B, K, R, C] by [B, N], not of [9, 4] by [1, 3] to [3, 4]
+
+// -----
+
+func.func @f(%t: tensor<1x2x9x4x!quant.uniform<i8:f32, 0.5>>, %i: tensor<1x3xi64>) {
+  %0 = npu.gather %t[%i] : tensor<1x2x9x4x!quant.uniform<i8:f32, 0.5>>, tensor<1x3xi64> -> tensor<1x2x3x4x!quant.uniform<u8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.gather takes uint8 here, not int8
+
+// -----
+
+func.func @f(%t: tensor<1x2x9x4x!quant.uniform<i8:f32, 0.5>>, %i: tensor<1x3x!quant.uniform<i16:f32, 0.5>>) {
+  %0 = npu.gather %t[%i] : tensor<1x2x9x4x!quant.uniform<i8:f32, 0.5>>, tensor<1x3x!quant.uniform<i16:f32, 0.5>> -> tensor<1x2x3x4x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.gather takes int32, int64 here, not int16
+
+// -----
+
+func.func @f(%t: tensor<1x1x2x1048576x!quant.uniform<i8:f32, 0.5>>, %i: tensor<1x3xi64>) {
+  %0 = npu.gather %t[%i] : tensor<1x1x2x1048576x!quant.uniform<i8:f32, 0.5>>, tensor<1x3xi64> -> tensor<1x1x3x1048576x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.gather: row_bytes is 1048576, the instruction holds 0 to 1048575

@@ -67,9 +67,14 @@ func.func @positioned(%s: tensor<3xi32>) {
   %0 = npu.position %s[1] highest 4 : tensor<3xi32> -> tensor<1x!quant.uniform<i16:f32, 1.0>>
   func.return
 }
+func.func @gathered(%t: tensor<1x2x9x4x!quant.uniform<i16:f32, 0.5>>, %i: tensor<1x3xi64>) {
+  %0 = npu.gather %t[%i] : tensor<1x2x9x4x!quant.uniform<i16:f32, 0.5>>, tensor<1x3xi64> -> tensor<1x2x3x4x!quant.uniform<i16:f32, 0.5>>
+  func.return
+}
 // CHECK: npu.argmax %{{.*}} -> tensor<2xi32>
 // CHECK-NEXT: npu.argmax %{{.*}} -> tensor<2xi64>
 // CHECK: npu.position %{{.*}}[1] highest 4 : tensor<3xi32> -> tensor<1x
+// CHECK: npu.gather %{{.*}}[%{{.*}}] : tensor<1x2x9x4x{{.*}}, tensor<1x3xi64> -> tensor<1x2x3x4x
 
 func.func @resized(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.resize nearest %x start [0, -7] step [8388608, 6710887] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>
