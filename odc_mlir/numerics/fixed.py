@@ -154,6 +154,7 @@ class _Scaling:
     upper: NDArray[Any]
     sign: NDArray[Any] | None  # shifted out of negative numbers, which are rounded another way
     mask: NDArray[Any] | None  # channels for which that holds, None for all
+    early: NDArray[Any] | None  # the part of the last shift that leaves no room for what is added before it
     addend: NDArray[Any]
     right: NDArray[Any] | None
     half: NDArray[Any]
@@ -166,6 +167,7 @@ class _Scaling:
         upper: NDArray[Any],
         signed: bool,
         mask: NDArray[Any] | None,
+        early: NDArray[Any],
         addend: NDArray[Any],
         right: NDArray[Any],
     ) -> _Scaling:
@@ -179,6 +181,7 @@ class _Scaling:
             narrow(upper),
             np.array([31], np.int32) if signed else None,
             None if mask is None else narrow(mask),
+            narrow(early) if early.any() else None,
             narrow(addend),
             narrow(right) if right.any() else None,
             np.array([1 << 31], np.int64),
@@ -206,6 +209,8 @@ class _Scaling:
             if self.mask is not None:
                 sign &= self.mask
             scaled += sign
+        if self.early is not None:
+            scaled >>= self.early
         scaled += self.addend
         if self.right is not None:
             scaled >>= self.right
@@ -217,7 +222,8 @@ class Requantizer:
 
     Calling it maps int32 sums ``[..., C]`` to codes of ``dtype``. The common case works on 32-bit values after the
     product: clamping before the last rounding shift instead of after it gives the same codes, because rounding is
-    monotone and maps ``code << n`` to ``code``, and it keeps every later step inside 32 bits.
+    monotone and maps ``code << n`` to ``code``, and it keeps every later step inside 32 bits. A long shift, as channels
+    of next to no weight have it, is done in two parts, what is added being a multiple of the first.
     """
 
     def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
@@ -226,18 +232,24 @@ class Requantizer:
         self.zero_point, self.low, self.high = int(zero_point), int(low), int(high)
         self.dtype = np.dtype(dtype)
         right = np.maximum(-self.e, 0)
-        half = (np.int64(1) << right) >> 1
+        reach = max(abs(code) for code in (low, high, low - zero_point, high - zero_point)).bit_length()
+        early = np.maximum(right - max(30 - reach, 0), 0)
         lower, upper = (self.low - self.zero_point) << right, (self.high - self.zero_point) << right
-        addend = half + (self.zero_point << right)
-        least = min(int((lower - 1).min()), int((lower - 1 + addend).min()), int(self.q.min()) - 1)
-        most = max(int(upper.max()), int((upper + addend).max()))
+        if self.low <= self.zero_point <= self.high:
+            # no product of 32 bits is beyond these, unless its multiplier is INT32_MIN
+            lower, upper = np.maximum(lower, INT32_MIN + 1), np.minimum(upper, INT32_MAX)
+        addend = ((np.int64(1) << right >> 1) + (self.zero_point << right)) >> early
+        least = min(int((lower - 1).min()), int(((lower - 1 >> early) + addend).min()), int(self.q.min()) - 1)
+        most = max(int(upper.max()), int(((upper >> early) + addend).max()))
         self._fast = least >= INT32_MIN and most <= INT32_MAX
         left = np.clip(self.e, 0, 32)
         # codes below the zero point never survive the clamp then, so how negative ties round cannot be seen
         signed = self.low < self.zero_point and bool((right > 0).any())
         mask = None if not signed or (right > 0).all() else -(right > 0).astype(np.int64)
         self._single = self.q.size == 1 and self.e.size == 1
-        self._scaling = _Scaling.of(2 * self.q, left, lower, upper, signed, mask, addend, right) if self._fast else None
+        self._scaling = None
+        if self._fast:
+            self._scaling = _Scaling.of(2 * self.q, left, lower, upper, signed, mask, early, addend, right - early)
 
     def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
         """Codes ``[..., C]`` for int32 sums ``[..., C]``."""

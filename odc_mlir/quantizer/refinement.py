@@ -133,7 +133,7 @@ def _learn(
 
 def _means(product: Product, values: Iterable[Array]) -> Floats:
     """The mean of each input that meets the weights, in each run: ``[runs, G, K]``."""
-    return np.stack([product.rows(value).mean(axis=1, dtype=np.float64) for value in values])
+    return np.stack([product.means(value) for value in values])
 
 
 @dataclass
@@ -171,9 +171,9 @@ class _Layer:
         """Codes of the weights that keep the results for these inputs of all runs."""
         product, moments = self.product, Moments.empty(self.product.groups, self.product.inputs)
         for number, value in enumerate(values):
-            rows = product.rows(value)
-            every = max(1, rows.shape[1] * len(values) // max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs))
-            moments.add(rows[:, slice(number % every, None, every)])  # other places in every run
+            rows = product.row_count(value)
+            every = max(1, rows * len(values) // max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs))
+            moments.add(product.rows(value, number % every, every))  # other places in every run
         # Rounding keeps small what counts: about the mean where a bias can take that, else about zero.
         free = self.bias is not None and not self.bias.is_shared
         covariance = moments.covariance if free else moments.second / max(1, moments.count)

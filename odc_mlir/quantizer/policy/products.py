@@ -7,6 +7,7 @@ and ``[groups, outputs, K]`` that :mod:`odc_mlir.numerics.weight_rounding` works
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,26 +87,76 @@ class Product:
         scales, zero_points = map(self.by_output, found)
         return scales, zero_points
 
-    def rows(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The real inputs ``x`` of one run as ``[G, N, K]``: everything that meets the weights, padding as zeros."""
+    def rows(self, x: NDArray[Any], first: int = 0, every: int = 1) -> NDArray[Any]:
+        """The real inputs ``x`` of one run as ``[G, N, K]``: everything that meets the weights, padding as zeros.
+
+        Of all rows those from ``first`` on, one of ``every``.
+        """
         if self.window is None:
-            return x.reshape(1, -1, self.inputs)
+            return x.reshape(1, -1, self.inputs)[:, first::every]
         patches = self._patches(x, self.window)  # [n, oh, ow, kh, kw, c]
+        places = np.arange(first, math.prod(patches.shape[:3]), every)
+        chosen = patches[np.unravel_index(places, patches.shape[:3])]  # [N, kh, kw, c]
         if self._is_depthwise:
-            return patches.transpose(5, 0, 1, 2, 3, 4).reshape(self.groups, -1, self.inputs)
-        n, height, width, *kernel, channels = patches.shape
-        grouped = patches.reshape(n, height, width, *kernel, self.groups, channels // self.groups)
-        return grouped.transpose(5, 0, 1, 2, 3, 4, 6).reshape(self.groups, -1, self.inputs)
+            return chosen.transpose(3, 0, 1, 2).reshape(self.groups, -1, self.inputs)
+        grouped = chosen.reshape(*chosen.shape[:3], self.groups, chosen.shape[3] // self.groups)
+        return grouped.transpose(3, 0, 1, 2, 4).reshape(self.groups, -1, self.inputs)
+
+    def row_count(self, x: NDArray[Any]) -> int:
+        """How many rows ``x`` has."""
+        if self.window is None:
+            return x.size // max(1, self.inputs)
+        kernel = self.node.operand(1).static_shape[1:3]
+        return math.prod((len(x), *(len(self._taps(axis, x.shape[1 + axis], kernel[axis])) for axis in (0, 1))))
+
+    def means(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """The mean of each input over all rows of one run, ``[G, K]``; x finite.
+
+        Sums over a window's columns and then over its rows: patches, which are many times as large, are not made.
+        """
+        if self.window is None:
+            rows = x.reshape(-1, self.inputs)
+            return np.asarray(rows.mean(axis=0, dtype=np.float64)[np.newaxis])
+        (kh, kw), (height, width) = self.node.operand(1).static_shape[1:3], x.shape[1:3]
+        vertical, horizontal = self._taps(0, height, kh), self._taps(1, width, kw)  # [oh, kh], [ow, kw]
+        by_column = np.matmul(_counts(horizontal, width, x.dtype), x)  # [n, h, kw, c]
+        by_row = by_column.sum(axis=0, dtype=np.float64).reshape(height, -1)
+        sums = (_counts(vertical, height, np.dtype(np.float64)) @ by_row).reshape(kh, kw, -1)
+        sums /= x.shape[0] * len(vertical) * len(horizontal)
+        if self._is_depthwise:
+            return np.asarray(sums.transpose(2, 0, 1).reshape(self.groups, self.inputs))
+        grouped = sums.reshape(kh, kw, self.groups, -1)
+        return np.asarray(grouped.transpose(2, 0, 1, 3).reshape(self.groups, self.inputs))
+
+    def _taps(self, axis: int, size: int, taps: int) -> NDArray[np.intp]:
+        """Along an axis of this size, which element each tap of each result meets, ``[results, taps]``."""
+        assert self.window is not None
+        stride, dilation = self.window.stride[axis], self.window.dilation[axis]
+        before, after = self._pads(axis, size, taps)
+        extent = (taps - 1) * dilation + 1
+        starts = np.arange(-before, size + after - extent + 1, stride)
+        return np.asarray(starts[:, np.newaxis] + dilation * np.arange(taps))
+
+    def _pads(self, axis: int, size: int, taps: int) -> tuple[int, int]:
+        assert self.window is not None
+        stride, dilation = self.window.stride[axis], self.window.dilation[axis]
+        name = ("height", "width")[axis]
+        found = axis_window(self.node, name, size, taps, stride, dilation, self.window.padding)
+        return found.before, found.after
 
     def _patches(self, x: NDArray[Any], window: WindowOptions) -> NDArray[Any]:
         kernel = self.node.operand(1).static_shape[1:3]
-        pads = [(0, 0)]
-        for axis, name in enumerate(("height", "width")):
-            size, stride, dilation = x.shape[1 + axis], window.stride[axis], window.dilation[axis]
-            found = axis_window(self.node, name, size, kernel[axis], stride, dilation, window.padding)
-            pads.append((found.before, found.after))
-        padded = np.pad(x, (*pads, (0, 0)))
+        pads = [self._pads(axis, x.shape[1 + axis], kernel[axis]) for axis in (0, 1)]
+        padded = np.pad(x, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else x
         extents = [(taps - 1) * dilation + 1 for taps, dilation in zip(kernel, window.dilation, strict=True)]
         views = sliding_window_view(padded, extents, axis=(1, 2))
         strided = views[:, :: window.stride[0], :: window.stride[1], :, :: window.dilation[0], :: window.dilation[1]]
         return np.asarray(strided.transpose(0, 1, 2, 4, 5, 3))
+
+
+def _counts(taps: NDArray[np.intp], size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """``[K, size]``: how often each tap of ``taps [results, K]`` meets each element; what lies outside is zero."""
+    found = np.zeros((taps.shape[1], size), dtype)
+    for counts, places in zip(found, taps.T, strict=True):
+        np.add.at(counts, places[(places >= 0) & (places < size)], 1)
+    return found

@@ -53,6 +53,21 @@ def test_products_are_the_layer(
     assert product.name == "y"
 
 
+@pytest.mark.parametrize(("name", "shape", "filters", "options"), LAYERS)
+def test_some_rows_and_means_are_those_of_all_rows(
+    name: str, shape: tuple[int, ...], filters: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    random = np.random.default_rng(1)
+    _, node = model_of(name, shape, filters, options, random)
+    product = Product.of(node)
+    assert product is not None
+    x = random.standard_normal(shape).astype(np.float32)
+    rows = product.rows(x)
+    assert product.row_count(x) == rows.shape[1]
+    np.testing.assert_array_equal(product.rows(x, 2, 5), rows[:, 2::5])
+    np.testing.assert_allclose(product.means(x), rows.mean(axis=1, dtype=np.float64), rtol=1e-5, atol=1e-6)
+
+
 def test_scales_go_with_their_results() -> None:
     _, node = model_of(*LAYERS[3], np.random.default_rng(0))
     product = Product.of(node)
