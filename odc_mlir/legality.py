@@ -38,7 +38,7 @@ def no_tilings(program: ProgramOp) -> Iterator[Breach]:
 def no_addresses(program: ProgramOp) -> Iterator[Breach]:
     """No buffer has an address, no input or output a place in its region."""
     for op in program.block.ops:
-        if isinstance(op, BufferOp) and op.address is not None:
+        if type(op) is BufferOp and op.address is not None:
             yield op, f"buffer {op.label.data!r} has an address already"
     for name in OFFSETS:
         if name in program.attributes:
@@ -48,7 +48,7 @@ def no_addresses(program: ProgramOp) -> Iterator[Breach]:
 def all_addresses(program: ProgramOp) -> Iterator[Breach]:
     """Every buffer has an address, every input and output a place in its region."""
     for op in program.block.ops:
-        if isinstance(op, BufferOp) and op.address is None:
+        if type(op) is BufferOp and op.address is None:
             yield op, f"buffer {op.label.data!r} has no address"
     for name in OFFSETS:
         if name not in program.attributes:
@@ -58,7 +58,7 @@ def all_addresses(program: ProgramOp) -> Iterator[Breach]:
 def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
     """Nothing waits or posts."""
     for op in program.block.ops:
-        if isinstance(op, InstructionOp) and ("waits" in op.properties or "posts" in op.properties):
+        if ("waits" in op.properties or "posts" in op.properties) and isinstance(op, InstructionOp):
             yield op, "has semaphores already"
 
 

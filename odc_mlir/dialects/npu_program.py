@@ -51,7 +51,7 @@ def _is_closed(blocks: Iterable[Block], around: tuple[Block, ...]) -> bool:
     for block in blocks:
         for op in block.ops:
             for operand in op._operands:
-                home = operand.op.parent if isinstance(operand, OpResult) else operand.owner
+                home = operand.op.parent if type(operand) is OpResult else operand.owner
                 if home is not block and not any(home is one for one in around):
                     return False
             if op.regions and not all(_is_closed(region.blocks, (*around, block)) for region in op.regions):

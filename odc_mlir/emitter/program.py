@@ -14,7 +14,7 @@ from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.circle_types import tensor_facts
-from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp, LoopOp, absolute
+from odc_mlir.dialects.npu_isa import BufferOp, Homes, InstructionOp, LoopOp
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, RECOMPUTED_MACS, SRAM_PEAK, ProgramOp
 from odc_mlir.dialects.odc import SegmentOp
@@ -111,22 +111,28 @@ def _emitted(program: ProgramOp) -> list[Emitted]:
             f"program {program.sym_name.data} holds no instructions", hint="run the stage npu-alloc first"
         )
     emitted: list[Emitted] = []
+    homes = Homes()
     for op in program.block.ops:
-        if isinstance(op, InstructionOp):
-            emitted.append(Emitted(_instruction(op), op))
-        elif isinstance(op, LoopOp):
-            body = [Emitted(_instruction(inner), inner) for inner in op.instructions]
+        if type(op) is BufferOp:
+            continue
+        if isinstance(op, LoopOp):
+            body = [Emitted(_instruction(inner, homes), inner) for inner in op.instructions]
             size = sum(item.instr.size_bytes for item in body)
             emitted.append(Emitted(codec.make("loop", count=op.iterations, body_bytes=size), None))
             emitted += [*body, Emitted(codec.make("end"), None)]
+        elif isinstance(op, InstructionOp):
+            emitted.append(Emitted(_instruction(op, homes), op))
     return emitted
 
 
-def _instruction(op: InstructionOp) -> Instr:
+def _instruction(op: InstructionOp, homes: Homes) -> Instr:
     fields = op.field_values
     values = dict(fields.immediates.values)
-    for field, value, offset in op.places():
-        space, base = absolute(op, value)
+    operands = iter(op._operands)
+    for field, offset in zip(op.SPEC.places, fields.offsets, strict=True):
+        if offset is None:
+            continue
+        space, base = homes.of(op, next(operands))
         address = base + offset
         values[field.name] = codec.address(space.region, address) if field.kind is Kind.MEMORY else address
     return Instr(op.SPEC, values, op.semaphores("waits"), op.semaphores("posts"), fields.queue, fields.steps)
@@ -136,7 +142,10 @@ def _buffers(program: ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:
     """(address, buffer) of all buffers in ``space``, in order of address."""
     found = []
     for op in program.block.ops:
-        if isinstance(op, BufferOp) and isinstance(op.buffer.type, BufferType) and op.buffer.type.space == space:
+        if type(op) is not BufferOp:
+            continue
+        kind = op.results[0].type
+        if isinstance(kind, BufferType) and kind.space is space:
             found.append((0 if op.address is None else op.address.value.data, op))
     return sorted(found, key=lambda item: item[0])
 

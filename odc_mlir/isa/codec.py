@@ -171,12 +171,26 @@ def _code(spec: Instruction, field: Field, value: object) -> int:
 
 def check(instr: Instr) -> None:
     """Raise CompileError, naming instruction and field, unless ``instr`` can be encoded."""
-    spec = instr.spec
-    values = instr.values
+    _word(instr)
+    _check_frame(instr)
+
+
+def _word(instr: Instr) -> int:
+    """The fields of ``instr``, shifted to where they stand; CompileError for one that does not fit."""
+    word, values, spec = 0, instr.values, instr.spec
     for slot in _FIELD_SLOTS[spec.opcode]:
-        value = values.get(slot.name, 0)
-        if not slot.low <= value <= slot.high:
+        name, shift, mask, low, high = slot
+        value = values.get(name, 0)
+        if not low <= value <= high:
             _check_range(spec, slot, value, "field")
+        if value:
+            word |= (value & mask) << shift
+    return word
+
+
+def _check_frame(instr: Instr) -> None:
+    """Raise CompileError unless all but the values of fields can be encoded."""
+    spec, values = instr.spec, instr.values
     if not values.keys() <= _FIELD_NAMES[spec.opcode]:
         unknown = sorted(values.keys() - _FIELD_NAMES[spec.opcode])
         raise CompileError(f"instruction {spec.mnemonic} has no field {unknown[0]!r}")
@@ -189,7 +203,7 @@ def check(instr: Instr) -> None:
     for what, tokens, most in (("waits on", instr.waits, MAX_WAITS), ("posts", instr.posts, MAX_POSTS)):
         if len(tokens) > most:
             raise CompileError(f"instruction {spec.mnemonic} {what} {len(tokens)} semaphores, at most {most} fit")
-        if any(not 0 <= token < SEMAPHORES for token in tokens):
+        if tokens and not 0 <= min(tokens) <= max(tokens) < SEMAPHORES:
             raise CompileError(f"instruction {spec.mnemonic} {what} {tokens}, allowed: 0..{SEMAPHORES - 1}")
     if instr.steps is not None:
         slots = _STEP_SLOTS[spec.opcode]
@@ -213,17 +227,13 @@ def encode(instructions: Iterable[Instr]) -> bytes:
 
 def encode_one(instr: Instr) -> bytes:
     """The bytes of one instruction; errors as :func:`encode`."""
-    check(instr)
     spec, steps = instr.spec, instr.steps
-    word = spec.opcode << _OPCODE.shift | instr.size_bytes // GRANULE_BYTES << _LENGTH.shift
+    word = _word(instr)
+    _check_frame(instr)
+    word |= spec.opcode << _OPCODE.shift | instr.size_bytes // GRANULE_BYTES << _LENGTH.shift
     word |= instr.queue << _QUEUE.shift | (steps is not None) << _STEPPED.shift
     for slot, token in (*zip(_WAITS, instr.waits, strict=False), *zip(_POSTS, instr.posts, strict=False)):
         word |= _TOKEN_VALID + token << slot.shift
-    values = instr.values
-    for name, shift, mask, _, _ in _FIELD_SLOTS[spec.opcode]:
-        value = values.get(name, 0)
-        if value:
-            word |= (value & mask) << shift
     data = word.to_bytes(spec.size_bytes, "little")
     if steps is None:
         return data

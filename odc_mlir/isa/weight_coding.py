@@ -158,17 +158,20 @@ def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _falling(counts: list[int]) -> list[float]:
     """The best approximation of ``counts`` by numbers that never rise: rising neighbours are averaged; none is 0."""
-    totals: list[float] = [math.inf]  # a first one that stays
-    sizes = [1]
+    totals: list[float] = []
+    sizes: list[int] = []
+    before, last = math.inf, 1  # a first one that stays
     for count in counts:
-        total, size, before = count or 0.01, 1, totals[-1]
-        while before * size <= total * sizes[-1]:
+        total, size = count or 0.01, 1
+        while before * size <= total * last:
             total += before
-            size += sizes.pop()
-            totals.pop()
-            before = totals[-1]
-        totals.append(total)
-        sizes.append(size)
+            size += last
+            before, last = totals.pop(), sizes.pop()
+        totals.append(before)
+        sizes.append(last)
+        before, last = total, size
+    totals.append(before)
+    sizes.append(last)
     found: list[float] = []
     for total, size in zip(totals[1:], sizes[1:], strict=True):
         found += [total / size] * size

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
-from xdsl.ir import Block, OpResult
+from xdsl.ir import Block
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.npu_isa import BufferOp
@@ -109,16 +109,16 @@ def _place(memory: LocalMemory, slots: Sequence[_Local], target: Target) -> None
 def _read(block: Block) -> list[_Layer]:
     """The layers of a block with what they declare, and when it is last used."""
     layers: list[_Layer] = []
-    known: dict[OpResult, _Local] = {}
+    known: dict[int, _Local] = {}  # by the id of the value, which hashes faster than the value
     declares = False
     for op in block.ops:
-        if not isinstance(op, BufferOp):
+        if type(op) is not BufferOp:
             declares = False
-            for operand in op.operands:
-                if isinstance(operand, OpResult) and operand in known:
-                    known[operand].last = len(layers) - 1
+            for operand in op._operands:
+                if (used := known.get(id(operand))) is not None:
+                    used.last = len(layers) - 1
             continue
-        kind = op.buffer.type
+        kind = op.results[0].type
         assert isinstance(kind, BufferType)
         space = kind.space
         if not space.is_local:
@@ -128,6 +128,6 @@ def _read(block: Block) -> list[_Layer]:
             declares = True
         index = len(layers) - 1
         size = aligned(kind.size) if space is Space.TILE else kind.size
-        known[op.buffer] = _Local(op, space, size, index, index)
-        layers[-1].buffers.append(known[op.buffer])
+        made = known[id(op.results[0])] = _Local(op, space, size, index, index)
+        layers[-1].buffers.append(made)
     return layers

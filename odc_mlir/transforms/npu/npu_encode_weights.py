@@ -24,18 +24,19 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Use
 from xdsl.rewriter import Rewriter
 
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC as INSTRUCTIONS
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
 from odc_mlir.dialects.npu_memory import flat_type
 from odc_mlir.errors import OptionError
 from odc_mlir.isa.fields import Space
-from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.isa.table.transfers import CODINGS
 from odc_mlir.isa.weight_coding import Coded, encode
 from odc_mlir.support.deadline import in_time
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
-_SOURCE = BY_MNEMONIC["wload"].place_names.index("source")
+_WLOAD = INSTRUCTIONS["wload"]
+_SOURCE = _WLOAD.SPEC.place_names.index("source")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class NpuEncodeWeightsPass(ProgramPass):
         super().apply(ctx, op)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        buffers = [item for item in job.block.ops if isinstance(item, BufferOp) and item.data is not None]
+        buffers = [item for item in job.block.ops if type(item) is BufferOp and item.data is not None]
         for buffer in in_time(ctx, buffers):
             if buffer.buffer.uses and all(_is_whole(buffer, use) for use in buffer.buffer.uses):
                 _encode(buffer, self.codings)
@@ -62,7 +63,7 @@ class NpuEncodeWeightsPass(ProgramPass):
 def _is_whole(buffer: BufferOp, use: Use) -> bool:
     """Whether ``use`` is a raw ``wload`` of all of ``buffer``."""
     op = use.operation
-    if not isinstance(op, InstructionOp) or op.SPEC.mnemonic != "wload":
+    if not isinstance(op, _WLOAD):
         return False
     fields = op.field_values
     own = fields.immediates.values

@@ -34,10 +34,10 @@ from xdsl.rewriter import Rewriter
 from odc_mlir.dialects.npu_isa import (
     LOCAL_SPACES,
     BufferOp,
+    Homes,
     InstructionOp,
     LoopOp,
     MemoryOp,
-    absolute,
 )
 from odc_mlir.dialects.npu_memory import BufferType, flat_type
 from odc_mlir.dialects.npu_program import FUSED
@@ -55,7 +55,7 @@ class NpuRollLoopsPass(ProgramPass):
     name = "npu-roll-loops"
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        program = [item for item in job.block.ops if isinstance(item, InstructionOp | LoopOp)]
+        program = [item for item in job.block.ops if type(item) not in _DECLARATIONS]
         homes = _Homes(job.program.attributes.get(FUSED))
         issues = [_issue(item, homes) for item in program]
         memories = _Memories(job.block)
@@ -64,19 +64,20 @@ class NpuRollLoopsPass(ProgramPass):
         memories.drop_unused_slots()
 
 
+_DECLARATIONS = (BufferOp, MemoryOp)
 _APART = Issue(None, None, (), (), 0)
 
 
-class _Homes:
+class _Homes(Homes):
     """Memory and address of each buffer, and the name of each layer, asked once.
 
     ``fused``: names of layers that are computed with another one, with the name of that.
     """
 
     def __init__(self, fused: Attribute | None) -> None:
+        super().__init__()
         self._fused = fused.data if isinstance(fused, DictionaryAttr) else {}
         self._layers: dict[int, tuple[str, LocationAttr]] = {}  # holds the location, so that its id stays its own
-        self._places: dict[int, tuple[Space, int]] = {}  # by the id of the value, which hashes faster than the value
 
     def layer(self, op: Operation) -> str:
         """The name of the layer that ``op`` belongs to."""
@@ -88,19 +89,12 @@ class _Homes:
     def group(self, layer: str) -> str:
         """The layer whose loops may hold instructions of ``layer``."""
         found = self._fused.get(layer)
-        return found.data if isinstance(found, StringAttr) else layer
-
-    def of(self, op: Operation, value: SSAValue) -> tuple[Space, int]:
-        """Those of ``value``, which ``op`` names."""
-        home = self._places.get(id(value))
-        if home is None:
-            home = self._places[id(value)] = absolute(op, value)
-        return home
+        return found.data if type(found) is StringAttr else layer
 
 
 def _issue(op: Operation, homes: _Homes) -> Issue:
     """What decides which loops ``op`` can be part of."""
-    if not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
+    if type(op) is LoopOp or not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
         return _APART
     fields, layer, spec = op.field_values, homes.layer(op), op.SPEC
     following = iter(op._operands)
@@ -125,8 +119,13 @@ class _Memories:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.buffers = [op for op in block.ops if isinstance(op, BufferOp)]
-        self._whole: dict[Space, MemoryOp] = {op.space: op for op in block.ops if isinstance(op, MemoryOp)}
+        self.buffers: list[BufferOp] = []
+        self._whole: dict[Space, MemoryOp] = {}
+        for op in block.ops:
+            if type(op) is BufferOp:
+                self.buffers.append(op)
+            elif type(op) is MemoryOp:
+                self._whole[op.space] = op
 
     def whole(self, space: Space, like: Operation) -> SSAValue:
         """All of the memory ``space``, as large as its buffers make it."""
@@ -145,8 +144,9 @@ class _Memories:
     def drop_unused_slots(self) -> None:
         """Erase buffers of local memories that no instruction names; regions keep theirs, which say what is in them."""
         for op in self.buffers:
-            type_ = op.buffer.type
-            if isinstance(type_, BufferType) and type_.space in LOCAL_SPACES and not op.buffer.uses:
+            made = op.results[0]
+            type_ = made.type
+            if made.first_use is None and isinstance(type_, BufferType) and type_.space in LOCAL_SPACES:
                 Rewriter.erase_op(op)
 
 

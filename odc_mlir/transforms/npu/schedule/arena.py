@@ -42,11 +42,12 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
     found: dict[int, Interval] = {}
     kept: dict[int, Interval] = {}
     index = -1
+    arena = Space.ARENA
     for command in commands:
-        prefetch = is_prefetch(command)
+        prefetch = command.immediates.mnemonic == "copy" and is_prefetch(command)
         index += not prefetch
         for buffer, _ in command.places.values():
-            if buffer.space is not Space.ARENA:
+            if buffer.space is not arena:
                 continue
             if buffer.live is not None:
                 held = kept.setdefault(id(buffer), Interval(buffer, *buffer.live, alignment))

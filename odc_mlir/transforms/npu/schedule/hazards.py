@@ -49,7 +49,10 @@ class _History:
 
     def _between(self, start: int, end: int) -> tuple[int, int]:
         """The indices of the first segment of ``[start, end)`` and of the first one behind it."""
-        first, starts = self._cut(start), self.starts
+        starts = self.starts
+        first = bisect_left(starts, start)
+        if first == len(starts) or starts[first] != start:
+            first = self._cut(start)
         last = first + 1
         if last < len(starts) and starts[last] == end:  # mostly what one command wrote is what another reads
             return first, last
@@ -79,7 +82,10 @@ class _History:
                 if reader != index and reader > found.get(reader_queue, -1):  # a command may write what it reads
                     found[reader_queue] = reader
         if last == first + 1:
-            segments[first] = _Segment(index, queue)
+            segment = segments[first]
+            segment.writer, segment.writer_queue = index, queue
+            if segment.readers:
+                segment.readers = {}
         else:
             self.starts[first:last] = [start]
             segments[first:last] = [_Segment(index, queue)]

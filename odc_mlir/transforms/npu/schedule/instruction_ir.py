@@ -17,8 +17,8 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
-from odc_mlir.dialects.npu_fields import Fields, fields_attr
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, FIELDS, BufferOp, InstructionOp, make_halt
+from odc_mlir.dialects.npu_fields import Fields
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferOp, InstructionOp, make_halt
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
@@ -136,7 +136,7 @@ class Program:
             if offset is not None:
                 places[name] = buffers[id(next(operands))], offset
         command = Command(fields.immediates, places, layer, fields.queue)
-        if len(op.properties) > 1:
+        if len(op.properties) > 1:  # than the fields
             command.waits, command.posts = op.semaphores("waits"), op.semaphores("posts")
         self.commands.append(command)
         self._ops[id(command)] = op, places
@@ -148,10 +148,10 @@ class Program:
         semaphores goes into its operation.
         """
         self._dependences = None
-        values: dict[Buffer, SSAValue] = {buffer: op.buffer for buffer, op in self._buffer_ops.items()}
+        values: dict[Buffer, SSAValue] = {buffer: op.results[0] for buffer, op in self._buffer_ops.items()}
         first = self.block.first_op
         assert first is not None, "a program ends in halt"
-        following = iter([op for op in self.block.ops if type(op) in _INSTRUCTIONS])
+        following = iter([self._ops[id(command)][0] for command in self.commands])
         position = next(following)
         new_buffers: dict[Buffer, BufferOp] = {}
         for command in commands:
@@ -172,7 +172,8 @@ class Program:
                 op.operands = operands
                 op.set_fields(fields)
                 self._ops[id(command)] = op, command.places
-            set_semaphores(op, command)
+            if command.waits or command.posts or len(op.properties) > 1:
+                set_semaphores(op, command)
             position = next(following)
         if new_buffers:
             self.block.insert_ops_before(list(new_buffers.values()), first)
@@ -187,7 +188,7 @@ class Program:
     def _drop_unused(self) -> None:
         """Erase buffers that no instruction names."""
         for buffer, op in list(self._buffer_ops.items()):
-            if not op.buffer.uses:
+            if op.results[0].first_use is None:
                 del self._buffer_ops[buffer]
                 Rewriter.erase_op(op)
 
@@ -202,9 +203,14 @@ class Program:
         self._buffer_ops = {buffer: self._buffer_ops[buffer] for buffer in buffers_of(commands)}
         self.commands = [*commands, *self._halts]
         ordered: list[Operation] = [*self._buffer_ops.values(), *(self._ops[id(item)][0] for item in self.commands)]
+        position = self.block.first_op  # all in front of it is in order
         for op in ordered:
+            if op is position:
+                position = op.next_op
+                continue
+            assert position is not None, "a program's operations are its buffers and instructions"
             self.block.detach_op(op)
-        self.block.add_ops(ordered)
+            self.block.insert_op_before(op, position)
 
     def keep_alive(self) -> None:
         """Write how long buffers are kept beyond their use."""
@@ -251,9 +257,9 @@ def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
 def make_instruction(command: Command, values: dict[Buffer, SSAValue], location: LocationAttr) -> InstructionOp:
     """The operation of ``command``; ``values``: the value of each buffer."""
     operands, fields = _fields_of(command, values)
-    cls = BY_MNEMONIC[command.mnemonic]
-    op = cls.create(operands=operands, properties={FIELDS: fields_attr(fields)}, location=location)
-    set_semaphores(op, command)
+    op = BY_MNEMONIC[command.mnemonic].of(fields, operands, location)
+    if command.waits or command.posts:
+        set_semaphores(op, command)
     return op
 
 

@@ -46,8 +46,9 @@ def insert_sync(commands: Sequence[Command]) -> list[Command]:
     for index, (command, before) in enumerate(zip(commands, found, strict=True)):
         queue, clock = command.queue, known[command.queue]
         taken = []
-        for other, last in sorted(before.items(), key=lambda item: -item[1]):
-            if other != queue and last > clock[other]:
+        needed = [(last, other) for other, last in before.items() if other is not queue and last > clock[other]]
+        for last, other in sorted(needed, reverse=True):  # the latest first: it may know of the others
+            if last > clock[other]:
                 join(clock, complete[last])
                 posts[last].append(SEMAPHORE_OF[other, queue])
                 taken.append(SEMAPHORE_OF[other, queue])
