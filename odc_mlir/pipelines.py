@@ -61,8 +61,9 @@ STAGES = (
             "convert-circle-to-quant",
             "quant-insert-requantize",
             "quant-verify-params",
+            "circle-remove-channels",
         ),
-        "on quantised types",
+        "on quantised types, without channels that nothing needs",
     ),
     Stage(
         "partition",

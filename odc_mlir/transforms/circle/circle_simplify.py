@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import InsertPoint
@@ -46,6 +46,7 @@ from odc_mlir.transforms.common.rewriting import (
     constant,
     constant_name,
     is_returned,
+    is_stored_whole,
     is_used_once,
     make_constant,
     operator,
@@ -149,7 +150,7 @@ class OrderOfRows(OperatorPattern):
             return
         old = op.operands[layer.weights]
         weights, order, shape = constant(old), constant(turned.operands[1]), shape_of(turned.results[0])
-        if weights is None or order is None or shape is None or weights.ndim != 2 or not _is_whole(old):
+        if weights is None or order is None or shape is None or weights.ndim != 2 or not _is_rows(old):
             return
         first = _first_of_rows(shape, weights.shape[1])
         if first is None or any(int(axis) != place for place, axis in enumerate(order[:first])):
@@ -165,14 +166,10 @@ class OrderOfRows(OperatorPattern):
         rewriter.notify_op_modified(op)
 
 
-def _is_whole(weights: SSAValue) -> bool:
+def _is_rows(weights: SSAValue) -> bool:
     """Whether a constant is stored element by element, with one scale or one for each row."""
-    facts = tensor_facts(weights.type)
-    plain = isinstance(weights, OpResult) and isinstance(weights.op, ConstOp) and weights.op.sparsity is None
-    whole = facts.dtype in ("float32", "int8", "uint8", "int16") and (
-        facts.record is None or facts.record.details is None
-    )
-    return plain and whole and (facts.quant is None or facts.quant.per_tensor or facts.quant.axis == 0)
+    quant = tensor_facts(weights.type).quant
+    return is_stored_whole(weights) and (quant is None or quant.per_tensor or quant.axis == 0)
 
 
 def _first_of_rows(shape: Shape, columns: int) -> int | None:

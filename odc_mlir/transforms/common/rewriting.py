@@ -27,6 +27,9 @@ from odc_mlir.support.locations import name_loc, value_name
 
 Reals = NDArray[np.float32]
 
+STORED_WHOLE = frozenset({"float32", "int8", "uint8", "int16", "int32", "int64"})
+"""Element types of weights and biases that rewrites take apart."""
+
 
 class OperatorPattern(RewritePattern):
     """A pattern on operators of certain names; what breaks the table's rules is never given to it."""
@@ -165,6 +168,14 @@ def constant(value: SSAValue | None) -> NDArray[Any] | None:
         return info_of(value).array()
     except OdcError:
         return None
+
+
+def is_stored_whole(value: SSAValue) -> bool:
+    """Whether a constant is stored element by element, dense, with one scale or one for each row or channel."""
+    facts = tensor_facts(value.type)
+    plain = isinstance(value, OpResult) and isinstance(value.op, ConstOp) and value.op.sparsity is None
+    whole = facts.dtype in STORED_WHOLE and (facts.record is None or facts.record.details is None)
+    return plain and whole
 
 
 def real_constant(value: SSAValue | None) -> Reals | None:

@@ -1,0 +1,89 @@
+"""``circle-remove-channels``: take out channels of codes that are the same for every input, or that nothing needs.
+
+Before, where ``%w`` and ``%b`` are such that channels 1 and 3 of ``%0`` are code -128 whatever ``%x`` is::
+
+    %0 = circle.conv_2d(%x, %w, %b) {activation = relu6, …} : … -> tensor<1x8x8x4x!quant.uniform<i8, 0.02, -128>>
+    %1 = circle.depthwise_conv_2d(%0, %v, %c) {…} : … -> tensor<1x8x8x4x!quant.uniform<i8, 0.05, -128>>
+    %2 = circle.conv_2d(%1, %u, %d) {…} : … -> tensor<1x8x8x8x!quant.uniform<i8, 0.1, 3>>
+
+After: ``%0`` and ``%1`` have the two other channels, and the weights and biases of all three layers are those of them::
+
+    %0 = circle.conv_2d(%x, %w_2, %b_2) {activation = relu6, …} : … -> tensor<1x8x8x2x!quant.uniform<i8, 0.02, -128>>
+    %1 = circle.depthwise_conv_2d(%0, %v_2, %c_2) {…} : … -> tensor<1x8x8x2x!quant.uniform<i8, 0.05, -128>>
+    %2 = circle.conv_2d(%1, %u_2, %d_2) {…} : … -> tensor<1x8x8x8x!quant.uniform<i8, 0.1, 3>>
+
+Training leaves channels whose weights are as good as 0. Their sums move so little that, requantised and clamped, they
+are one code. What they add to the sums of the layer that reads them goes into its bias: nothing where the code stands
+for 0; where it does not, the layer must read no padding, which would be 0 in its place. A channel goes, too, when all
+weights that multiply it are 0, or all results that it is for go themselves.
+
+Channels go through depthwise layers, sums, pools, pads, means, views and what works element by element. Inputs, and
+results of the functions, keep theirs, and so does what an operator without channels reads. Every value keeps at least
+one. Codes of 8 and 16 bits, one scale for each tensor. Results keep every bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from odc_mlir.transforms.circle.channels.kinds import Kind, Layers, Mask
+from odc_mlir.transforms.circle.channels.needed import CodeRanges, unneeded_channels
+from odc_mlir.transforms.common.placement import functions
+from odc_mlir.transforms.circle.channels.spans import Span
+from odc_mlir.transforms.common.rewriting import apply_pattern_to
+
+
+@dataclass(frozen=True)
+class CircleRemoveChannelsPass(ModulePass):
+    """Take out channels that are constant or that nothing needs; see the module's text."""
+
+    name = "circle-remove-channels"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in functions(op):
+            if function.body.blocks:
+                jobs = jobs_of(CodeRanges.of_function(function))
+                apply_pattern_to(NarrowOperator(jobs), jobs)
+
+
+class Job(NamedTuple):
+    """What becomes of one operator: the channels of its result that are left, and of a layer's input."""
+
+    kind: Kind
+    kept: Mask
+    inputs: Mask | None
+    source: Span | None
+
+
+def jobs_of(ranges: CodeRanges) -> dict[Operation, Job]:
+    """The operators that change, in program order."""
+    kept = unneeded_channels(ranges)
+    jobs = {}
+    for op, kind in ranges.kinds.items() if kept else ():
+        value = kind.input if isinstance(kind, Layers) else None
+        inputs = None if value is None else kept.get(value.owner) if isinstance(value.owner, Operation) else None
+        if op in kept or inputs is not None:
+            mask = kept.get(op, np.ones(kind.channels, np.bool_))
+            jobs[op] = Job(kind, mask, inputs, None if value is None else ranges(value))
+    return jobs
+
+
+@dataclass(frozen=True)
+class NarrowOperator(RewritePattern):
+    """An operator that loses channels; those before it have lost theirs."""
+
+    jobs: Mapping[Operation, Job]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        job = self.jobs[op]
+        job.kind.narrow(job.kept, job.inputs, job.source)
+        rewriter.notify_op_modified(op)
