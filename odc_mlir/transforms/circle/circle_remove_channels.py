@@ -37,8 +37,8 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.transforms.circle.channels.kinds import Kind, Layers, Mask
 from odc_mlir.transforms.circle.channels.needed import CodeRanges, unneeded_channels
-from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.circle.channels.spans import Span
+from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.rewriting import apply_pattern_to
 
 

@@ -195,7 +195,8 @@ class Layers(Kind):
         if not self.is_dense:
             return np.ones(len(source.low), np.bool_)
         columns = self.weights.codes[kept].any(axis=(0, 1)).reshape(-1, len(source.low))
-        return np.asarray(columns.any(axis=0) & ~self._absorbed(source))
+        needed: Mask = columns.any(axis=0) & ~self._absorbed(source)
+        return needed
 
     def _absorbed(self, source: Span) -> Mask:
         """Which channels of the input add the same to every sum, which the bias can do."""

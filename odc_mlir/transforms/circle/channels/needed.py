@@ -107,8 +107,9 @@ class _Classes:
     def kept(self) -> Mask:
         """Which classes are needed, by number; every value keeps a channel at least."""
         needed = np.zeros(len(self.labels), np.bool_)
+        known = self.ranges.kinds
         for value in self.first:
-            if value.owner not in self.ranges.kinds or any(use.operation not in self.ranges.kinds for use in value.uses):
+            if value.owner not in known or any(use.operation not in known for use in value.uses):
                 needed[self.of(value)] = True
         while True:
             self._spread(needed)

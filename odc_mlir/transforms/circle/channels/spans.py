@@ -165,7 +165,8 @@ class Weights:
         """``found`` where no sum, and nothing that requantising makes of it, leaves its type: it wraps around there."""
         out, x = self.node.results[0], self.node.operand(self.layer.input)
         scales = np.asarray(weight_scales(self.node, self.node.operand(self.layer.weights), len(limit)), np.float64)
-        assert out.quant is not None and x.quant is not None
+        assert out.quant is not None
+        assert x.quant is not None
         grown = limit * np.maximum(2 * x.quant.scale * scales / out.quant.scale, 1)
         safe = grown < (1 << 31) if self.how.sums == "int32" else (limit < 1 << 46) & (grown < 1 << 31)
         every = full_span(out.dtype, len(limit))
