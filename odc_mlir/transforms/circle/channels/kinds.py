@@ -202,7 +202,7 @@ class Layers(Kind):
         """Which channels of the input add the same to every sum, which the bias can do."""
         weights = self.weights
         if weights.is_padded or weights.layer.bias_value is None or weights.largest_sum.max(initial=0) >= 1 << 31:
-            return source.is_constant & (source.low == weights.how.in_zero)
+            return np.asarray(source.is_constant & (source.low == weights.how.in_zero))
         return source.is_constant
 
     def narrow(self, kept: Mask, inputs: Mask | None, source: Span | None) -> None:
