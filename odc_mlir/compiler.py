@@ -31,7 +31,7 @@ from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.frontend import export_circle, import_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
 from odc_mlir.ops.work import kernel_names
-from odc_mlir.retries import PARTITIONED, schedule_segments
+from odc_mlir.retries import schedule_segments
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.diagnostics import typed_errors, verify_module
@@ -47,6 +47,7 @@ from odc_mlir.transforms.partition.odc_apply_annotations import OdcApplyAnnotati
 from odc_mlir.transforms.partition.odc_fix_batch import restore_batch
 from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 from odc_mlir.transforms.quant.common.ir import SCHEME, read_word
+from odc_mlir.trials import PARTITIONED
 from odc_mlir.universe import make_context
 
 # What passes leave on the module for reports: key in the plan, name of the attribute.

@@ -30,10 +30,10 @@ from odc_mlir.support.text import module_text
 from odc_mlir.transforms.common.defects import Defect, defect_of, record_defect
 from odc_mlir.transforms.common.placement import main_function, place_on_host
 from odc_mlir.transforms.partition.rules.checks import sram_text
+from odc_mlir.trials import PARTITIONED, scheduled_program
 
 LOG = logging.getLogger(__name__)
 
-PARTITIONED, SCHEDULED = "partition", "npu-alloc"  # stages between which segments become instructions
 FORMING = (
     "npu-form-groups",
     "npu-choose-segments",
@@ -146,7 +146,7 @@ def _schedule(
     for number, segment in enumerate(in_time(context, segments(module))):
         try:
             known = programs.get(_text(segment)) if programs else None
-            finished[segment] = _program(context, module, segment) if known is None else known
+            finished[segment] = scheduled_program(context, module, segment) if known is None else known
             tell(context, "package: emitting")
             binaries[segment] = _emit(segment, finished[segment], choice)
         except TimeLimitError:
@@ -169,15 +169,6 @@ def _text(segment: SegmentOp) -> str:
     program = make_program(segment)
     program.properties["sym_name"] = StringAttr("any")
     return module_text(program, constants="elide")
-
-
-def _program(context: Context, module: ModuleOp, segment: SegmentOp) -> ProgramOp:
-    """The instructions of one segment, made in a module of its own."""
-    program = make_program(segment)
-    alone = ModuleOp([program], dict(module.attributes))
-    pipelines.run(context, alone, SCHEDULED, after=PARTITIONED)
-    alone.body.block.detach_op(program)
-    return program
 
 
 def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes:

@@ -33,6 +33,8 @@ INPUT_OFFSETS, OUTPUT_OFFSETS = "npu.input_offsets", "npu.output_offsets"
 SRAM_PEAK = "npu.sram_peak"
 # Attribute of a program: multiply-accumulates that are done more than once, by the name of the operation.
 RECOMPUTED_MACS = "npu.recomputed_macs"
+# Attribute of a program of tensor operations: the chains to cut, (first layer, last layer, rows) one after the other.
+CHAINS = "npu.chains"
 # Attribute of a program: operations that are computed with each tile of another one: that one's name by theirs.
 FUSED = "npu.fused"
 _DECLARED = ("sym_name", "function_type")

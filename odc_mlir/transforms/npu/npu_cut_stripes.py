@@ -16,7 +16,8 @@ computed twice; the program's ``npu.recomputed_macs`` says how many multiply-acc
 operation. Which chains are cut, and how often, is what is estimated to be fastest of all that fits. Without a limit
 nothing is cut that fits in the SRAM. Where the target was chosen with ``prefer = memory``, chains are cut as well while
 the estimate stays within a tenth of the fastest. That counts the work of operations, not how long constants keep them
-waiting: a smaller arena has less room for those that arrive early.
+waiting: a smaller arena has less room for those that arrive early. A program with ``npu.chains``, triples of a chain's
+first and last layer and the rows of a stripe, is cut as they say: so the compiler tries several plans.
 
 Where no plan fits, the one with the least memory is taken, and nothing is refused here: instructions can need less than
 operations do, because a result may take the bytes of an operand that has been loaded. ``npu-allocate-memory`` knows.
@@ -26,17 +27,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, i64
+from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, IntegerAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import StridedCopy
-from odc_mlir.dialects.npu_program import RECOMPUTED_MACS
+from odc_mlir.dialects.npu_program import CHAINS, RECOMPUTED_MACS
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.site import tensor_of
 from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
@@ -55,14 +58,43 @@ class NpuCutStripesPass(ProgramPass):
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         graph = read_rows(job.block, job.target, job.memory)
-        plan = _chosen(ctx, job, graph)
+        given = job.program.attributes.pop(CHAINS, None)
+        chains = _chosen(ctx, job, graph).chains if given is None else read_chains(given)
         again: Counter[str] = Counter()
-        for chain in plan.chains:
+        for chain in chains:
             if chain.rows:
                 again += _Cut(graph, chain).apply()
         if again:
             counts: dict[str, Attribute] = {name: IntegerAttr(macs, i64) for name, macs in sorted(again.items())}
             job.program.attributes[RECOMPUTED_MACS] = DictionaryAttr(counts)
+
+
+def chains_attribute(chains: Sequence[Chain]) -> DenseArrayBase:
+    """The attribute of a program that is to be cut into ``chains``."""
+    return DenseArrayBase.from_list(i64, [number for chain in chains for number in chain])
+
+
+def read_chains(attribute: Attribute) -> tuple[Chain, ...]:
+    """The inverse of :func:`chains_attribute`."""
+    assert isinstance(attribute, DenseArrayBase)
+    numbers = iter(map(int, attribute.get_values()))
+    return tuple(starmap(Chain, zip(numbers, numbers, numbers, strict=True)))
+
+
+def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[Planner, int] | None:
+    """The planner of a program that several plans are worth trying for, and the bytes that there are for tensors.
+
+    That is where speed is preferred and the SRAM is limited or too small. What follows a plan decides what it takes, in
+    cycles and in bytes, and is only known when it is done.
+    """
+    if job.choice.prefer != "performance":
+        return None
+    graph = read_rows(job.block, job.target, job.memory)
+    room, burst = job.sram_bytes - graph.apart_bytes, job.target.sram.burst_bytes
+    fits = Planner(graph, burst).plain.arena_bytes <= room
+    if fits and (job.choice.sram_limit is None or job.memory == "sram"):
+        return None
+    return Planner(graph, burst, resident_results(ctx, job)), room
 
 
 def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> Plan:

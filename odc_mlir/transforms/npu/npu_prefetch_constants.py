@@ -13,8 +13,9 @@ as there is room. ``live`` says from when until when the copy needs its bytes::
     npu.isa.copy source %c target %s bytes 8192
     npu.isa.wload source %s + 128 target %slot
 
-Where the target was chosen with ``prefer = memory``, constants take room that tensors leave in the arena, and never
-make it larger; what finds none is read from off-chip memory when it is used.
+Where the target was chosen with ``prefer = memory`` constants take room that tensors leave in the arena, and never make
+it larger; what finds none is read from off-chip memory when it is used. Otherwise, where some find none in the whole
+SRAM either, the estimate says which of the two it is; option ``room`` decides instead of that.
 
 Mode ``sram`` is left alone: constants are behind the SRAM port already. Refuses programs whose tensors do not fit in
 the SRAM limit.
@@ -28,7 +29,7 @@ from typing import ClassVar
 from xdsl.context import Context
 
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program
-from odc_mlir.transforms.npu.schedule.prefetch import prefetch_constants
+from odc_mlir.transforms.npu.schedule.prefetch import Room, prefetch_constants
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
@@ -40,15 +41,21 @@ class NpuPrefetchConstantsPass(ProgramPass):
     name = "npu-prefetch-constants"
     keeps_records: ClassVar[bool] = True
 
+    room: Room = "best"
+    """Of the arena for constants: rest (what tensors leave), all (of the SRAM limit), or best (as estimated)."""
+
+    sram_limit: int | None = None
+    """Bytes of SRAM to use; default: all that the target or its limit allows."""
+
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         if job.memory == "flash":
-            _prefetch(ctx, job)
+            room: Room = "rest" if job.choice.prefer == "memory" else self.room
+            _prefetch(ctx, job, min(self.sram_limit or job.sram_bytes, job.sram_bytes), room)
 
 
-def _prefetch(ctx: Context, job: TargetedProgram) -> None:
+def _prefetch(ctx: Context, job: TargetedProgram, sram_bytes: int, room: Room) -> None:
     program = read_program(ctx, job)
-    arena = arena_bytes(job, program)
-    thrifty = job.choice.prefer == "memory"
-    commands, held = program.working, job.sram_bytes - arena
-    program.update(prefetch_constants(commands, program.dependences, job.target, arena, held, thrifty=thrifty))
+    held = job.sram_bytes - arena_bytes(job, program)
+    arena = sram_bytes - held
+    program.update(prefetch_constants(program.working, program.dependences, job.target, arena, held, room=room))
     program.keep_alive()

@@ -45,3 +45,17 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", sram_limit = 4200
 // CHECK-COUNT-32: npu.pool max {{.*}} -> tensor<1x1x32x8xi8>
 // CHECK-NOT: npu.pool
 // CHECK: odc.yield
+
+// -----
+
+// A program that says how it is to be cut is cut so, whatever fits.
+builtin.module attributes {odc.target = #odc.target<"npu-256">} {
+  npu.program @segment_0(%x: tensor<1x64x64x8xi8>) -> tensor<1x32x32x8xi8> attributes {npu.chains = array<i64: 0, 1, 16>} {
+    %t = npu.pool max %x kernel [1, 1] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x64x64x8xi8>
+    %y = npu.pool max %t kernel [3, 3] stride [2, 2] pads [1, 1, 0, 0] clamp(-128, 127) : tensor<1x64x64x8xi8> -> tensor<1x32x32x8xi8>
+    odc.yield %y : tensor<1x32x32x8xi8>
+  }
+}
+// CHECK: npu.program
+// CHECK-NOT: npu.chains
+// CHECK: npu.move %x copies [array<i32: 0, 0, 0, 16384, 1, 1>] : tensor<1x64x64x8xi8> -> tensor<1x32x64x8xi8>

@@ -43,8 +43,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "interpreters": frozenset({"errors", "ops", "numerics", "support", "dialects", "runtime.kernels"}),
     "legality": IR,
     "pipelines": IR | {"frontend", "transforms", "emitter", "legality"},
-    "retries": IR | {"transforms", "emitter", "pipelines"},
-    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines", "retries", "universe", "codegen"},
+    # Which program is the fastest is asked of the simulator.
+    "trials": IR | {"transforms", "emitter", "pipelines", "simulator"},
+    "retries": IR | {"transforms", "emitter", "pipelines", "trials"},
+    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines", "retries", "trials", "universe"} | {"codegen"},
     "native_compiler": IR
     | {"frontend", "transforms", "emitter", "pipelines", "compiler", "universe", "codegen"}
     | {"retries"},
@@ -88,6 +90,7 @@ USES_XDSL = frozenset(
         "retries",
         "segment_compiler",
         "torch_import",
+        "trials",
         "viewer",
     }
 )

@@ -7,8 +7,6 @@ for each time that somebody asked the port, which is each descriptor and each bu
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ import cycle_table
 from cycle_table import Key
 from helpers import npu_listing as listing
 from helpers.npu_programs import random_program
-from odc_mlir import compiler, targets
+from odc_mlir import targets
 from odc_mlir.simulator import Program, load, simulate
 from odc_mlir.simulator.queues import DMA_ENGINES
 from odc_mlir.targets import Target
@@ -110,14 +108,3 @@ def test_half_the_machine_takes_at_most_a_bit_more_than_twice_the_time() -> None
         if table[key].cycles > 2.2 * table[Key(key.model, "npu-256", key.memory)].cycles
     }
     assert slow <= MORE_THAN_HALVED
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(("model", "least"), [("kws_ref_model", 1 << 14), ("vww_96_int8", 1 << 17)])
-def test_more_sram_is_not_slower(model: str, least: int, test_data: Path) -> None:
-    path = cycle_table.model_path(test_data, model)
-    limits = (least, 2 * least, 4 * least, None)
-    found = [cycle_table.timed(compiler.compile(path, memory="flash", sram_limit=limit)) for limit in limits]
-    for less, more in pairwise(found):
-        assert more.cycles <= 1.01 * less.cycles
-        assert more.npu_operators >= less.npu_operators

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, product
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from odc_mlir.errors import AllocationError
 from odc_mlir.isa.fields import Space
@@ -31,6 +31,9 @@ CHUNKS_AT_A_TIME = 4  # in a small arena: while some are read, others arrive
 GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
 SPILL = 4  # what is at most 1/SPILL of a chunk may be the one that exceeds it: alone it would waste part of a burst
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # of the copy queue's depth: when a batch starts and ends
+
+
+Room = Literal["best", "all", "rest"]  # of the arena, for constants
 
 
 class Item(NamedTuple):
@@ -89,13 +92,13 @@ def prefetch_constants(
     sram_bytes: int,
     held_bytes: int = 0,
     *,
-    thrifty: bool = False,
+    room: Room = "best",
 ) -> list[Command]:
     """``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena they may use.
 
     ``before``: what each of ``commands`` depends on. ``held_bytes`` of inputs and outputs lie beside the arena.
-    ``thrifty``: only where they make the arena no larger than tensors do, but for constants that cannot be read where
-    they are.
+    ``room`` "rest": only where they make the arena no larger than tensors do, but for constants that cannot be read
+    where they are; "best": the better estimate of that and of "all".
 
     Room in the arena is planned here, because free room at each time decides what can be copied when; addresses are
     given later, to buffers that say how long they live. Constants for which SRAM has no room stay off-chip and are
@@ -108,13 +111,13 @@ def prefetch_constants(
     alignment, reads = target.sram.burst_bytes, _reads(commands)
     items = _items(commands, reads, target.offchip.burst_bytes)
 
-    def schedule(room: int) -> _Schedule:
-        chunks = _chunks(items, min(LARGEST_CHUNK, room // CHUNKS_AT_A_TIME))
-        placed = _place(chunks, intervals, (room, sram_bytes), held_bytes, alignment)
+    def schedule(most: int) -> _Schedule:
+        chunks = _chunks(items, min(LARGEST_CHUNK, most // CHUNKS_AT_A_TIME))
+        placed = _place(chunks, intervals, (most, sram_bytes), held_bytes, alignment)
         return _schedule(commands, before, reads, placed, target)
 
-    best = schedule(used if thrifty else sram_bytes)
-    if not thrifty and sum(len(chunk.items) for chunk in best.chunks) < len(items):
+    best = schedule(used if room == "rest" else sram_bytes)
+    if room == "best" and sum(len(chunk.items) for chunk in best.chunks) < len(items):
         best = min(best, schedule(used), key=lambda found: found.end)
     planned = [
         Interval(chunk.target, chunk.earliest, chunk.held_until, alignment)

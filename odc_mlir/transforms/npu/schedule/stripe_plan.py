@@ -8,9 +8,11 @@ what a chain and all that lives across it need, costs are estimates from the mac
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 from xdsl.ir import SSAValue
@@ -24,6 +26,7 @@ from odc_mlir.transforms.npu.schedule.row_graph import START_CYCLES, RowGraph, R
 LONGEST_CHAIN = 24
 BUDGETS = 16  # up to half more than the least one
 MOST_HEIGHTS = 64  # of stripes that are tried per chain
+STEP = 0.98  # of memory, at most, from one plan to the next where several are tried
 SLOWDOWN = 1.1  # of the estimate: what less memory may cost where memory is preferred
 
 
@@ -113,6 +116,18 @@ class Planner:
             found.append(self._plan(options))
         return min(found, key=lambda plan: (plan.arena_bytes, plan.cycles))
 
+    @cached_property
+    def front(self) -> list[Plan]:
+        """Plans from the plain one to the smallest, each the fastest found for a little less than the one before takes.
+
+        They are at least STEP apart, if not in what they take then in the memory that they were looked for in.
+        """
+        found, budget = [self.plain], self.plain.arena_bytes
+        while (plan := self.within(min(int(STEP * budget), found[-1].arena_bytes - self.alignment))) is not None:
+            found.append(plan)
+            budget = plan.arena_bytes
+        return found if found[-1].arena_bytes <= self.smallest.arena_bytes else [*found, self.smallest]
+
     def frugal(self) -> Plan:
         """A plan that takes little memory without being much slower than the plain one."""
         best, low, high = self.plain, self.smallest.arena_bytes, self.plain.arena_bytes
@@ -128,6 +143,21 @@ class Planner:
     def _plain_cycles(self, number: int) -> float:
         layer = self.graph.layers[number]
         return layer.row_cycles * max(layer.rows, 1) + START_CYCLES
+
+    @cached_property
+    def _fronts(self) -> list[list[list[Option]]]:
+        """What may begin at each layer, by its last one: what is faster than all with less memory, the least first."""
+        found = []
+        for options in self._options:
+            fronts: list[list[Option]] = []
+            for _, ending in groupby(options, key=lambda option: option.chain.last):
+                front: list[Option] = []
+                for option in sorted(ending, key=lambda option: (option.needed_bytes, -option.chain.rows)):
+                    if not front or option.cycles <= front[-1].cycles:
+                        front.append(option)
+                fronts.append(front)
+            found.append(fronts)
+        return found
 
     @cached_property
     def _options(self) -> list[list[Option]]:
@@ -211,10 +241,12 @@ class Planner:
         """The chains with the least cycles that each fit in ``budget`` bytes."""
         count = len(self.graph.layers)
         best: list[tuple[float, Option | None]] = [(0.0, None), *[(float("inf"), None)] * count]
-        for first, options in enumerate(self._options):
+        for first, fronts in enumerate(self._fronts):
             here = best[first][0]
-            for option in options:
-                if option.needed_bytes <= budget and here + option.cycles < best[option.chain.last + 1][0]:
+            for front in fronts:
+                fitting = bisect_right(front, budget, key=lambda option: option.needed_bytes)
+                option = front[fitting - 1]
+                if fitting and here + option.cycles < best[option.chain.last + 1][0]:
                     best[option.chain.last + 1] = (here + option.cycles, option)
         return _path(best)
 

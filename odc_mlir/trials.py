@@ -1,0 +1,158 @@
+"""The instructions of a segment: where SRAM is short several programs are made of it, and the fastest is taken.
+
+What a plan of stripes takes is an estimate, of its cycles and of its bytes: how many constants still arrive early, and
+which results take the bytes of an operand, is known when a program is finished. So plans for more and for less memory
+than there is are tried as well. Each is simulated, and what does not fit in the SRAM is left out. Memories that plans
+are made for are the same whatever the limit, so that a larger limit finds what a smaller one found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import dropwhile, takewhile
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from odc_mlir import pipelines
+from odc_mlir.dialects.npu_program import CHAINS, ProgramOp, make_program, programs
+from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.emitter import emit_program
+from odc_mlir.errors import AllocationError, OdcError, TimeLimitError
+from odc_mlir.simulator.program import load
+from odc_mlir.simulator.run import simulate
+from odc_mlir.support.deadline import tell
+from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, trial_planner
+from odc_mlir.transforms.npu.npu_prefetch_constants import NpuPrefetchConstantsPass
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
+from odc_mlir.transforms.npu.schedule.stripe_plan import Plan, Planner
+
+PARTITIONED, LOWERED, SCHEDULED = "partition", "npu", "npu-alloc"  # stages between which segments become instructions
+MISSES = 3  # plans in a row that are no better, after which no more are tried
+LIMIT_STEP = 1.2  # from one SRAM limit to the next of those that constants are prefetched for
+
+
+def scheduled_program(context: Context, module: ModuleOp, segment: SegmentOp) -> ProgramOp:
+    """The instructions of one segment of ``module``, made in a module of its own."""
+    program = make_program(segment)
+    alone = ModuleOp([program], dict(module.attributes))
+    pipelines.run(context, alone, LOWERED, after=PARTITIONED)
+    (job,) = targeted_programs(alone, "the search for stripes")
+    found = trial_planner(context, job)
+    if found is None:
+        pipelines.run(context, alone, SCHEDULED, after=LOWERED)
+        return _taken_out(alone)
+    planner, room = found
+    return _Trials(context, alone, job, planner).fastest(room)
+
+
+def _is_before_prefetching(item: tuple[str, ModulePass]) -> bool:
+    return not isinstance(item[1], NpuPrefetchConstantsPass)
+
+
+def _error_of(call: Callable[[], None]) -> OdcError | None:
+    """Why ``call`` refuses what it is given, None where it does not."""
+    try:
+        call()
+    except TimeLimitError:
+        raise
+    except OdcError as error:
+        return error
+    return None
+
+
+def _taken_out(module: ModuleOp) -> ProgramOp:
+    """The one program of ``module``, taken out of it."""
+    (program,) = programs(module).values()
+    module.body.block.detach_op(program)
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A finished program and what it takes; ``ready``: the same before constants are prefetched."""
+
+    program: ProgramOp
+    cycles: int
+    ready: ModuleOp
+
+
+@dataclass
+class _Trials:
+    """The programs that were made of ``lowered``, a module with one program of tensor operations."""
+
+    context: Context
+    lowered: ModuleOp
+    job: TargetedProgram
+    planner: Planner
+
+    def fastest(self, room: int) -> ProgramOp:
+        """The fastest program found, of plans for about ``room`` bytes of tensors."""
+        plans = self.planner.front
+        first = next((k for k, plan in enumerate(plans) if plan.arena_bytes <= room), len(plans) - 1)
+        place, best = self._fitting(plans, first)
+        # Plans for more memory than there is, as far as they turn out to fit; then for less: room for constants.
+        best = self._better(best, plans[:first][::-1])
+        best = self._better(best, plans[place + 1 :])
+        if self.job.memory == "flash":
+            best = self._prefetched(best)
+        return best.program
+
+    def _fitting(self, plans: Sequence[Plan], first: int) -> tuple[int, _Trial]:
+        """Place and program of the first plan from ``first`` on that fits; the last one's error if none does."""
+        for place in range(first, len(plans)):
+            found = self._cut(plans[place])
+            if isinstance(found, _Trial):
+                return place, found
+            if not isinstance(found, AllocationError) or place == len(plans) - 1:
+                raise found
+        raise AssertionError("there is always a plan")
+
+    def _better(self, best: _Trial, plans: Iterable[Plan]) -> _Trial:
+        """The best of ``best`` and the programs of these plans, until some in a row do not help."""
+        misses = 0
+        for plan in plans:
+            found = self._cut(plan)
+            misses += 1
+            if isinstance(found, _Trial) and found.cycles < best.cycles:
+                best, misses = found, 0
+            if misses == MISSES:
+                break
+        return best
+
+    def _cut(self, plan: Plan) -> _Trial | OdcError:
+        """The program of a plan, or why there is none."""
+        tell(self.context, "npu-sched: trying a plan of stripes")
+        module = self.lowered.clone()
+        for program in programs(module).values():
+            program.attributes[CHAINS] = chains_attribute(plan.chains)
+        passes = takewhile(_is_before_prefetching, pipelines.passes_until(SCHEDULED, after=LOWERED))
+        failed = _error_of(partial(pipelines.run_passes, self.context, module, passes))
+        return failed or self._finished(module)
+
+    def _finished(self, ready: ModuleOp, options: NpuPrefetchConstantsPass | None = None) -> _Trial | OdcError:
+        """The program that ``ready``, which is kept, becomes."""
+        module = ready.clone()
+        passes = pipelines.passes_until(SCHEDULED, after=LOWERED, options=[options] if options else [])
+        rest = dropwhile(_is_before_prefetching, passes)
+        if failed := _error_of(partial(pipelines.run_passes, self.context, module, rest)):
+            return failed
+        (program,) = programs(module).values()
+        loaded = load(emit_program(program, self.job.target, self.job.memory), target=self.job.target)
+        return _Trial(_taken_out(module), simulate(loaded, execute=False).counters.cycles, ready)
+
+    def _prefetched(self, best: _Trial) -> _Trial:
+        """The best of ``best`` and other ways to use the room that its tensors leave for constants."""
+        ready, limit = best.ready, self.job.sram_bytes
+        others = [NpuPrefetchConstantsPass(room="all")]
+        step = math.floor(math.log(limit, LIMIT_STEP))
+        others += [NpuPrefetchConstantsPass(sram_limit=int(LIMIT_STEP ** (step - k))) for k in range(MISSES)]
+        for options in others:
+            found = self._finished(ready, options)
+            if isinstance(found, _Trial) and found.cycles < best.cycles:
+                best = found
+        return best
