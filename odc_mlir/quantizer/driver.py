@@ -34,8 +34,19 @@ from odc_mlir.quantizer.intervals import TAIL, Judged
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.policy.precision import Choice
+from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
-from odc_mlir.quantizer.stages import PARTS, Builder, Candidate, FloatModel, Recipe, Statistics, equalized, layer_names
+from odc_mlir.quantizer.stages import (
+    PARTS,
+    Builder,
+    Candidate,
+    FloatModel,
+    Recipe,
+    Statistics,
+    equalized,
+    layer_names,
+    normalized,
+)
 from odc_mlir.quantizer.target import Placement, TargetRules
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -74,7 +85,7 @@ class Driver:
         self.reference = Reference(self.original, self.data.held, self.data.labels)
         self.limits = self._limits()
         self.findings = list(self.data.findings)
-        if self.data.fit and not self._builder.scheme.weights_only:
+        if self.data.fit:
             self._record(self.base)
             self.findings += [str(finding) for finding in self.base.records.findings if finding.severity != "note"]
         self.model, self.statistics = self.base, self._statistics(self.base)
@@ -139,17 +150,35 @@ class Driver:
         """Weights as codes, rounded by what samples show where that helps."""
         if not self.data.fit:
             return self._builder.build(self.base, self._recipe(), {})
-        return self._refit(self._refined(self._first(self.base, self._recipe(), "codes", "nearest"))).candidate
+        model, recipe = self._root()
+        return self._refit(self._refined(self._first(model, recipe, "codes", "nearest"))).candidate
 
     def _choose(self) -> _Choice:
         """Try what help there is, one kind after the other, each on top of the best so far."""
-        models = {"none": self.base}
+        root, recipe = self._root()
+        models = {"none": root}
         kinds = [kind for kind in self.options.equalizations if self._equalized(models, kind) is not None] or ["none"]
-        first = replace(self._recipe(), equalize=kinds[0])
+        first = replace(recipe, equalize=kinds[0])
         best = self._refined(self._first(models[kinds[0]], first, "equalize", kinds[0]))
         for kind in kinds[1:]:
             best = self._better(best, models[kind], replace(best.recipe, equalize=kind), "equalize", kind)
         return self._refit(self._ranged(best))
+
+    def _root(self) -> tuple[FloatModel, Recipe]:
+        """The float model to start from, whose inputs are normalised where that helps, and the recipe for it."""
+        recipe, states = self._recipe(), self.options.switched(self.options.normalize)
+        # who gives codes has lost already what a normalisation could keep
+        asks = states[-1] and self.options.io == FLOAT and bool(self.data.fit)
+        found = normalized(self.base, self.data.fit) if asks else None
+        if found is None:
+            return self.base, recipe
+        self._record(found)
+        chosen = replace(recipe, normalize=True)
+        if states[0]:
+            return found, chosen
+        best = self._first(self.base, recipe, "normalize", False)
+        best = self._better(best, found, chosen, "normalize", True)
+        return best.model, best.recipe
 
     def _refined(self, best: _Choice) -> _Choice:
         """The choice with weights rounded by samples, and with corrected biases, where each helps."""
@@ -203,7 +232,8 @@ class Driver:
         """The model equalised in this way, recorded; None where that is no other model."""
         if kind not in models:
             # A model that nothing but ranges are known of cannot be recorded anew.
-            found = equalized(self.base, kind, self.base.fitted) if self.data.fit else None
+            root = models["none"]
+            found = equalized(root, kind, root.fitted) if self.data.fit else None
             if found is None:
                 return None
             self._record(found)
@@ -212,6 +242,8 @@ class Driver:
 
     def _record(self, model: FloatModel) -> None:
         """Give ``model`` records of all samples; raises OdcError."""
+        if self._builder.scheme.weights_only:
+            return
         self._say("recording ranges", 0, len(self.data.fit))
         executor = HostExecutor(model.graph)
         model.records = record(executor, self.data.fit)

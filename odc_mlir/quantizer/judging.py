@@ -223,6 +223,7 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     result |= {"rounding": recipe.rounding, "correction": recipe.correction}
     if not scheme.weights_only:
         result |= {
+            "normalize": recipe.normalize,
             "equalize": recipe.equalize,
             "ranges": recipe.ranges,
             "headroom": recipe.headroom,

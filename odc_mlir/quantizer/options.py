@@ -37,11 +37,11 @@ class Options:
     single tensors, by name; ``copied_parameters``: tensors that take theirs from another one.
 
     ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which ranges
-    are wider than what was seen, None to choose; ``equalize``, ``rounding`` and ``correction``: ``auto`` lets
-    measurements decide. ``target``: the machine whose rules limit types; ``min_coverage``: the least share of the
-    products that has to be quantised, with a target that it has to run. ``reader``: ``litert`` keeps what
-    LiteRT does not run as codes in float. With ``help`` off, ``auto`` means ``minmax``,
-    ``none`` and ``off``.
+    are wider than what was seen, None to choose; ``normalize`` (inputs, before they are codes), ``equalize``,
+    ``rounding`` and ``correction``: ``auto`` lets measurements decide. ``target``: the machine whose rules limit types;
+    ``min_coverage``: the least share of the products that has to be quantised, with a target that it has to run.
+    ``reader``: ``litert`` keeps what LiteRT does not run as codes in float. With ``help`` off, ``auto`` means
+    ``minmax``, ``none`` and ``off``.
     """
 
     scheme: str = "int8"
@@ -56,6 +56,7 @@ class Options:
     ranges: str = AUTO
     range_options: Mapping[str, Any] = field(default_factory=dict)
     headroom: float | None = None
+    normalize: str = AUTO
     equalize: str = AUTO
     rounding: str = AUTO
     correction: str = AUTO
@@ -194,6 +195,7 @@ def _check(options: Options) -> None:
     for name, value, allowed in (
         ("io", options.io, IO),
         ("ranges", options.ranges, (AUTO, *MODES)),
+        ("normalize", options.normalize, SWITCH),
         ("equalize", options.equalize, (AUTO, *EQUALIZE)),
         ("rounding", options.rounding, SWITCH),
         ("correction", options.correction, SWITCH),

@@ -67,6 +67,7 @@ class Recipe:
     ``headroom``: by which part ranges are wider than what was seen; ``precisions``: of layers that differ.
     """
 
+    normalize: bool = False
     equalize: str = "none"
     ranges: str = "minmax"
     range_options: tuple[tuple[str, Any], ...] = ()
@@ -215,22 +216,43 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
 
     It has no records yet. Recorded ranges tell which RELU6 never clip.
     """
-    context, module = make_context(), model.module.clone()
+    module = model.module.clone()
     function = quant_ir.main_function(module)
     assert function is not None
     attach_ranges(function, ranges_of(statistics, "minmax"))
-    before = _constants(module)
-    with tempfile.TemporaryDirectory(prefix="odc-equalize-") as folder:
-        file = ""
-        if kind == "activations":
-            file = str(Path(folder) / "ranges.npz")
-            np.savez(file, **_channel_magnitudes(statistics))
-        equalize = make_pass("circle-equalize-channels", ranges=file, relu6="recorded")
-        run_passes(context, module, [equalize, dead_code_pass()])
-    if _constants(module) == before:
+    arrays = _channel_magnitudes(statistics) if kind == "activations" else None
+    if not _changed(module, arrays, "circle-equalize-channels", "ranges", relu6="recorded"):
         return None
     _drop_ranges(module)
     return FloatModel(module)
+
+
+def normalized(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel | None:
+    """A copy that centres and scales the channels of its inputs; None where ``samples`` ask for no such thing.
+
+    It has no records yet.
+    """
+    arrays = {}
+    for place, info in enumerate(model.graph.input_infos()):
+        rows = [np.reshape(sample[place], (-1, np.shape(sample[place])[-1])) for sample in samples if info.shape]
+        if info.dtype == "float32" and rows and len({row.shape[1] for row in rows}) == 1:
+            every = np.concatenate(rows).astype(np.float64)
+            with np.errstate(all="ignore"):  # what is not finite says nothing
+                arrays[info.name] = np.stack([every.mean(axis=0), every.std(axis=0)])
+    module = model.module.clone()
+    return FloatModel(module) if arrays and _changed(module, arrays, "quant-normalize-inputs", "moments") else None
+
+
+def _changed(module: ModuleOp, arrays: Mapping[str, Any] | None, name: str, option: str, **options: Any) -> bool:
+    """Whether a pass changes a constant of ``module``, with ``arrays`` by tensor name in the file of ``option``."""
+    before = _constants(module)
+    with tempfile.TemporaryDirectory(prefix="odc-channels-") as folder:
+        file = ""
+        if arrays is not None:
+            file = str(Path(folder) / "ranges.npz")
+            np.savez(file, **arrays)
+        run_passes(make_context(), module, [make_pass(name, **{option: file}, **options), dead_code_pass()])
+    return _constants(module) != before
 
 
 def _constants(module: ModuleOp) -> list[str]:

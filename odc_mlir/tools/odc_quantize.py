@@ -146,7 +146,7 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
     if measures.get("sqnr_db") is not None:
         yield f"  SQNR of the outputs {decibel_text(measures['sqnr_db'])}"
     if "ranges" in choices:
-        names = ("ranges", "headroom", "equalize", "rounding", "correction")
+        names = ("ranges", "headroom", "normalize", "equalize", "rounding", "correction")
         yield f"  chosen: {', '.join(f'{name} {choices[name]}' for name in names)}"
     yield from _precisions(verdict)
     for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:

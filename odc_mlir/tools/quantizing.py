@@ -110,6 +110,12 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--range-option", action="append", default=[], metavar="NAME=NUMBER", help="such as high=99.9")
     group.add_argument("--headroom", type=float, metavar="PART", help="make ranges wider by this part")
+    group.add_argument(
+        "--normalize",
+        default="auto",
+        choices=("auto", "on", "off"),
+        help="inputs in float, where their channels differ",
+    )
     group.add_argument("--equalize", default="auto", choices=("auto", "none", "weights", "activations"))
     group.add_argument("--rounding", default="auto", choices=("auto", "on", "off"), help="of weights, by samples")
     group.add_argument("--correction", default="auto", choices=("auto", "on", "off"), help="of biases, by samples")
@@ -171,6 +177,7 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "ranges": arguments.ranges,
         "range_options": range_options(arguments),
         "headroom": arguments.headroom,
+        "normalize": arguments.normalize,
         "equalize": arguments.equalize,
         "rounding": arguments.rounding,
         "correction": arguments.correction,

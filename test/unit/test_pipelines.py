@@ -19,7 +19,7 @@ from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 from odc_mlir.universe import VERIFY_VARIABLE, make_context
 
 # Passes that somebody asks for by name.
-ASKED_FOR = ("circle-equalize-channels", "circle-optimize", "npu-unroll-loops")
+ASKED_FOR = ("circle-equalize-channels", "circle-optimize", "npu-unroll-loops", "quant-normalize-inputs")
 
 RELU = """
 func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.uniform<i8:f32, 0.5>> {

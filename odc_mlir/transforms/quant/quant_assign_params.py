@@ -55,6 +55,7 @@ from odc_mlir.transforms.quant.common.ir import (
     operand_types,
     operators,
     quantised,
+    read_word,
     set_argument_types,
     set_operand_types,
     set_result_types,
@@ -147,7 +148,7 @@ class Assignment:
         rule, choice = op.SPEC.quant, self._choice(op.results)
         if choice is not None:
             write_word(op, PRECISION, choice.precision)
-        if choice is not None and choice.precision == FLOAT:
+        if read_word(op, PRECISION) == FLOAT:
             keep_real(op, "its precision is float", rule.left)
         elif rule.kind is QuantKind.FLOAT:
             keep_real(op, rule.reason, rule.left)

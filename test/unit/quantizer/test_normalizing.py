@@ -1,0 +1,105 @@
+"""Raw tables: columns of very different sizes are normalised before they become codes, where that helps."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.models import ModelBuilder
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.import_circle import import_model
+from odc_mlir.quantizer.stages import normalized, prepare
+
+COUNT = 32
+PLAIN = {"ranges": "minmax", "equalize": "none", "rounding": "off", "correction": "off"}
+
+
+@cache
+def table(largest: float = 1e4, *, folded: bool = False) -> tuple[bytes, list[list[np.ndarray]]]:
+    """Two layers on six columns of up to this size with offsets, normalised by SUB and MUL or in the first layer."""
+    rng = np.random.default_rng(2)
+    sizes = np.geomspace(1.0 / largest, largest, 6) if largest > 1 else np.ones(6)
+    offsets = 3.0 * sizes * (largest > 1)
+    first, second = rng.normal(size=(12, 6)), rng.normal(size=(2, 12))
+    builder = ModelBuilder()
+    x = value = builder.tensor("x", (1, 6))
+
+    def constant(name: str, data: Any) -> int:
+        return builder.tensor(name, data.shape, data=np.asarray(data, np.float32))
+
+    bias = np.zeros(12)
+    if folded:
+        first = first / sizes
+        bias = -first @ offsets
+    else:
+        for kind, name, by in (("SUB", "centred", offsets), ("MUL", "normal", 1.0 / sizes)):
+            result = builder.tensor(name, (1, 6))
+            builder.operator(kind, [value, constant(f"{name}/by", by)], [result])
+            value = result
+    hidden, y = builder.tensor("hidden", (1, 12)), builder.tensor("y", (1, 2))
+    builder.operator(
+        "FULLY_CONNECTED",
+        [value, constant("a", first), constant("b", bias)],
+        [hidden],
+        options={"fused_activation_function": "relu"},
+    )
+    builder.operator("FULLY_CONNECTED", [hidden, constant("c", second), -1], [y])
+    samples = [[(offsets + sizes * rng.normal(size=(1, 6))).astype(np.float32)] for _ in range(COUNT)]
+    return bytes(write_model(builder.finish([x], [y]))), samples
+
+
+def outputs_db(file: bytes, made: Any, samples: list[list[np.ndarray]]) -> float:
+    pairs = [(odc_mlir.run(file, s)[0].astype(np.float64), odc_mlir.run(made.model, s)[0]) for s in samples]
+    signal, noise = (
+        float(sum(np.square(part).sum() for part in parts))
+        for parts in zip(*((a, a - b) for a, b in pairs), strict=True)
+    )
+    return 10 * np.log10(signal / noise)
+
+
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize(("scheme", "least"), [("int8", 25.0), ("uint8", 25.0), ("int16x8", 38.0), ("int8_wo", 38.0)])
+def test_small_columns_keep_their_codes(scheme: str, least: float, folded: bool) -> None:
+    file, samples = table(folded=folded)
+    options = {"scheme": scheme, "calibration": samples, "mixed": "off", **PLAIN}
+    helped = odc_mlir.quantize(file, **options)
+    plain = odc_mlir.quantize(file, **options, normalize="off")
+    assert outputs_db(file, plain, samples) < least - 10.0
+    assert outputs_db(file, helped, samples) > least
+    tried = [(step["value"], step["kept"]) for step in helped.verdict["steps"] if step["step"] == "normalize"]
+    assert tried == [(False, True), (True, True)]
+    if not scheme.endswith("_wo"):
+        assert {"x/centred": "float", "x/scaled": "float"}.items() <= helped.verdict["scheme"].items()
+
+
+def test_even_columns_are_left_alone() -> None:
+    file, samples = table(1.0)
+    made = odc_mlir.quantize(file, calibration=samples, mixed="off", **PLAIN)
+    assert not any(step["step"] == "normalize" for step in made.verdict["steps"])
+    assert not made.verdict["choices"]["normalize"]
+
+
+def test_who_asks_for_it_gets_it_without_help() -> None:
+    file, samples = table()
+    made = odc_mlir.quantize(file, calibration=samples, help=False, normalize="on")
+    assert made.verdict["choices"]["normalize"]
+    assert outputs_db(file, made, samples) > 25.0
+
+
+def test_inputs_that_are_codes_stay_codes() -> None:
+    file, samples = table()
+    made = odc_mlir.quantize(file, calibration=samples, io="quantized", normalize="on", mixed="off", **PLAIN)
+    assert not made.verdict["choices"]["normalize"]
+    assert [tensor.dtype for tensor in read_model(made.to_circle()).subgraphs[0].tensors[:1]] == ["int8"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, 1e38])
+def test_samples_that_say_nothing_normalise_nothing(value: float) -> None:
+    file, samples = table()
+    base = prepare(import_model(read_model(file)))
+    assert normalized(base, [[np.full_like(x, value)] for (x,) in samples]) is None
