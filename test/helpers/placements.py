@@ -15,6 +15,7 @@ from helpers.rule_nodes import (
     fully_connected,
     i32,
     lstm,
+    matmul,
     mean,
     moving,
     pad,
@@ -31,7 +32,7 @@ from helpers.rule_nodes import (
 from odc_mlir import ops, targets
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.partition.rules.checks import Limits
-from odc_mlir.transforms.partition.rules.table import verdict
+from odc_mlir.transforms.partition.rules.table import MOVERS, verdict
 
 TYPES = ("int8", "uint8", "int16")
 _WIDE = 2.0**-12  # scale of 16-bit codes
@@ -48,30 +49,33 @@ def _view(name: str) -> Node:
     return Node(ops.get(name), operands, (tensor("y", *shapes[name]),), {"squeeze_dims": (0,)}, "y")
 
 
-def _leaky() -> Node:
-    return replace(unary("LEAKY_RELU"), options={"alpha": 0.125})
+def _reduction(name: str) -> Node:
+    return replace(mean(), spec=ops.get(name))
 
 
 PLAIN: dict[str, Callable[[], Node]] = {
     **{name: partial(binary, name) for name in ("ADD", "MAXIMUM", "MINIMUM", "MUL", "SQUARED_DIFFERENCE", "SUB")},
     **{
         name: partial(unary, name)
-        for name in ("ABS", "EXP", "HARD_SWISH", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "RELU_0_TO_1")
-        + ("RELU_N1_TO_1", "RSQRT", "TANH")
+        for name in ("ABS", "ELU", "EXP", "HARD_SWISH", "LOG", "LOGISTIC", "NEG", "QUANTIZE", "RELU", "RELU6")
+        + ("RELU_0_TO_1", "RELU_N1_TO_1", "RSQRT", "TANH")
     },
     **{
         name: partial(moving, name)
-        for name in ("CONCATENATION", "MIRROR_PAD", "PACK", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "UNPACK")
+        for name in ("CONCATENATION", "MIRROR_PAD", "PACK", "PADV2", "REVERSE_V2", "SLICE", "SPLIT", "SPLIT_V")
+        + ("STRIDED_SLICE", "TILE", "UNPACK")
     },
     **{name: partial(_view, name) for name in ("EXPAND_DIMS", "RESHAPE", "SQUEEZE")},
+    **{name: partial(_reduction, name) for name in ("MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM")},
     "ARG_MAX": partial(searching, 16),
     "AVERAGE_POOL_2D": pool,
+    "BATCH_MATMUL": matmul,
     "CONV_2D": conv,
     "DEPTHWISE_CONV_2D": depthwise,
     "FULLY_CONNECTED": fully_connected,
-    "LEAKY_RELU": _leaky,
+    "GELU": lambda: replace(unary("GELU"), options={"approximate": False}),
+    "LEAKY_RELU": lambda: replace(unary("LEAKY_RELU"), options={"alpha": 0.125}),
     "MAX_POOL_2D": lambda: replace(pool(), spec=ops.get("MAX_POOL_2D")),
-    "MEAN": mean,
     "PAD": pad,
     "PRELU": partial(prelu, "int8"),
     "RESIZE_BILINEAR": partial(resized, 4, 8),
@@ -89,12 +93,13 @@ def of_type(node: Node, dtype: str) -> Node:
     def retyped(info: TensorInfo | None) -> TensorInfo | None:
         if info is None or info.quant is None or info.dtype != "int8":
             return info
-        if info.is_const:
-            if dtype != "uint8":
-                return info
-            return const(info.name, info.array().astype("uint8"), dtype, replace(info.quant))
         zero = 0 if dtype == "int16" else 3
-        return replace(info, dtype=dtype, quant=QuantParams((_WIDE if dtype == "int16" else 0.5,), (zero,)))
+        quant = QuantParams((_WIDE if dtype == "int16" else 0.5,), (zero,))
+        if info.is_const and node.spec.name in MOVERS:
+            return const(info.name, info.array().astype(dtype), dtype, quant)
+        if info.is_const:
+            return info if dtype != "uint8" else const(info.name, info.array().astype("uint8"), dtype, info.quant)
+        return replace(info, dtype=dtype, quant=quant)
 
     results = tuple(found for info in node.results if (found := retyped(info)) is not None)
     if node.spec.name in _RESULTS:

@@ -85,6 +85,8 @@ MODELS = [
 LARGE = [
     (model, target, memory)
     for model in (
+        "ad01_int8",
+        "str_ww_ref_model",
         "kws_ref_model",
         "pretrainedResnet_quant",
         "vww_96_int8",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from xdsl.ir import SSAValue
 
 import odc_mlir
-from helpers import quant_nets
+from helpers import quant_nets, unrolled
 from helpers import rewrite_parts as parts
 from helpers.float_nets import FloatNet, assign, run_pass
 from helpers.models import model_bytes
@@ -39,27 +40,37 @@ def _rms(n: FloatNet, x: SSAValue) -> SSAValue:
     return made
 
 
+_RECURRENT: tuple[tuple[Make, str], ...] = ((unrolled.lstm, "LSTM"), (unrolled.gru, "GRU"))
+
+
 @pytest.mark.parametrize(
-    ("make", "kind"),
+    ("make", "kind", "dtype"),
     [
-        (_between_layers(lambda n, x: parts.centred(n, x, -1, epsilon=1e-3)), "LayerNorm"),
-        (_between_layers(_rms), "RMSNorm"),
-        (_between_layers(lambda n, x: n.add("GELU", x, approximate=True)), "GELU"),
-        (_between_layers(lambda n, x: n.add("HARD_SWISH", x)), "HardSwish"),
-        (_between_layers(_silu), "SiLU"),
-        (quant_nets.squeeze_and_excite, "SqueezeExcite"),
-        (quant_nets.attention, "Attention"),
+        (_between_layers(lambda n, x: parts.centred(n, x, -1, epsilon=1e-3)), "LayerNorm", "int8"),
+        (_between_layers(_rms), "RMSNorm", "int8"),
+        (_between_layers(lambda n, x: n.add("GELU", x, approximate=True)), "GELU", "int8"),
+        (_between_layers(lambda n, x: n.add("HARD_SWISH", x)), "HardSwish", "int8"),
+        (_between_layers(_silu), "SiLU", "int8"),
+        (quant_nets.squeeze_and_excite, "SqueezeExcite", "int8"),
+        (quant_nets.attention, "Attention", "int8"),
+        *((make, kind, dtype) for make, kind in _RECURRENT for dtype in ("int8", "uint8")),
     ],
 )
-def test_a_function_is_placed_as_a_whole(make: Make, kind: str) -> None:
+def test_a_function_is_placed_as_a_whole(make: Make, kind: str, dtype: str) -> None:
     n = FloatNet(2)
     module = n.module(n.add("RELU", make(n)))
     (found,) = (item for item in functions(module) if item.kind == kind)
     wanted = {op_name(op) for op in found.operators}
-    assign(module, "int8")
+    assign(module, dtype)
     run_pass(module, "convert-circle-to-quant")
     run_pass(module, "quant-insert-requantize")
-    layers = odc_mlir.compile(model_bytes(export_model(module)), target="npu-256").report["layers"]
+    model = model_bytes(export_model(module))
+    package = odc_mlir.compile(model, target="npu-256")
+    layers = package.report["layers"]
     segments = {layer["segment"] for layer in layers if layer["name"].removesuffix("_quantized") in wanted}
     assert len(segments) == 1
     assert None not in segments
+    inputs = [np.random.default_rng(1).normal(0, 1, given.shape).astype(given.dtype) for given in package.inputs]
+    expected = odc_mlir.run(model, inputs, backend="host")
+    for ours, host in zip(odc_mlir.run(package, inputs, backend="npu", strict=True), expected, strict=True):
+        np.testing.assert_array_equal(ours, host)
