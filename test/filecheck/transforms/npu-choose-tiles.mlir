@@ -35,3 +35,18 @@ builtin.module attributes {odc.target = #odc.target<"npu-128", memory = sram>} {
 }
 // CHECK: npu.conv {{.*}}#npu.tiling<{{.*}}operand_slots = {{[12]}}
 // CHECK: npu.elementwise
+
+// -----
+
+// A small image that is resized stays in the tile buffer, and so does what is made of it.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>> {
+    %p = npu.pool max %x kernel [2, 2] stride [2, 2] clamp(-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>>
+    %r = npu.resize nearest %p start [0, 0] step [8388608, 8388608] : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+    %y = npu.pool max %r kernel [2, 2] stride [2, 2] clamp(-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %y : tensor<1x2x2x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: npu.pool {{.*}}out_slots = 0{{.*}}npu.resident = #npu.resident<>
+// CHECK: npu.resize {{.*}}npu.resident = #npu.resident<>
+// CHECK: npu.pool {{.*}}in_slots = 0

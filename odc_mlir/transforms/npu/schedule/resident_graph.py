@@ -25,6 +25,9 @@ from odc_mlir.transforms.npu.schedule.tilings import Tilings
 from odc_mlir.transforms.npu.schedule.vector_cost import vector_choices
 from odc_mlir.transforms.npu.schedule.window_search import Choice, Room
 
+_RESIDENT = (
+    npu.ConvOp | npu.PoolOp | npu.ResizeOp | npu.LutOp | npu.SigmoidOp | npu.ScaleOp | npu.ReduceOp | npu.SoftmaxOp
+)  # besides ElementwiseOp
 LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
 
 
@@ -108,9 +111,7 @@ def _may_touch(op: Operation) -> bool:
         return npu.shape_of(op.a) == npu.shape_of(op.b) == npu.shape_of(op.output)
     if image_shape(npu.shape_of(op.results[0])) is None:
         return False
-    return isinstance(
-        op, npu.ConvOp | npu.PoolOp | npu.LutOp | npu.SigmoidOp | npu.ScaleOp | npu.ReduceOp | npu.SoftmaxOp
-    )
+    return isinstance(op, _RESIDENT)
 
 
 def layer_choices(
@@ -136,7 +137,7 @@ def layer_choices(
         if isinstance(op, npu.GatherOp):
             return (gather_choice(op, target),)
         if isinstance(op, npu.ResizeOp):
-            resized = plan_resize(op, target, room)
+            resized = plan_resize(op, target, room, source_stays=sources[0], result_stays=result)
             return (Choice(None, resized.cycles, resized.program_bytes),)
         return vector_choices(op, target, room, sources, result=result)
     except CompileError as error:

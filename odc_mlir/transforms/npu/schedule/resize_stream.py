@@ -17,7 +17,8 @@ from odc_mlir.transforms.npu.schedule.cost import Runs, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
-from odc_mlir.transforms.npu.schedule.program import Command, Place, command
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
+from odc_mlir.transforms.npu.schedule.residents import Layout
 from odc_mlir.transforms.npu.schedule.slots import Slots
 from odc_mlir.transforms.npu.schedule.vector_cost import VectorWork, vector_choice
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
@@ -86,31 +87,44 @@ class ResizePlan:
     program_bytes: float
 
 
-def plan_resize(op: npu.ResizeOp, target: Target, room: int) -> ResizePlan:
-    """The plan of ``op`` with ``room`` bytes of the tile buffer; CompileError where one pixel does not fit."""
+def plan_resize(
+    op: npu.ResizeOp, target: Target, room: int, *, source_stays: bool = False, result_stays: bool = False
+) -> ResizePlan:
+    """The plan of ``op`` with ``room`` bytes of the tile buffer; CompileError where one pixel does not fit.
+
+    ``source_stays``, ``result_stays``: which images are in the tile buffer as a whole, and need no slots.
+    """
     batch, height, width, channels = npu.shape_of(op.output)
     axes, item = (Axis(op, 0), Axis(op, 1)), npu.item_bytes(op.input)
+
+    def tile_bytes(rows: int, columns: int, pixel: int) -> int:
+        """Bytes of slots that the largest tile of ``rows`` x ``columns`` results and what it is made of take."""
+        source = 0 if source_stays else axes[0].longest(rows) * axes[1].longest(columns)
+        return aligned(source * pixel) + (0 if result_stays else aligned(rows * columns * pixel))
+
     for buffers in (BUFFERS, 1):
         half = room // buffers
         wide = max(1, min(channels, _LARGEST_RUN // item))
-        while wide > 1 and _tile_bytes(axes, 1, 1, wide * item) > half:
+        while wide > 1 and tile_bytes(1, 1, wide * item) > half:
             wide = -(-wide // 2)
-        if _tile_bytes(axes, 1, 1, wide * item) <= half:
+        if tile_bytes(1, 1, wide * item) <= half:
             break
     else:
         raise CompileError(f"{room} bytes of the tile buffer are too few to resize an image in, on {target.name}")
-    columns = _most(axes[1], width, lambda count: _tile_bytes(axes, 1, count, wide * item) <= half)
+    columns = _most(axes[1], width, lambda count: tile_bytes(1, count, wide * item) <= half)
     wanted = max(1, -(-SMALLEST_TILE // (columns * wide)), -(-height // OVERLAPPED_TILES))
-    rows = _most(axes[0], min(height, wanted), lambda count: _tile_bytes(axes, count, columns, wide * item) <= half)
+    rows = _most(axes[0], min(height, wanted), lambda count: tile_bytes(count, columns, wide * item) <= half)
     tiles = batch * -(-channels // wide) * -(-height // rows) * -(-width // columns)
     down, across = axes[0].spans(rows), axes[1].spans(columns)
     made = Counter(span.results for span in down), Counter(span.results for span in across)
     needed = Counter(span.pixels for span in down), Counter(span.pixels for span in across)
     pixel, times = (wide * item, channels * item), batch * -(-channels // wide)
-    stored = times * _moved(*made, width, pixel, target.sram.burst_bytes)
-    loaded = times * _moved(*needed, axes[1].size, pixel, target.sram.burst_bytes)
+    burst = target.sram.burst_bytes
+    stored = 0.0 if result_stays else times * _moved(*made, width, pixel, burst)
+    loaded = 0.0 if source_stays else times * _moved(*needed, axes[1].size, pixel, burst)
     turns = lane_turns(op) * batch * height * width * channels / target.vector.requant_lanes
-    work = VectorWork(tiles, loaded, stored, 2, target.vector.start_cycles + turns / tiles)
+    transfers = 2 - source_stays - result_stays
+    work = VectorWork(tiles, loaded, stored, transfers, target.vector.start_cycles + turns / tiles)
     (choice,) = vector_choice("resize", work, target)
     waiting = 0.0 if buffers > 1 else min((loaded + stored) / target.sram.bytes_per_cycle, turns)
     return ResizePlan(rows, columns, wide, buffers, choice.cycles + waiting, choice.program_bytes)
@@ -130,12 +144,6 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
     return moved
 
 
-def _tile_bytes(axes: tuple[Axis, Axis], rows: int, columns: int, pixel: int) -> int:
-    """Bytes that the largest tile of ``rows`` x ``columns`` results and what it is made of take."""
-    source = axes[0].longest(rows) * axes[1].longest(columns)
-    return aligned(source * pixel) + aligned(rows * columns * pixel)
-
-
 def _most(axis: Axis, limit: int, fits: Callable[[int], bool]) -> int:
     """The largest even part of at most ``limit`` results that ``fits``; 1 does."""
     low, high = 1, min(limit, _LARGEST_COUNT)
@@ -150,53 +158,78 @@ def _most(axis: Axis, limit: int, fits: Callable[[int], bool]) -> int:
 
 def resize_commands(layer: Layer[npu.ResizeOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
     """The commands of a resized image, tile by tile."""
-    op, item = layer.op, layer.source.item_bytes
-    plan = plan_resize(op, target, memories.tile_room)
-    batch, channels = layer.source.shape[0], layer.source.shape[3]
+    op, stays = layer.op, (layer.source.layout is not None, layer.result.layout is not None)
+    plan = plan_resize(op, target, memories.tile_room, source_stays=stays[0], result_stays=stays[1])
     rows, columns = Axis(op, 0), Axis(op, 1)
     source = Slot("input", (rows.longest(plan.rows), columns.longest(plan.columns), plan.channels), layer.source.type)
     result = Slot("output", (plan.rows, plan.columns, plan.channels), layer.result.type)
-    slots = memories.take(Space.TILE, [source] * plan.buffers + [result] * plan.buffers)
-    inputs, outputs = Slots(slots[: plan.buffers]), Slots(slots[plan.buffers :])
+    counts = [0 if resident else plan.buffers for resident in stays]
+    slots = memories.take(Space.TILE, [source] * counts[0] + [result] * counts[1])
+    inputs, outputs = Slots(slots[: counts[0]]), Slots(slots[counts[0] :])
+    for taken, made in _tiles(layer, plan):
+        if layer.source.layout is not None:
+            given = taken.resident(layer.source.buffer, layer.source.layout)
+        else:
+            slot, empty = inputs.get(taken)
+            given = taken.dense(slot, layer.source.item_bytes)
+            if empty:
+                yield taken.transfer("load", layer.source, given.place)
+        if layer.result.layout is not None:
+            found = made.resident(layer.result.buffer, layer.result.layout)
+        else:
+            found = made.dense(outputs.take(), layer.result.item_bytes)
+        yield command(
+            "resize",
+            kind=op.kind.data.value,
+            type=layer.source.type,
+            input=given.place,
+            in_stride_x=given.stride_x,
+            in_stride_y=given.stride_y,
+            in_width=taken.columns,
+            in_height=taken.rows,
+            **_line_fields("x", columns, made.column, taken.column),
+            **_line_fields("y", rows, made.row, taken.row),
+            out_width=made.columns,
+            out_height=made.rows,
+            channels=made.channels,
+            output=found.place,
+            out_stride_x=found.stride_x,
+            out_stride_y=found.stride_y,
+        )
+        if layer.result.layout is None:
+            yield made.transfer("store", layer.result, found.place)
+
+
+def _tiles(layer: Layer[npu.ResizeOp], plan: ResizePlan) -> Iterator[tuple[_Pixels, _Pixels]]:
+    """What each tile is made of, and what it is."""
+    batch, _, _, channels = layer.source.shape
+    rows, columns = Axis(layer.op, 0), Axis(layer.op, 1)
     for image in range(batch):
         for channel, count in parts(channels, plan.channels):
             for down in rows.spans(plan.rows):
                 for across in columns.spans(plan.columns):
-                    pixels = _Pixels(image, channel, count, down.pixel, down.pixels, across.pixel, across.pixels)
-                    slot, empty = inputs.get(pixels)
-                    if empty:
-                        yield pixels.transfer("load", layer.source, (slot, 0))
-                    out = outputs.take()
-                    yield command(
-                        "resize",
-                        kind=op.kind.data.value,
-                        type=layer.source.type,
-                        input=(slot, 0),
-                        in_stride_x=count * item,
-                        in_stride_y=across.pixels * count * item,
-                        in_width=across.pixels,
-                        in_height=down.pixels,
-                        **_line_fields("x", columns, across),
-                        **_line_fields("y", rows, down),
-                        out_width=across.results,
-                        out_height=down.results,
-                        channels=count,
-                        output=(out, 0),
-                        out_stride_x=count * item,
-                        out_stride_y=across.results * count * item,
+                    yield (
+                        _Pixels(image, channel, count, down.pixel, down.pixels, across.pixel, across.pixels),
+                        _Pixels(image, channel, count, down.first, down.results, across.first, across.results),
                     )
-                    made = _Pixels(image, channel, count, down.first, down.results, across.first, across.results)
-                    yield made.transfer("store", layer.result, (out, 0))
 
 
-def _line_fields(name: str, axis: Axis, span: Span) -> dict[str, int]:
-    """Positions of ``span``, counted from its first pixel."""
-    line = axis.moved(span.first, span.pixel)
+def _line_fields(name: str, axis: Axis, first: int, pixel: int) -> dict[str, int]:
+    """Positions of results from ``first`` on, counted from ``pixel``."""
+    line = axis.moved(first, pixel)
     return {f"start_{name}": line.start, f"step_{name}": line.step}
 
 
+class _Tile(NamedTuple):
+    """Where pixels lie in the tile buffer: the first, and bytes from pixel to pixel and from row to row."""
+
+    place: Place
+    stride_x: int
+    stride_y: int
+
+
 class _Pixels(NamedTuple):
-    """Some channels of some rows and columns of an image, dense in the tile buffer."""
+    """Some channels of some rows and columns of an image."""
 
     image: int
     channel: int
@@ -206,8 +239,18 @@ class _Pixels(NamedTuple):
     column: int
     columns: int
 
+    def dense(self, slot: Buffer, item: int) -> _Tile:
+        """They are all that ``slot`` holds, of elements of ``item`` bytes."""
+        pixel = self.channels * item
+        return _Tile((slot, 0), pixel, self.columns * pixel)
+
+    def resident(self, buffer: Buffer, layout: Layout) -> _Tile:
+        """They are part of the image that stays in ``buffer``."""
+        first = layout.offset(self.row, self.column) + self.channel * layout.item_bytes
+        return _Tile((buffer, first), layout.pixel_bytes, layout.pitch)
+
     def transfer(self, mnemonic: str, tensor: Tensor, place: Place) -> Command:
-        """The load or store between ``tensor`` and ``place``."""
+        """The load or store between ``tensor`` and ``place``, where they are dense."""
         _, height, width, channels = tensor.shape
         item = tensor.item_bytes
         pixel = (self.image * height + self.row) * width + self.column

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
-from helpers.npu_layers import Body, check, make_module, tensor_type
+from helpers.npu_layers import Body, check, make_module, schedule, tensor_type
 from odc_mlir import targets
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_isa import BufferOp
+from odc_mlir.dialects.npu_memory import BufferType
+from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.errors import CompileError
 from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
@@ -25,9 +30,12 @@ def module_of(
     shape: tuple[int, int, int, int],
     size: tuple[int, int],
     modes: tuple[bool, bool] = HALF,
+    *,
+    before: Callable[[Body], SSAValue] | None = None,
+    after: Callable[[Body, SSAValue], SSAValue] | None = None,
     **how: Any,
 ) -> ModuleOp:
-    """A program of one resized image."""
+    """A program of one resized image, of what comes ``before`` it, and of what is made of it ``after`` it."""
     dtype = how.get("dtype", "int8")
     batch, height, width, channels = shape
     lines: Lines | None
@@ -39,7 +47,9 @@ def module_of(
     assert lines is not None
 
     def build(body: Body) -> Any:
-        return body.add(npu.ResizeOp(kind, body.block.args[0], tensor_type((batch, *size, channels), dtype), lines))
+        x = body.block.args[0] if before is None else before(body)
+        made = body.add(npu.ResizeOp(kind, x, tensor_type((batch, *size, channels), dtype), lines))
+        return made if after is None else after(body, made)
 
     return make_module(build, shape, **how)
 
@@ -60,6 +70,42 @@ def test_images(
     kind: npu.ResizeKind, shape: tuple[int, int, int, int], size: tuple[int, int], how: dict[str, Any]
 ) -> None:
     check(module_of(kind, shape, size, **how))
+
+
+def _layer(body: Body) -> SSAValue:
+    return body.conv(body.block.args[0], npu.shape_of(body.block.args[0])[3])
+
+
+def _padded(body: Body, x: SSAValue) -> SSAValue:
+    """Two readers that want padding around what they read, and one that resizes."""
+    first = body.conv(x, 8, kernel=(3, 3), pads=(1, 1, 1, 1))
+    return body.elementwise(npu.ElementwiseKind.ADD, first, body.conv(x, 8))
+
+
+def _inner_tensors(program: ProgramOp) -> list[str]:
+    """Those that are stored to SRAM and loaded again."""
+    buffers = [op for op in program.block.ops if isinstance(op, BufferOp) and op.takes is None and op.gives is None]
+    return [
+        op.label.data for op in buffers if isinstance(op.buffer.type, BufferType) and op.buffer.type.space == "arena"
+    ]
+
+
+@pytest.mark.parametrize("kind", [NEAREST, BILINEAR])
+@pytest.mark.parametrize(("before", "after"), [(_layer, None), (None, _padded), (_layer, _padded)])
+def test_images_between_layers_stay_in_the_tile_buffer(kind: npu.ResizeKind, before: Any, after: Any) -> None:
+    """Whether they are resized or made so, with the padding that readers want around them."""
+    for memory in ("flash", "sram"):
+        how: dict[str, Any] = {"before": before, "after": after, "memory": memory}
+        check(module_of(kind, (1, 5, 6, 16), (10, 13), **how))
+    assert not _inner_tensors(schedule(module_of(kind, (1, 5, 6, 16), (10, 13), **how)))
+
+
+def test_an_image_that_is_too_large_to_stay_is_stored() -> None:
+    module = module_of(NEAREST, (1, 40, 30, 16), (13, 9), before=_layer, memory="sram")
+    check(module)
+    assert (
+        len(_inner_tensors(schedule(module_of(NEAREST, (1, 40, 30, 16), (13, 9), before=_layer, memory="sram")))) == 1
+    )
 
 
 def test_nearest_pixels_of_16_bits() -> None:
