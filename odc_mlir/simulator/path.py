@@ -139,11 +139,11 @@ class _Walk:
         own = _OF_QUEUE.get(event.queue, "latency")
         self._cover(event.done, event.ended, "lanes")
         self._cover(event.began, event.done, _phase(event, own))
-        self._cover(event.turn, event.began, own)
         earlier = self.before.get(id(event))
-        if earlier is not None and event.turn > event.started + _SAME and abs(earlier.ended - event.turn) < _SAME:
+        if earlier is not None and event.began > event.started + _SAME and abs(earlier.ended - event.began) < _SAME:
             return self._end, earlier
-        self._cover(event.started, event.turn, "latency")
+        self._cover(event.began - event.start, event.began, own)
+        self._cover(event.started, event.began - event.start, "latency")
         return self._start, event
 
     def _start(self, event: Event) -> Step:

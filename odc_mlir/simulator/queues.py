@@ -48,7 +48,6 @@ class Job:
     phase: Phase = field(init=False)
     data_ready: bool = False
     data_begun: bool = False
-    turn: float = 0.0  # when its data could begin: latency over, and nothing before it in its queue
     phase_began: float = 0.0
     phase_ended: float = 0.0
     contended: float = 0.0
@@ -206,7 +205,7 @@ class Engines:
         unit.running.append(job)
         if unit.engine is not None and job.entry.instr.mnemonic != "sync":
             unit.engine.free -= 1
-        self.timeline.after(job.work.latency, self._ready, job)
+        self.timeline.after(job.work.latency + job.work.start, self._ready, job)
 
     def _ready(self, job: Job) -> None:
         job.data_ready = True
@@ -217,12 +216,8 @@ class Engines:
         if unit.running and unit.running[0].data_ready and not unit.running[0].data_begun:
             job = unit.running[0]
             job.data_begun = True
-            job.turn = self.timeline.now
-            self.timeline.after(job.work.start, self._run, job)
-
-    def _run(self, job: Job) -> None:
-        job.phase_began = self.timeline.now
-        self.timeline.run(job.phase, self._drain)
+            job.phase_began = self.timeline.now
+            self.timeline.run(job.phase, self._drain)
 
     def _drain(self, job: Job) -> None:
         job.phase_ended = self.timeline.now

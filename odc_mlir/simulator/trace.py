@@ -19,7 +19,7 @@ Segment = tuple[float, float, tuple[float, ...]]
 class Event:
     """One executed instruction, in cycles. ``started``: left its queue; ``alone``: no earlier one runs any more.
 
-    ``issued``: entered its queue; ``turn``: its latency was over and its data next; ``began``, ``done``: its phase;
+    ``issued``: entered its queue; ``start``: of its engine before the phase; ``began``, ``done``: its phase;
     ``bound``: what the phase takes longest on alone (None: its shortest duration); ``lost``: to whom it lost how much;
     ``touched``: what of the regions it read and wrote.
     """
@@ -31,7 +31,7 @@ class Event:
     ended: float
     contended: float
     issued: float = 0.0
-    turn: float = 0.0
+    start: float = 0.0
     began: float = 0.0
     done: float = 0.0
     bound: Resource | None = None
@@ -64,7 +64,7 @@ class Trace:
         """Note a finished instruction."""
         phase, entry = job.phase, job.entry
         bound = None if phase.bound is None else Resource(phase.bound)
-        times = (entry.issued, job.turn, job.phase_began, job.phase_ended)
+        times = (entry.issued, job.work.start, job.phase_began, job.phase_ended)
         queue = job.unit.queue
         self.events.append(
             Event(queue, entry.index, job.started, alone, ended, job.contended, *times, bound, phase.lost, job.touched)

@@ -24,7 +24,7 @@ from odc_mlir.simulator.stepped.sharing import speeds
 _NOTHING = 1e-7  # cycles: less than this is over
 # What passes between leaving the queue and the end: fixed delays, but for the turn (behind others of the same queue)
 # and the phase (which shares resources).
-_STAGES = ("latency", "turn", "start", "phase", "drain", "over")
+_STAGES = ("latency", "start", "turn", "phase", "drain", "over")
 
 
 @dataclass

@@ -71,6 +71,10 @@ class _Layer:
 
     buffers: list[_Local] = field(default_factory=list)
 
+    def slots(self, space: Space) -> list[_Local]:
+        """Those in ``space`` that no other layer uses."""
+        return [item for item in self.buffers if item.space is space and not item.is_resident]
+
 
 def _allocate(job: TargetedProgram) -> None:
     layers = _read(job.block)
@@ -80,7 +84,8 @@ def _allocate(job: TargetedProgram) -> None:
     for index, layer in enumerate(layers):
         memories[Space.TILE].gaps = gaps(residents, index, job.target.local.tile_bytes)
         for space, memory in memories.items():
-            _place(memory, [item for item in layer.buffers if item.space is space and not item.is_resident], job.target)
+            following = sum(item.size for item in layers[index + 1].slots(space)) if index + 1 < len(layers) else 0
+            _place(memory, layer.slots(space), following, job.target)
     for layer in layers:
         for item in layer.buffers:
             if item.op.buffer.uses:
@@ -89,11 +94,11 @@ def _allocate(job: TargetedProgram) -> None:
                 Rewriter.erase_op(item.op)
 
 
-def _place(memory: LocalMemory, slots: Sequence[_Local], target: Target) -> None:
-    """Give the slots of one layer addresses."""
-    addresses = memory.place([item.size for item in slots])
+def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target: Target) -> None:
+    """Give the slots of one layer addresses; the next one's will take ``following`` units."""
+    addresses = memory.place([item.size for item in slots], following)
     if addresses is None and slots:  # what rounds up the last one is not needed
-        addresses = memory.place([*(item.size for item in slots[:-1]), slots[-1].op.size])
+        addresses = memory.place([*(item.size for item in slots[:-1]), slots[-1].op.size], following)
     if addresses is None:
         op, space = slots[0].op, slots[0].space
         needed, largest = sum(item.size for item in slots), max((end - start for start, end in memory.gaps), default=0)

@@ -23,7 +23,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // -----
 
-// A tensor that a later layer reads keeps its bytes until then; slots lie around it.
+// A tensor that a later layer reads keeps its bytes until then; slots lie around it, at the end if the next do not fit.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   npu.program @resident(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> {
     %in = npu.buffer "in" binds [0] : !npu.buffer<inputs, 64xi8>
@@ -42,5 +42,28 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 }
 // CHECK: npu.buffer "resident" at 0 :
 // CHECK: npu.buffer "a" at 64 :
-// CHECK: npu.buffer "b" at 96 :
+// CHECK: npu.buffer "b" at 19136 :
 // CHECK: npu.buffer "c" at 0 :
+
+// -----
+
+// The next layer fills the memory: the one before it keeps to the end, so that its first slot can be filled early.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @next_fills(%x: tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x4x!quant.uniform<i8:f32, 0.5>> {
+    %out = npu.buffer "out" binds [0] : !npu.buffer<outputs, 64xi8>
+    %copy = npu.buffer "copy" : !npu.buffer<arena, 8192xi8>
+    %a = npu.buffer "a" : !npu.buffer<weight, 1024xi8>
+    npu.isa.wload source %copy coded_bytes 1024 target %a bytes 1024
+    %b = npu.buffer "b" : !npu.buffer<weight, 1024xi8>
+    npu.isa.wload source %copy coded_bytes 1024 target %b bytes 1024
+    %c = npu.buffer "c" : !npu.buffer<weight, 8192xi8>
+    %d = npu.buffer "d" : !npu.buffer<weight, 8192xi8>
+    npu.isa.wload source %copy coded_bytes 8192 target %c bytes 8192
+    npu.isa.wload source %copy coded_bytes 8192 target %d bytes 8192
+    npu.isa.halt
+  }
+}
+// CHECK: npu.buffer "a" at 0 :
+// CHECK: npu.buffer "b" at 15360 :
+// CHECK: npu.buffer "c" at 0 :
+// CHECK: npu.buffer "d" at 8192 :

@@ -58,7 +58,7 @@ def matrix_load_cycles(target: Target, rows: int, columns: int, row_stride: int,
     whole, rest = divmod(columns, group)
     turns = whole * -(-group // decoder.symbols_per_cycle) + -(-rest // decoder.symbols_per_cycle)
     moved = transfer_bytes(Runs(columns, rows, row_stride), sram.burst_bytes) / sram.bytes_per_cycle
-    return decoder.start_cycles + max(moved, rows * turns)
+    return max(moved, rows * turns)
 
 
 class ArrayWork(NamedTuple):

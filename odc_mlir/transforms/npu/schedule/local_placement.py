@@ -16,10 +16,13 @@ class LocalMemory:
         self.gaps: Sequence[tuple[int, int]] = [(0, size)]
         self._last = (0, 0)  # the previous layer's slots: start and end
 
-    def place(self, sizes: Sequence[int]) -> list[int] | None:
-        """Addresses of adjacent slots of ``sizes``; None where they do not fit in one gap together."""
+    def place(self, sizes: Sequence[int], following: int = 0) -> list[int] | None:
+        """Addresses of adjacent slots of ``sizes``; None where they do not fit in one gap together.
+
+        ``following``: units that the next layer's slots will take together.
+        """
         total = sum(sizes)
-        start = self._start(total)
+        start = self._start(total, following)
         if start is None:
             return None
         if total:
@@ -30,8 +33,12 @@ class LocalMemory:
             start += size
         return addresses
 
-    def _start(self, total: int) -> int | None:
-        """Where the least of the previous layer's slots is overwritten."""
+    def _start(self, total: int, following: int) -> int | None:
+        """Where the least of the previous layer's slots is overwritten.
+
+        Of several such places the last one if the next layer will not fit beside this one: its first slots, which are
+        filled first, then lie where nothing is in use any more.
+        """
         first, last = self._last
         candidates = [
             start
@@ -39,4 +46,6 @@ class LocalMemory:
             for start in (low, last, high - total)
             if low <= start and start + total <= high
         ]
+        if total + following > max((high - low for low, high in self.gaps), default=0):
+            candidates.reverse()
         return min(candidates, key=lambda start: max(0, min(last, start + total) - max(first, start)), default=None)

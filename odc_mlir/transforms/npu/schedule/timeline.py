@@ -81,7 +81,7 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
         return cost.matrix_load_cycles(target, v["rows"], v["columns"], v["row_stride"], v["group"])
     size = read_bytes(immediates, burst)
     if immediates.mnemonic == "wload":
-        return target.decoder.start_cycles + max(size / width, v["bytes"] / target.decoder.symbols_per_cycle)
+        return max(size / width, v["bytes"] / target.decoder.symbols_per_cycle)
     if immediates.mnemonic == "gather":
         size += v["count"] * v["row_bytes"]  # written where other transfers have a local memory
     return cost.transfer_bytes(Runs(size), burst) / width

@@ -343,7 +343,7 @@ class _Search:
         weight_loads = uses * (1 if tiling.resident else steps)
         loads = weight_loads + param_uses * (1 if tiling.params_resident else steps)
         decoder, symbols = self.target.decoder, self.window.weight_bytes // self.window.weight_item_bytes
-        decode = uses * symbols / decoder.symbols_per_cycle + weight_loads * decoder.start_cycles
+        decode = uses * symbols / decoder.symbols_per_cycle
         return float(moved), loads, decode
 
     def _again(self, tiling: WindowTiling, tiles: int) -> float:
