@@ -2,7 +2,7 @@
 
 Programs compile one by one. The error names the operator where it can; where it does not, the operator of the segment
 with the largest tensors goes when memory is short, else the whole segment. After some attempts whole segments go.
-Segments that an eviction leaves as they were keep their programs.
+Segments that an eviction leaves as they were keep their binaries.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.npu_program import ProgramOp, make_program
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
 from odc_mlir.errors import AllocationError, CompileError, OdcError, TimeLimitError
+from odc_mlir.isa import container
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
@@ -69,9 +70,9 @@ def schedule_segments(
     ``passes``: configured ones that stand in for default ones when segments are formed again.
     """
     base, attempts = module.clone(), 0
-    programs: dict[str, ProgramOp] = {}  # finished ones by the text of their operators
+    known: dict[str, bytes] = {}  # binaries by the text of their operators
     while True:
-        found = _schedule(context, module, programs, guarded=not strict)
+        found = _schedule(context, module, known, guarded=not strict)
         if isinstance(found, Compiled):
             return found
         if strict:
@@ -131,35 +132,36 @@ class _Failed(NamedTuple):
     error: OdcError
 
 
-def _schedule(
-    context: Context, module: ModuleOp, programs: dict[str, ProgramOp], *, guarded: bool
-) -> Compiled | _Failed:
+def _schedule(context: Context, module: ModuleOp, known: dict[str, bytes], *, guarded: bool) -> Compiled | _Failed:
     """The binaries of ``module``'s segments, or the first segment that fails.
 
-    Programs that were finished by then go to ``programs``. ``guarded``: a bug of ours is an error too.
+    Those that were made by then go to ``known``. ``guarded``: a bug of ours is an error too.
     """
     choice = target_of(module)
     if choice is None:
         return Compiled(module, {})
-    finished: dict[SegmentOp, ProgramOp] = {}
     binaries: dict[SegmentOp, bytes] = {}
     for number, segment in enumerate(in_time(context, segments(module))):
         try:
-            known = programs.get(_text(segment)) if programs else None
-            finished[segment] = scheduled_program(context, module, segment) if known is None else known
+            made = known.get(_text(segment)) if known else None
+            if made is not None:
+                binaries[segment] = _renamed(made, segment)
+                continue
+            program = scheduled_program(context, module, segment)
             tell(context, "package: emitting")
-            binaries[segment] = _emit(segment, finished[segment], choice)
+            binaries[segment] = _emit(segment, program, choice)
+            del program  # of many segments, their IR together would be most of what compiling holds
         except TimeLimitError:
             raise
         except OdcError as error:
-            programs.update({_text(done): program for done, program in finished.items()})
+            known.update({_text(done): binary for done, binary in binaries.items()})
             return _Failed(number, error)
         except Exception as error:
             if not guarded:
                 raise
             failure = _DefectError(defect_of("a segment", "", error))
             failure.__cause__ = error
-            programs.update({_text(done): program for done, program in finished.items()})
+            known.update({_text(done): binary for done, binary in binaries.items()})
             return _Failed(number, failure)
     return Compiled(module, binaries)
 
@@ -174,10 +176,15 @@ def _text(segment: SegmentOp) -> str:
 def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes:
     from odc_mlir.emitter import emit_program, operator_kinds
 
-    program.properties["sym_name"] = segment.sym_name
     target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
     with typed_errors("package"):
         return emit_program(program, target, memory, operator_kinds(segment))
+
+
+def _renamed(binary: bytes, segment: SegmentOp) -> bytes:
+    """``binary``, made of the same operators in a segment that had another number then, for ``segment``."""
+    held = container.read(binary)
+    return container.write(replace(held, metadata={**held.metadata, container.SEGMENT: segment.sym_name.data}))
 
 
 def _culprits(segment: SegmentOp, error: OdcError, *, single: bool) -> list[CircleOp]:

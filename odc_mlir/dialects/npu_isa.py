@@ -135,7 +135,7 @@ class BufferOp(IRDLOperation):
         type_: BufferType,
         *,
         address: int | None = None,
-        data: bytes | None = None,
+        data: bytes | memoryview | None = None,
         binds: Sequence[int] = (),
         takes: Sequence[int] = (),
         gives: Sequence[int] = (),

@@ -22,7 +22,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.compact import write_code
-from odc_mlir.isa.container import Container, MapEntry, TensorRecord, write
+from odc_mlir.isa.container import SEGMENT, Container, MapEntry, TensorRecord, write
 from odc_mlir.isa.fields import Kind, Region, Space
 from odc_mlir.isa.table.convolution import CONV
 from odc_mlir.support.locations import op_name
@@ -75,7 +75,7 @@ def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[st
         "target": target.name,
         "target_version": target.version,
         "memory": memory,
-        "segment": program.sym_name.data,
+        SEGMENT: program.sym_name.data,
         "compiler": __version__,
     }
     if SRAM_PEAK in program.attributes:
@@ -158,13 +158,15 @@ def _arena_bytes(program: ProgramOp, burst: int) -> int:
 
 def _constants(program: ProgramOp) -> bytes:
     """The constants region."""
-    data = bytearray()
+    parts: list[bytes | memoryview] = []  # joined once: constants are most of what large networks are
+    end = 0
     for address, op in _buffers(program, Space.CONSTANTS):
         assert op.data is not None, "verified of constants"
-        if address < len(data):
+        if address < end:
             raise CompileError("two constants overlap", tensor=op.label.data)
-        data += bytes(address - len(data)) + op.data.bytes
-    return bytes(data)
+        parts += [bytes(address - end), op.data.bytes]
+        end = address + op.size
+    return b"".join(parts)
 
 
 def _offsets(program: ProgramOp, name: str) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ MAJOR, MINOR = 1, 0
 ISA_VERSION = 1
 OPTIONAL = 1  # section flag: a reader that does not know the kind skips it
 CONSTANTS_IN_SRAM = 1  # header flag: memory mode "sram"
+SEGMENT = "segment"  # key of the metadata: the name of the segment that the program computes
 
 _HEADER = struct.Struct("<4sBBHIIHHIIHBB16sIQI")
 _SECTION = struct.Struct("<HBBIQQII")
@@ -140,13 +141,14 @@ def write(container: Container) -> bytes:
         (SectionKind.METADATA, _NO_REGION, _json(metadata)),
     )
     offset = _HEADER.size + _SECTION.size * len(sections)
-    table, bodies = b"", b""
+    table = b""
+    bodies: list[bytes] = []
     for kind, region, body in sections:
         padding = -offset % ALIGNMENT
         offset += padding
         log2 = ALIGNMENT.bit_length() - 1
         table += _SECTION.pack(kind, region, log2, 0, offset, len(body), binascii.crc32(body), 0)
-        bodies += bytes(padding) + body
+        bodies += [bytes(padding), body]
         offset += len(body)
     major, minor, patch = container.compiler_version
     header = _HEADER.pack(
@@ -155,7 +157,7 @@ def write(container: Container) -> bytes:
         container.arena_bytes, ALIGNMENT, len(Region), len(Queue), container.source_hash,
         major << 24 | minor << 16 | patch, 0, 0,
     )  # fmt: skip
-    return header[:-4] + struct.pack("<I", header_checksum(header, table)) + table + bodies
+    return b"".join((header[:-4], struct.pack("<I", header_checksum(header, table)), table, *bodies))
 
 
 def header_checksum(header: bytes, table: bytes) -> int:

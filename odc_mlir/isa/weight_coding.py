@@ -28,6 +28,7 @@ _RICE_PARAMETERS = 8
 _RICE_HEADER_BITS = 11
 
 Bytes = NDArray[np.uint8]
+_NO_RUNS = np.zeros(len(RUNS), np.int64)  # counts, bits or words of codes without runs
 _REPEATS = np.array([1] * RANKS + list(RUNS))  # weights that each symbol stands for: ranks, then runs
 
 
@@ -49,7 +50,7 @@ class _Code(NamedTuple):
 def encode(weights: bytes, codings: Collection[str] = CODINGS) -> Coded:
     """The shortest form of ``weights`` among raw and those of ``codings``; never longer than ``weights``."""
     best = _shortest(weights, codings)
-    return Coded("raw", weights) if best is None else Coded(best.coding, _pack(best.code, best.symbols()))
+    return Coded("raw", weights) if best is None else Coded(best.coding, _pack(best.code(), best.symbols()))
 
 
 def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
@@ -59,10 +60,10 @@ def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
 
 
 class _Form(NamedTuple):
-    """A way to write weights: what ``symbols`` gives with the words of ``code``, ``size`` bytes together."""
+    """A way to write weights: what ``symbols`` gives with the words that ``code`` gives, ``size`` bytes together."""
 
     coding: str
-    code: _Code
+    code: Callable[[], _Code]
     symbols: Callable[[], NDArray[np.int64]]
     size: int
 
@@ -83,10 +84,10 @@ def _shortest(weights: bytes, codings: Collection[str]) -> _Form | None:
     if "rice" in codings:
         bits = _rice_bits() @ by_rank + _RICE_HEADER_BITS
         k = int(bits.argmin())
-        forms.append(_Form("rice", _rice(mean, k), lambda: _RANKS[mean][values], -(-int(bits[k]) // 8)))
+        forms.append(_Form("rice", lambda: _rice(mean, k), lambda: _RANKS[mean][values], -(-int(bits[k]) // 8)))
     most = min([len(weights) - 1, *(form.size for form in forms)])
     if "huffman" in codings and _least_bytes(by_rank) <= most:
-        forms.append(_huffman(mean, np.append(by_rank, [0] * len(RUNS)), lambda: _RANKS[mean][values]))
+        forms.append(_huffman(mean, np.concatenate((by_rank, _NO_RUNS)), lambda: _RANKS[mean][values]))
     best = min(forms, key=lambda form: form.size, default=None)
     return best if best is not None and best.size < len(weights) else None
 
@@ -131,15 +132,17 @@ def _rice(centre: int, k: int) -> _Code:
     ones = (2 << quotient.clip(max=ESCAPE_QUOTIENT)) - 2  # as many ones as the quotient, then a zero
     words = np.where(quotient < ESCAPE_QUOTIENT, ones << k | rank & ((1 << k) - 1), 0xF00 | rank)
     bits = _rice_bits()[k]
-    none = np.zeros(len(RUNS), np.int64)
-    return _Code((centre << 3 | k, _RICE_HEADER_BITS), np.append(bits, none), np.append(words, none))
+    return _Code(
+        (centre << 3 | k, _RICE_HEADER_BITS), np.concatenate((bits, _NO_RUNS)), np.concatenate((words, _NO_RUNS))
+    )
 
 
 def _huffman(centre: int, counts: NDArray[np.int64], symbols: Callable[[], NDArray[np.int64]]) -> _Form:
     """The form with a code made for ``symbols``, of which there are ``counts`` of each."""
     bits = _lengths(counts)
-    code = _canonical(centre, bits)
-    return _Form("huffman", code, symbols, -(-(code.header[1] + int(bits @ counts)) // 8))
+    header = _huffman_header(centre, bits)
+    size = -(-(header[1] + int(bits @ counts)) // 8)
+    return _Form("huffman", lambda: _Code(header, bits, _canonical(bits)), symbols, size)
 
 
 def _lengths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -224,30 +227,36 @@ def _limited(found: list[int]) -> list[int]:
     return [bits for bits, n in enumerate(many) for _ in range(n)]
 
 
-def _canonical(centre: int, bits: NDArray[np.int64]) -> _Code:
-    """The code with these lengths; its header."""
+def _canonical(bits: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The codewords with these lengths."""
     order = _code_order(bits)
     sizes = bits[order]
     ends = np.cumsum(1 << (LONGEST_BITS - sizes))
     words = np.zeros(len(bits), np.int64)
     words[order] = (ends - (1 << (LONGEST_BITS - sizes))) >> (LONGEST_BITS - sizes)
-    shortest, longest = int(sizes[0]), int(sizes[-1])
+    return words
+
+
+def _huffman_header(centre: int, bits: NDArray[np.int64]) -> tuple[int, int]:
+    """Value and bits of the header of the code with these lengths."""
+    of_all, of_runs = np.bincount(bits, minlength=LONGEST_BITS + 1).tolist(), bits[RANKS:].tolist()
+    used = [size for size in range(1, LONGEST_BITS + 1) if of_all[size]]
+    shortest, longest = used[0], used[-1]
     value, length = centre, 8
 
     def put(number: int, width: int) -> None:
         nonlocal value, length
         value, length = value << width | number, length + width
 
-    runs = bool(bits[RANKS:].any())
+    runs = any(of_runs)
     put(runs, 1)
     put(shortest, 4)
     put(longest, 4)
-    for run in bits[RANKS:].tolist() if runs else ():
+    for run in of_runs if runs else ():
         put(run, 4)
-    many = np.bincount(bits[:RANKS], minlength=LONGEST_BITS + 1)
     for size in range(shortest, longest):
-        put(int(many[size]), _count_bits(size))
-    return _Code((value, length), bits, words)
+        put(of_all[size] - of_runs.count(size), _count_bits(size))
+    return value, length
 
 
 def _code_order(bits: NDArray[np.int64]) -> NDArray[np.int64]:

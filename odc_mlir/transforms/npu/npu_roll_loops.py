@@ -167,8 +167,9 @@ def _roll(
             _step(op, first, steps, loop.iterations, memories, homes)
         memories.block.detach_op(op)
         made.body.block.add_op(op)
-    for op in rest:
-        Rewriter.erase_op(op)
+    for op in rest:  # as Rewriter.erase_op does, which takes care of results too: instructions have none
+        memories.block.detach_op(op)
+        op.drop_all_references()
 
 
 def _step(

@@ -84,16 +84,19 @@ class Program:
         self.block = block
         self.commands: list[Command] = []
         self._ops: dict[int, tuple[InstructionOp, dict[str, Place]]] = {}  # and the places it was read with
-        self._buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
         self._buffer_ops: dict[Buffer, BufferOp] = {}
         self._dependences: list[Latest] | None = None
-        layers = _Layers()
+        layers, location, layer = _Layers(), None, 0
+        buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
         for op in block.ops:
             kind = type(op)  # isinstance on abstract classes takes as long as reading
             if kind is BufferOp:
-                self._read_buffer(op)
+                buffers[id(op.results[0])] = self._read_buffer(op)
             elif kind in _INSTRUCTIONS:
-                self._read_instruction(op, layers.number(op.location))
+                if op.location is not location:
+                    location = op.location
+                    layer = layers.number(location)
+                self._read_instruction(op, layer, buffers)
             else:
                 raise CompileError(f"{op.name} is no instruction", hint="run npu-lower-to-tiles first")
         self.locations = list(layers.numbers)
@@ -114,11 +117,11 @@ class Program:
     def buffers(self) -> list[Buffer]:
         return list(self._buffer_ops)
 
-    def _read_buffer(self, op: BufferOp) -> None:
-        kind = op.buffer.type
+    def _read_buffer(self, op: BufferOp) -> Buffer:
+        kind = op.results[0].type
         assert isinstance(kind, BufferType)
         address = None if op.address is None else op.address.value.data
-        data = None if op.data is None else bytes(op.data.data.data)
+        data = None if op.data is None else op.data.bytes
         binds, takes, gives = (() if n is None else tuple(n.get_values()) for n in (op.binds, op.takes, op.gives))
         live = None
         if op.live is not None:
@@ -126,11 +129,11 @@ class Program:
             live = (first, last)
         buffer = Buffer(op.label.data, kind.space, kind.size, address, data, binds, live, kind.shape, kind.element)
         buffer.takes, buffer.gives = takes, gives
-        self._buffers[id(op.buffer)] = buffer
         self._buffer_ops[buffer] = op
+        return buffer
 
-    def _read_instruction(self, op: InstructionOp, layer: int) -> None:
-        fields, buffers = op.field_values, self._buffers
+    def _read_instruction(self, op: InstructionOp, layer: int, buffers: dict[int, Buffer]) -> None:
+        fields = op.field_values
         operands, places = iter(op._operands), {}
         for name, offset in zip(op.SPEC.place_names, fields.offsets, strict=True):
             if offset is not None:

@@ -82,7 +82,7 @@ class _Reader:
         if buffer is None:
             if isinstance(root.owner, npu.ConstantOp):
                 buffer = _buffer_of(root, Space.CONSTANTS)
-                buffer.data = bytes(root.owner.value.bytes)
+                buffer.data = root.owner.value.bytes
             else:
                 buffer = _buffer_of(root, Space.ARENA)
             self.buffers[root] = buffer

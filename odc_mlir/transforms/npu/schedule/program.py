@@ -42,7 +42,7 @@ class Buffer:
     space: Space
     size: int
     address: int | None = None
-    data: bytes | None = None
+    data: bytes | memoryview | None = None
     binds: tuple[int, ...] = ()
     live: tuple[int, int] | None = None
     shape: tuple[int, ...] = ()
