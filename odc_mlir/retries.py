@@ -14,6 +14,7 @@ from typing import NamedTuple, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import Block
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -150,7 +151,7 @@ def _schedule(context: Context, module: ModuleOp, known: dict[str, bytes], *, gu
             program = scheduled_program(context, module, segment)
             tell(context, "package: emitting")
             binaries[segment] = _emit(segment, program, choice)
-            del program  # of many segments, their IR together would be most of what compiling holds
+            _release(program.block)  # of many segments, their IR together would be most of what compiling holds
         except TimeLimitError:
             raise
         except OdcError as error:
@@ -179,6 +180,17 @@ def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes
     target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
     with typed_errors("package"):
         return emit_program(program, target, memory, operator_kinds(segment))
+
+
+def _release(block: Block) -> None:
+    """Take the operations of ``block`` apart, which refer to each other in circles and would stay until a search."""
+    for op in list(block.ops):
+        for region in op.regions:
+            for inner in region.blocks:
+                _release(inner)
+        block.detach_op(op)
+        op.drop_all_references()
+        op.properties.clear()
 
 
 def _renamed(binary: bytes, segment: SegmentOp) -> bytes:

@@ -13,6 +13,7 @@ from odc_mlir import compiler, emitter, pipelines, targets
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.errors import AllocationError, CompileError, OptionError
+from odc_mlir.isa import container
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets.host import parse_host
@@ -89,6 +90,9 @@ def test_an_eviction_compiles_the_programs_again_that_it_changes(
     package = odc_mlir.compile(CHAIN.encode(), placement={"host": ["b"], "strategy": "supported"})
     assert [name for name, place in placements(package).items() if place == "npu"] == ["a", "c"]
     assert made == [["a"], ["c", "d"], ["c"]]
+    assert package.plan is not None
+    binaries = [container.read(package.files.segment(step.file)) for step in package.plan.segments]
+    assert [binary.metadata["segment"] for binary in binaries] == ["segment_0", "segment_1"]
     check_bits(package)
 
 

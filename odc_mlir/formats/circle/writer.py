@@ -90,7 +90,8 @@ def _chunks(model: Model, inline_limit_bytes: int, schema: Schema) -> list[bytes
 
 
 def _encode(record: Record, buffer_bytes: int, schema: Schema) -> bytes:
-    return Encoder(schema, buffer_bytes + (64 << 10)).finish(record)
+    # A sixteenth for names and scales: what is a little too small is doubled.
+    return Encoder(schema, buffer_bytes + (buffer_bytes >> 4) + (64 << 10)).finish(record)
 
 
 def _with_outside_buffers(model: Model, record: Record, schema: Schema) -> list[bytes | memoryview]:

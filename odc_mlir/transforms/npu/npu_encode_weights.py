@@ -86,3 +86,4 @@ def _encode(buffer: BufferOp, codings: tuple[str, ...]) -> None:
         immediates = fields.immediates.replace(coded_bytes=len(coded.data), coding=coded.coding)
         op.set_fields(fields._replace(immediates=immediates))
     Rewriter.replace_op(buffer, made)
+    buffer.properties.clear()  # its bytes: an operation and its result refer to each other

@@ -194,6 +194,7 @@ class Program:
             if op.results[0].first_use is None:
                 del self._buffer_ops[buffer]
                 Rewriter.erase_op(op)
+                op.properties.clear()  # a constant's bytes: an operation and its result refer to each other
 
     def reorder(self, commands: Sequence[Command]) -> None:
         """Put the program's own ``commands`` into this order, and buffers in that of their first use on top of them.
