@@ -11,7 +11,7 @@ from xdsl.ir import Operation
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.isa.fields import BIAS, FULL_RECORD_BYTES, SCALE, Space
+from odc_mlir.isa.fields import BIAS, BIAS_BYTES, COMMON_RECORD_BYTES, FULL_RECORD_BYTES, SCALE, Space
 from odc_mlir.isa.weight_coding import coded_bytes
 from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.window_tiling import Step
@@ -56,7 +56,7 @@ def packed_channels(block: NDArray[Any], columns: int) -> bytes:
 def stored_bytes(op: Operation) -> int:
     """Estimate of what an operation's own constants take: weights as if they were coded as a whole, records, tables."""
     if isinstance(op, npu.ConvOp):
-        return coded_bytes(bytes(op.weights.data.data)) + FULL_RECORD_BYTES * len(op.bias)
+        return coded_bytes(bytes(op.weights.data.data)) + record_bytes(op)
     if isinstance(op, npu.LstmOp):
         weights = coded_bytes(bytes(op.input_weights.data.data)) + coded_bytes(bytes(op.recurrent_weights.data.data))
         return weights + FULL_RECORD_BYTES * len(op.bias)
@@ -75,10 +75,20 @@ def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
     """
     bias, multiplier, exponent = (np.frombuffer(v.data.data, np.int32) for v in (op.bias, op.multiplier, op.exponent))
     part = slice(first, first + count)
-    uniform = bool((multiplier == multiplier[0]).all() and (exponent == exponent[0]).all())
-    if uniform and count > 1:
+    if count > 1 and _has_one_scale(op):
         return common_record(int(multiplier[0]), int(exponent[0])) + bias[part].astype(_FULL["bias"]).tobytes(), "bias"
     return packed_records(bias[part], multiplier[part], exponent[part]), "full"
+
+
+def record_bytes(op: npu.ConvOp) -> int:
+    """What the scaling records of all channels take, read at once."""
+    count = len(op.bias)
+    return COMMON_RECORD_BYTES + BIAS_BYTES * count if count > 1 and _has_one_scale(op) else FULL_RECORD_BYTES * count
+
+
+def _has_one_scale(op: npu.ConvOp) -> bool:
+    multiplier, exponent = (np.frombuffer(v.data.data, np.int32) for v in (op.multiplier, op.exponent))
+    return bool((multiplier == multiplier[0]).all() and (exponent == exponent[0]).all())
 
 
 def packed_records(bias: NDArray[Any], multiplier: NDArray[Any], exponent: NDArray[Any]) -> bytes:

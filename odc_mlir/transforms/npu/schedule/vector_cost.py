@@ -51,7 +51,9 @@ def vector_choice(mnemonic: str, work: VectorWork, target: Target) -> tuple[Choi
     computing = work.tiles * (work.cycles + issue) + begin + end
     moving = moved + latency + max(0.0, work.cycles + end - 2 * store) if moved else 0.0
     turns = work.tiles * work.transfers * latency + moved
-    waiting = turns / target.dma.descriptors_in_flight + work.cycles
+    # A tile is loaded into a slot once the result of the one before in it has been stored: there are two, and transfers
+    # wait for one another in order.
+    waiting = (turns + work.tiles * (work.cycles + issue)) / target.dma.descriptors_in_flight + work.cycles
     size = instruction_bytes(mnemonic) + work.transfers * instruction_bytes("load")
     return (Choice(None, max(computing, moving, waiting), size * min(work.tiles, ROLLED_TILES)),)
 

@@ -167,8 +167,11 @@ class _Layers:
         if isinstance(layer, npu.ConvOp):
             cycles -= self._coded_cycles(layer, best, stored)
             held = min(layer.weights.data.size, self.tilings.target.local.weight_bytes)
-            if best.tiling is not None and best.tiling.block >= npu.shape_of(layer.output)[-1]:
-                first = constants
+            tiling = best.tiling
+            if tiling is not None and tiling.block >= npu.shape_of(layer.output)[-1]:
+                first = constants * min(1.0, tiling.k_slice / layer.weight_shape[-1])
+        elif not isinstance(layer, npu.LstmOp):
+            first = float(stored)
         return Work(
             work.cycles + cycles,
             work.program_bytes + best.program_bytes,

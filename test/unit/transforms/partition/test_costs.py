@@ -52,7 +52,7 @@ def test_works_of_operators() -> None:
     assert padding == Work()  # the convolution pads
     assert isinstance(convolution, Work)
     weights = bytes(i % 127 for i in range(16 * 9 * 16))
-    assert convolution.constant_bytes == coded_bytes(weights) + 16 * 9 < len(weights)
+    assert convolution.constant_bytes == coded_bytes(weights) + 5 + 4 * 16 < len(weights)  # one scale, and biases
     assert convolution.cycles > 16 * 16 * 16 * 9 * 16 / 256 > table.cycles
 
 
@@ -103,8 +103,19 @@ def test_random_operators_take_what_was_estimated() -> None:
 def test_many_random_operators_take_what_was_estimated() -> None:
     errors = errors_of(range(5000, 5504))
     assert errors[len(errors) // 2] <= 0.05
-    assert errors[len(errors) * 99 // 100 - 1] <= 0.25
-    assert errors[-1] <= 0.4
+    assert errors[len(errors) * 99 // 100 - 1] <= 0.24
+    assert errors[-1] <= 0.26
+
+
+def test_what_is_needed_whole_before_a_layer_starts() -> None:
+    """A table is; weights that come in slices of the input channels are not."""
+    table, _, convolution = npu_works(make_context(), module(), TARGET, "flash")
+    assert isinstance(table, Work)
+    assert isinstance(convolution, Work)
+    assert table.first_bytes == table.constant_bytes == 256
+    assert 0 < convolution.first_bytes <= convolution.constant_bytes
+    cycles = segment_cycles(TARGET, "flash")
+    assert cycles([table]) >= cycles([table._replace(first_bytes=0)]) + 100
 
 
 @pytest.mark.parametrize("memory", ["flash", "sram"])
