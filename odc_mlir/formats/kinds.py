@@ -130,6 +130,8 @@ MODEL_BY_NAME = Kind("a model", _is_own_model, (".circle", ".tflite"))
 ARRAYS = Kind("a file of arrays", _is_own_array_file, (".npz", ".h5", ".hdf5"))
 PAGE = Kind("a page", _is_own_page, is_text=True)
 IR_TEXT = Kind("IR", _is_printed_ir, is_text=True)
+DOT_HEAD = f"// {OWN_MARK}: "
+DOT = starts_with("a graph of errors", DOT_HEAD.encode())
 TRACE = json_kind("a trace", "traceEvents", "displayTimeUnit")
 PROFILE = json_kind("a profile", "schema_version", "measured")
 UNKNOWN = Kind("a file", _is_never_ours)

@@ -90,6 +90,8 @@ _QUALITY = {
     "top1_match": ("top1_match", share_text),
     "top5_match": ("top5_match", share_text),
     "top1_decided": ("top1_decided", share_text),
+    "top1_percent": ("right answers", lambda value: f"{value:.1f} %"),
+    "psnr_db": ("PSNR", decibel_text),
 }
 
 

@@ -282,8 +282,14 @@ def _svg(width: int, height: int, title: str, content: Html) -> Html:
     return tag("div", drawing, class_="chart")
 
 
-def scatter(points: Sequence[tuple[str, float, float, bool]], labels: tuple[str, str], *, title: str) -> Html:
-    """(name, x, y, stands out) on linear axes from 0; nothing without points."""
+def scatter(
+    points: Sequence[tuple[str, float, float, bool]],
+    labels: tuple[str, str],
+    *,
+    title: str,
+    names: tuple[str, str] = ("points", "best points"),
+) -> Html:
+    """(name, x, y, stands out) on linear axes from 0; nothing without points. ``names``: for the legend."""
     if not points:
         return Html("")
     height, bottom = 300, 34
@@ -303,16 +309,21 @@ def scatter(points: Sequence[tuple[str, float, float, bool]], labels: tuple[str,
         style = f"fill:{colour(1 if stands_out else 0)};fill-opacity:{1 if stands_out else 0.45}"
         parts.append(tag("circle", note, **place, r=5 if stands_out else 3.5, style=style))
     shown = _svg(_WIDTH, height + bottom, title, joined(parts))
-    return joined((legend(["points", "best points"]), shown))
+    return joined((legend(names), shown))
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a graph: what it does, its name, and the numbers of nodes before it that feed it."""
+    """A node of a graph: what it does, its name, and the numbers of nodes before it that feed it.
+
+    ``shade``: the colour of a mark beside the name; ``link``: where more is told.
+    """
 
     kind: str
     name: str
     feeding: tuple[int, ...] = ()
+    shade: str = ""
+    link: str = ""
 
 
 def graph(nodes: Sequence[Node], *, title: str) -> Html:
@@ -337,9 +348,19 @@ def graph(nodes: Sequence[Node], *, title: str) -> Html:
                 rx=3,
                 style="fill:var(--panel);stroke:var(--line)",
             ),
-            tag("text", tag("title", node.name), label, f" {shown}", x=left + 6, y=y + 13),
+            _node_text(node, joined((tag("title", node.name), label, f" {shown}")), left, y),
         ]
     return _svg(width, len(nodes) * row, title, joined(parts))
+
+
+def _node_text(node: Node, label: Html, left: int, y: int) -> Html:
+    """The name of a node behind its mark, both a link where there is one."""
+    shift = 14 if node.shade else 0
+    parts = [tag("text", label, x=left + 6 + shift, y=y + 13)]
+    if node.shade:
+        style = f"fill:{node.shade};stroke:var(--line)"
+        parts.insert(0, tag("rect", x=left + 4, y=y + 4, width=10, height=10, style=style))
+    return tag("a", *parts, href=node.link) if node.link else joined(parts)
 
 
 def _edge(x: int, start: int, end: int, distance: int) -> Html:

@@ -70,7 +70,8 @@ for (const box of document.querySelectorAll("div.table")) {
 // What a link leads to is unfolded.
 function unfold() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target && target.tagName === "DETAILS") target.open = true;
+  for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  if (target && target.tagName === "DETAILS") target.scrollIntoView();
 }
 window.addEventListener("hashchange", unfold);
 unfold();

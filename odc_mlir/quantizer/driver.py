@@ -24,15 +24,18 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.calibration.recorded import Records, joined
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.evaluation import Powers, Reference, Samples
 from odc_mlir.quantizer.intervals import TAIL, Judged
 from odc_mlir.quantizer.layers import Examination
+from odc_mlir.quantizer.mixed import ladder_of
 from odc_mlir.quantizer.options import Options, Progress
+from odc_mlir.quantizer.patterns import layers_of
 from odc_mlir.quantizer.policy.precision import Choice
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
@@ -80,11 +83,12 @@ class Driver:
     def __post_init__(self) -> None:
         self._builder = Builder(self.options, self.data.fit)
         self._start = time.monotonic()
+        self.findings = list(self.data.findings)
         self._fixed = self._fixed_precisions()
         self._examinations: dict[int, Examination] = {}
+        self._known_errors = self._errors_told()
         self.reference = Reference(self.original, self.data.held, self.data.labels)
         self.limits = self._limits()
-        self.findings = list(self.data.findings)
         if self.data.fit:
             self._record(self.base)
             self.findings += [str(finding) for finding in self.base.records.findings if finding.severity != "note"]
@@ -100,7 +104,23 @@ class Driver:
         """Precisions that the user chose; parameters are given for codes of the scheme, or of what is chosen."""
         names = _names(self.base)
         given = {*self.options.parameters, *self.options.copied_parameters}.intersection(names)
-        return dict.fromkeys(sorted(given), Choice(self.options.scheme)) | self.options.plan.resolve(names)
+        found = dict.fromkeys(sorted(given), Choice(self.options.scheme))
+        for pattern in self.options.patterns:
+            layers = layers_of(self.base.graph, pattern)
+            found |= dict.fromkeys(layers, Choice(ladder_of(self.options.scheme)[0]))
+            if not layers:
+                self.findings.append(f"the pattern {pattern} is nowhere in the optimised model")
+        return found | self.options.plan.resolve(names)
+
+    def _errors_told(self) -> tuple[str, Mapping[str, float]] | None:
+        """Metric and errors of layers that a file holds; raises OptionError for one of another model."""
+        file = self.options.visq_file
+        if file is None:
+            return None
+        metric, errors = read_visq(file)
+        if errors.keys().isdisjoint(layer_names(self.base.module)):
+            raise OptionError("the errors are of no layer of the optimised model", location=file)
+        return metric, errors
 
     def _limits(self) -> tuple[Limit, ...]:
         return choose_limits(
@@ -166,7 +186,7 @@ class Driver:
 
     def _root(self) -> tuple[FloatModel, Recipe]:
         """The float model to start from, whose inputs are normalised where that helps, and the recipe for it."""
-        recipe, states = self._recipe(), self.options.switched(self.options.normalize)
+        recipe, states = self._recipe(), self.options.switched(self.options.normalization)
         # who gives codes has lost already what a normalisation could keep
         asks = states[-1] and self.options.io == FLOAT and bool(self.data.fit)
         found = normalized(self.base, self.data.fit) if asks else None
@@ -314,6 +334,7 @@ class Driver:
             outputs_db(self.reference.measure(plain.candidate.graph)),
             layer_names(model.module),
             self._rounding_helps and len(self.options.switched(self.options.correction)) > 1,
+            self._known_errors,
             steps=self.steps,
         )
         found = self.widening.run(candidate)

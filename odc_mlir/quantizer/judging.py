@@ -13,7 +13,7 @@ from odc_mlir.quantizer.coverage import Coverage, coverage_of
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.driver import Driver, file_bytes
 from odc_mlir.quantizer.evaluation import Measurement
-from odc_mlir.quantizer.intervals import SHARES, Interval, intervals_of, sample_advice
+from odc_mlir.quantizer.intervals import SHARES, Interval, intervals_of, sample_advice, wilson
 from odc_mlir.quantizer.mixed import ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.verdict import Evidence, make_verdict
 from odc_mlir.quantizer.stages import Candidate, float_reasons
@@ -22,6 +22,7 @@ from odc_mlir.runtime.execution.graph import Graph
 
 # The part of a SOFTMAX's shares that may lie where the float model has none.
 _MOST_LEAKED = 0.005
+PERCENT = frozenset({"top1_percent"})  # scores that are shares of samples
 _PRICED = 6  # points of the front, each of which takes a plan of the partitioner
 
 
@@ -208,7 +209,12 @@ def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
     if before is None or measured.scores is None:
         return None
     metric = next(iter(before))
-    result = {"metric": metric, "float": before[metric], "quantized": measured.scores[metric]}
+    result: dict[str, Any] = {"metric": metric, "float": before[metric], "quantized": measured.scores[metric]}
+    if metric in PERCENT:
+        count = len(driver.data.held)
+        result["intervals"] = {
+            side: [100.0 * end for end in wilson(result[side] / 100.0, count)] for side in ("float", "quantized")
+        }
     others = {name: [before[name], measured.scores[name]] for name in before if name != metric}
     return result | ({"others": others} if others else {})
 

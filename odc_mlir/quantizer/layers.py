@@ -27,7 +27,7 @@ from odc_mlir.runtime.execution.specialization import SpecializedGraph
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
 
 CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
-SHOWN = ("sqnr_db", "mpeir", "mae", "mse")
+SHOWN = ("sqnr_db", "mpeir", "mae", "mse", "tae", "srmse")
 
 _MOST_SAMPLES = 8
 # What examining may cost: multiply-accumulates of all runs, and bytes of float tensors that are kept.
@@ -255,8 +255,9 @@ class _Layer:
         self.item = item
         self.name = next(names[index] for index in item.outputs if index in names)
         self.precision = precision_of(item, graph, coded)
-        self.meter = ErrorMeter(_EXACT)
-        self.accumulated = ErrorMeter(_EXACT)
+        scale = _scale_of(item, graph)
+        self.meter = ErrorMeter(_EXACT, scale=scale)
+        self.accumulated = ErrorMeter(_EXACT, scale=scale)
         self._sums: dict[int, list[float]] = {}  # by output: what was added to it, and what it was, as sums of squares
 
     def add_effect(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
@@ -309,6 +310,13 @@ def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo])
 
 def _is_coded(info: TensorInfo) -> bool:
     return info.quant is not None and info.info.is_integer
+
+
+def _scale_of(item: GraphNode, graph: Graph) -> float | None:
+    """The step of the codes that an operator gives, None where it gives others or none."""
+    scales = {info.quant.scales for info in (graph.tensors[i] for i in item.outputs) if info.quant and _is_coded(info)}
+    found = scales.pop() if len(scales) == 1 else ()
+    return found[0] if len(found) == 1 else None
 
 
 def coded_constants(graph: Graph) -> dict[int, TensorInfo]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.mixed import LADDERS
+from odc_mlir.quantizer.patterns import parse_patterns
 from odc_mlir.quantizer.policy.boundaries import FLOAT, QUANTIZED, parse_boundary, parse_copies, parse_parameters
 from odc_mlir.quantizer.policy.precision import Layer, PrecisionPlan, parse_overrides, plan_of, read_config
 from odc_mlir.quantizer.policy.ranges import MODES
@@ -19,6 +21,8 @@ IO = (FLOAT, QUANTIZED)
 EQUALIZE = ("none", "weights", "activations")
 AUTO, ON, OFF = "auto", "on", "off"
 SWITCH = (AUTO, ON, OFF)
+
+PATTERNS = ".json"  # what the name of a file of pairs to equalise ends with
 
 NO_HEADROOM, WIDE_HEADROOM = 0.0, 1.0
 
@@ -36,12 +40,16 @@ class Options:
     ``input_types``, ``output_types``: those that differ from ``io``, by name. ``parameters``: scale and zero point of
     single tensors, by name; ``copied_parameters``: tensors that take theirs from another one.
 
-    ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which ranges
-    are wider than what was seen, None to choose; ``normalize`` (inputs, before they are codes), ``equalize``,
-    ``rounding`` and ``correction``: ``auto`` lets measurements decide. ``target``: the machine whose rules limit types;
-    ``min_coverage``: the least share of the products that has to be quantised, with a target that it has to run.
-    ``reader``: ``litert`` keeps what LiteRT does not run as codes in float. With ``help`` off, ``auto`` means
-    ``minmax``, ``none`` and ``off``.
+    ``patterns``: functions of which some operators get more bits (:mod:`odc_mlir.quantizer.patterns`). ``visq_file``:
+    errors of tensors that tell which layers lose accuracy, instead of measuring each.
+
+    ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which
+    ranges are wider than what was seen, None to choose; ``normalize`` (inputs, before they are codes), ``equalize``,
+    ``rounding`` and ``correction``: ``auto`` lets measurements decide; ``equalize`` may be a ``.json`` file of pairs
+    of layers, as ONE's fm-equalize writes it. ``target``: the machine whose rules limit types; ``min_coverage``: the
+    least share of the products that has to be quantised, with a target that it has to run. ``reader``: ``litert``
+    keeps what LiteRT does not run as codes in float. With ``help`` off, ``auto`` means ``minmax``, ``none`` and
+    ``off``.
     """
 
     scheme: str = "int8"
@@ -62,6 +70,8 @@ class Options:
     correction: str = AUTO
     mixed: str = AUTO
     plan: PrecisionPlan = field(default_factory=PrecisionPlan)
+    patterns: tuple[str, ...] = ()
+    visq_file: str | None = None
     metric: str | None = None
     limit: float | None = None
     max_drop: float | None = None
@@ -135,9 +145,19 @@ class Options:
         return bool(self.parameters or self.copied_parameters)
 
     @property
+    def normalization(self) -> str:
+        """The switch of normalising inputs; those whose parameters are given stay what these are for."""
+        return OFF if self.normalize == AUTO and self.gives_parameters else self.normalize
+
+    @property
     def has_budget(self) -> bool:
         """Whether time or bytes are limited."""
         return self.max_time_ms is not None or self.max_bytes is not None
+
+
+def is_pattern_file(equalize: str) -> bool:
+    """Whether a kind of equalisation is the name of a file of pairs of layers."""
+    return equalize.endswith(PATTERNS)
 
 
 def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO, **given: Any) -> Options:
@@ -163,11 +183,12 @@ def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO
     return options
 
 
-_READ: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
+_READ: Mapping[str, Callable[[Any], Any]] = {
     "input_types": parse_boundary,
     "output_types": parse_boundary,
     "parameters": parse_parameters,
     "copied_parameters": parse_copies,
+    "patterns": parse_patterns,
 }
 
 
@@ -196,7 +217,7 @@ def _check(options: Options) -> None:
         ("io", options.io, IO),
         ("ranges", options.ranges, (AUTO, *MODES)),
         ("normalize", options.normalize, SWITCH),
-        ("equalize", options.equalize, (AUTO, *EQUALIZE)),
+        ("equalize", options.equalize, (AUTO, *EQUALIZE, *filter(is_pattern_file, [options.equalize]))),
         ("rounding", options.rounding, SWITCH),
         ("correction", options.correction, SWITCH),
         ("mixed", options.mixed, SWITCH),
@@ -239,6 +260,13 @@ def _check_given(options: Options) -> None:
         raise OptionError(f"scheme {options.scheme!r} touches weights only; values have no types or parameters")
     if options.gives_parameters and options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation changes values whose parameters are given", hint="leave one of the two out")
+    if options.patterns and LADDERS.get(options.scheme, (FLOAT,))[0] == FLOAT:
+        raise OptionError(
+            f"no wider scheme than {options.scheme!r} is there for patterns",
+            hint=f"use one of {', '.join(name for name, steps in LADDERS.items() if steps[0] != FLOAT)}",
+        )
+    if options.visq_file is not None and not options.searches_precisions:
+        raise OptionError("errors of layers tell which get other precisions, which is off", hint="leave mixed out")
     if both := sorted(set(options.parameters) & set(options.copied_parameters)):
         raise OptionError(f"{both[0]!r} is given parameters twice", hint="give or copy them")
     if chained := sorted(set(options.copied_parameters) & set(options.copied_parameters.values())):

@@ -106,7 +106,8 @@ def _with_brought(options: Options, brought: Types) -> Options:
     """What is left open stays plain where a model brings its parameters: it was trained with these, not with better."""
     if not brought:
         return options
-    plain: dict[str, Any] = {"equalize": EQUALIZE[0], "ranges": MINMAX, "rounding": OFF, "correction": OFF}
+    plain: dict[str, Any] = {"equalize": EQUALIZE[0], "ranges": MINMAX}
+    plain |= dict.fromkeys(("normalize", "rounding", "correction"), OFF)
     if options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation changes values whose parameters the model brings", hint="leave it out")
     return replace(options, **{name: value for name, value in plain.items() if getattr(options, name) == AUTO})

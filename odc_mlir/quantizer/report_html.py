@@ -5,36 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from odc_mlir.calibration.statistics import TensorStatistics
-from odc_mlir.formats.quantities import NOTHING, decibel_text, quality_name, quality_text
+from odc_mlir.formats.quantities import NOTHING, count_text, decibel_text, quality_name, quality_text
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Cell, Column, Html, bullets, data, joined, pairs, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.quantizer.policy.verdict import describe
+from odc_mlir.quantizer.report_layers import (
+    Drawing,
+    anchor,
+    by_harm,
+    graph_chart,
+    layer_list,
+    values_figure,
+)
 
 _MOST_DB = 80.0  # a chart's full width; more is as good as exact
-_MOST_BARS = 40
-_PLOT_BINS = 60
+_MOST_BARS = 30
 _MOST_PLOTS = 120
+_SIDES = ("float", "quantized")
 _MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine", "top1_match", "top5_match")
 
 
-def render(verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics]) -> str:
-    """The page; every text from the model is escaped."""
+def render(
+    verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics], drawing: Drawing | None = None
+) -> str:
+    """The page; every text from the model is escaped. ``drawing``: the model's graph and weights."""
     title = f"{verdict.get('model') or 'a model'} quantised to {verdict['choices']['scheme']}"
     layers: Sequence[Mapping[str, Any]] = verdict["layers"]
+    drawn = drawing or Drawing()
+    others = {name: item for name, item in statistics.items() if name not in {layer["name"] for layer in layers}}
     sections = [
+        Section("Limits", _limits(verdict)),
+        Section("What stands in the way", bullets(verdict["problems"])),
+        Section("Scores", _scores(verdict), "What known answers say of both models."),
         Section("Outputs", _outputs(verdict["outputs"])),
         Section("What to know about the data", bullets(verdict["findings"])),
         Section("What each layer alone does to the outputs", _layer_chart(layers), "The most harmful first, in dB."),
-        Section("Layers", _layers(layers, verdict["float_reasons"])),
+        Section("Layers", _layers(layers, verdict["float_reasons"]), "The most harmful first; names lead to more."),
+        Section("The model in the colours of harm", graph_chart(layers, drawn), "Layers lead to more of them."),
+        Section(
+            "Values and weights by layer",
+            layer_list(layers, drawn, statistics),
+            "How often each occurs, logarithmic; the most harmful first.",
+        ),
         *_front(verdict["front"]),
         Section("What was tried", _steps(verdict["steps"])),
         Section("How it was made", pairs(_choices(verdict["choices"]), caption="choices")),
-        Section("Values and their ranges", _histograms(statistics), "How often values occur, logarithmic."),
+        Section("Other values", _histograms(others), "How often values of inputs and the like occur, logarithmic."),
     ]
     return render_page(title, _figures(verdict), sections, note=describe(verdict))
 
@@ -42,10 +61,63 @@ def render(verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics
 def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
     passed = bool(verdict["passed"])
     yield Figure("verdict", "passed" if passed else "failed", "against its limits", "good" if passed else "bad")
+    for check in verdict["limits"]:
+        metric = check["metric"]
+        span = f"; 95 %: {_span(metric, check['interval'])}" if check["interval"] else ""
+        mark = "good" if check["passed"] else "bad"
+        value, limit = (quality_text(metric, check[key]) for key in ("value", "limit"))
+        yield Figure(quality_name(metric), value, f"limit {limit}{span}", mark)
+    if (scores := verdict["scores"]) is not None:
+        values = " → ".join(quality_text(scores["metric"], scores[side]) for side in _SIDES)
+        spans = scores.get("intervals")
+        found = f"; 95 %: {' → '.join(_span(scores['metric'], spans[side]) for side in _SIDES)}" if spans else ""
+        yield Figure(quality_name(scores["metric"]), values, f"float → quantised{found}")
     worst = min((item["sqnr_db"] for item in verdict["outputs"] if item["sqnr_db"] is not None), default=None)
     yield Figure("signal to noise", decibel_text(worst), "of the worst output")
     quantised = sum(layer["scheme"] != "float" for layer in verdict["layers"])
     yield Figure("layers quantised", f"{quantised} of {len(verdict['layers'])}", str(verdict["choices"]["scheme"]))
+    samples = verdict["samples"]
+    note = f"checked on; ranges chosen by {count_text(samples['chosen_by'])}"
+    yield Figure("samples", count_text(samples["checked_on"]), note)
+
+
+def _span(metric: str, interval: Sequence[float]) -> str:
+    return " to ".join(quality_text(metric, end) for end in interval)
+
+
+def _limits(verdict: Mapping[str, Any]) -> Html:
+    columns = (Column("measure"), Column("value", number=True), Column("95 % interval"), Column("limit", number=True))
+    rows = [
+        (
+            quality_name(check["metric"]),
+            Cell(quality_text(check["metric"], check["value"]), check["value"]),
+            _span(check["metric"], check["interval"]) if check["interval"] else "",
+            Cell(quality_text(check["metric"], check["limit"]), check["limit"]),
+            "kept" if check["passed"] else "missed",
+        )
+        for check in verdict["limits"]
+    ]
+    return table((*columns, Column("result")), rows, caption="limits and what was measured")
+
+
+def _scores(verdict: Mapping[str, Any]) -> Html:
+    """What the float and the quantised model score by known answers, with the interval where there is one."""
+    scores = verdict["scores"]
+    if scores is None:
+        return Html("")
+    columns = [Column("score")]
+    for side in ("float", "quantised"):
+        columns += [Column(side, number=True), Column(f"{side}, 95 % interval")]
+    metric, spans = scores["metric"], scores.get("intervals") or {}
+    first: list[Cell | str] = [quality_name(metric)]
+    for side in _SIDES:
+        first.append(Cell(quality_text(metric, scores[side]), scores[side]))
+        first.append(_span(metric, spans[side]) if side in spans else "")
+    rows = [first]
+    for name, values in scores.get("others", {}).items():
+        before, after = (Cell(quality_text(name, value), value) for value in values)
+        rows.append([quality_name(name), before, "", after, ""])
+    return table(columns, rows, caption="scores of both models")
 
 
 def _choices(choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -77,7 +149,8 @@ def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
         for point in points
         if point["sqnr_db"] is not None
     ]
-    chart = charts.scatter(places, (cost, "SQNR (dB)"), title=f"SQNR over {cost}") if places else Html("")
+    labels = (cost, "SQNR (dB)")
+    chart = charts.scatter(places, labels, title=f"SQNR over {cost}", names=("measured", "chosen"))
     columns = (
         Column("layers in other precisions", number=True),
         Column("modelled time", number=True),
@@ -125,7 +198,7 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
     )
     rows = [
         (
-            short_name(layer["name"]),
+            tag("a", short_name(layer["name"]), href=f"#{anchor(place)}"),
             layer["op"],
             layer["scheme"],
             _decibels(layer["output_sqnr_db"]),
@@ -133,7 +206,7 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
             _decibels(layer["accumulated"].get("sqnr_db")),
             reasons.get(layer["name"], ""),
         )
-        for layer in layers
+        for place, layer in enumerate(by_harm(layers))
     ]
     return table(columns, rows, caption="layers of the model")
 
@@ -156,21 +229,7 @@ def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
 def _histograms(statistics: Mapping[str, TensorStatistics]) -> Html:
     """One plot by tensor; dashed lines are the least and the largest value seen."""
     shown = [(name, item) for name, item in statistics.items() if item.count]
-    figures = [_histogram(name, item) for name, item in shown[:_MOST_PLOTS]]
+    figures = [values_figure(name, item) for name, item in shown[:_MOST_PLOTS]]
     rest = len(shown) - _MOST_PLOTS
     more = tag("p", f"{rest} more tensors are left out.") if rest > 0 else Html("")
     return joined((tag("div", *figures, class_="plots"), more)) if figures else Html("")
-
-
-def _histogram(name: str, item: TensorStatistics) -> Html:
-    edges, counts = item.histogram.occupied()
-    low, high = float(edges[0]), float(edges[-1])
-    span = high - low or 1.0
-    middles = (edges[:-1] + edges[1:]) / 2
-    bins = np.minimum(((middles - low) / span * _PLOT_BINS).astype(int), _PLOT_BINS - 1)
-    sums = np.bincount(bins, weights=counts.astype(np.float64), minlength=_PLOT_BINS)
-    heights = np.log1p(sums) / np.log1p(sums.max())
-    ends = [(end - low) / span for end in (item.minimum, item.maximum)]
-    plot = charts.histogram([float(height) for height in heights], ends, title=f"values of {name}")
-    caption = joined((short_name(name), f": {item.minimum:.4g} … {item.maximum:.4g}, mean {item.mean:.4g}"))
-    return tag("figure", plot, tag("figcaption", caption))

@@ -64,8 +64,9 @@ class Quantized(ModelFile):
     def report_html(self) -> str:
         """The verdict as a page that stands alone."""
         from odc_mlir.quantizer.report_html import render
+        from odc_mlir.quantizer.report_layers import drawing_of
 
-        return render(self.verdict, self.statistics)
+        return render(self.verdict, self.statistics, drawing_of(graph_of(self.model), self.verdict["layers"]))
 
     def require_passed(self) -> None:
         """Raises AccuracyError, naming the worst layers, where the model misses a limit."""

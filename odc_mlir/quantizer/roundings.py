@@ -93,6 +93,20 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
     return [effect for effect in found if any(effect.noise)]
 
 
+def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:
+    """What errors of tensors in one of visq's metrics say of the layers called ``names``: noise in every output.
+
+    Such errors are of a run as a whole, and so are those of the layers before, too. They only say in which order to
+    look; the real models on the way are measured.
+    """
+    squares = {name: errors[name] if metric == "mse" else errors[name] ** 2 for name in names if errors.get(name)}
+    total = sum(squares.values())
+    return [
+        Effect(frozenset({name}), of_weights=False, sums=[[square, total] for _ in range(outputs)])
+        for name, square in squares.items()
+    ]
+
+
 def _of_constants(examination: Examination, item: GraphNode, constants: Mapping[int, Array]) -> list[Effect]:
     """The effect of computing ``item`` with other constants, by position; nothing where that cannot be told."""
     if not constants or item.node.mutated or any(position >= len(item.inputs) for position in constants):

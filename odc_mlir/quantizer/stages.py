@@ -33,7 +33,7 @@ from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.given import check_kept, copied, types_of
 from odc_mlir.quantizer.layers import CASTS
-from odc_mlir.quantizer.options import WIDE_HEADROOM, Options
+from odc_mlir.quantizer.options import WIDE_HEADROOM, Options, is_pattern_file
 from odc_mlir.quantizer.policy.precision import Choice
 from odc_mlir.quantizer.policy.schemes import SCHEMES, Scheme
 from odc_mlir.quantizer.refinement import Known, refine
@@ -212,7 +212,7 @@ def statistics_of_ranges(ranges: Mapping[str, tuple[float, float]]) -> Records:
 
 
 def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatModel | None:
-    """A copy whose channels are equalised by ``weights`` or ``activations``; None where that changes nothing.
+    """A copy whose channels are equalised by ``weights``, ``activations`` or a file; None where that changes nothing.
 
     It has no records yet. Recorded ranges tell which RELU6 never clip.
     """
@@ -220,8 +220,9 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
     function = quant_ir.main_function(module)
     assert function is not None
     attach_ranges(function, ranges_of(statistics, "minmax"))
-    arrays = _channel_magnitudes(statistics) if kind == "activations" else None
-    if not _changed(module, arrays, "circle-equalize-channels", "ranges", relu6="recorded"):
+    patterns = kind if is_pattern_file(kind) else ""
+    arrays = _channel_magnitudes(statistics) if kind == "activations" or patterns else None
+    if not _changed(module, arrays, "circle-equalize-channels", "ranges", patterns=patterns, relu6="recorded"):
         return None
     _drop_ranges(module)
     return FloatModel(module)

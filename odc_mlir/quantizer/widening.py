@@ -42,7 +42,7 @@ from odc_mlir.quantizer.policy.precision import Choice
 from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
 from odc_mlir.quantizer.policy.verdict import Limit
-from odc_mlir.quantizer.roundings import Effect, effects
+from odc_mlir.quantizer.roundings import Effect, effects, effects_told
 from odc_mlir.quantizer.stages import Candidate
 from odc_mlir.quantizer.target import Placement, TargetRules
 
@@ -86,11 +86,11 @@ class Widening:
     """Widens one candidate.
 
     ``build`` makes the candidate with other precisions; told so, with codes refined by samples as well, which
-    ``may_refine`` says can be of use. ``measure`` measures it, ``holds_unseen`` whether limits
-    hold of models made without the samples they are judged on. ``plain``: what the target runs of it
-    as it is, None without target; ``names``: of the layers of the float model in order; ``plain_db``: the
-    outputs' SQNR without any help. ``share`` of a candidate is what coverage is measured by, of which ``least_share``
-    must be left.
+    ``may_refine`` says can be of use. ``measure`` measures it, ``holds_unseen`` whether limits hold of models made
+    without the samples they are judged on. ``plain``: what the target runs of it as it is, None without target;
+    ``names``: of the layers of the float model in order; ``plain_db``: the outputs' SQNR without any help;
+    ``known_errors``: metric and errors by layer that stand in for measuring. ``share`` of a candidate is what coverage
+    is measured by, of which ``least_share`` must be left.
     """
 
     options: Options
@@ -110,6 +110,7 @@ class Widening:
     plain_db: tuple[float, ...]
     names: list[str]
     may_refine: bool
+    known_errors: tuple[str, Mapping[str, float]] | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
     tried: dict[_Key, Tried] = field(default_factory=dict)
     _refines: bool = False
@@ -130,7 +131,7 @@ class Widening:
             return candidate
         self._first = self.tried[False, ()] = self.chosen = first
         self.say("looking for layers that need more bits", 0)
-        self._effects = effects(self.examination, candidate.graph)
+        self._effects = self._sensitivity(candidate)
         if self.options.has_budget:
             chosen = self._within_budget(self._problem(candidate, host=True))
         else:
@@ -145,6 +146,12 @@ class Widening:
             LOG.warning("no choice of precisions keeps the limits")
             self._explore(self._problem(candidate, host=True))
         return candidate
+
+    def _sensitivity(self, candidate: Candidate) -> list[Effect]:
+        """What each rounding does to the outputs: measured, or as a file says that was measured before."""
+        if self.known_errors is None:
+            return effects(self.examination, candidate.graph)
+        return effects_told(*self.known_errors, self.names, len(self.plain_db))
 
     # What is wanted.
 

@@ -452,6 +452,12 @@ def quantize(
     granularity: str | None = None,
     weights: str | None = None,
     io: str = "float",
+    input_types: Any = None,
+    output_types: Any = None,
+    parameters: Any = None,
+    copied_parameters: Any = None,
+    patterns: Any = None,
+    visq_file: str | None = None,
     help: bool = True,
     ranges: str = "auto",
     range_options: Mapping[str, Any] | None = None,
@@ -486,42 +492,11 @@ def quantize(
     compute. ``max_time_ms`` (modelled) or ``max_bytes`` (of the file): a budget. docs/quantisation.md explains all.
     Raises OdcError; a model that misses its limits is no error: see ``Quantized.verdict``.
     """
+    asked = dict(locals())  # all of what the quantiser takes, by the same names
     from odc_mlir.quantizer import quantize as quantizer
 
-    made = quantizer.quantize(
-        _model_of(model),
-        scheme=scheme,
-        calibration=calibration,
-        evaluation=evaluation,
-        records=records,
-        labels=labels,
-        granularity=granularity,
-        weights=weights,
-        io=io,
-        help=help,
-        ranges=ranges,
-        range_options=dict(range_options or {}),
-        headroom=headroom,
-        normalize=normalize,
-        equalize=equalize,
-        rounding=rounding,
-        correction=correction,
-        mixed=mixed,
-        overrides=overrides,
-        config=config,
-        metric=metric,
-        limit=limit,
-        max_drop=max_drop,
-        max_seconds=max_seconds,
-        max_samples=max_samples,
-        pictures=pictures,
-        target=target,
-        min_coverage=min_coverage,
-        max_time_ms=max_time_ms,
-        max_bytes=max_bytes,
-        reader=reader,
-        progress=progress,
-    )
+    asked |= {"model": _model_of(model), "range_options": dict(range_options or {})}
+    made = quantizer.quantize(**asked)
     made.verdict["model"] = model_name(model.files.location if isinstance(model, Package) else model)
     return made
 

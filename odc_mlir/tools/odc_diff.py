@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError
+from odc_mlir.formats.kinds import DOT, json_kind
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool, usage_error
-from odc_mlir.tools.files import add_input, shown
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.reporting.comparison import Comparison, TensorComparison
 
 _BACKENDS = ("auto", "host", "npu", "native", "litert", "onert")
+VISQ = json_kind("errors of layers", "meta", "error")
+VISQ_METRICS = ("mpeir", "mse", "tae", "srmse")
 _SEED = 1
 SCHEMA_VERSION = 1
 
@@ -50,6 +53,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
     parser.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
     parser.add_argument("--json", action="store_true", help="print one JSON document with every tensor and measure")
+    add_output(parser, "--visq", metavar="FILE.json", kind=VISQ, help="write the errors of tensors as ONE's visq does")
+    add_output(parser, "--dot", metavar="FILE.dot", kind=DOT, help="write A's graph, coloured by these errors")
+    parser.add_argument(
+        "--visq-metric", default="mpeir", choices=VISQ_METRICS, help="of --visq and --dot: which error (%(default)s)"
+    )
+    add_overwrite(parser)
     return parser
 
 
@@ -102,14 +111,36 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             hint="give both as many",
         )
     found = compare(executors[0], executors[1], records, Tolerance(arguments.atol, arguments.rtol), others)
+    _write_errors(arguments, found, executors[0])
     if arguments.json:
         import json
 
-        print(json.dumps(document(found, sides), indent=1, ensure_ascii=False, allow_nan=False))
+        text = json.dumps(document(found, sides), indent=1, ensure_ascii=False, allow_nan=False)
+        print(text, file=arguments.files.messages)
     elif not arguments.quiet:
         for line in report(found, every=arguments.verbose > 0):
-            print(line)
+            print(line, file=arguments.files.messages)
     return EXIT_OK if found.first_diverging is None else EXIT_USER
+
+
+def _write_errors(arguments: argparse.Namespace, found: Comparison, reference: Executor) -> None:
+    """What ``--visq`` and ``--dot`` ask for."""
+    from odc_mlir.formats import visq
+    from odc_mlir.runtime.reporting.error_graph import dot
+
+    if not arguments.visq and not arguments.dot:
+        return
+    metric = arguments.visq_metric
+    values = {tensor.name: getattr(tensor.errors, metric) for tensor in found.tensors if tensor.errors is not None}
+    errors = {name: value for name, value in values.items() if value is not None}
+    if not errors:
+        hint = "compare with a quantised model" if metric == "srmse" else None
+        raise InputError(f"no tensor has an error in {metric}", hint=hint)
+    if arguments.visq:
+        name = Path(arguments.a).name
+        arguments.files.write_json(arguments.visq, visq.document(name, metric, errors), "visq")
+    if arguments.dot:
+        arguments.files.write(arguments.dot, dot(reference.graph, metric, errors).encode(), "dot")
 
 
 def _sides(a: str, b: str) -> list[tuple[str, Any]]:

@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     quantizing.add_data_flags(data)
     types = parser.add_argument_group("element types")
     quantizing.add_scheme_flags(types)
+    quantizing.add_sensitivity_flags(types)
     quantizing.add_target_flag(types)
     quantizing.add_help_flags(parser.add_argument_group("accuracy"))
     quantizing.add_budget_flags(parser.add_argument_group("budget (the most accurate model within it; one of them)"))

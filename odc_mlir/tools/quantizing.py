@@ -99,6 +99,21 @@ def add_scheme_flags(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_sensitivity_flags(group: argparse._ArgumentGroup) -> None:
+    """What is known of layers that need more bits."""
+    group.add_argument(
+        "--patterns",
+        metavar="NAME,…",
+        help="more bits for what needs them in functions that are made of operators: layernorm, softmax",
+    )
+    add_input(
+        group,
+        "--visq-file",
+        metavar="FILE.json",
+        help="errors of tensors (odc-diff --visq) that say which layers to widen first, instead of measuring each",
+    )
+
+
 def add_help_flags(group: argparse._ArgumentGroup) -> None:
     """How accuracy is improved."""
     group.add_argument("--no-help", dest="improve", action="store_false", help="quantise plainly: try nothing")
@@ -116,7 +131,14 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
         choices=("auto", "on", "off"),
         help="inputs in float, where their channels differ",
     )
-    group.add_argument("--equalize", default="auto", choices=("auto", "none", "weights", "activations"))
+    add_input(
+        group,
+        "--equalize",
+        stdin=False,
+        default="auto",
+        metavar="auto|none|weights|activations|FILE.json",
+        help="move scales of channels between layers, of all pairs or of those that a file of ONE's fm-equalize names",
+    )
     group.add_argument("--rounding", default="auto", choices=("auto", "on", "off"), help="of weights, by samples")
     group.add_argument("--correction", default="auto", choices=("auto", "on", "off"), help="of biases, by samples")
     group.add_argument("--max-seconds", type=float, metavar="S", help="try no more after this time")
@@ -173,6 +195,8 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "copied_parameters": arguments.copy_parameters,
         "overrides": arguments.overrides,
         "mixed": arguments.mixed,
+        "patterns": arguments.patterns,
+        "visq_file": arguments.visq_file,
         "help": arguments.improve,
         "ranges": arguments.ranges,
         "range_options": range_options(arguments),

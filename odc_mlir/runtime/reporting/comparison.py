@@ -123,8 +123,16 @@ class _Pair:
             self._misfit = self._misfit or "the element types have nothing in common"
             return
         if self._meter is None:
-            self._meter = ErrorMeter(tolerance, top=self.output is not None)
+            self._meter = ErrorMeter(tolerance, top=self.output is not None, scale=self._scale)
         self._meter.add(a, b)
+
+    @property
+    def _scale(self) -> float | None:
+        """The step of the other's codes in units of what is compared."""
+        info = self._infos[1]
+        if info.quant is None or not info.info.is_integer or not info.quant.per_tensor:
+            return None
+        return 1.0 if self._as_they_are else info.quant.scale
 
     def result(self) -> TensorComparison:
         first, second = self._infos

@@ -3,9 +3,9 @@
 With reference ``a`` and other values ``b``: MAE is mean ``|a-b|``, MAPE mean ``|a-b|/|a|`` over elements with ``a !=
 0``, MPEIR the mean over records of ``max|a-b| / (max a - min a)`` (an interval of zero counts as 1; or the interval is
 given for all records, for one of few elements has none worth the name), MSE mean ``(a-b)^2``, SQNR ``10 log10(sum a^2 /
-sum (a-b)^2)``. A top-k match is the mean share of the k largest elements of a record that both agree on, ties going to
-the lower index. Elements that are not finite count as differing unless they are the same, and take no part in the other
-measures.
+sum (a-b)^2)``, TAE the sum of ``|a-b|``, mean over records, SRMSE ``sqrt(MSE)`` in steps of b's scale. A top-k match is
+the mean share of the k largest elements of a record that both agree on, ties going to the lower index. Elements that
+are not finite count as differing unless they are the same, and take no part in the other measures.
 """
 
 from __future__ import annotations
@@ -45,18 +45,25 @@ class Errors:
     cosine: float | None = None
     top1_match: float | None = None
     top5_match: float | None = None
+    tae: float | None = None
+    srmse: float | None = None
 
 
 class ErrorMeter:
     """Adds up the differences of records to a reference; ``top`` also that of each record's largest elements.
 
-    ``interval``: what errors are parts of in MPEIR, where it is not each record's own.
+    ``interval``: what errors are parts of in MPEIR, where it is not each record's own. ``scale``: the step of the
+    codes that the others are, if they are any.
     """
 
-    def __init__(self, tolerance: Tolerance, *, top: bool = False, interval: float | None = None) -> None:
+    def __init__(
+        self, tolerance: Tolerance, *, top: bool = False, interval: float | None = None, scale: float | None = None
+    ) -> None:
         self._tolerance = tolerance
         self._top = top
         self._interval = interval
+        self._scale = scale
+        self._records = 0
         self._elements = self._differing = self._finite = self._nonzero = 0
         self._max_abs = self._absolute = self._relative = self._squares = 0.0
         self._reference_squares = self._other_squares = self._products = 0.0
@@ -67,6 +74,7 @@ class ErrorMeter:
         """One more record: two arrays of the same shape, both of numbers or both of anything else."""
         a, b = reference.reshape(-1), other.reshape(-1)
         self._elements += a.size
+        self._records += 1
         if a.dtype.kind not in "biufc":
             self._differing += int(np.count_nonzero(a != b))
             return
@@ -122,6 +130,8 @@ class ErrorMeter:
             cosine=self._cosine(),
             top1_match=_mean(self._matches[1]),
             top5_match=_mean(self._matches[5]),
+            tae=self._absolute / self._records,
+            srmse=math.sqrt(self._squares / self._finite) / self._scale if self._scale else None,
         )
 
     def _sqnr(self) -> float | None:

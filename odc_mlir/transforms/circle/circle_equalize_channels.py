@@ -23,6 +23,9 @@ tensors can still be compared with the original's.
 With ``ranges``, the first range is the channel's activation instead of its weights: the choice where weights have
 scales per channel and only activations share one.
 
+With ``patterns``, a file of ONE's fm-equalize, the pairs are those that it names, and a pair with ``act_scale`` is
+divided by that, once: ``[{"front": "conv1", "back": "conv2", "type": "ScaleOnly", "act_scale": [2.0, …]}, …]``.
+
 RELU6 does not commute. Its layers are left alone, unless ``relu6=recorded`` and a recorded range shows that nothing is
 clipped: it then becomes RELU.
 
@@ -31,9 +34,11 @@ Source: Nagel et al., "Data-free quantization through weight equalization and bi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +84,9 @@ class CircleEqualizeChannelsPass(ModulePass):
     ranges: str = ""
     """An .npz file with the largest magnitude of each channel by tensor name; empty: take the weights' ranges."""
 
+    patterns: str = ""
+    """A JSON file of pairs of layers as ONE's fm-equalize writes them; empty: all pairs."""
+
     relu6: str = "keep"
     """``keep`` leaves layers with RELU6 alone; ``recorded`` makes it RELU where a recorded range ends below 6."""
 
@@ -100,8 +108,11 @@ class CircleEqualizeChannelsPass(ModulePass):
         layers = {item: state for item in operators(op) if (state := State.of(item, records)) is not None}
         found = (find_pair(state, layers, self.crossing, self.relu6) for state in layers.values())
         pairs = [pair for pair in found if pair is not None]
+        if self.patterns:
+            pairs = chosen_pairs(pairs, read_patterns(self.patterns), self.powers_of_two)
+        free = [pair for pair in pairs if not pair.is_moved]
         for _ in range(self.iterations):
-            moved = [pair.equalize(self.tolerance, self.powers_of_two) for pair in pairs]  # all of them, every time
+            moved = [pair.equalize(self.tolerance, self.powers_of_two) for pair in free]  # all of them, every time
             if not any(moved):
                 break
         for pair in pairs:
@@ -207,10 +218,13 @@ class Pair:
         factors = channel_factors(self.front.output_ranges(), self.input_ranges())
         if self.front.record is None:
             factors = np.maximum(factors, least_factors(self.front.bias))
-        if powers_of_two:
-            factors = np.exp2(np.rint(np.log2(factors)))
+        factors = rounded(factors, powers_of_two)
         if np.max(np.abs(factors - 1), initial=0.0) <= tolerance:
             return False
+        return self.move(factors)
+
+    def move(self, factors: Floats) -> bool:
+        """Divide the channels between the two by ``factors``; False where float32 does not hold the outcome."""
         grown = self.back.weights * factors[self.places]
         if not self.front.can_scale(factors) or np.abs(grown).max(initial=0.0) > LARGEST:
             return False
@@ -246,6 +260,71 @@ class Pair:
             if extent is not None and extent % channels == 0:
                 found[value_name(op.results[0])] = np.tile(self.front.factors, extent // channels)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Two layers by their results, and what to divide each channel between them by, where that is known."""
+
+    front: str
+    back: str
+    factors: Floats | None = None
+
+
+def read_patterns(path: str) -> list[Pattern]:
+    """The pairs in a JSON file; raises OptionError, naming the file."""
+    with parsing("cannot read the patterns", OptionError, location=path):
+        content = json.loads(Path(path).read_bytes())
+    if not isinstance(content, list):
+        raise OptionError("patterns are a JSON list", location=path, hint=_FORM)
+    return [_pattern(entry, path) for entry in content]
+
+
+_FORM = "each is {front, back, type: ScaleOnly, act_scale}, the last one as you like"
+
+
+def _pattern(entry: object, path: str) -> Pattern:
+    fields = entry if isinstance(entry, dict) else {}
+    front, back, kind = (fields.get(key) for key in ("front", "back", "type"))
+    if not isinstance(front, str) or not isinstance(back, str):
+        raise OptionError("a pattern names two layers, front and back", location=path, hint=_FORM)
+    if kind != "ScaleOnly":
+        raise OptionError(f"the type of pattern {front!r} is {kind!r}, not 'ScaleOnly'", location=path)
+    scale = fields.get("act_scale")
+    if scale is None:
+        return Pattern(front, back)
+    numbers = isinstance(scale, list) and all(isinstance(item, int | float) for item in scale)
+    factors = np.array(scale if numbers else [], np.float64)
+    if not factors.size or not np.isfinite(factors).all() or (factors < 0).any():
+        raise OptionError(f"act_scale of pattern {front!r} is no list of numbers of at least 0", location=path)
+    return Pattern(front, back, np.where(factors > 0, factors, 1.0))  # a channel of nothing has no scale
+
+
+def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[Pattern], powers_of_two: bool) -> list[Pair]:
+    """The pairs that ``patterns`` name, those with known factors moved; raises OptionError for others."""
+    known = {(pair.front.layer.name, pair.back.layer.name): pair for pair in pairs}
+    found = []
+    for pattern in patterns:
+        pair = known.get((pattern.front, pattern.back))
+        if pair is None:
+            raise OptionError(
+                f"{pattern.front!r} and {pattern.back!r} are no pair of layers whose channels can be scaled",
+                hint=f"there are {', '.join(f'{a!r} and {b!r}' for a, b in list(known)[:3]) or 'none'}",
+            )
+        if pattern.factors is not None:
+            channels = len(pair.front.bias)
+            if len(pattern.factors) != channels:
+                seen = f"act_scale of {pattern.front!r} has {len(pattern.factors)} numbers"
+                raise OptionError(f"{seen}, the layer {channels} channels")
+            if not pair.move(rounded(pattern.factors, powers_of_two)):
+                raise OptionError(f"act_scale of {pattern.front!r} makes weights that float32 does not hold")
+        found.append(pair)
+    return found
+
+
+def rounded(factors: Floats, powers_of_two: bool) -> Floats:
+    """The factors, or the powers of two next to them."""
+    return np.asarray(np.exp2(np.rint(np.log2(factors))) if powers_of_two else factors)
 
 
 def note_factors(module: ModuleOp, factors: Mapping[str, Floats]) -> None:

@@ -81,6 +81,8 @@ def test_json(model: Path, other: Path, capsys: pytest.CaptureFixture[str]) -> N
         "cosine",
         "top1_match",
         "top5_match",
+        "tae",
+        "srmse",
     }
 
 

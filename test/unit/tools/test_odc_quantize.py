@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import inspect
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import odc_mlir
 from helpers.float_models import rescaled_mobilenet, squeeze_excite
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.options import Options
 from odc_mlir.tools import odc_quantize, quantizing
 
 
@@ -170,3 +175,44 @@ def test_a_target_of_the_environment_that_is_none_of_ours(monkeypatch: pytest.Mo
         quantizing.all_options(odc_quantize.build_parser().parse_args(words))
     chosen = odc_quantize.build_parser().parse_args([*words, "--target", "npu-128"])
     assert quantizing.all_options(chosen)["target"] == "npu-128"
+
+
+def test_every_flag_reaches_the_public_function() -> None:
+    """What the command says is what ``odc_mlir.quantize`` takes, and what the quantiser knows."""
+    arguments = odc_quantize.build_parser().parse_args(["m.circle", "-o", "o.circle"])
+    every = {**vars(arguments), **{name: "x" for name, value in vars(arguments).items() if value is None}}
+    every |= {"range_option": ["high=1"], "mean": "0", "scale": "1"}
+    told = quantizing.all_options(argparse.Namespace(**every))
+    taken = inspect.signature(odc_mlir.quantize).parameters
+    assert set(told) <= set(taken)
+    options = {field.name for field in dataclasses.fields(Options)} - {"plan"}
+    assert options <= set(taken)
+
+
+def test_types_and_parameters_of_single_tensors(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, _, data = files
+    out = tmp_path / "q.circle"
+    common = (model, "--no-help", "--calibration", data, "-o", out, "-q")
+    flags = ("--input-type", "uint8", "--output-type", "probs=float", "--parameters", "conv0=0.05:3")
+    assert _run(*common, *flags, "--copy-parameters", "conv1=conv0", "--patterns", "softmax", "--limit", "0.9") == 0
+    tensors = {tensor.name: tensor for tensor in read_model(out).subgraphs[0].tensors}
+    assert (tensors["in0"].dtype, tensors["probs"].dtype) == ("uint8", "float32")
+    for name in ("conv0", "conv1"):
+        quantization = tensors[name].quantization
+        assert quantization is not None
+        assert (quantization.scale, quantization.zero_point) == (np.float32(0.05), 3)
+    for flag, value, message in (
+        ("--input-type", "in0=int3", "unknown type 'int3' of an input or output"),
+        ("--parameters", "conv0", "'conv0' is not parameters; write NAME=SCALE:ZERO"),
+        ("--copy-parameters", "a=b", "the optimised model has no tensor 'a'"),
+        ("--patterns", "gelu", "unknown pattern 'gelu'; use layernorm or softmax"),
+        ("--visq-file", tmp_path / "no.json", "cannot read the errors of layers"),
+        ("--equalize", "sometimes", "unknown equalize 'sometimes'"),
+    ):
+        given = tuple(word for word in common if flag != "--visq-file" or word != "--no-help")
+        assert _run(*given, flag, value) == 1, flag
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1, lines
+        assert message in lines[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import odc_mlir
 from helpers.data import golden_models
 from helpers.equivalence import assert_equivalent, random_inputs, results_of, transformed
 from helpers.models import ModelBuilder
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.channel_factors import decode, encode
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
@@ -169,3 +170,60 @@ def test_damaged_factors() -> None:
     ):
         with pytest.raises(ModelError, match="factor"):
             decode(data)
+
+
+def _pairs(tmp_path: Path, *entries: Any) -> str:
+    (tmp_path / "p.json").write_text(json.dumps(list(entries)))
+    return f'{EQUALIZE}{{patterns="{tmp_path / "p.json"}"}}'
+
+
+def test_patterns_name_the_pairs(tmp_path: Path) -> None:
+    before = chain(3)
+    entry = {"front": "dw", "back": "fc", "type": "ScaleOnly"}
+    one, every = transformed(before, _pairs(tmp_path, entry)), transformed(before, EQUALIZE)
+    ahead = spread(before, ("conv", "dw"))
+    assert spread(one, ("conv",)) == {"conv": ahead["conv"]}, "a pair that is not named"
+    assert spread(one, ("dw",))["dw"] < ahead["dw"]
+    assert str(one) != str(every)
+    assert_equivalent(before, one, random_inputs(before, 3), rtol=1e-3, atol=1e-2)
+
+
+def _weights(module: ModuleOp, name: str) -> np.ndarray:
+    layers = (layer for op in operators(module) if (layer := Layer.of(op)) is not None)
+    found = next(layer for layer in layers if layer.name == name).real_weights()
+    assert found is not None
+    return found
+
+
+def test_patterns_tell_the_factors(tmp_path: Path) -> None:
+    """Channels of the first layer are divided by them, and come back in the second; 0 stands for nothing."""
+    before = chain(3)
+    scale = [2.0, 0.5, 0.0]
+    entry = {"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": scale}
+    after = transformed(before, _pairs(tmp_path, entry))
+    first, second = (_weights(module, "conv") for module in (before, after))
+    np.testing.assert_allclose(first, second * np.array([2.0, 0.5, 1.0])[:, None, None, None], rtol=1e-6)
+    assert_equivalent(before, after, random_inputs(before, 3), rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot read the patterns"),
+        ("{}", "patterns are a JSON list"),
+        ("[1]", "a pattern names two layers, front and back"),
+        ('[{"front": "conv", "back": "dw"}]', "the type of pattern 'conv' is None, not 'ScaleOnly'"),
+        ('[{"front": "conv", "back": "fc", "type": "ScaleOnly"}]', "'conv' and 'fc' are no pair .* 'conv' and 'dw'"),
+        (
+            '[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": [1]}]',
+            "has 1 numbers, the layer 3 channels",
+        ),
+        ('[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": [1, -1, 1]}]', "no list of numbers"),
+        ('[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": "a"}]', "no list of numbers"),
+        ('[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": [1e-45, 1, 1]}]', "float32 does not hold"),
+    ],
+)
+def test_patterns_that_are_refused(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(content)
+    with pytest.raises(OptionError, match=message):
+        transformed(chain(3), f'{EQUALIZE}{{patterns="{tmp_path / "p.json"}"}}')

@@ -1,0 +1,72 @@
+"""Errors of tensors as ONE's visq writes them: JSON, with the colours that a graph of them has.
+
+``{"meta": {"model", "metric", "colorscheme": [{"b", "e", "c"}, …]}, "error": [{tensor: value}]}``: nine colours, from
+yellow to red, for equal parts of 0..1 (MPEIR) or from the least to the largest value. Of a model's subgraphs the first
+is meant. Metrics, f being the float model's values and q the other's: MPEIR, the mean over records of ``max|f - q| /
+(max f - min f)``; MSE, mean ``(f - q)^2``; TAE, the sum of ``|f - q|``, mean over records; SRMSE, ``sqrt(MSE)`` in
+units of the tensor's scale.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from odc_mlir.errors import OptionError, parsing
+
+METRICS = ("mpeir", "mse", "tae", "srmse")
+COLOURS = ("#ffffcc", "#ffeda0", "#fed976", "#feb24c", "#fd8d3c", "#fc4e2a", "#e31a1c", "#bd0026", "#800026")
+DIGITS = 4
+
+Errors = Mapping[str, float]
+
+
+def document(model: str, metric: str, errors: Errors) -> dict[str, Any]:
+    """The content of a file; errors have four significant digits."""
+    return {
+        "meta": {"model": model, "metric": metric.upper(), "colorscheme": _scheme(metric, errors)},
+        "error": [{name: float(f"{value:.{DIGITS}g}") for name, value in errors.items()}],
+    }
+
+
+def _bounds(metric: str, errors: Errors) -> tuple[float, float]:
+    return (0.0, 1.0) if metric == "mpeir" or not errors else (min(errors.values()), max(errors.values()))
+
+
+def _scheme(metric: str, errors: Errors) -> list[dict[str, Any]]:
+    low, high = _bounds(metric, errors)
+    step = (high - low) / len(COLOURS)
+    return [
+        {"b": float(f"{low + i * step:.{DIGITS}g}"), "e": float(f"{low + (i + 1) * step:.{DIGITS}g}"), "c": colour}
+        for i, colour in enumerate(COLOURS)
+    ]
+
+
+def place_of(metric: str, errors: Errors, value: float) -> int:
+    """The number of the colour for ``value``, which counts as 1 where MPEIR is more."""
+    low, high = _bounds(metric, errors)
+    part = (value - low) / (high - low) if high > low else 0.0
+    return min(int(max(part, 0.0) * len(COLOURS)), len(COLOURS) - 1)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:
+    """Metric and errors by tensor of a file that visq or we wrote; raises OptionError, naming the file."""
+    where = os.fspath(path)
+    with parsing("cannot read the errors of layers", OptionError, location=where):
+        content = json.loads(Path(path).read_bytes())
+    try:
+        metric, (errors, *_) = str(content["meta"]["metric"]).lower(), content["error"]
+        values = {str(name): float(value) for name, value in errors.items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise OptionError("this is no file of errors as visq writes them", location=where) from None
+    if metric not in METRICS:
+        raise OptionError(f"the errors are in {metric!r}", location=where, hint=f"use one of {', '.join(METRICS)}")
+    wrong = next((name for name, value in values.items() if not 0 <= value < math.inf), None)
+    if wrong is not None or not values:
+        what = "there is none" if wrong is None else f"that of {wrong!r} is {values[wrong]:g}"
+        raise OptionError(f"errors are numbers of at least 0; {what}", location=where)
+    return metric, values
