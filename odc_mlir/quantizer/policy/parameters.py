@@ -119,14 +119,13 @@ def _params(
     return QuantParams(tuple(stored.tolist()), tuple(zeros.tolist()), axis)
 
 
-def least_weight_scales(bias: Reals, input_scale: float, bias_dtype: str) -> Reals:
-    """Weight scales below which a bias does not fit its type.
+def least_weight_scales(bias: Reals, input_scale: float, largest: int) -> Reals:
+    """Weight scales below which the code of a bias would be larger than ``largest``.
 
     A channel that training has switched off may have weights near zero and a bias that is not: with a scale from the
     weights alone its bias would be out of range. With a larger one the weights round to little or nothing, which they
     were.
     """
-    largest = DTYPES[bias_dtype].range[1]
     # half a step of room for rounding, and some for scales that are stored as float32
     return np.abs(bias, dtype=np.float64).reshape(-1) / (input_scale * (largest * (1 - 2.0**-20)))
 

@@ -11,12 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from odc_mlir.errors import OptionError
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.readers import NPU
 
 GRANULARITIES = ("channel", "tensor")
 WEIGHT_FORMS = ("symmetric", "asymmetric")
 TFLITE = "tflite"
 FLOAT = "float"  # the precision of an operator that is to stay as it is
+# An NPU adds biases of 32 bits to sums of 16-bit codes too. Half of that leaves room to correct them.
+_LARGEST_BIAS_OF_NPUS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,12 @@ class Scheme:
     @property
     def weights_only(self) -> bool:
         return self.activations is None
+
+    @property
+    def largest_bias(self) -> int:
+        """The largest code that a bias may have; raises KeyError for schemes without biases."""
+        largest = DTYPES[self.bias or ""].range[1]
+        return min(largest, _LARGEST_BIAS_OF_NPUS) if self.reader == NPU and self.bias == "int64" else largest
 
     def fixed(self, table: str) -> QuantParams | None:
         """Parameters of a result that the operator fixes, None where it takes them from its range."""

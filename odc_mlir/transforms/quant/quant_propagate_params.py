@@ -11,7 +11,7 @@
 4. Each operator demands its operands as they then are, or in its own precision where that is another.
 5. The kernel of each operator is asked whether it runs on these types. One that does not stays real, and so do
    operators that only move values between such ones. ``quant.reason`` says why.
-6. Weight scales grow where a bias would not fit its type.
+6. Weight scales grow where a bias would not fit its type, or what the reader of the file can add.
 
 Before (scales of ``%1`` and ``%2`` as their own ranges have it)::
 
@@ -243,8 +243,7 @@ class Propagation:
             x, weights = params_of(needs[bias.input]), params_of(needs[bias.weights])
             if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
                 continue
-            assert used.bias is not None
-            least = least_weight_scales(contents_of(op.operands[index]), x[1].scale, used.bias)
+            least = least_weight_scales(contents_of(op.operands[index]), x[1].scale, used.largest_bias)
             if (least <= np.asarray(weights[1].scales)).all():
                 continue
             per_axis = not weights[1].per_tensor

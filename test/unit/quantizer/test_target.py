@@ -129,6 +129,24 @@ def test_codes_of_16_bits_run_on_the_target() -> None:
     assert made.verdict["coverage"]["target"]["runs"] == 1.0
 
 
+def test_a_channel_of_next_to_no_weight_keeps_no_layer_from_16_bits() -> None:
+    """Its bias in units of its sums would be beyond the 32 bits that the target adds."""
+    rng = np.random.default_rng(0)
+    weights, bias = rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=4).astype(np.float32)
+    weights[2] *= 1e-9
+    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(8)]
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
+    builder.operator(
+        "FULLY_CONNECTED", [x, *(builder.tensor(n, v.shape, data=v) for n, v in (("w", weights), ("b", bias)))], [y]
+    )
+    data = write_model(builder.finish([x], [y]))
+    made = odc_mlir.quantize(data, scheme="int16x8", calibration=samples, help=False, target=TARGET)
+    assert made.verdict["coverage"]["target"]["runs"] == 1.0
+    (got,) = odc_mlir.run(made.to_circle(), samples[0])
+    np.testing.assert_allclose(got, samples[0][0] @ weights.T + bias, atol=0.05)
+
+
 def test_a_mask_that_hides_nothing_any_more_does_not_pass() -> None:
     rng = np.random.default_rng(0)
     graphs = []

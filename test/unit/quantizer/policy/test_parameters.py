@@ -151,7 +151,7 @@ def test_weights_are_finite(bad: float) -> None:
 )
 def test_a_dead_channel_has_a_bias_that_fits(bias: np.ndarray, weights: np.ndarray, input_scale: float) -> None:
     x = QuantParams((float(np.float32(input_scale)),), (0,))
-    least = least_weight_scales(bias, x.scale, "int32")
+    least = least_weight_scales(bias, x.scale, 2**31 - 1)
     params = weight_params(weights.reshape(6, 1), 0, "int8", symmetric=True, smallest=0.0, least_scales=least)
     scales = bias_params(x, params)
     codes, saturated = quantize_bias(bias, scales, "int32")
@@ -160,7 +160,7 @@ def test_a_dead_channel_has_a_bias_that_fits(bias: np.ndarray, weights: np.ndarr
 
 
 def test_one_scale_holds_the_largest_bias() -> None:
-    least = least_weight_scales(np.array([1.0, -4e9]), 1.0, "int32")
+    least = least_weight_scales(np.array([1.0, -4e9]), 1.0, 2**31 - 1)
     found = weight_params(np.ones((2, 3), np.float32), None, "int8", symmetric=True, least_scales=least)
     assert found.scale == float(np.float32(least.max()))
 
