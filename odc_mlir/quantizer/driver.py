@@ -30,7 +30,7 @@ from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
-from odc_mlir.quantizer.evaluation import Powers, Reference, Samples
+from odc_mlir.quantizer.evaluation import Measurement, Powers, Reference, Samples
 from odc_mlir.quantizer.intervals import TAIL, Judged
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.mixed import ladder_of
@@ -234,7 +234,9 @@ class Driver:
         for mode in options.range_modes[1:]:
             tried = self._better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode)
         found = replace(best.recipe, ranges=tried.recipe.ranges)
-        return best if found == best.recipe else self._better(best, model, found, "refined ranges", found.ranges)
+        if found in (best.recipe, tried.recipe):
+            return best if found == best.recipe else tried
+        return self._better(best, model, found, "refined ranges", found.ranges)
 
     def _recipe(self) -> Recipe:
         """What is tried first."""
@@ -277,11 +279,18 @@ class Driver:
 
     def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
         """The choice that others are compared with."""
-        candidate = self._builder.build(model, recipe, self._statistics(model))
-        measured = self.reference.measure(candidate.graph)
-        choice = _Choice(model, recipe, candidate, measured.decisive)
+        choice = self._plain
+        if choice is None or choice.model is not model or choice.recipe != recipe:
+            candidate = self._builder.build(model, recipe, self._statistics(model))
+            choice = _Choice(model, recipe, candidate, self.measured(candidate).decisive)
         self._plain = self._plain or choice
         return self._noted(choice, what, value, kept=True)
+
+    def measured(self, candidate: Candidate) -> Measurement:
+        """How far the candidate is from the float model on the samples held back, measured once."""
+        if candidate.measured is None:
+            candidate.measured = self.reference.measure(candidate.graph)
+        return candidate.measured
 
     def _better(self, best: _Choice, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
         """The choice with this recipe if its outputs are better than those of the best so far, else that."""
@@ -289,7 +298,7 @@ class Driver:
             return best
         try:
             candidate = self._builder.build(model, recipe, self._statistics(model))
-            powers = self.reference.measure(candidate.graph).decisive
+            powers = self.measured(candidate).decisive
         except OdcError:
             LOG.info("%s=%s cannot be used", what, value, exc_info=True)
             return best
@@ -331,7 +340,7 @@ class Driver:
             self._say,
             self.target,
             self.plain,
-            outputs_db(self.reference.measure(plain.candidate.graph)),
+            outputs_db(self.measured(plain.candidate)),
             layer_names(model.module),
             self._rounding_helps and len(self.options.switched(self.options.correction)) > 1,
             self._known_errors,
@@ -340,7 +349,7 @@ class Driver:
         found = self.widening.run(candidate)
         if found is candidate or found.recipe.correction or len(self.options.switched(self.options.correction)) == 1:
             return found
-        return self._corrected(_Choice(model, found.recipe, found, self.reference.measure(found.graph).decisive))
+        return self._corrected(_Choice(model, found.recipe, found, self.measured(found).decisive))
 
     def _corrected(self, choice: _Choice) -> Candidate:
         """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
@@ -361,7 +370,7 @@ class Driver:
         return 0.0 if found is None else found
 
     def _tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
-        measured = self.reference.measure(candidate.graph)
+        measured = self.measured(candidate)
         return Tried(precisions, candidate, self.reference.metrics(measured), outputs_db(measured))
 
     def _holds_unseen(self, candidate: Candidate) -> bool:

@@ -33,6 +33,7 @@ from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ra
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
+from odc_mlir.support.collection import seldom_collected
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import read_given
@@ -86,7 +87,7 @@ def quantize(
         base.records = known
     # The products are many and small: several threads would wait for one another longer than they work. Numbers that
     # are not finite show in the verdict, which they fail.
-    with one_blas_thread(), np.errstate(all="ignore"):
+    with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
         candidate = driver.run()
         driver.findings += lost(candidate.graph, brought)

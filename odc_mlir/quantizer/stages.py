@@ -31,6 +31,7 @@ from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.given import check_kept, copied, types_of
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.options import WIDE_HEADROOM, Options, is_pattern_file
@@ -118,10 +119,11 @@ class FloatModel:
 
 @dataclass
 class Candidate:
-    """A quantised model, and the recipe that it was made by."""
+    """A quantised model, the recipe that it was made by, and what was measured of it on the samples held back."""
 
     recipe: Recipe
     module: ModuleOp
+    measured: Measurement | None = None
 
     @cached_property
     def graph(self) -> Graph:

@@ -8,8 +8,8 @@ the target. Costs are modelled times with a target, else work, or with a budget 
 
 * by default the cheapest point is taken that holds the limits with something to spare, as few samples are checked on:
   errors half as large; where the target gives layers more bits within four times the time, outputs of less
-  than 25 dB also get 7 dB more than plain quantising gives them. If no point does all that, less is asked for, at
-  least the limits themselves;
+  than 25 dB also get 7 dB more than plain quantising gives them. If no point does all that, less is asked for: what
+  comes within a decibel of the nearest to it, at least the limits themselves;
 * with a budget of time or bytes the most accurate point within it.
 """
 
@@ -52,6 +52,7 @@ Measures = Mapping[str, float | None]
 _Key = tuple[bool, tuple[tuple[str, str], ...]]
 
 GOOD_DB, GAIN_DB = 25.0, 7.0  # what outputs are to have, or to gain
+_NEAR_DB = 1.0  # what they may lack of the nearest to that
 _MOST_TIME = 4.0  # of the plain model's, that this may take
 _MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
@@ -72,8 +73,11 @@ class Tried:
 
     def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
         """Whether all limits hold and outputs have at least these SQNR."""
-        outputs = zip(self.outputs_db, aims, strict=False)
-        return all(limit.holds(self.measures) for limit in limits) and all(db >= aim for db, aim in outputs)
+        return all(limit.holds(self.measures) for limit in limits) and self.lacks(aims) <= 0
+
+    def lacks(self, aims: Sequence[float]) -> float:
+        """By how many dB the output that is farthest from its aim is below it; below zero where all are above."""
+        return max((aim - db for db, aim in zip(self.outputs_db, aims, strict=False)), default=-math.inf)
 
 
 def outputs_db(measured: Measurement) -> tuple[float, ...]:
@@ -280,16 +284,20 @@ class Widening:
         """The cheapest choice that is accurate enough; None where none is, or the plain one already."""
         margin, holds = self._with_margin(), self._confirmed(self._first)
         may_leave = self.rules is not None and not holds
-        # (whether layers may leave the target, how much longer it may take, what is asked for)
-        wanted: list[tuple[bool, float, tuple[Limit, ...], Sequence[float]]] = []
+        # (whether layers may leave the target, how much longer it may take, what is asked for; None: as near as can be)
+        wanted: list[tuple[bool, float, tuple[Limit, ...], Sequence[float] | None]] = []
         if aims:
             wanted += [(False, _MOST_TIME, limits, aims) for limits in ([] if holds else [margin]) + [self.limits]]
             wanted += [(True, _MOST_TIME, self.limits, aims)] if may_leave else []
+            wanted += [(host, _MOST_TIME, self.limits, None) for host in ((False, True) if may_leave else (False,))]
         if not holds or self.options.mixed == ON:
             wanted += [(False, math.inf, margin, ()), (False, math.inf, self.limits, ())]
             wanted += [(True, math.inf, self.limits, ())] if may_leave else []
         fronts: dict[bool, tuple[Problem, list[Point]]] = {}
-        for may_go, longer, limits, least in wanted:
+        for may_go, longer, limits, asked in wanted:
+            least = self._nearest(aims) if asked is None else asked
+            if asked is None and not least:
+                continue
             if holds and self._first.holds(limits, least):
                 return None
             host = may_go or self.options.mixed == ON
@@ -307,6 +315,16 @@ class Widening:
                     return levels
         self._refines = False
         return None
+
+    def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
+        """``aims`` lowered to somewhat below what came nearest of all that was measured and holds the limits.
+
+        Empty where even that lacks more than half of the gain, which its time is not worth.
+        """
+        lacking = min(
+            (tried.lacks(aims) for tried in self.tried.values() if tried.holds(self.limits)), default=math.inf
+        )
+        return tuple(aim - max(lacking, 0.0) - _NEAR_DB for aim in aims) if lacking <= GAIN_DB / 2 else ()
 
     def _points(self, problem: Problem) -> list[Point]:
         """The front without the plain point and those that take too much from the target, or all from the scheme."""

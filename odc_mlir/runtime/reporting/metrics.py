@@ -153,8 +153,14 @@ def _interval(values: Array) -> float:
 
 def _largest(values: Array, k: int) -> Array:
     """Indices of the ``k`` largest elements, the lower index first among equals."""
+    if k < values.size:
+        least = np.partition(values, -k)[-k]
+        places = np.flatnonzero(~(values < least))  # the k-th largest and all above; a NaN counts as large
+    else:
+        places = np.arange(values.size)
     # Sorted from the end, a stable order would prefer the higher of two equal elements.
-    return (values.size - 1 - np.argsort(values[::-1], kind="stable"))[::-1][:k]
+    order = np.argsort(values[places][::-1], kind="stable")[::-1][:k]
+    return np.asarray(places[places.size - 1 - order])
 
 
 def _mean(values: list[float]) -> float | None:
