@@ -219,7 +219,7 @@ def _save(folder: Path, name: str, model: Model, calibration: Array, unseen: Arr
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.circle").write_bytes(write_model(model))
     for part, rows in (("calibration", calibration), ("evaluation", unseen)):
-        np.savez(folder / f"{name}.{part}.npz", in_0=rows[:, None])
+        np.savez(folder / f"{name}.{part}.npz", in_0=rows)
 
 
 def _measure(

@@ -60,7 +60,7 @@ def _sqnr_db(powers: NDArray[np.float64]) -> NDArray[np.float64]:
 def ranks(
     model: Path, pool: Sequence[list[Array]], unseen: Sequence[list[Array]], a: argparse.Namespace
 ) -> list[float]:
-    """Mean rank, how often the interval held, and mean gap to the unseen value in dB."""
+    """Mean rank, how often the interval held, mean gap to the unseen value and median width of the interval, in dB."""
     random, found = np.random.default_rng(1), []
     reference = Reference(build_graph(read_model(model.read_bytes())), unseen)
     for _ in range(a.subsets):
@@ -73,8 +73,8 @@ def ranks(
         draws = random.integers(0, len(powers), (DRAWS, made.verdict["samples"]["checked_on"]))
         value, low, high = check["value"], *(check["interval"] or (np.nan, np.nan))
         whole = float(_sqnr_db(powers))
-        found.append((np.mean(_sqnr_db(powers[draws]) < value), low <= whole <= high, value - whole))
-    return list(map(float, np.mean(found, axis=0)))
+        found.append((np.mean(_sqnr_db(powers[draws]) < value), low <= whole <= high, value - whole, high - low))
+    return [*map(float, np.mean(found, axis=0)[:3]), float(np.median(found, axis=0)[3])]
 
 
 def main() -> int:
@@ -91,14 +91,15 @@ def main() -> int:
     for name in a.models:
         calibration, evaluation = (a.data / "models" / f"{part}.npz" for part in MODELS[name])
         start = time.process_time()
-        rank, held, gap = ranks(
+        rank, held, gap, width = ranks(
             a.data / "models" / f"{name}.circle", _samples(calibration), _samples(evaluation)[:MOST_UNSEEN], a
         )
         fits = abs(rank - 0.5) <= 3.0 * error and held >= 0.9
         bad += not fits
         print(
             f"{Path(name).name:16s} {a.scheme} {'ok' if fits else 'OFF'}  rank {rank:.3f} (0.5 ± {3 * error:.3f})  "
-            f"interval holds {100 * held:.0f} %  gap {gap:+.2f} dB  {time.process_time() - start:.0f} s",
+            f"interval holds {100 * held:.0f} %, {width:.1f} dB wide  gap {gap:+.2f} dB  "
+            f"{time.process_time() - start:.0f} s",
             flush=True,
         )
     return bool(bad)

@@ -162,6 +162,8 @@ def _load(
             raise OptionError("the samples come without labels", hint="put them into the file as array y")
         labels = found.labels
     answers = np.asarray(labels)
+    if not answers.ndim:
+        raise InputError("the labels are a single value", hint="give one for each sample")
     if len(answers) != len(samples):
         raise InputError(f"there are {len(answers)} labels for {len(samples)} samples")
     check_varied(answers)

@@ -34,7 +34,7 @@ SHARES = frozenset({"top1_match", "top1_decided"})  # of samples
 _NORMAL = 1.96  # standard errors of 95 %
 # How much more noise than any sample that was judged, in power, an unseen one is taken to have: where all samples were
 # judged, and where only those held back were, among which the oddest need not be.
-TAIL, TAIL_OF_HELD = 8.0, 32.0
+TAIL, TAIL_OF_HELD = 4.0, 32.0
 
 Interval = tuple[float, float]
 Outputs = Sequence[Sequence[Array]]

@@ -62,6 +62,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             _choices(driver, candidate),
             [
                 *_problems(driver, found, coverage, shares),
+                *_not_finite(driver, measured),
                 *_over_budget(driver, candidate, coverage),
                 *_doubts(driver, intervals),
             ],
@@ -202,6 +203,18 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
             problems.append(f"{100 * share:.1f} % of the shares of SOFTMAX {name!r} lie where the float model has none")
             break
     return problems
+
+
+def _not_finite(driver: Driver, measured: Measurement) -> list[str]:
+    """Samples of which one model makes a number and the other does not: no measure of distance counts these."""
+    pairs = zip(driver.reference.outputs, measured.reals, strict=True)
+    count = sum(
+        any((np.isfinite(a) != np.isfinite(b)).any() for a, b in zip(*both, strict=True) if a.dtype.kind == "f")
+        for both in pairs
+    )
+    if not count:
+        return []
+    return [f"{count} of {len(measured.reals)} samples have outputs that are finite in one of both models alone"]
 
 
 def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:

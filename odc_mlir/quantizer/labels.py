@@ -93,6 +93,15 @@ def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
 
 
 def is_telling(outputs: Sequence[Array], labels: Array) -> bool:
-    """Whether more of ``labels`` is right than luck can do; other labels than classes are."""
+    """Whether answers have more to do with ``labels`` than by luck: more are right, or numbers rise and fall with them.
+
+    Answers to other samples, or to another question, are missed by as much before and after quantising.
+    """
     found = by_chance(outputs, labels)
-    return found is None or score(outputs, labels)[1] > found.most_percent
+    if found is not None:
+        return score(outputs, labels)[1] > found.most_percent
+    given, wanted = (np.stack([np.ravel(a) for a in arrays]).astype(np.float64) for arrays in (outputs, labels))
+    with np.errstate(all="ignore"):
+        given, wanted = ((a - a.mean(axis=0)) / np.abs(a).max() for a in (given, wanted))
+        related = float((given * wanted).sum() / np.sqrt(np.square(given).sum() * np.square(wanted).sum()))
+    return bool(related * np.sqrt(len(labels)) > _DEVIATIONS)

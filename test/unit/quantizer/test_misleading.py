@@ -14,6 +14,7 @@ import odc_mlir
 from helpers.float_models import squeeze_excite
 from helpers.models import ModelBuilder
 from odc_mlir.calibration.recorded import Records
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
@@ -109,6 +110,45 @@ def _emptied(records: Records) -> None:
     records.tensors, records.runs = {}, 0
 
 
+def _ranges(low: float, high: float) -> Callable[[Records], None]:
+    """Every tensor reached from ``low`` to ``high``."""
+
+    def change(records: Records) -> None:
+        records.tensors = {key: TensorStatistics.of_extremes([low], [high]) for key in records.tensors}
+
+    return change
+
+
+def _of_one_tensor(records: Records) -> None:
+    records.tensors = dict(list(records.tensors.items())[1:2])
+
+
+def _evaluated(change: Callable[[np.ndarray], np.ndarray], count: int = COUNT) -> Callable[[], dict[str, Any]]:
+    """Samples to check on made of those for calibration."""
+    return lambda: {"calibration": regressor()[1], "evaluation": [[change(x)] for (x,) in regressor()[1][:count]]}
+
+
+def _weights(value: float, *, every: bool = True) -> Callable[[], dict[str, Any]]:
+    """A layer whose weights, or one of them, are ``value``."""
+
+    def make() -> dict[str, Any]:
+        weights = np.random.default_rng(4).normal(size=(4, 8)).astype(np.float32)
+        weights[slice(None) if every else 1, slice(None) if every else 2] = value
+        builder = ModelBuilder()
+        x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
+        builder.operator("FULLY_CONNECTED", [x, builder.tensor("w", (4, 8), data=weights), -1], [y])
+        return {"model": _file(builder.finish([x], [y])), "calibration": regressor()[1]}
+
+    return make
+
+
+def _one_sample_with(value: float) -> dict[str, Any]:
+    """The last sample, which is held back, holds ``value``."""
+    samples = [[x.copy()] for (x,) in regressor()[1]]
+    samples[-1][0][0, 0] = value
+    return {"calibration": samples}
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "samples of NaN": _filled(np.nan),
     "samples of infinity": _filled(np.inf),
@@ -117,9 +157,25 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "samples of ones": _filled(1.0),
     "samples of subnormals": _filled(1e-40),
     "samples of the largest number": _filled(3.4e38),
+    "samples of NaN in part": _filled(np.nan, every=False),
+    "samples of infinity in part": _filled(np.inf, every=False),
+    "one sample of NaN": lambda: _one_sample_with(np.nan),
+    "one sample of infinity": lambda: _one_sample_with(np.inf),
     "one sample": lambda: {"calibration": regressor()[1][:1]},
     "one sample of many outputs": lambda: {"model": classifier()[0], "calibration": classifier()[1][:1]},
     "one sample many times": lambda: {"calibration": regressor()[1][:1] * COUNT},
+    "no sample": lambda: {"calibration": []},
+    "samples without values": lambda: {"calibration": [[np.zeros((0, 8), np.float32)]] * COUNT},
+    "samples that are text": lambda: {"calibration": [[np.array([["a"] * 8])]] * COUNT},
+    "samples that are complex": lambda: {"calibration": [[x * 1j] for (x,) in regressor()[1]]},
+    "samples of an input too many": lambda: {"calibration": [[x, x] for (x,) in regressor()[1]]},
+    "no sample to check on": lambda: {"calibration": regressor()[1], "evaluation": []},
+    "checked on NaN": _evaluated(lambda x: x * np.nan),
+    "checked on zeros": _evaluated(np.zeros_like),
+    "checked on one sample many times": _evaluated(np.ones_like),
+    "checked on one sample": _evaluated(np.array, 1),
+    "checked on another shape": _evaluated(lambda x: x[:, :-1]),
+    "checked on another unit": _evaluated(lambda x: x * 100),
     "limit nan": _with(limit=np.nan),
     "limit infinite": _with(limit=np.inf),
     "limit negative": _with(limit=-1.0),
@@ -142,6 +198,27 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "no layer for the target": _with(target="npu-256", overrides={"hidden": "float", "y": "float"}),
     "a layer that the target refuses": _with(target="npu-256", overrides={"hidden": "float"}),
     "no real values": lambda: {"model": integers()[0], "calibration": integers()[1]},
+    "weights of zero": _weights(0.0),
+    "weights of NaN": _weights(np.nan),
+    "weights of infinity": _weights(np.inf),
+    "weights of subnormals": _weights(1e-42),
+    "one weight of NaN": _weights(np.nan, every=False),
+    "one weight of the largest number": _weights(3.4e38, every=False),
+    "unknown metric": _with(metric="accuracy"),
+    "drop without labels": _with(metric="drop"),
+    "no layer of that name": _with(overrides={"nobody": "float"}),
+    "percentiles that are NaN": _with(ranges="percentile", range_options={"low": np.nan}),
+    "percentiles upside down": _with(ranges="percentile", range_options={"low": 99.0, "high": 1.0}),
+    "a budget of no byte": _with(max_bytes=0),
+    "a budget of no time": _with(max_time_ms=0.0, target="npu-256"),
+    "labels that are one number": _labelled(lambda answers: 3),
+    "labels that are truths": _labelled(lambda answers: answers > 2),
+    "labels that are complex": _labelled(lambda answers: answers * 1j),
+    "labels of more samples": _labelled(lambda answers: np.concatenate([answers, answers])),
+    "labels that are NaN in part": lambda: {
+        "calibration": regressor()[1],
+        "labels": np.array([np.nan, *range(1, COUNT)]),
+    },
     "labels that are constant": _labelled(np.zeros_like),
     "labels out of range": _labelled(lambda answers: answers + 100),
     "labels that are negative": _labelled(lambda answers: -1 - answers),
@@ -156,6 +233,13 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "records of another model": _records(_of_another),
     "records of other tensors": _records(_renamed),
     "records of no run": _records(_emptied),
+    "records of NaN": _records(_ranges(np.nan, np.nan)),
+    "records of infinity": _records(_ranges(-np.inf, np.inf)),
+    "records upside down": _records(_ranges(1.0, -1.0)),
+    "records of zeros": _records(_ranges(0.0, 0.0)),
+    "records of small values": _records(_ranges(-1e-3, 1e-3)),
+    "records of the largest numbers": _records(_ranges(-3e38, 3e38)),
+    "records of one tensor": _records(_of_one_tensor),
     "a sample of another shape": lambda: {"calibration": [*regressor()[1], [np.ones((1, 9), np.float32)]]},
     "a limit that nothing keeps": _with(metric="mae", limit=0.0),
     "time that is over": _with(metric="mae", limit=1e-6, max_seconds=0.0),
@@ -176,6 +260,14 @@ def _require_passed(model: bytes, options: dict[str, Any]) -> None:
     made = odc_mlir.quantize(model, **options)
     assert describe(made.verdict).startswith("passed" if made.passed else "failed: ")
     made.require_passed()
+
+
+def test_numbers_that_have_nothing_to_do_with_answers_do_not_count_alone() -> None:
+    file, samples = regressor()
+    answers = np.array([odc_mlir.run(file, list(sample))[0].item() for sample in samples])
+    noise = np.random.default_rng(0).normal(size=COUNT)
+    made = [odc_mlir.quantize(file, calibration=samples, labels=y, help=False) for y in (answers + 0.1 * noise, noise)]
+    assert [[check["metric"] for check in q.verdict["limits"]] for q in made] == [["drop"], ["drop", "mpeir"]]
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
