@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from helpers.channel_nets import channel_net
-from helpers.float_nets import run_pass
+from helpers.float_nets import FloatNet, assign, run_pass
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.numerics.quantize import dequantize_codes
@@ -95,6 +95,30 @@ def test_every_code_is_within_its_bounds() -> None:
                     inside = (array >= low) & (array <= high)
                     assert inside.all(), f"network {seed}, {numerics}"
     assert constant > _NETWORKS
+
+
+@pytest.mark.parametrize(("quiet", "left"), [(1, 32), (2, 30), (31, 1), (32, 1)])
+def test_enough_channels_go_or_none(quiet: int, left: int) -> None:
+    net = FloatNet()
+    x = net.real(1, 3, 3, 4)
+    for _ in range(2):
+        weights = net.rng.normal(0, 1, (32, 1, 1, net.array(x).shape[3]))
+        weights[:quiet] = 0
+        options = {"padding": "same", "stride_h": 1, "stride_w": 1, "fused_activation_function": "relu"}
+        x = net.add("CONV_2D", x, net.const(weights), net.const(np.where(np.arange(32) < quiet, -1, 1)), **options)
+    module = assign(net.module(x), "int8")
+    run_pass(module, "convert-circle-to-quant")
+    run_pass(module, "circle-remove-channels")
+    first, last = (op.results[0] for op in operators(module) if op.SPEC.name == "CONV_2D")
+    assert (channels_of(first), channels_of(last)) == (left, 32)
+
+
+def test_an_ablation_keeps_all() -> None:
+    module = channel_net(3)
+    whole, narrow = module.clone(), module.clone()
+    run_pass(whole, "circle-remove-channels", share=0)
+    run_pass(narrow, "circle-remove-channels")
+    assert str(whole) == str(module) != str(narrow)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -194,8 +194,8 @@ class Layers(Kind):
         """The channels of the input on which the results ``kept`` depend: of varying codes, with a weight but 0."""
         if not self.is_dense:
             return np.ones(len(source.low), np.bool_)
-        columns = self.weights.codes[kept].any(axis=(0, 1)).reshape(-1, len(source.low))
-        needed: Mask = columns.any(axis=0) & ~self._absorbed(source)
+        used = self.weights.used_columns if kept.all() else self.weights.is_used[kept].any(axis=0)
+        needed: Mask = used.reshape(-1, len(source.low)).any(axis=0) & ~self._absorbed(source)
         return needed
 
     def _absorbed(self, source: Span) -> Mask:

@@ -7,7 +7,7 @@ it. All others can go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,12 +53,15 @@ class CodeRanges:
         return [kind for kind in self.kinds.values() if isinstance(kind, Layers) and not isinstance(kind, Depthwise)]
 
 
-def unneeded_channels(ranges: CodeRanges) -> dict[Operation, Mask]:
-    """Which channels of results are kept, ``[C]``, for those operators of ``ranges`` that lose some."""
+def unneeded_channels(ranges: CodeRanges, share: int) -> dict[Operation, Mask]:
+    """Which channels of results are kept, ``[C]``, for those operators of ``ranges`` that lose some.
+
+    A layer loses some where that is at least one in ``share``.
+    """
     if not any(layer.may_shrink(ranges(layer.input)) for layer in ranges.layers):
         return {}
     classes = _Classes(ranges)
-    kept = classes.kept()
+    kept = classes.kept(share)
     found = {op: kept[classes.of(kind.result)] for op, kind in ranges.kinds.items()}
     return {op: mask for op, mask in found.items() if not mask.all()}
 
@@ -104,8 +107,8 @@ class _Classes:
                 np.minimum.at(labels, side, least)
             labels = labels[labels]
 
-    def kept(self) -> Mask:
-        """Which classes are needed, by number; every value keeps a channel at least."""
+    def kept(self, share: int) -> Mask:
+        """Which classes are needed, by number; every value keeps a channel at least, and all where too few would go."""
         needed = np.zeros(len(self.labels), np.bool_)
         known = self.ranges.kinds
         for value in self.first:
@@ -113,10 +116,17 @@ class _Classes:
                 needed[self.of(value)] = True
         while True:
             self._spread(needed)
+            whole = [value for value in self._results() if _is_little(needed[self.of(value)], share)]
             empty = [value for value in self.first if not needed[self.of(value)].any()]
-            if not empty:
+            for value in whole:
+                needed[self.of(value)] = True
+            if empty and not whole:
+                needed[self.of(empty[0])[:1]] = True
+            if not (whole or empty):
                 return needed
-            needed[self.of(empty[0])[:1]] = True
+
+    def _results(self) -> Iterator[SSAValue]:
+        return (kind.result for kind in self.ranges.kinds.values() if isinstance(kind, Layers))
 
     def _spread(self, needed: Mask) -> None:
         """From results of layers to what they read, until nothing is added."""
@@ -126,6 +136,11 @@ class _Classes:
             seen = count
             for layer, inputs, results in pairs:
                 needed[inputs[layer.needs(needed[results], self.ranges(layer.input))]] = True
+
+
+def _is_little(kept: Mask, share: int) -> bool:
+    """Whether some channels go, but fewer than one in ``share``."""
+    return 0 < share * int((~kept).sum()) < len(kept)
 
 
 def _inputs(kind: Kind) -> tuple[SSAValue, ...]:

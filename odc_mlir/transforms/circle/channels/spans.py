@@ -125,9 +125,14 @@ class Weights:
         return np.asarray(totals * (self.how.largest or 0) + np.abs(self.bias)).astype(np.int64)
 
     @cached_property
+    def is_used(self) -> NDArray[np.bool_]:
+        """Which weights are not 0 at some tap, ``[O, I]``; ``[O]`` of a depthwise layer."""
+        return np.asarray(self.totals[1] != 0)
+
+    @cached_property
     def used_columns(self) -> NDArray[np.bool_]:
         """Which columns of ``[O, taps, I]`` hold a weight that is not 0."""
-        return np.asarray(self.totals[1].any(axis=0))
+        return np.asarray(self.is_used.any(axis=0))
 
     def results(self, source: Span) -> Span:
         """The codes of the result's channels for an input of these."""
