@@ -20,7 +20,7 @@ from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, node_of, tenso
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.infer.geometry import axis_window, window_options
-from odc_mlir.ops.spec import QuantParams, Trait
+from odc_mlir.ops.spec import Node, QuantParams, Trait
 from odc_mlir.runtime.kernels.common import activation_codes
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.channels.spans import (
@@ -154,7 +154,8 @@ class Layers(Kind):
         values = [op.operands[layer.weights], *([layer.bias_value] if layer.bias_value is not None else [])]
         if not all(is_stored_whole(value) for value in values):
             return None
-        weights = weights_of(layer, _is_padded(op))
+        node = node_of(op)
+        weights = weights_of(layer, node, _is_padded(node))
         return None if weights is None else cls(op, weights)
 
     @classmethod
@@ -227,11 +228,10 @@ class Layers(Kind):
         super().narrow(kept, inputs, source)
 
 
-def _is_padded(op: CircleOp) -> bool:
+def _is_padded(node: Node) -> bool:
     """Whether the window reaches out of the input, as far as is known."""
-    if op.SPEC.name == "FULLY_CONNECTED":
+    if node.spec.name == "FULLY_CONNECTED":
         return False
-    node = node_of(op)
     try:
         options = window_options(node)
         sizes, taps = node.operand(0).shape, node.operand(1).static_shape[1:3]

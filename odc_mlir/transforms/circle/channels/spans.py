@@ -184,7 +184,7 @@ def _how(layer: Layer, node: Node) -> Accumulation:
     return accumulation(node, node.operand(layer.input), weights, node.optional(layer.bias), channels)
 
 
-def weights_of(layer: Layer, is_padded: bool) -> Weights | None:
+def weights_of(layer: Layer, node: Node, is_padded: bool) -> Weights | None:
     """The weights of a layer on codes; None where they, or the bias, are no constants, or their sums are refused."""
     operands = layer.op.operands
     stored = constant(operands[layer.weights])
@@ -192,7 +192,6 @@ def weights_of(layer: Layer, is_padded: bool) -> Weights | None:
     if stored is None or stored.dtype.kind == "f" or (layer.bias_value is not None and bias is None):
         return None
     try:
-        node = node_of(layer.op)
         how = _how(layer, node)
         codes = how.weights(stored, layer.axis)
         row = how.bias_row(bias)
