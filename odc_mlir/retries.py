@@ -31,7 +31,7 @@ from odc_mlir.support.locations import location_names, op_name
 from odc_mlir.support.text import module_text
 from odc_mlir.transforms.common.defects import Defect, defect_of, record_defect
 from odc_mlir.transforms.common.placement import main_function, place_on_host
-from odc_mlir.transforms.partition.rules.checks import sram_text
+from odc_mlir.transforms.partition.rules.edges import memory_reason
 from odc_mlir.trials import PARTITIONED, scheduled_program
 
 LOG = logging.getLogger(__name__)
@@ -82,12 +82,13 @@ def schedule_segments(
             raise _least_limit(context, base, found.error)
         attempts += 1
         evicted = _culprits(segments(base)[found.segment], found.error, single=attempts <= SINGLE_EVICTIONS)
+        reasons = {op: _reason(op, found.error) for op in evicted}  # while they are in the segment
         for op in evicted:
             if isinstance(found.error, _DefectError):
                 record_defect(base, replace(found.error.defect, op=op.SPEC.name, tensor=op_name(op)))
             else:
                 LOG.warning("%s %r stays on the host: %s", op.SPEC.name, op_name(op), found.error)
-            place_on_host(op, _reason(found.error))
+            place_on_host(op, reasons[op])
         _form_again(context, base, passes)
         module = base.clone()
 
@@ -155,6 +156,7 @@ def _schedule(context: Context, module: ModuleOp, known: dict[str, bytes], *, gu
         except TimeLimitError:
             raise
         except OdcError as error:
+            _advise(error, choice)
             known.update({_text(done): binary for done, binary in binaries.items()})
             return _Failed(number, error)
         except Exception as error:
@@ -165,6 +167,13 @@ def _schedule(context: Context, module: ModuleOp, known: dict[str, bytes], *, gu
             known.update({_text(done): binary for done, binary in binaries.items()})
             return _Failed(number, failure)
     return Compiled(module, binaries)
+
+
+def _advise(error: OdcError, choice: TargetChoice) -> None:
+    """Where even all of the SRAM is too small, say that: no limit helps."""
+    capacity = targets.load(choice.target).sram.capacity_bytes
+    if isinstance(error, AllocationError) and error.needed_bytes > capacity:
+        error.hint = f"all of the SRAM of {choice.target} is {capacity} bytes; take a target with more"
 
 
 def _text(segment: SegmentOp) -> str:
@@ -211,10 +220,10 @@ def _culprits(segment: SegmentOp, error: OdcError, *, single: bool) -> list[Circ
     return members
 
 
-def _reason(error: OdcError) -> str:
+def _reason(op: CircleOp, error: OdcError) -> str:
     """What a plan says of an operator that ``error`` evicts: of memory the same as the rule does."""
     if isinstance(error, AllocationError) and error.needed_bytes:
-        return f"fits-sram: {sram_text(error.needed_bytes, error.allowed_bytes)}"
+        return memory_reason(op, error.needed_bytes, error.allowed_bytes)
     return f"compile: {error}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, i32
 from xdsl.ir import Attribute, SSAValue
@@ -12,7 +12,17 @@ from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, result_def, tr
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.npu_base import INT, INTS, TENSOR, NpuTensorOp, code_range, dtype_of, shape_of
+from odc_mlir.dialects.npu_base import (
+    CODE_TYPES,
+    INT,
+    INTS,
+    NUMBER_TYPES,
+    TENSOR,
+    NpuTensorOp,
+    code_range,
+    dtype_of,
+    shape_of,
+)
 
 HEAD = 3  # integers of a copy before its loops
 
@@ -42,9 +52,11 @@ class MoveOp(NpuTensorOp):
     Each array in ``copies`` is a strided copy: operand, first element read, first element written, then for each loop,
     outermost first, ``size, read distance, write distance``: ``output[to + sum(i*w)] = operand[start + sum(i*r)]``,
     counting elements in row-major order. No element is written twice; those that no copy writes get the code ``fill``.
+    Numbers that are no codes are moved as well, and never filled.
     """
 
     name = "npu.move"
+    DTYPES: ClassVar = (*CODE_TYPES, *NUMBER_TYPES)
 
     inputs = var_operand_def(TENSOR)
     copies = prop_def(ArrayAttr.constr(INTS))
@@ -102,6 +114,11 @@ class MoveOp(NpuTensorOp):
             given = "no fill code" if self.fill is None else "a fill code"
             raise VerifyException(f"{self.name} moves {covered} of {total} elements and has {given}")
         if self.fill is not None:
-            low, high = code_range(dtype_of(self.output))
-            if not low <= self.fill.value.data <= high:
-                raise VerifyException(f"{self.name}: the fill code is {self.fill.value.data}, allowed {low} to {high}")
+            self._check_fill(self.fill.value.data)
+
+    def _check_fill(self, fill: int) -> None:
+        if dtype_of(self.output) in NUMBER_TYPES:
+            raise VerifyException(f"{self.name} fills codes, not {dtype_of(self.output)}")
+        low, high = code_range(dtype_of(self.output))
+        if not low <= fill <= high:
+            raise VerifyException(f"{self.name}: the fill code is {fill}, allowed {low} to {high}")

@@ -45,6 +45,7 @@ class RandomNetwork:
             self._elementwise_constant,
             self._unary,
             self._pad,
+            self._resize,
         ]
         steps[self.random.integers(len(steps))]()
 
@@ -148,6 +149,16 @@ class RandomNetwork:
         shape = tuple(int(d + a.sum()) for d, a in zip(self._shape(self.current), amounts, strict=True))
         operands = [self.current, self._constant("paddings", amounts)]
         self._append("PAD", operands, shape, quant=self._quant(self.current))
+
+    def _resize(self) -> None:
+        """Another size; bilinear of uint8 only where it is exact, as host kernels blend real numbers."""
+        n, *image, channels = self._shape(self.current)
+        name = self._one_of("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+        twice = name == "RESIZE_BILINEAR" and self.dtype == "uint8"
+        size = [2 * side if twice else self._size(3, 18) for side in image]
+        options = {} if twice else self._one_of({}, {"align_corners": True}, {"half_pixel_centers": True})
+        operands = [self.current, self._constant("size", np.array(size, np.int32))]
+        self._append(name, operands, (n, *size, channels), quant=self._quant(self.current), **options)
 
     def _append(
         self, name: str, inputs: list[int], shape: Shape, *, quant: tuple[float, int] | None = None, **options: Any

@@ -151,7 +151,7 @@ def test_a_limit_that_nothing_fits_leaves_everything_on_the_host() -> None:
     plan = compiler.compile(MIXED.encode(), sram_limit=64, allow_host=True).plan
     assert plan is not None
     assert not plan.segments
-    assert plan.host_reasons[0] == "fits-sram: 128 bytes of 64"
+    assert plan.host_reasons[0] == "fits-sram: 128 bytes of 64; 'x' of 128 bytes enters the NPU as a whole"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _KINDS_SHOWN = 6
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # have to do with real numbers, whatever the rest of the model computes
 _TYPE_REASON = re.compile(r"element-type: .* is (\w+)", re.DOTALL)
+_WHOLE_REASON = re.compile(
+    r"fits-sram: (\d+) bytes of (\d+); (.*) of \d+ bytes (enters|leaves) the NPU as a whole", re.DOTALL
+)
 _MEMORY_REASON = re.compile(r"fits-sram: (\d+) bytes of (\d+)(?:; .*)?")
 
 
@@ -73,6 +76,8 @@ def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
     if (found := _TYPE_REASON.fullmatch(reason)) and op not in _CONVERSIONS:
         dtype = DTYPES.get(found[1])
         return ("type", "real" if dtype is not None and dtype.kind == "float" else found[1]), 0
+    if found := _WHOLE_REASON.fullmatch(reason):
+        return ("whole", found[2], found[3], found[4]), int(found[1])
     if found := _MEMORY_REASON.fullmatch(reason):
         return ("memory", found[2]), int(found[1])
     # Reasons start with the rule that said no; the rest of the text differs from operator to operator.
@@ -81,9 +86,12 @@ def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
 
 def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized: bool, need: int) -> tuple[str, str]:
     """Cause and remedy."""
-    if key[0] == "memory":
+    if key[0] in ("memory", "whole"):
         detail = f"with inputs and outputs {size_text(need)} are asked for, {count_text(int(key[1]))} are allowed"
-        return f"SRAM is too small: {detail}", _MORE_SRAM
+        if key[0] == "memory":
+            return f"SRAM is too small: {detail}", _MORE_SRAM
+        name, way = key[2:]
+        return f"SRAM is too small for {name}, which {way} the NPU as a whole: {detail}", _SMALLER[way]
     if key[0] != "type":
         return reason, ""
     takes = _types(target)
@@ -104,6 +112,11 @@ _MORE_SRAM = (
     "raise --sram-limit (without --allow-host the least one that everything runs with is named), "
     "or take a target with more"
 )
+_SMALLER = {
+    "enters": "give the model a smaller one, or allow more SRAM (--sram-limit, a target with more)",
+    "leaves": "let the model end in something smaller, which the NPU computes row by row (ARG_MAX instead of the "
+    "scores of all classes), or allow more SRAM (--sram-limit, a target with more)",
+}
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
 
 

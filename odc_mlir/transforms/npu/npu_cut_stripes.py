@@ -11,7 +11,8 @@ After, for every stripe of 14 rows, and behind the last one a move that joins th
     %4 = npu.conv %3 kernel [1, 1] … : tensor<1x16x56x24x…> -> tensor<1x16x56x144x…>
     %5 = npu.conv depthwise %4 kernel [3, 3] pads [0, 1, 0, 1] … : tensor<1x16x56x144x…> -> tensor<1x14x56x144x…>
 
-Convolutions, pooling, resizing and element-wise operations on one image take part. Rows that two stripes need are
+Convolutions, pooling, resizing, element-wise operations, softmax and searches along the channels of one image take
+part. Rows that two stripes need are
 computed twice; the program's ``npu.recomputed_macs`` says how many multiply-accumulates that is, by the name of the
 operation. Which chains are cut, and how often, is what is estimated to be fastest of all that fits. Without a limit
 nothing is cut that fits in the SRAM. Where the target was chosen with ``prefer = memory``, chains are cut as well while
@@ -162,7 +163,9 @@ class _Cut:
             wanted, there = source.needed(rows), Rows(0, source.rows)
             if source.layer in results:
                 value, there = results[source.layer]
-            operands.append(self._slice(value, Rows(wanted.first - there.first, wanted.end - there.first), op))
+            if source.stride:
+                value = self._slice(value, Rows(wanted.first - there.first, wanted.end - there.first), op)
+            operands.append(value)
         properties = dict(op.properties)
         if isinstance(op, npu.ConvOp | npu.PoolOp):
             source = layer.sources[0]

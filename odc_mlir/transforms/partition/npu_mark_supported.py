@@ -19,15 +19,12 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import ReturnOp
-from xdsl.ir import Block
 from xdsl.passes import ModulePass
 
 from odc_mlir import targets
-from odc_mlir.dialects.circle import CircleOp, info_of, node_of
+from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError
-from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.transforms.common.placement import (
     HOST,
     NPU,
@@ -37,15 +34,9 @@ from odc_mlir.transforms.common.placement import (
     place_on_npu,
     wanted_place,
 )
-from odc_mlir.transforms.partition.rules.checks import Limits, sram_text
+from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.edges import edge_bytes, memory_reason
 from odc_mlir.transforms.partition.rules.table import verdict
-
-
-def _edge_bytes(op: CircleOp) -> int:
-    """Bytes of the inputs and outputs of the model among the operands and results: they are in SRAM as a whole."""
-    outer = [value for value in op.operands if isinstance(value.owner, Block)]
-    outer += [value for value in op.results if any(isinstance(use.operation, ReturnOp) for use in value.uses)]
-    return sum(tensor_bytes(info_of(value)) for value in dict.fromkeys(outer))
 
 
 @dataclass(frozen=True)
@@ -73,8 +64,8 @@ class NpuMarkSupportedPass(ModulePass):
                     place_on_host(item, "annotation: placed by the user")
                     continue
                 result = verdict(node_of(item), limits)
-                if result.supported and (edge := _edge_bytes(item)) > limits.sram_bytes:
-                    place_on_host(item, f"fits-sram: {sram_text(edge, limits.sram_bytes)}")
+                if result.supported and (edge := edge_bytes(item)) > limits.sram_bytes:
+                    place_on_host(item, memory_reason(item, edge, limits.sram_bytes))
                 elif result.supported:
                     place_on_npu(item)
                 else:

@@ -59,3 +59,22 @@ builtin.module attributes {odc.target = #odc.target<"npu-256">} {
 // CHECK: npu.program
 // CHECK-NOT: npu.chains
 // CHECK: npu.move %x copies [array<i32: 0, 0, 0, 16384, 1, 1>] : tensor<1x64x64x8xi8> -> tensor<1x32x64x8xi8>
+
+// -----
+
+// An image that is resized and searched along its channels never is in memory as a whole; nor is what softmax makes of it.
+builtin.module attributes {odc.target = #odc.target<"npu-256", sram_limit = 14000>} {
+  npu.program @segment_0(%x: tensor<1x8x8x16x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x32x32xi32> {
+    %r = npu.resize bilinear %x start [-384, -384] step [256, 256] : tensor<1x8x8x16x!quant.uniform<i8:f32, 0.5:3>> -> tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5:3>>
+    %s = npu.softmax %r scale <1073741824, 5> diff_min -124 : tensor<1x32x32x16x!quant.uniform<i8:f32, 0.5:3>> -> tensor<1x32x32x16x!quant.uniform<i8:f32, 0.00390625:-128>>
+    %y = npu.argmax %s : tensor<1x32x32x16x!quant.uniform<i8:f32, 0.00390625:-128>> -> tensor<1x32x32xi32>
+    odc.yield %y : tensor<1x32x32xi32>
+  }
+}
+// CHECK: sram_limit = 14000
+// CHECK-NOT: 1x32x32x16
+// CHECK: [[A:%.+]] = npu.resize bilinear
+// CHECK-NEXT: [[B:%.+]] = npu.softmax [[A]]
+// CHECK-NEXT: [[C:%.+]] = npu.argmax [[B]] : tensor<1x[[N:[0-9]+]]x32x16x{{.*}} -> tensor<1x[[N]]x32xi32>
+// CHECK-NOT: 1x32x32x16
+// CHECK: npu.move [[C]],{{.*}} -> tensor<1x32x32xi32>

@@ -22,3 +22,29 @@ func.func @body(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!q
   func.return %0 : tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>
 }
 // CHECK: circle.relu({{.*}}) attributes {odc.placed = "host", odc.reason = "function: @body is called by control flow"}
+
+// -----
+
+// Some rows of an image can be searched by themselves, so it need not fit; along another axis it must.
+func.func @main(%x: tensor<1x8x8x32x!quant.uniform<i8:f32, 0.5:3>>) -> (tensor<1x1024x1024xi32>, tensor<1x1024x32xi32>) {
+  %size = circle.const [1024, 1024] : tensor<2xi32>
+  %channels = circle.const [3] : tensor<1xi32>
+  %rows = circle.const [1] : tensor<1xi32>
+  %0 = circle.resize_nearest_neighbor(%x, %size) : (tensor<1x8x8x32x!quant.uniform<i8:f32, 0.5:3>>, tensor<2xi32>) -> tensor<1x1024x1024x32x!quant.uniform<i8:f32, 0.5:3>>
+  %1 = circle.arg_max(%0, %channels) : (tensor<1x1024x1024x32x!quant.uniform<i8:f32, 0.5:3>>, tensor<1xi32>) -> tensor<1x1024x1024xi32>
+  %2 = circle.arg_max(%0, %rows) : (tensor<1x1024x1024x32x!quant.uniform<i8:f32, 0.5:3>>, tensor<1xi32>) -> tensor<1x1024x32xi32>
+  func.return %1, %2 : tensor<1x1024x1024xi32>, tensor<1x1024x32xi32>
+}
+// CHECK: circle.resize_nearest_neighbor({{.*}}) attributes {odc.placed = "npu"}
+// CHECK: circle.arg_max({{.*}}) attributes {odc.placed = "npu"}
+// CHECK: circle.arg_max({{.*}}) attributes {odc.placed = "host", odc.reason = "fits-sram: 33685504 bytes of 4194304"}
+
+// -----
+
+// An output of the model is in SRAM as a whole, though its rows are computed one by one.
+func.func @main(%x: tensor<1x8x8x32x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x1024x1024x32x!quant.uniform<i8:f32, 0.5:3>> {
+  %size = circle.const [1024, 1024] : tensor<2xi32>
+  %0 = circle.resize_nearest_neighbor(%x, %size) : (tensor<1x8x8x32x!quant.uniform<i8:f32, 0.5:3>>, tensor<2xi32>) -> tensor<1x1024x1024x32x!quant.uniform<i8:f32, 0.5:3>>
+  func.return %0 : tensor<1x1024x1024x32x!quant.uniform<i8:f32, 0.5:3>>
+}
+// CHECK: odc.reason = "fits-sram: 33556480 bytes of 4194304; '' of 33554432 bytes leaves the NPU as a whole"

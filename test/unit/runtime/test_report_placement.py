@@ -47,6 +47,19 @@ def test_memory_is_named() -> None:
     )
 
 
+def test_what_leaves_the_npu_is_named() -> None:
+    reason = "fits-sram: 5615274 bytes of 4194304; 'a b' of 5526549 bytes leaves the NPU as a whole"
+    (line,) = _lines(_layer("RESIZE_BILINEAR", reason))
+    assert line == (
+        "1 x RESIZE_BILINEAR: SRAM is too small for 'a b', which leaves the NPU as a whole: with inputs and outputs "
+        "5,615,274 bytes are asked for, 4,194,304 are allowed; let the model end in something smaller, which the NPU "
+        "computes row by row (ARG_MAX instead of the scores of all classes), or allow more SRAM (--sram-limit, a "
+        "target with more)"
+    )
+    (line,) = _lines(_layer("CONV_2D", reason.replace("leaves", "enters")))
+    assert "; give the model a smaller one, or allow more SRAM" in line
+
+
 def test_the_memory_that_is_said_to_be_enough_is() -> None:
     builder = ModelBuilder()
     shapes = ((1, 64, 64, 16), (1, 64, 64, 16), (1, 64, 64, 16), (1, 16))

@@ -16,18 +16,20 @@ from odc_mlir.transforms.partition.rules.search_checks import searched
 
 
 def lower_arg_max(site: Site) -> None:
-    """ARG_MAX and ARG_MIN: along rows; another axis becomes the last one, and the smallest code the largest."""
-    found = searched(site.node)
-    source = site.reshape(site.operand(0), (found.outer, found.size, found.inner))
-    kind = tensor_of(source)
+    """ARG_MAX and ARG_MIN: along the last axis; another one becomes that, and the smallest code the largest.
+
+    An image stays one, so that some rows of it can be searched by themselves.
+    """
+    outer, size, inner = searched(site.node)
+    source = site.operand(0)
     if site.node.spec.name == "ARG_MIN":
         source = reversed_codes(site, source)
-    if found.inner > 1:
-        outer, size, inner = found
+    if inner > 1:
         copy = StridedCopy(0, 0, 0, (outer, size, inner), (size * inner, inner, 1), (size * inner, 1, size))
-        source = site.emit(npu.MoveOp([source], with_shape(kind, (outer, inner, size)), copies=[copy]))
-    rows = site.reshape(source, (found.outer * found.inner, found.size))
-    site.finish(npu.ArgMaxOp(rows, site.result_of_shape(found.outer * found.inner)))
+        source = site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (outer, inner, size)), copies=[copy]))
+    elif npu.shape_of(source)[-1] != size:  # axes of one element follow
+        source = site.reshape(source, (outer, size))
+    site.finish(npu.ArgMaxOp(source, site.result_of_shape(*npu.shape_of(source)[:-1])))
 
 
 def reversed_codes(site: Site, source: SSAValue) -> SSAValue:

@@ -180,10 +180,19 @@ def tile_room(room: int) -> int:
     return max(room // BUFFERS // TILE_ALIGNMENT * TILE_ALIGNMENT, 1)
 
 
+def _in_words(copy: StridedCopy, words: int) -> StridedCopy:
+    """The copy of elements that each are ``words`` neighbours."""
+    if words == 1:
+        return copy
+    reads, writes = ((*(step * words for step in steps), 1) for steps in (copy.reads, copy.writes))
+    return StridedCopy(copy.source, copy.start * words, copy.to * words, (*copy.sizes, words), reads, writes)
+
+
 def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator[Command]:
     """The commands of a move: the fill code where nothing else goes, then every copy."""
-    room, copies = tile_room(memories.tile_room), tuple(layer.op.strided_copies())
-    item_bytes = layer.result.item_bytes
+    room, item_bytes = tile_room(memories.tile_room), layer.result.item_bytes
+    words = npu.item_bytes(layer.op.output) // item_bytes  # two of a number of 64 bits
+    copies = [_in_words(copy, words) for copy in layer.op.strided_copies()]
     fill = None if layer.op.fill is None else layer.op.fill.value.data
     most = max((tile.bytes for copy in copies for tile in tiles(copy, room, item_bytes)), default=0)
     total = layer.result.elements * item_bytes

@@ -14,12 +14,22 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES
 from odc_mlir.targets import MemoryMode, Target
-from odc_mlir.transforms.npu.schedule.cost import ports
+from odc_mlir.transforms.npu.schedule.cost import ports, softmax_cycles
 from odc_mlir.transforms.npu.schedule.resize_stream import Axis, lane_turns
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops
 from odc_mlir.transforms.npu.schedule.views import viewed
 
-_BY_ROWS = npu.ConvOp | npu.PoolOp | npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp | npu.ResizeOp
+_BY_ROWS = (
+    npu.ConvOp
+    | npu.PoolOp
+    | npu.ElementwiseOp
+    | npu.ScaleOp
+    | npu.LutOp
+    | npu.SigmoidOp
+    | npu.ResizeOp
+    | npu.SoftmaxOp
+    | npu.ArgMaxOp
+)
 START_CYCLES = 256  # of an operation: its first load and last store, which nothing of it hides
 
 
@@ -122,7 +132,7 @@ def read_rows(block: Block, target: Target, memory: MemoryMode) -> RowGraph:
 
 def _source(op: Operation, value: SSAValue, index: dict[SSAValue, int]) -> Source:
     shape = npu.shape_of(value)
-    rows = shape[1] if len(shape) == 4 else 1
+    rows = shape[-3] if len(shape) >= 3 else 1
     found = Source(value, viewed(value), index.get(value), rows)
     if isinstance(op, npu.ConvOp | npu.PoolOp):
         dilation = op.dilation.get_values()[0] if isinstance(op, npu.ConvOp) else 1
@@ -136,12 +146,10 @@ def _source(op: Operation, value: SSAValue, index: dict[SSAValue, int]) -> Sourc
 
 
 def _layer(op: Operation, sources: tuple[Source, ...], target: Target, memory: MemoryMode) -> RowLayer:
-    result = npu.shape_of(op.results[0])
     rows = _rows(op, sources)
     port = ports(target, memory)
     moved = npu.size_bytes(op.results[0]) + sum(npu.size_bytes(source.value) for source in sources)
-    turns = lane_turns(op) if isinstance(op, npu.ResizeOp) else 1
-    cycles = max(moved / port.sram.bytes_per_cycle, turns * math.prod(result) / target.vector.requant_lanes)
+    cycles = max(moved / port.sram.bytes_per_cycle, _computing(op, target))
     weights = 0
     if isinstance(op, npu.ConvOp):
         pixels, channels = target.array.depthwise_shape if op.depthwise is not None else (1, 1)
@@ -149,6 +157,17 @@ def _layer(op: Operation, sources: tuple[Source, ...], target: Target, memory: M
         cycles, weights = max(cycles, op.macs / rate), op.weights.data.size
     row_bytes = npu.size_bytes(op.results[0]) // rows if rows else 0
     return RowLayer(op, sources, rows, row_bytes, cycles / max(rows, 1), weights / port.constants.bytes_per_cycle)
+
+
+def _computing(op: Operation, target: Target) -> float:
+    """Cycles of the vector engine that the results of ``op`` take."""
+    count = math.prod(npu.shape_of(op.results[0]))
+    if isinstance(op, npu.ArgMaxOp):
+        return math.prod(npu.shape_of(op.input)) / target.vector.reduce_lanes
+    if isinstance(op, npu.SoftmaxOp):
+        return softmax_cycles(target, count, npu.item_bytes(op.input))
+    turns = lane_turns(op) if isinstance(op, npu.ResizeOp) else 1
+    return turns * count / target.vector.requant_lanes
 
 
 def _is_constant(value: SSAValue) -> bool:
@@ -159,12 +178,14 @@ def _rows(op: Operation, sources: tuple[Source, ...]) -> int:
     """Rows of the result of an operation that may be computed for some of them, 0 of one that may not."""
     if not isinstance(op, _BY_ROWS):
         return 0
-    result = op.results[0]
-    images = [npu.shape_of(value) for value in (result, *(source.value for source in sources))]
-    if any(len(shape) != 4 or shape[0] != 1 for shape in images) or images[0][1] < 2:
+    result = npu.shape_of(op.results[0])
+    if isinstance(op, npu.ArgMaxOp):
+        result = (*result, 1)  # a number for each pixel
+    images = [result, *(npu.shape_of(source.value) for source in sources if source.stride)]
+    if any(len(shape) != 4 or shape[0] != 1 for shape in images) or result[1] < 2:
         return 0
     if any(source.stride and source.before >= source.span for source in sources):
         return 0  # windows that lie in the padding
     if any(source.stride and _is_constant(source.root) for source in sources):
         return 0  # a constant that is loaded is in SRAM as a whole
-    return images[0][1]
+    return result[1]

@@ -14,7 +14,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import OFFSET_BITS
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.quant_check import check_quantisation
-from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
+from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
 from odc_mlir.targets import ELEMENT_TYPES, Target
 from odc_mlir.transforms.npu.lowering.move_maps import result_copies
 from odc_mlir.transforms.npu.lowering.polyphase_decomposition import transposed_components
@@ -31,11 +31,12 @@ MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative
 ACTIVATIONS = ("none", "relu", "relu6", "relu_n1_to_1")
 
-# Of one image some rows can be computed by themselves.
+# Of one image some rows can be computed by themselves; so they can by element-wise operators.
 BY_ROWS = frozenset(
-    ("ADD", "AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MAX_POOL_2D",
-     "MUL", "QUANTIZE", "RELU", "RELU6", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SUB", "TANH")
+    ("AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR",
+     "SOFTMAX")
 )  # fmt: skip
+SEARCHES = frozenset(("ARG_MAX", "ARG_MIN"))  # along the channels of one image, rows of it can be searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +145,12 @@ def fits_sram(node: Node, limits: Limits) -> str | None:
     """Operands and results fit in SRAM at the same time, or what a row of the result takes does where rows can be
     computed by themselves; the text says what is enough.
     """
-    span = _rows_read(node)
+    span, dimensions = _rows_read(node), (3, 4) if node.spec.name in SEARCHES else (4,)
     needed = 0
     for tensor in activations(node):
         shape = tensor.static_shape
         rows = 1 if tensor in node.results else span
-        part = min(1.0, rows / shape[1]) if span and len(shape) == 4 else 1
+        part = min(1.0, rows / shape[1]) if span and len(shape) in dimensions else 1
         needed += int(math.prod(shape) * part) * tensor.info.numpy.itemsize
     allowed = min(limits.sram_bytes, 1 << OFFSET_BITS)
     return sram_text(needed, allowed) if needed > allowed else None
@@ -157,8 +158,12 @@ def fits_sram(node: Node, limits: Limits) -> str | None:
 
 def _rows_read(node: Node) -> int:
     """Rows of its operands that one row of the result needs, 0 where all of it is computed together."""
-    shapes = [tensor.static_shape for tensor in activations(node)]
-    if node.spec.name not in BY_ROWS or any(len(shape) == 4 and shape[0] != 1 for shape in shapes):
+    if any(tensor.static_shape[:1] != (1,) for tensor in activations(node) if len(tensor.static_shape) == 4):
+        return 0
+    if node.spec.name in SEARCHES:
+        image = len(node.operand(0).static_shape) == 4 and node.operand(1).is_const
+        return int(image and node.const(1).reshape(-1).tolist() in ([3], [-1]))
+    if node.spec.name not in BY_ROWS and Trait.ELEMENTWISE not in node.spec.traits:
         return 0
     kernel = 2 if node.spec.name == "RESIZE_BILINEAR" else node.options.get("filter_height", 1)
     if node.spec.name in ("CONV_2D", "DEPTHWISE_CONV_2D") and node.operands[1] is not None:

@@ -378,6 +378,15 @@ func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
 
 // -----
 
+// Numbers that are no codes are moved, not filled.
+func.func @f(%x: tensor<4xi32>) {
+  %0 = npu.move %x copies [array<i32: 0, 0, 0, 4, 1, 1>] fill 3 : tensor<4xi32> -> tensor<5xi32>
+  func.return
+}
+// CHECK: npu.move fills codes, not int32
+
+// -----
+
 func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.move %x copies [array<i32: 0, 0, 0, 4, 1, 1>] fill 1 : tensor<4x!quant.uniform<i8:f32, 0.5>> -> tensor<4x!quant.uniform<i8:f32, 0.5>>
   func.return

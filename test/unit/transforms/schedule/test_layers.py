@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xdsl.dialects.builtin import IntegerType, TensorType
 from xdsl.ir import SSAValue
 
 from helpers.npu_layers import Body, check, make_module, small_target
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_move import StridedCopy
 
 TARGETS = ("npu-128", "npu-256", "npu-512")
 MEMORIES = ("flash", "sram")
@@ -313,3 +315,15 @@ def test_timing_does_not_depend_on_values() -> None:
     cycles = {check(make_module(residual, (1, 9, 9, 5), seed=seed)).cycles for seed in range(3)}
     assert len(cycles) == 1
     assert np.isfinite(cycles.pop())
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_numbers_are_moved(bits: int) -> None:
+    """Places of elements, turned and two of them left out."""
+
+    def build(body: Body) -> SSAValue:
+        kinds = [TensorType(IntegerType(bits), shape) for shape in ([1, 7, 5], [1, 5, 6])]
+        found = body.add(npu.ArgMaxOp(body.block.args[0], kinds[0]))
+        return body.add(npu.MoveOp([found], kinds[1], copies=[StridedCopy(0, 5, 0, (5, 6), (1, 5), (6, 1))]))
+
+    check(make_module(build, (1, 7, 5, 19)))

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xdsl.dialects.builtin import IntegerType, TensorType
 from xdsl.ir import SSAValue
 
 from helpers.npu_layers import Body, binary, check, make_module, program_of, schedule, tensor_type
@@ -22,6 +23,7 @@ from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Planner, stripe_
 
 SHAPE = (1, 30, 31, 8)
 SAME = (1, 1, 1, 1)
+NONE = (0, 0, 0, 0)
 
 
 def bottleneck(body: Body) -> SSAValue:
@@ -71,8 +73,35 @@ ENLARGED = [
 ]
 
 
+def searched(bits: int) -> Callable[[Body], SSAValue]:
+    """Scores of classes, which only their search needs."""
+
+    def build(body: Body) -> SSAValue:
+        x = body.conv(body.block.args[0], 24)
+        x = body.elementwise(npu.ElementwiseKind.MAX, x, body.constant((24,)))
+        x = body.add(npu.SoftmaxOp(x, x.type, scale=npu.ScaleAttr.of(1 << 30, 5), diff_min=-124))
+        return body.add(npu.ArgMaxOp(x, TensorType(IntegerType(bits), [*npu.shape_of(x)[:-1]])))
+
+    return build
+
+
+def with_planes(body: Body) -> SSAValue:
+    """A computed operand without an axis of images has rows all the same: its operation is in no chain."""
+    x, planes = body.conv(body.block.args[0], 48), body.pool(npu.PoolKind.MAX, body.block.args[1], (1, 1), (1, 1), NONE)
+    planes = body.add(npu.ReshapeOp(planes, tensor_type((30, 31, 48))))
+    return body.conv(body.elementwise(npu.ElementwiseKind.ADD, x, planes), 8)
+
+
+def test_operands_of_lower_rank_have_rows() -> None:
+    graph = read_rows(
+        program_of(make_module(with_planes, SHAPE, (1, 30, 31, 48))).block, targets.load("npu-256"), "flash"
+    )
+    assert [layer.rows for layer in graph.layers] == [30, 30, 0, 30]
+    check(make_module(with_planes, SHAPE, (1, 30, 31, 48), sram_limit=140_000))
+
+
 @pytest.mark.parametrize("memory", ["flash", "sram"])
-@pytest.mark.parametrize("build", [bottleneck, shrinking, with_constants, *ENLARGED])
+@pytest.mark.parametrize("build", [bottleneck, shrinking, with_constants, searched(32), searched(64), *ENLARGED])
 def test_stripes_compute_the_same_in_less_memory(build: Callable[[Body], SSAValue], memory: str) -> None:
     planner = planner_of(build)
     limit = (3 * planner.smallest.arena_bytes + planner.plain.arena_bytes) // 4

@@ -1,0 +1,42 @@
+"""What enters and leaves the NPU with an operator: it is in SRAM as a whole, whatever is cut into stripes."""
+
+from __future__ import annotations
+
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import Block, SSAValue
+
+from odc_mlir.dialects.circle import CircleOp, info_of
+from odc_mlir.dialects.odc import YieldOp
+from odc_mlir.ops.work import tensor_bytes
+from odc_mlir.transforms.partition.rules.checks import sram_text
+
+
+def edge_bytes(op: CircleOp) -> int:
+    """Bytes of the operands and results that are inputs and outputs of the model, or of the segment that ``op`` is in.
+
+    They are in SRAM as a whole.
+    """
+    return sum(map(_size, _entering(op) + _leaving(op)))
+
+
+def memory_reason(op: CircleOp, needed_bytes: int, allowed_bytes: int) -> str:
+    """Why ``op`` stays on the host when it needs more SRAM than there is; an input or output is named if it is them."""
+    text = f"fits-sram: {sram_text(needed_bytes, allowed_bytes)}"
+    entering, leaving = _entering(op), _leaving(op)
+    if edge_bytes(op) <= allowed_bytes:
+        return text
+    largest = max(leaving + entering, key=_size)
+    way = "leaves" if largest in leaving else "enters"
+    return f"{text}; {info_of(largest).name!r} of {_size(largest)} bytes {way} the NPU as a whole"
+
+
+def _entering(op: CircleOp) -> list[SSAValue]:
+    return list(dict.fromkeys(value for value in op.operands if isinstance(value.owner, Block)))
+
+
+def _leaving(op: CircleOp) -> list[SSAValue]:
+    return [value for value in op.results if any(isinstance(use.operation, ReturnOp | YieldOp) for use in value.uses)]
+
+
+def _size(value: SSAValue) -> int:
+    return tensor_bytes(info_of(value))
