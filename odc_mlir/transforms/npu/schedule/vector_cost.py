@@ -24,6 +24,8 @@ from odc_mlir.transforms.npu.schedule.vector_stream import (
 from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, Choice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
+SLOTS = 2  # of the tile buffer for each operand
+
 
 class VectorWork(NamedTuple):
     """What an operation does in ``tiles`` equal parts: bytes loaded and stored, transfers of a tile, and ``cycles`` of
@@ -53,7 +55,7 @@ def vector_choice(mnemonic: str, work: VectorWork, target: Target) -> tuple[Choi
     turns = work.tiles * work.transfers * latency + moved
     # A tile is loaded into a slot once the result of the one before in it has been stored: there are two, and transfers
     # wait for one another in order.
-    waiting = (turns + work.tiles * (work.cycles + issue)) / target.dma.descriptors_in_flight + work.cycles
+    waiting = (turns + work.tiles * (work.cycles + issue)) / SLOTS + work.cycles if work.tiles > SLOTS else 0.0
     size = instruction_bytes(mnemonic) + work.transfers * instruction_bytes("load")
     return (Choice(None, max(computing, moving, waiting), size * min(work.tiles, ROLLED_TILES)),)
 

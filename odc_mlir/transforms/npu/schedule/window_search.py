@@ -28,7 +28,14 @@ from odc_mlir.transforms.npu.schedule.window_plans import (
     pool_plans,
     sliced_plans,
 )
-from odc_mlir.transforms.npu.schedule.window_tiling import StepKind, WindowTiling, footprint, step_kinds
+from odc_mlir.transforms.npu.schedule.window_tiling import (
+    StepKind,
+    WindowTiling,
+    footprint,
+    group_sizes,
+    kinds_of_group,
+    step_kinds,
+)
 
 ROLLED_TILES = 6  # tiles of a layer that remain in the program once loops are rolled: fill, two bodies, drain
 COMPUTE_BYTES = cost.instruction_bytes("conv")
@@ -220,7 +227,6 @@ class _Search:
     def _count_traffic(self, tiling: WindowTiling, channels: int, passes: float) -> _Traffic:
         """What tiles of ``channels`` input channels move that read the input ``passes`` times."""
         window, burst, item = self.window, self.target.sram.burst_bytes, self.window.item_bytes
-        groups_stored = window.out_channels / tiling.group
         total = _Traffic(0, 0.0, 0.0, 0.0, {})
         for row in self._axis(tiling.rows, vertical=True, ring=tiling.ring):
             for col in self._axis(tiling.cols, vertical=False, ring=False):
@@ -231,17 +237,25 @@ class _Search:
                 load = transfer_bytes(
                     Runs(channels * item, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
                 )
-                pixel = window.out_channels * item
-                stored = Runs(tiling.group * item, col.size, pixel, row.size, window.out_width * pixel)
-                store = transfer_bytes(stored, burst)
+                store = sum(
+                    times * self._store_bytes(row.size, col.size, group) for group, times in group_sizes(window, tiling)
+                )
                 if tiling.in_slots:
                     total.load_bytes += count * load * passes
                     total.first_load_bytes = total.first_load_bytes or load
                 if tiling.out_slots:
-                    total.store_bytes += count * store * groups_stored
+                    total.store_bytes += count * store
                 if tiling.operand_slots:
-                    total.load_bytes += count * store * groups_stored
+                    total.load_bytes += count * store
         return total
+
+    def _store_bytes(self, rows: int, cols: int, channels: int) -> float:
+        """Bytes that cross the port for ``channels`` results of each pixel of a tile."""
+        window, item = self.window, self.window.item_bytes
+        pixel = window.out_channels * item
+        return transfer_bytes(
+            Runs(channels * item, cols, pixel, rows, window.out_width * pixel), self.target.sram.burst_bytes
+        )
 
     def _estimates(self, tiling: WindowTiling) -> Iterator[Estimate]:
         """What the layer costs with each shape of the array; nothing where there were too many instructions."""
@@ -281,6 +295,7 @@ class _Search:
         if by_groups and full:
             program += 2 * WEIGHT_BYTES * (groups - 1)
         vector, lanes = self._fused_cycles(fused)
+        anew = self._ring_starts(tiling, groups if by_groups else 1)
         for shape in self.shapes:
             compute = self._compute(tiling, traffic, kinds, shape)
             tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
@@ -290,7 +305,7 @@ class _Search:
             if not tiling.resident:
                 streamed = max(decode, moved_weights)
                 cycles += UNEVEN * min(compute, streamed) ** 2 / max(compute, streamed)
-            serial = compute
+            serial = compute + anew
             if waits_in_line:
                 serial += load + jobs * 2 * latency
             if waits_to_store:
@@ -299,10 +314,49 @@ class _Search:
                 serial += moved_weights + several * 2 * latency
             elif computes_last:
                 serial += moved_weights + latency
-            cycles = max(cycles, serial)
+            cycles = max(cycles, serial, self._in_turns(tiling, traffic, shape))
             lead = min(first_weights, max(0.0, compute + edge + first_weights - cycles))
             cycles += latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
             yield cycles, program, shape, tiling, lead
+
+    def _ring_starts(self, tiling: WindowTiling, turns: int) -> float:
+        """Cycles in which the first rows of strips arrive in a ring that the strip before needed whole until then.
+
+        ``turns``: how often all strips are computed.
+        """
+        if not tiling.ring:
+            return 0.0
+        window, sram = self.window, self.target.sram
+        starts = turns * window.batch * -(-window.out_width // tiling.cols) - 1
+        rows = clip(-window.pad_top, window.in_rows(tiling.rows), window.in_height).length
+        size = tiling.tile_channels(window) * window.item_bytes
+        loaded = Runs(size, window.in_cols(tiling.cols), window.pixel_bytes, rows, window.row_bytes)
+        return starts * (transfer_bytes(loaded, sram.burst_bytes) / sram.bytes_per_cycle + 2 * sram.read_latency_cycles)
+
+    def _in_turns(self, tiling: WindowTiling, traffic: _Traffic, shape: int) -> float:
+        """Cycles of tiles whose last group of result channels is smaller than the others; 0.0 where none is.
+
+        A group is computed into one of two slots while the one before is stored from the other. What is short in one
+        turn does not make up for what is long in the next.
+        """
+        sizes = group_sizes(self.window, tiling)
+        if len(sizes) == 1 or tiling.out_slots != 2 or tiling.outer is Outer.GROUPS:
+            return 0.0
+        (full, times), (rest, _) = sizes
+        kinds = [(size, kinds_of_group(self.window, tiling, size)) for size in (full, rest)]
+        width, latency = self.target.sram.bytes_per_cycle, self.target.sram.write_latency_cycles
+        total = 0.0
+        for (rows, cols), count in traffic.sizes.items():
+            (computed, stored), (last_computed, last_stored) = (
+                (
+                    sum(number * self._cycles(kind, rows, cols, shape) for kind, number in steps),
+                    self._store_bytes(rows, cols, size) / width + latency,
+                )
+                for size, steps in kinds
+            )
+            between = (times - 1) * max(computed, stored)
+            total += count * (between + max(last_computed, stored) + max(computed, last_stored))
+        return total
 
     def _fused_cycles(self, instructions: int) -> tuple[float, float]:
         """Cycles of an element-wise operation that takes ``instructions``, and those in which all lanes are busy."""

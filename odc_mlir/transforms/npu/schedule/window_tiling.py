@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -137,14 +137,29 @@ class StepKind(NamedTuple):
     is_last: bool
 
 
+def group_sizes(window: Window, tiling: WindowTiling) -> list[tuple[int, int]]:
+    """(result channels, occurrences) of the groups of a tile: the last one has what is left."""
+    full, rest = divmod(window.out_channels, tiling.group)
+    return [(size, times) for size, times in ((tiling.group, full), (rest, 1)) if size and times]
+
+
 def step_kinds(window: Window, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
     """The compute instructions of one tile over all result channels, as (kind, occurrences)."""
+    return _kinds_of_groups(window, tiling, group_sizes(window, tiling))
+
+
+def kinds_of_group(window: Window, tiling: WindowTiling, size: int) -> list[tuple[StepKind, int]]:
+    """The compute instructions of one tile for a group of ``size`` result channels, as (kind, occurrences)."""
+    return _kinds_of_groups(window, tiling, [(size, 1)])
+
+
+def _kinds_of_groups(
+    window: Window, tiling: WindowTiling, groups: Sequence[tuple[int, int]]
+) -> list[tuple[StepKind, int]]:
     channels: Counter[int] = Counter()
-    full, rest = divmod(window.out_channels, tiling.group)
-    for size, times in ((tiling.group, full), (rest, 1)):
-        if size and times:
-            channels[tiling.block] += size // tiling.block * times
-            channels[size % tiling.block] += times
+    for size, times in groups:
+        channels[tiling.block] += size // tiling.block * times
+        channels[size % tiling.block] += times
     if window.depthwise:
         return [(StepKind(c, c // window.multiplier, True, True), n) for c, n in channels.items() if c and n]
     slices = _slice_kinds(window.in_channels, tiling.k_slice)

@@ -98,6 +98,18 @@ def test_random_operators_take_what_was_estimated() -> None:
     assert errors[-1] <= 0.25
 
 
+@pytest.mark.parametrize(
+    ("seed", "error"),
+    [
+        (5264, 0.02),  # 134 result channels: in groups of 64 the third has 6, and its store waits for the second's
+        (88005, 0.15),  # three strips in a row ring would each start with loads that nothing hides
+        (88194, 0.02),  # softmax in one tile: no slot is used twice
+    ],
+)
+def test_what_operators_wait_for_is_estimated(seed: int, error: float) -> None:
+    assert errors_of(range(seed, seed + 1))[-1] <= error
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_many_random_operators_take_what_was_estimated() -> None:
