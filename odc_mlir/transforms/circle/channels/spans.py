@@ -24,6 +24,7 @@ from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, weight_sca
 from odc_mlir.transforms.common.rewriting import Layer, constant
 
 CODES = ("int8", "uint8", "int16")
+_BLOCK = 1 << 15  # weights that are made float64 at a time: they should stay in the cache
 _NUMERICS = ("fixed", "litert")  # what a run may ask of fully connected layers
 
 Ints = NDArray[np.int64]
@@ -109,25 +110,33 @@ class Weights:
     bias: Ints  # [O], in units of sums
     is_padded: bool  # whether taps may lie outside of the input
 
-    @cached_property
-    def totals(self) -> tuple[Floats, Floats]:
-        """Sums over taps of weights and of their magnitudes, ``[O, I]``; ``[O]`` of a depthwise layer."""
-        axis = self.codes.ndim - 2
-        codes = self.codes.astype(np.float64)
-        if codes.shape[axis] == 1:
-            return codes.squeeze(axis), np.abs(codes).squeeze(axis)
-        return codes.sum(axis=axis), np.abs(codes).sum(axis=axis)
+    def sums(self, source: Floats, sizes: Floats) -> Floats:
+        """Sums of weights times ``source`` and of magnitudes of weights times ``sizes``, ``[2, O]``.
+
+        ``source``, ``sizes``: of every input channel, ``[I]``; of every result channel, ``[O]``, of a depthwise layer.
+        """
+        codes = self.codes
+        if codes.ndim == 2:
+            codes = codes.astype(np.float64)
+            return np.stack([codes.sum(axis=0) * source, np.abs(codes).sum(axis=0) * sizes])
+        found = np.empty((2, len(codes)))
+        step = max(1, _BLOCK // max(1, codes[0].size))
+        for first in range(0, len(codes), step):
+            part = codes[first : first + step].astype(np.float64)
+            found[0, first : first + step] = (part @ source).sum(axis=1)
+            found[1, first : first + step] = (np.abs(part, out=part) @ sizes).sum(axis=1)
+        return found
 
     @cached_property
     def largest_sum(self) -> Ints:
         """What no sum of any result channel exceeds, ``[O]``, the bias included."""
-        totals = self.totals[1] if self.codes.ndim == 2 else self.totals[1].sum(axis=1)
-        return np.asarray(totals * (self.how.largest or 0) + np.abs(self.bias)).astype(np.int64)
+        ones = np.ones(self.codes.shape[-1])
+        return np.asarray(self.sums(ones, ones)[1] * (self.how.largest or 0) + np.abs(self.bias)).astype(np.int64)
 
     @cached_property
     def is_used(self) -> NDArray[np.bool_]:
         """Which weights are not 0 at some tap, ``[O, I]``; ``[O]`` of a depthwise layer."""
-        return np.asarray(self.totals[1] != 0)
+        return np.asarray(self.codes.any(axis=self.codes.ndim - 2))
 
     @cached_property
     def used_columns(self) -> NDArray[np.bool_]:
@@ -153,12 +162,9 @@ class Weights:
 
         Exact: half of integers that float64 holds, for sums of 32 bits and of the 46 that bound others.
         """
-        signed, sizes = self.totals
         if self.codes.ndim == 2:
-            low, high = (np.repeat(end, len(signed) // len(low)) for end in (low, high))
-            middle, width = signed * (low + high), sizes * (high - low)
-        else:
-            middle, width = signed @ (low + high).astype(np.float64), sizes @ (high - low).astype(np.float64)
+            low, high = (np.repeat(end, self.codes.shape[1] // len(low)) for end in (low, high))
+        middle, width = self.sums((low + high).astype(np.float64), (high - low).astype(np.float64))
         return np.asarray((np.stack([middle - width, middle + width]) / 2).astype(np.int64))
 
     def _codes(self, ends: Ints, how: Accumulation) -> Span:

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from odc_mlir.isa.effects import Area
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place
-
-Span = tuple[Buffer, int, int]
-"""A buffer, and the first unit and the one behind the last of it; a plain tuple, as programs have very many."""
-
-Accesses = tuple[list[Span], list[Span]]
-"""What is read, and what is written."""
+from odc_mlir.transforms.npu.schedule.program import Accesses, Command, Place, Span
 
 
 def accesses(command: Command) -> Accesses:
     """The ranges that ``command`` reads and writes."""
-    places = command.places
-    reads, writes = command.immediates.effects
-    return _spans(places, reads), _spans(places, writes)
+    places, immediates, known = command.places, command.immediates, command.touches
+    if known is None or known[0] is not places or known[1] is not immediates:
+        reads, writes = immediates.effects
+        known = command.touches = places, immediates, (_spans(places, reads), _spans(places, writes))
+    return known[2]
 
 
 def _spans(places: Mapping[str, Place], areas: Iterable[Area]) -> list[Span]:

@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from odc_mlir.isa.fields import Queue, Space
-from odc_mlir.transforms.npu.schedule.accesses import Accesses, accesses
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command
+from odc_mlir.transforms.npu.schedule.accesses import accesses
+from odc_mlir.transforms.npu.schedule.program import Accesses, Buffer, Command
 
 Latest = dict[Queue, int]
 """Queue -> index of its latest command."""

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import SEMAPHORE_MAX, Queue, Space
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.accesses import Accesses, accesses
+from odc_mlir.transforms.npu.schedule.accesses import accesses
 from odc_mlir.transforms.npu.schedule.arena import Interval, live_intervals, overlapping
 from odc_mlir.transforms.npu.schedule.hazards import Hazards
-from odc_mlir.transforms.npu.schedule.program import Command, buffers_of, local_sizes
+from odc_mlir.transforms.npu.schedule.program import Accesses, Command, buffers_of, local_sizes
 from odc_mlir.transforms.npu.schedule.sync import Clock, join
 
 
