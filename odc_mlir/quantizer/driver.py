@@ -97,6 +97,7 @@ class Driver:
         self.plain: Placement | None = None
         self.widening: Widening | None = None
         self._twins: tuple[Candidate, list[Candidate]] | None = None  # what was judged last, and by which models
+        self._unseen: tuple[Candidate, Measurement] | None = None  # what was judged last, and how it was found
         self._plain: _Choice | None = None  # what was tried first
         self._rounding_helps = False  # on the average, if not beyond doubt
 
@@ -375,8 +376,15 @@ class Driver:
 
     def _holds_unseen(self, candidate: Candidate) -> bool:
         """Whether limits hold as the verdict measures them."""
-        measured = self.reference.measure(*(made.graph for made in self.unseen(candidate)))
-        return all(limit.holds(self.reference.metrics(measured)) for limit in self.limits)
+        metrics = self.reference.metrics(self.measured_unseen(candidate))
+        return all(limit.holds(metrics) for limit in self.limits)
+
+    def measured_unseen(self, candidate: Candidate) -> Measurement:
+        """How far models made as ``candidate`` is are from the float one on samples that they were not made by."""
+        if self._unseen is None or self._unseen[0] is not candidate:
+            graphs = [made.graph for made in self.unseen(candidate)]
+            self._unseen = candidate, self.reference.measure(*graphs, keep=True)
+        return self._unseen[1]
 
     def examination(self, model: FloatModel) -> Examination:
         """What tells which layers of ``model`` lose accuracy."""

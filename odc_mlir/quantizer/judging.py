@@ -29,7 +29,7 @@ _PRICED = 6  # points of the front, each of which takes a plan of the partitione
 def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     """The verdict, see :func:`make_verdict`."""
     data, reference, options = driver.data, driver.reference, driver.options
-    measured = reference.measure(*(made.graph for made in driver.unseen(candidate)), keep=True)
+    measured = driver.measured_unseen(candidate)
     examination = driver.examination(driver.model)
     layers = examination.layers(candidate.graph)
     weights = examination.weights()

@@ -70,6 +70,7 @@ class TargetRules:
         self._target = targets.load(name)
         self._choice = OdcSetTargetPass(target=name)
         self._memory: MemoryMode = "sram" if self._choice.memory == "sram" else "flash"
+        self._context = make_context()  # one for all: it keeps the tilings that were found, most layers stay the same
 
     def takes(self, scheme: str) -> bool:
         """Whether values of ``scheme`` are of a type that the target computes with."""
@@ -77,7 +78,7 @@ class TargetRules:
 
     def judge(self, module: ModuleOp, *, plan: bool = False) -> Placement:
         """What the target would run of the quantised ``module``; with a ``plan`` what is worth it, and the time."""
-        context, scratch = make_context(), module.clone()
+        context, scratch = self._context, module.clone()
         names = (*_RULES, *(_PLAN if plan else ()))
         passes = [self._choice, *(transforms.load(name)() for name in names)]
         pipelines.run_passes(context, scratch, ((_STAGE, item) for item in passes))
@@ -87,7 +88,7 @@ class TargetRules:
 
     def priced(self, module: ModuleOp) -> Placement:
         """What the target would run of ``module``, and how long each operator takes where it runs, each for itself."""
-        context, scratch = make_context(), module.clone()
+        context, scratch = self._context, module.clone()
         passes = [self._choice, *(transforms.load(name)() for name in _RULES)]
         pipelines.run_passes(context, scratch, ((_STAGE, item) for item in passes))
         found = list(operators(main_function(scratch)))

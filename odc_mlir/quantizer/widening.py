@@ -54,6 +54,7 @@ _Key = tuple[bool, tuple[tuple[str, str], ...]]
 GOOD_DB, GAIN_DB = 25.0, 7.0  # what outputs are to have, or to gain
 _NEAR_DB = 1.0  # what they may lack of the nearest to that
 _MOST_TIME = 4.0  # of the plain model's, that this may take
+_MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried
 _MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
 _EXPLORED = 5
@@ -308,6 +309,8 @@ class Widening:
             most = longer * problem.point(problem.plain).cost
             points = [point for point in every if point.cost <= most]
             for refines in (False, True) if self.may_refine else (False,):
+                if refines and self._is_far(points, limits, least):
+                    break
                 self._refines = refines
                 chosen = points[::-1][:: -(-len(points) // _MOST_REFINED)][::-1] if refines and points else points
                 levels = self._cheapest(chosen, problem, limits, least)
@@ -325,6 +328,13 @@ class Widening:
             (tried.lacks(aims) for tried in self.tried.values() if tried.holds(self.limits)), default=math.inf
         )
         return tuple(aim - max(lacking, 0.0) - _NEAR_DB for aim in aims) if lacking <= GAIN_DB / 2 else ()
+
+    def _is_far(self, points: Sequence[Point], limits: tuple[Limit, ...], aims: Sequence[float]) -> bool:
+        """Whether the most accurate of ``points`` misses by more than codes refined by samples could make up for."""
+        tried = None if not points else self.tried.get(self._key(points[-1].levels))
+        if tried is None:
+            return False
+        return tried.lacks(aims) > _MOST_BY_REFINING_DB or any(limit.is_far(tried.measures) for limit in limits)
 
     def _points(self, problem: Problem) -> list[Point]:
         """The front without the plain point and those that take too much from the target, or all from the scheme."""

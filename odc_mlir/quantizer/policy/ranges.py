@@ -112,13 +112,13 @@ def mse(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> Rang
         reach = _best(lambda end: error.symmetric(end), max(-low, high))
         return _within(stats, -reach, reach)
     for _ in range(_ROUNDS):
-        before = low, high
+        before = low
         if high > 0:
             high = _best(lambda end, low=low: error.asymmetric(low, end), max(stats.maximum, 0.0))  # type: ignore[misc]
         if low < 0:
             low = -_best(lambda end, high=high: error.asymmetric(-end, high), -min(stats.minimum, 0.0))  # type: ignore[misc]
-        if (low, high) == before:
-            break
+        if low == before:
+            break  # another round would find the same
     return _within(stats, low, high)
 
 

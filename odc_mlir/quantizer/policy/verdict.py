@@ -44,6 +44,7 @@ HIGHER_IS_BETTER = {
     "drop": False,
 }
 METRICS = tuple(HIGHER_IS_BETTER)
+_OF_ANSWERS = frozenset({"drop", "top1_match", "top5_match", "top1_decided"})
 _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
 
 # Bounds of measures that have a natural one; the others need a limit from the user.
@@ -85,13 +86,21 @@ class Limit:
 
     def with_margin(self) -> Limit:
         """A limit with something to spare: errors half as large."""
-        if self.metric in ("drop", "top1_match", "top5_match", "top1_decided"):
+        return self._with_errors(0.5)
+
+    def is_far(self, measures: Measures) -> bool:
+        """Whether errors are more than twice as large as the limit has them; of answers it never is."""
+        return self.metric not in _OF_ANSWERS and not self._with_errors(2.0).holds(measures)
+
+    def _with_errors(self, factor: float) -> Limit:
+        """A limit that allows errors ``factor`` times as large; that of answers stays."""
+        if self.metric in _OF_ANSWERS:
             return self
         if self.metric == "sqnr_db":
-            return Limit(self.metric, self.bound + 6.0)
+            return Limit(self.metric, self.bound - 6.0 * math.log2(factor))
         if self.metric == "cosine":
-            return Limit(self.metric, 1.0 - (1.0 - self.bound) / 2)
-        return Limit(self.metric, self.bound / 2)
+            return Limit(self.metric, 1.0 - (1.0 - self.bound) * factor)
+        return Limit(self.metric, self.bound * factor)
 
 
 def metric_name(text: str) -> str:

@@ -144,3 +144,18 @@ def test_a_score_that_luck_may_have_does_not_count_alone() -> None:
     both = (Limit("drop", 1.0), Limit("mpeir", 0.1))
     assert choose_limits(score="top1_percent", samples=200, is_telling=False) == both
     assert choose_limits(score="top1_percent", is_telling=False, metric="drop", limit=2.0) == (Limit("drop", 2.0),)
+
+
+@pytest.mark.parametrize(
+    ("metric", "bound", "near", "far"),
+    [("mpeir", 0.1, 0.19, 0.21), ("sqnr_db", 20.0, 14.1, 13.9), ("cosine", 0.99, 0.981, 0.979)],
+)
+def test_a_limit_is_far_where_errors_are_more_than_twice_as_large(
+    metric: str, bound: float, near: float, far: float
+) -> None:
+    limit = Limit(metric, bound)
+    assert [limit.is_far({metric: value}) for value in (bound, near, far)] == [False, False, True]
+
+
+def test_shares_of_answers_are_never_far() -> None:
+    assert not Limit("top1_match", 0.99).is_far({"top1_match": 0.0})

@@ -1,0 +1,109 @@
+"""The search along the front, with measures that are made up: what is taken, and what is not looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odc_mlir.quantizer.mixed import Problem, Rounding
+from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.policy.verdict import Limit
+from odc_mlir.quantizer.roundings import Effect
+from odc_mlir.quantizer.stages import Candidate, Recipe
+from odc_mlir.quantizer.widening import GAIN_DB, Tried, Widening
+
+LAYERS = 6
+PLAIN_DB = 10.0
+
+
+class _Search(Widening):
+    """A model of six layers that are worth the more bits the earlier they come, on a target that runs both widths."""
+
+    def _sensitivity(self, candidate: Candidate) -> list[Effect]:
+        return []
+
+    def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
+        costs = [[1.0, 2.0, math.inf, math.inf]] * LAYERS
+        return Problem(costs, [Rounding((i,), (2.0**-i, 0.0, 0.0, 0.0)) for i in range(LAYERS)])
+
+
+def _search(
+    db: Callable[[int], float], mpeir: Callable[[int], float], *, may_refine: bool = False
+) -> tuple[_Search, list[bool]]:
+    """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined."""
+    refined: list[bool] = []
+    recipe = Recipe(ranges="minmax")
+
+    def build(precisions: Mapping[str, str], refines: bool) -> Candidate:
+        refined.append(refines)
+        return Candidate(recipe, module)
+
+    def measure(precisions: Mapping[str, str], candidate: Candidate) -> Tried:
+        wide = len(precisions)
+        return Tried(precisions, candidate, {"mpeir": mpeir(wide)}, (db(wide),))
+
+    module: Any = None
+    rules: Any = SimpleNamespace(takes=lambda scheme: True)
+    examination: Any = None
+    search = _Search(
+        make_options(scheme="int8"),
+        (Limit("mpeir", 0.1),),
+        {},
+        examination,
+        build,
+        measure,
+        holds_unseen=lambda candidate: True,
+        size=lambda candidate: 0,
+        share=lambda candidate: 1.0,
+        least_share=0.9,
+        in_time=lambda: True,
+        say=lambda text, done: None,
+        rules=rules,
+        plain=None,
+        plain_db=(PLAIN_DB,),
+        names=[f"layer{i}" for i in range(LAYERS)],
+        may_refine=may_refine,
+    )
+    return search, refined
+
+
+def _taken(search: _Search) -> int:
+    """How many layers are wide in what the search takes; 0: it takes the plain model."""
+    plain = Candidate(Recipe(ranges="minmax"), None)  # type: ignore[arg-type]
+    found = search.run(plain)
+    assert search.chosen is not None
+    assert (found is plain) == (not search.chosen.precisions)
+    return len(search.chosen.precisions)
+
+
+@pytest.mark.parametrize(
+    ("gains", "wide"),
+    [
+        pytest.param([0.0, 3.0, 6.9, 7.1, 8.0, 9.0], 3, id="the whole gain, at the least price"),
+        pytest.param([0.0, 2.0, 4.6, 5.0, 5.4, 5.5], 2, id="within a decibel of the nearest"),
+        pytest.param([0.0, 2.0, 4.4, 5.0, 5.4, 5.5], 3, id="more than a decibel below the nearest is not enough"),
+        pytest.param([0.0, 0.5, 1.0, 2.0, 3.0, 3.5], 4, id="the nearest lacks half of the gain"),
+        pytest.param([0.0, 0.5, 1.0, 2.0, 3.0, 3.4], 0, id="the nearest lacks more than half of the gain"),
+    ],
+)
+def test_what_comes_near_what_outputs_should_gain_is_taken(gains: Sequence[float], wide: int) -> None:
+    assert GAIN_DB == 7.0
+    search, _ = _search(lambda count: PLAIN_DB + gains[count], lambda count: 0.01)
+    assert _taken(search) == wide
+
+
+def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:
+    search, _ = _search(lambda count: PLAIN_DB + count, lambda count: 0.2 if count > 2 else 0.01)
+    assert _taken(search) == 0
+
+
+@pytest.mark.parametrize(("error", "refines"), [(0.15, True), (0.25, False)])
+def test_codes_are_not_refined_where_that_could_not_help(error: float, refines: bool) -> None:
+    """Errors more than twice as large as any limit allows stay too large."""
+    search, refined = _search(lambda count: 40.0, lambda count: 2 * error if not count else error, may_refine=True)
+    assert _taken(search) == 0
+    assert any(refined) == refines
