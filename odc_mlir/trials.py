@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import dropwhile, takewhile
 
@@ -89,6 +89,7 @@ class _Trials:
     lowered: ModuleOp
     job: TargetedProgram
     planner: Planner
+    tried: set[Plan] = field(default_factory=set)
 
     def fastest(self, room: int) -> ProgramOp:
         """The fastest program found, of plans for about ``room`` bytes of tensors."""
@@ -98,6 +99,8 @@ class _Trials:
         # Plans for more memory than there is, as far as they turn out to fit; then for less: room for constants.
         best = self._better(best, plans[:first][::-1])
         best = self._better(best, plans[place + 1 :])
+        if plans[-1] not in self.tried:  # its stripes may stay in the tile buffer, which no estimate says
+            best = self._better(best, plans[-1:])
         if self.job.memory == "flash":
             best = self._prefetched(best)
         return best.program
@@ -127,6 +130,7 @@ class _Trials:
     def _cut(self, plan: Plan) -> _Trial | OdcError:
         """The program of a plan, or why there is none."""
         tell(self.context, "npu-sched: trying a plan of stripes")
+        self.tried.add(plan)
         module = self.lowered.clone()
         for program in programs(module).values():
             program.attributes[CHAINS] = chains_attribute(plan.chains)

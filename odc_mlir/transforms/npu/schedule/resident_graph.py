@@ -26,7 +26,15 @@ from odc_mlir.transforms.npu.schedule.vector_cost import vector_choices
 from odc_mlir.transforms.npu.schedule.window_search import Choice, Room
 
 _RESIDENT = (
-    npu.ConvOp | npu.PoolOp | npu.ResizeOp | npu.LutOp | npu.SigmoidOp | npu.ScaleOp | npu.ReduceOp | npu.SoftmaxOp
+    npu.ConvOp
+    | npu.PoolOp
+    | npu.ResizeOp
+    | npu.LutOp
+    | npu.SigmoidOp
+    | npu.ScaleOp
+    | npu.ReduceOp
+    | npu.SoftmaxOp
+    | npu.ArgMaxOp
 )  # besides ElementwiseOp
 LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
 
@@ -84,14 +92,14 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Ca
     image = image_shape(npu.shape_of(result))
     uses = [(use.operation, value) for value in _aliases(result) for use in value.uses]
     readers = [(user, value) for user, value in uses if not isinstance(user, npu.ReshapeOp)]
-    if image is None or not readers or not _may_touch(op):
+    if image is None or not readers or not _may_touch(op) or isinstance(op, npu.ArgMaxOp):
         return None
     border, fills = Border(), set()
     needs_dense = isinstance(op, npu.ReduceOp | npu.SoftmaxOp)
     for user, value in readers:
         if user not in index or not _may_touch(user):
             return None
-        needs_dense |= isinstance(user, npu.SoftmaxOp) or npu.shape_of(value) != npu.shape_of(result)
+        needs_dense |= isinstance(user, npu.SoftmaxOp | npu.ArgMaxOp) or npu.shape_of(value) != npu.shape_of(result)
         if isinstance(user, npu.ConvOp | npu.PoolOp):
             pads = Border(*user.pads.get_values())
             border = border.union(pads)

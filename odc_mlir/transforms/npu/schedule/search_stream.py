@@ -12,7 +12,7 @@ from odc_mlir.transforms.npu.schedule.gather_stream import gather_commands
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
-from odc_mlir.transforms.npu.schedule.program import Command, command
+from odc_mlir.transforms.npu.schedule.program import Command, Place, command
 from odc_mlir.transforms.npu.schedule.slots import Slots
 from odc_mlir.transforms.npu.schedule.transfers import flat_load, flat_store
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
@@ -37,7 +37,7 @@ def place_commands(
 def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int, int]:
     """(rows of a tile, slots) with ``room`` bytes of the tile buffer; CompileError where a row does not fit.
 
-    ``number``: bytes of a result.
+    ``row_bytes``: 0 of rows that are there already; ``number``: bytes of a result.
     """
     each, least = row_bytes + number + (_WORD if number > _WORD else 0), aligned(row_bytes) + 2 * aligned(2 * _WORD)
     buffers = BUFFERS if BUFFERS * least <= room else 1
@@ -51,15 +51,19 @@ def _argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Ite
     """The commands, some rows at a time; CompileError where a row does not fit in the tile buffer."""
     columns, item, number = layer.source.shape[-1], layer.source.item_bytes, npu.item_bytes(layer.op.output)
     rows, row_bytes, words = layer.source.elements // columns, columns * item, number // _WORD
-    most, buffers = argmax_rows(rows, row_bytes, number, memories.tile_room)
-    inputs = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), layer.source.type)] * buffers))
+    stays = layer.source.layout is not None
+    most, buffers = argmax_rows(rows, 0 if stays else row_bytes, number, memories.tile_room)
+    slot = Slot("rows", (most, columns), layer.source.type)
+    inputs = Slots(memories.take(Space.TILE, [] if stays else [slot] * buffers))
     results = Slots(memories.take(Space.TILE, [Slot("output", (most * words,), "i32")] * buffers))
     halves = memories.take(Space.TILE, [Slot("places", (most,), "i32")] * (buffers if words > 1 else 0))
     lower = Slots(halves) if halves else results
     for first, count in parts(rows, most):
-        source, output = inputs.take(), results.take()
+        output = results.take()
         found = output if words == 1 else lower.take()
-        yield flat_load(layer.source.at(first * row_bytes), (source, 0), count * row_bytes)
+        source: Place = (layer.source.buffer, first * row_bytes) if stays else (inputs.take(), 0)
+        if not stays:
+            yield flat_load(layer.source.at(first * row_bytes), source, count * row_bytes)
         yield command(
             "reduce",
             kind="argmax",
@@ -67,7 +71,7 @@ def _argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Ite
             emit=1,
             in_type=layer.source.type,
             out_type="i32",
-            input=(source, 0),
+            input=source,
             in_stride_x=row_bytes,
             in_stride_y=count * row_bytes,
             width=count,

@@ -96,7 +96,8 @@ def _instructions(
         return tiles, cost.vector_cycles(target, 0, elements * item, elements=elements), "reduce"
     if isinstance(op, npu.ArgMaxOp):
         rows, size = math.prod(shape) // shape[-1], npu.size_bytes(op.input)
-        tiles = -(-rows // argmax_rows(rows, shape[-1] * item, npu.item_bytes(op.output), room)[0])
+        row_bytes = 0 if sources[0] else shape[-1] * item
+        tiles = -(-rows // argmax_rows(rows, row_bytes, npu.item_bytes(op.output), room)[0])
         return tiles, cost.vector_cycles(target, 0, size // tiles, elements=math.prod(shape) // tiles), "reduce"
     if isinstance(op, npu.SoftmaxOp):
         columns = shape[-1]

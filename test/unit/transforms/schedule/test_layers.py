@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import IntegerType, TensorType
 from xdsl.ir import SSAValue
 
-from helpers.npu_layers import Body, check, make_module, small_target
+from helpers.npu_layers import Body, check, make_module, small_target, tensor_type
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_move import StridedCopy
 
@@ -327,3 +327,18 @@ def test_numbers_are_moved(bits: int) -> None:
         return body.add(npu.MoveOp([found], kinds[1], copies=[StridedCopy(0, 5, 0, (5, 6), (1, 5), (6, 1))]))
 
     check(make_module(build, (1, 7, 5, 19)))
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("shape", [(1, 9, 9, 19), (9, 171)])
+def test_what_stays_in_the_tile_buffer_is_searched_there(bits: int, shape: tuple[int, ...]) -> None:
+    """It is neither loaded nor stored."""
+
+    def build(body: Body) -> SSAValue:
+        x = body.scale(body.block.args[0])
+        if npu.shape_of(x) != shape:
+            x = body.add(npu.ReshapeOp(x, tensor_type(shape)))
+        return body.add(npu.ArgMaxOp(x, TensorType(IntegerType(bits), shape[:-1])))
+
+    counters = check(make_module(build, (1, 9, 9, 19), memory="sram"))
+    assert counters.ports["sram"].write_bytes < 9 * 9 * 19
