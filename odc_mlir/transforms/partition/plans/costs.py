@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import FULL_RECORD_BYTES
@@ -30,18 +31,20 @@ from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
 from odc_mlir.transforms.npu.schedule.chosen_tiles import planned_layers
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
-from odc_mlir.transforms.npu.schedule.cost import ports
+from odc_mlir.transforms.npu.schedule.cost import Runs, ports, transfer_bytes
 from odc_mlir.transforms.npu.schedule.gather_stream import gathered_bytes
+from odc_mlir.transforms.npu.schedule.prefetch import SMALLEST_CHUNK
 from odc_mlir.transforms.npu.schedule.resident_graph import layer_choices
-from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
+from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.window_search import Choice
+from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling, step_kinds
 from odc_mlir.transforms.partition.plans.plans import Work
 
 FIRST_BYTES = 64  # of a program beside its layers': header, end, instructions that resemble none before
 ISSUED_BYTES = 8  # of a program in compact form leave the fetch buffer in a cycle
 GROWTH = 1.25  # of programs over what tilings are chosen with, by order and by prefetching
-LEADING_SHARE = 0.5  # of its program, and of constants that come in parts, that a layer waits for before it starts
+LEADING_SHARE = 0.5  # of its program, and of constants not of a tiling, that a layer waits for before it starts
 CROWDING = 0.5  # of the cycles in which prefetched constants are written to SRAM its port is wanted by others
 
 
@@ -70,9 +73,10 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Wor
             if staged and work.constant_bytes:
                 begun = arrived + program / width
                 arrived = begun + work.constant_bytes / width
-                there = begun + max(LEADING_SHARE * work.constant_bytes, work.first_bytes) / width + latency
+                first = max(work.first_bytes, min(work.constant_bytes, SMALLEST_CHUNK))
+                there = begun + -(-first // port.burst_bytes) * port.burst_bytes / width + latency
                 took += CROWDING * work.constant_bytes / sram.bytes_per_cycle
-                rest = max(rest, arrived + latency)
+                rest = max(rest, arrived + latency + work.left)
             else:
                 arrived += program / width
             alone = held + work.weight_bytes > target.local.weight_bytes
@@ -163,15 +167,16 @@ class _Layers:
         for operand in layer.operands:
             if isinstance(operand.owner, npu.ConstantOp):
                 constants += _constant_bytes(layer, operand, self.port)
-        cycles, lead, held, first = best.cycles, best.lead, 0.0, 0.0
+        cycles, lead, held = best.cycles, best.lead, 0.0
+        first, ahead, left = LEADING_SHARE * constants, 0.0, 0.0
         if isinstance(layer, npu.ConvOp):
             cycles -= self._coded_cycles(layer, best, stored)
             held = min(layer.weights.data.size, self.tilings.target.local.weight_bytes)
-            tiling = best.tiling
-            if tiling is not None and tiling.block >= npu.shape_of(layer.output)[-1]:
-                first = constants * min(1.0, tiling.k_slice / layer.weight_shape[-1])
+            if best.tiling is not None:
+                begun, ahead, ended = self._shares(layer, best.tiling)
+                first, left = begun * constants, (1 - ended) * max(0.0, cycles - ahead)
         elif not isinstance(layer, npu.LstmOp):
-            first = float(stored)
+            first = max(first, float(stored))
         return Work(
             work.cycles + cycles,
             work.program_bytes + best.program_bytes,
@@ -179,8 +184,26 @@ class _Layers:
             work.lead or lead,
             max(work.weight_bytes, held),
             work.first_bytes or first,
-            work.ahead if work.constant_bytes else work.cycles,
+            work.ahead if work.constant_bytes else work.cycles + min(ahead, cycles),
+            left if constants else work.left + cycles,
         )
+
+    def _shares(self, layer: npu.ConvOp, tiling: WindowTiling) -> tuple[float, float, float]:
+        """How constants of ``layer`` are used: the share that its first instruction needs, the cycles in which its
+        input is loaded, and the share of its cycles that are over when it needs the last ones.
+        """
+        sram = self.tilings.target.sram
+        window = window_of(layer, source_resident=not tiling.in_slots, result_resident=not tiling.out_slots)
+        tiles = window.batch * -(-window.out_height // tiling.rows) * -(-window.out_width // tiling.cols)
+        pixel = tiling.tile_channels(window) * window.item_bytes
+        rows, cols = window.in_rows(tiling.rows), window.in_cols(tiling.cols)
+        loaded = transfer_bytes(Runs(pixel, cols, window.pixel_bytes, rows, window.row_bytes), sram.burst_bytes)
+        ahead = loaded / sram.bytes_per_cycle + sram.read_latency_cycles if tiling.in_slots else 0.0
+        if tiling.resident:
+            parts = -(-window.out_channels // tiling.group) if tiling.outer is Outer.GROUPS else 1
+            return 1 / parts, ahead, 1 - 1 / parts
+        steps = sum(times for _, times in step_kinds(window, tiling))
+        return 1 / steps, ahead, (1 - 1 / steps) / tiles
 
     def _coded_cycles(self, layer: npu.ConvOp, choice: Choice, stored: float) -> float:
         """What ``choice``, which knows no values, charges too much for weights that wait for their port.

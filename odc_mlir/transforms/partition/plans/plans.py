@@ -28,7 +28,7 @@ class Work(NamedTuple):
 
     ``lead``: cycles in which its first weights arrive, which it waits for unless an operator before hides them;
     ``weight_bytes``: what they take of the weight buffer. ``first_bytes`` of the constants are needed together, after
-    ``ahead`` of the cycles.
+    ``ahead`` of the cycles; ``left`` of the cycles remain when the last constants are there.
     """
 
     cycles: float = 0.0
@@ -38,6 +38,7 @@ class Work(NamedTuple):
     weight_bytes: float = 0.0
     first_bytes: float = 0.0
     ahead: float = 0.0
+    left: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,7 @@ def test_what_operators_wait_for_is_estimated(seed: int, error: float) -> None:
 def test_many_random_operators_take_what_was_estimated() -> None:
     errors = errors_of(range(5000, 5504))
     assert errors[len(errors) // 2] <= 0.05
-    assert errors[len(errors) * 99 // 100 - 1] <= 0.24
-    assert errors[-1] <= 0.26
+    assert errors[-1] <= 0.25
 
 
 def test_what_is_needed_whole_before_a_layer_starts() -> None:
@@ -127,7 +126,11 @@ def test_what_is_needed_whole_before_a_layer_starts() -> None:
     assert table.first_bytes == table.constant_bytes == 256
     assert 0 < convolution.first_bytes <= convolution.constant_bytes
     cycles = segment_cycles(TARGET, "flash")
-    assert cycles([table]) >= cycles([table._replace(first_bytes=0)]) + 100
+    assert cycles([table]) == cycles([table._replace(first_bytes=0)])  # less than a chunk arrives together
+    large = table._replace(constant_bytes=4096.0)
+    in_parts = cycles([large._replace(first_bytes=1024.0)])
+    assert cycles([large._replace(first_bytes=4096.0)]) >= in_parts + 100
+    assert cycles([large._replace(first_bytes=1024.0, left=large.cycles)]) >= in_parts + 100
 
 
 @pytest.mark.parametrize("memory", ["flash", "sram"])
