@@ -12,7 +12,7 @@ depthwise convolution), O results and K inputs per group. Nothing here knows of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,9 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 DAMPING = 0.01  # part of the mean variance that every input gets on top: trust in few samples is limited
+# Other scales that are tried, as parts of the first, and how many products of layers they may take.
+_FACTORS = (0.98, 1.02, 0.96, 1.04, 0.94, 1.06, 0.92, 1.08, 0.9, 1.1)
+_MOST_SCALING_PRODUCTS = 1 << 33
 _BLOCK = 64  # columns that are rounded before what they lose is moved to all columns behind
 
 
@@ -105,34 +108,77 @@ def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: f
     not help (because codes end at the grid's limits), the nearest codes are kept for the row; so they are for inputs
     of which nothing can be computed, being too large or too small.
     """
-    size = weights.shape[2]
-    variances = np.einsum("gkk->gk", covariance)
-    order = np.argsort(-variances, axis=1, kind="stable")
-    back = np.argsort(order, axis=1, kind="stable")
-    sorted_covariance = np.take_along_axis(
-        np.take_along_axis(covariance, order[:, :, np.newaxis], 1), order[:, np.newaxis, :], 2
-    )
-    try:
-        factors = inverse_factors(sorted_covariance, damping)
-    except np.linalg.LinAlgError:
-        factors = np.full(covariance.shape, np.nan)
-    if not np.isfinite(factors).all():
-        return grid.nearest(weights).astype(np.int64)
-    left = np.take_along_axis(weights.astype(np.float64), order[:, np.newaxis, :], 2)
-    codes = np.zeros_like(left)
-    for start in range(0, size, _BLOCK):
-        stop = min(start + _BLOCK, size)
-        losses = np.zeros((*left.shape[:2], stop - start))
-        for column in range(start, stop):
-            codes[:, :, column] = grid.nearest(left[:, :, column])
-            lost = (left[:, :, column] - grid.real(codes[:, :, column])) / factors[:, column, column, np.newaxis]
-            losses[:, :, column - start] = lost
-            left[:, :, column:stop] -= lost[:, :, np.newaxis] * factors[:, np.newaxis, column, column:stop]
-        left[:, :, stop:] -= losses @ factors[:, start:stop, stop:]
-    found = np.take_along_axis(codes, back[:, np.newaxis, :], 2)
-    nearest = grid.nearest(weights)
-    better = loss(weights - grid.real(found), covariance) <= loss(weights - grid.real(nearest), covariance)
-    return np.where(better[:, :, np.newaxis], found, nearest).astype(np.int64)
+    return _Rounding.of(weights, covariance, damping).codes(grid)[0]
+
+
+def round_and_scale(
+    weights: Floats, grid: Grid, covariance: Floats, *, damping: float = DAMPING
+) -> tuple[Codes, NDArray[np.float32]]:
+    """Codes as :func:`round_weights` finds them, and of the scales near those of ``grid`` the best, ``[G, O]``.
+
+    Every result chooses for itself. Layers with few inputs gain most; large ones, which take long, try fewer scales.
+    """
+    rounding = _Rounding.of(weights, covariance, damping)
+    scales = grid.scales.astype(np.float32)
+    codes, least = rounding.codes(grid)
+    for factor in _FACTORS[: _MOST_SCALING_PRODUCTS // max(1, weights.size * weights.shape[2])]:
+        tried = (grid.scales * factor).astype(np.float32)
+        found, losses = rounding.codes(replace(grid, scales=tried.astype(np.float64)))
+        better = (losses < least) & (tried > 0)
+        codes, least = np.where(better[:, :, np.newaxis], found, codes), np.where(better, losses, least)
+        scales = np.where(better, tried, scales)
+    return codes, scales
+
+
+@dataclass(frozen=True)
+class _Rounding:
+    """Weights ``[G, O, K]`` and the order in which those of one row are rounded; ``factors`` say what a loss moves."""
+
+    weights: Floats
+    covariance: Floats
+    order: NDArray[np.intp]  # [G, K]
+    factors: Floats | None  # in that order; None where nothing can be computed
+
+    @classmethod
+    def of(cls, weights: Floats, covariance: Floats, damping: float) -> _Rounding:
+        order = np.argsort(-np.einsum("gkk->gk", covariance), axis=1, kind="stable")
+        in_order = np.take_along_axis(
+            np.take_along_axis(covariance, order[:, :, np.newaxis], 1), order[:, np.newaxis, :], 2
+        )
+        try:
+            factors: Floats | None = inverse_factors(in_order, damping)
+        except np.linalg.LinAlgError:
+            factors = None
+        known = factors is not None and np.isfinite(factors).all()
+        return cls(weights.astype(np.float64), covariance, order, factors if known else None)
+
+    def codes(self, grid: Grid) -> tuple[Codes, Floats]:
+        """Codes ``[G, O, K]`` on ``grid`` and what is lost by them ``[G, O]``."""
+        nearest = grid.nearest(self.weights)
+        least = loss(self.weights - grid.real(nearest), self.covariance)
+        if self.factors is None:
+            return nearest.astype(np.int64), least
+        found = self._moved(grid, self.factors)
+        lost = loss(self.weights - grid.real(found), self.covariance)
+        better = lost <= least
+        return np.where(better[:, :, np.newaxis], found, nearest).astype(np.int64), np.where(better, lost, least)
+
+    def _moved(self, grid: Grid, factors: Floats) -> Floats:
+        """Codes of which each makes up for what those before lose."""
+        size = self.weights.shape[2]
+        left = np.take_along_axis(self.weights, self.order[:, np.newaxis, :], 2)
+        codes = np.zeros_like(left)
+        for start in range(0, size, _BLOCK):
+            stop = min(start + _BLOCK, size)
+            losses = np.zeros((*left.shape[:2], stop - start))
+            for column in range(start, stop):
+                codes[:, :, column] = grid.nearest(left[:, :, column])
+                lost = (left[:, :, column] - grid.real(codes[:, :, column])) / factors[:, column, column, np.newaxis]
+                losses[:, :, column - start] = lost
+                left[:, :, column:stop] -= lost[:, :, np.newaxis] * factors[:, np.newaxis, column, column:stop]
+            left[:, :, stop:] -= losses @ factors[:, start:stop, stop:]
+        back = np.argsort(self.order, axis=1, kind="stable")
+        return np.take_along_axis(codes, back[:, np.newaxis, :], 2)
 
 
 def inverse_factors(covariance: Floats, damping: float) -> Floats:

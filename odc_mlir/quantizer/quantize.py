@@ -71,7 +71,7 @@ def quantize(
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
     options = _with_brought(make_options(**_as_target_likes(_scheme_brought(chosen, brought))), brought)
-    original, base = build_graph(stored), prepare(ready, options.definition.weights)
+    original, base = build_graph(stored), prepare(ready, options.definition)
     if not original.outputs:
         raise ModelError("the model has no output by which a quantised one could be judged", location=original.name)
     known, inputs = _known(records, ready, stored, _digest(model))

@@ -2,15 +2,16 @@
 
 Both models run on the same samples, operator by operator. At each layer that has quantised weights, the moments of the
 float model's inputs tell codes of the weights (:mod:`odc_mlir.numerics.weight_rounding`), and their means beside those
-of what the quantised model really computes, with all layers before already refined, tell what the bias lacks. Scales,
-zero points and element types stay as they are, so codes are found once for all quantised models with one grid.
+of what the quantised model really computes, with all layers before already refined, tell what the bias lacks. Zero
+points and element types stay as they are, and so do scales but those of weights that are made real again, which nothing
+else depends on. Codes are found once for all quantised models with one grid.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -22,6 +23,7 @@ from odc_mlir.numerics.weight_rounding import (
     Floats,
     Grid,
     Moments,
+    round_and_scale,
     round_weights,
     shrunk,
 )
@@ -48,14 +50,15 @@ _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # types whose smallest code const
 
 @dataclass
 class Refinement:
-    """Codes of weights and corrections of biases, by the names of the layers' results."""
+    """Codes and scales of weights and corrections of biases, by the names of the layers' results."""
 
     codes: dict[str, Array] = field(default_factory=dict)
+    scales: dict[str, Array] = field(default_factory=dict)  # of those that change
     deltas: dict[str, Array] = field(default_factory=dict)
 
     def apply(self, module: ModuleOp) -> None:
         """Change the quantised ``module`` in place; raises ModelError where it is not the one this was made for."""
-        quant_round_weights.round_weights(module, self.codes)
+        quant_round_weights.round_weights(module, self.codes, self.scales)
         quant_correct_biases.correct_biases(module, self.deltas)
 
 
@@ -63,10 +66,12 @@ class Refinement:
 class Known:
     """What the float model and its samples have shown, for all quantised models that are made of it.
 
-    ``codes``: of weights, by layer and grid; ``means``: of each layer's inputs, ``[runs, G, K]``.
+    ``codes`` and ``scales`` (where they change): of weights, by layer and grid; ``means``: of each layer's inputs,
+    ``[runs, G, K]``.
     """
 
     codes: dict[tuple[str, QuantParams, str], Array] = field(default_factory=dict)
+    scales: dict[tuple[str, QuantParams, str], Array] = field(default_factory=dict)
     means: dict[str, Floats] = field(default_factory=dict)
 
 
@@ -103,6 +108,9 @@ def refine(
         codes = known.codes.get(layer.key) if rounding and not layer.weights.is_shared else None
         if codes is not None:
             found.codes[layer.name] = codes
+            if (scales := known.scales.get(layer.key)) is not None:
+                found.scales[layer.name] = scales
+                layer = replace(layer, weights=layer.weights.with_scales(scales))
             layer.weights.replace(real, codes)
         if layer.bias is None or layer.bias.is_shared:
             continue
@@ -128,7 +136,9 @@ def _learn(
         values = list(ideal.reals(layer.reference.inputs[0]))
         known.means[layer.name] = _means(layer.product, values)
         if rounds:
-            known.codes[layer.key] = layer.rounded(values, damping)
+            known.codes[layer.key], scales = layer.rounded(values, damping)
+            if scales is not None:
+                known.scales[layer.key] = scales
 
 
 def _means(product: Product, values: Iterable[Array]) -> Floats:
@@ -154,21 +164,17 @@ class _Layer:
     @property
     def key(self) -> tuple[str, QuantParams, str]:
         """What codes of its weights depend on beside the float model."""
-        info = self.weights.info
-        assert info.quant is not None
-        return self.name, info.quant, info.dtype
+        return self.name, self.weights.params, self.weights.info.dtype
 
     @property
     def _grid(self) -> Grid:
-        info = self.weights.info
-        assert info.quant is not None
-        return _grid(self.product, info.quant, info.dtype)
+        return _grid(self.product, self.weights.params, self.weights.info.dtype)
 
     def _real_weights(self) -> Floats:
         return self.product.matrix(self.reference.node.operand(1).array()).astype(np.float64)
 
-    def rounded(self, values: Sequence[Array], damping: float) -> Array:
-        """Codes of the weights that keep the results for these inputs of all runs."""
+    def rounded(self, values: Sequence[Array], damping: float) -> tuple[Array, Array | None]:
+        """Codes of the weights that keep the results for these inputs of all runs; their scales if they change."""
         product, moments = self.product, Moments.empty(self.product.groups, self.product.inputs)
         for number, value in enumerate(values):
             rows = product.row_count(value)
@@ -179,8 +185,13 @@ class _Layer:
         covariance = moments.covariance if free else moments.second / max(1, moments.count)
         independent = min(moments.count, len(values) * _ROWS_PER_RUN)
         kept = shrunk(covariance, covariance, independent)
-        codes = round_weights(self._real_weights(), self._grid, kept, damping=damping)
-        return product.weights(codes.astype(self.weights.info.array().dtype))
+        scales: Array | None = None
+        if self.weights.scales_freely and len(self.weights.params.scales) == product.groups * product.outputs:
+            codes, scales = round_and_scale(self._real_weights(), self._grid, kept, damping=damping)
+            scales = scales.reshape(-1)
+        else:
+            codes = round_weights(self._real_weights(), self._grid, kept, damping=damping)
+        return product.weights(codes.astype(self.weights.info.array().dtype)), scales
 
     def correct(self, real: Stepper, codes: Array | None, ideal: Floats, seen: Floats) -> Array:
         """What the bias lacks, in its own numbers, which the quantised model goes on with.
@@ -257,6 +268,22 @@ class _Codes:
     place: int
     read: int
     is_shared: bool
+
+    @property
+    def params(self) -> QuantParams:
+        """What the codes stand for."""
+        assert self.info.quant is not None
+        return self.info.quant
+
+    @property
+    def scales_freely(self) -> bool:
+        """Whether nothing but the real values depends on the scales."""
+        return self.read != self.place
+
+    def with_scales(self, scales: Array) -> _Codes:
+        """The same codes with other scales."""
+        params = replace(self.params, scales=tuple(scales.tolist()))
+        return replace(self, info=replace(self.info, quant=params))
 
     def replace(self, model: Stepper, array: Array) -> None:
         """Let ``model`` go on with other codes."""

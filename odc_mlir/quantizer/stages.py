@@ -48,6 +48,7 @@ from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import read_given, write_given
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
+from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO
 from odc_mlir.universe import make_context
 
 STAGE = "quant"
@@ -151,19 +152,24 @@ def dead_code_pass() -> ModulePass:
     return pipelines.build_pass(ArgSpec("dce", {}))
 
 
-def prepare(module: ModuleOp, weights: str | None = None) -> FloatModel:
+def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     """The optimised and folded copy of an imported module; raises ModelError for one that is quantised already.
 
-    Weights that are codes of another type than ``weights`` become real, to be quantised anew.
+    Weights that are codes of another type than those of ``scheme`` become real, to be quantised anew. Where it has
+    codes of weights alone, factors of inputs that differ much stay out of these.
     """
     context, ready = make_context(), module.clone()
     function = quant_ir.main_function(ready)
     if function is None:
         raise ModelError("the model has no main function to quantise")
     _refuse_quantised(module)
-    _decode_weights(function, weights)
+    _decode_weights(function, None if scheme is None else scheme.weights)
     pipelines.run(context, ready, OPTIMISED, options=[make_pass("circle-fold-constants", decode=True)])
-    run_passes(context, ready, [pipelines.build_pass(ArgSpec(name, {})) for name in pipelines.QUANTIZE_PREPARE])
+    weights_only = scheme is not None and scheme.weights_only
+    options = {"circle-fuse-batch-norm": {"most_ratio": LEAST_RATIO}} if weights_only else {}
+    run_passes(
+        context, ready, [pipelines.find_pass(name)(**options.get(name, {})) for name in pipelines.QUANTIZE_PREPARE]
+    )
     return FloatModel(ready)
 
 

@@ -13,10 +13,14 @@ A layer is a convolution, depthwise or transposed too, or fully connected. ADD, 
 has one number, or one for each channel, fuse behind it. MUL and DIV also fuse before it; ADD and SUB do so where every
 output sees the constant with all weights (no padding). Only what has one reader fuses, and only real values: products
 of codes cannot be merged without another rounding.
+
+With ``most_ratio`` a factor that differs more than that among the inputs of one output stays before its layer: merged,
+it would leave the small ones of the weights, which share a scale, no code, while real activations need none.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,8 +59,11 @@ class CircleFuseBatchNormPass(ModulePass):
 
     name = "circle-fuse-batch-norm"
 
+    most_ratio: float = 0.0
+    """How much factors before a layer may differ among the inputs of one output; 0 for any."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [FuseBehind(), FuseBefore()])
+        apply_patterns(op, [FuseBehind(), FuseBefore(most_ratio=self.most_ratio or math.inf)])
 
 
 class Affine(NamedTuple):
@@ -121,6 +128,7 @@ class FuseBefore(OperatorPattern):
 
     names: frozenset[str] = LAYERS
     affine: frozenset[str] = AFFINE
+    most_ratio: float = math.inf
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         layer = Layer.of(op)
@@ -135,6 +143,8 @@ class FuseBefore(OperatorPattern):
         if bias is None or vectors is None or (np.any(vectors[1]) and not _sees_everything(layer)):
             return
         factor, shift = vectors
+        if _ratio(layer, factor, weights) > self.most_ratio:
+            return
         moved = bias + _sum_per_output(layer, weights * shift)
         operands = list(op.operands)
         operands[layer.input] = affine.value
@@ -176,6 +186,14 @@ def _rows(part: NDArray[Any], shape: tuple[int | None, ...], columns: int) -> ND
         return np.asarray(part).reshape(-1) if part.size == part.shape[-1] == shape[-1] == columns else None
     rows = np.broadcast_to(part, [extent or 0 for extent in shape]).reshape(-1, columns)
     return rows[0] if len(rows) and np.array_equal(rows, np.broadcast_to(rows[0], rows.shape)) else None
+
+
+def _ratio(layer: Layer, factor: NDArray[Any], weights: NDArray[Any]) -> float:
+    """How much the factors that are not 0 differ at most among the inputs of one output."""
+    every = np.broadcast_to(np.abs(factor), weights.shape)
+    rows = np.moveaxis(every, layer.axis, 0).reshape(weights.shape[layer.axis], -1)
+    most, least = rows.max(axis=1, initial=0.0), np.where(rows > 0, rows, np.inf).min(axis=1, initial=np.inf)
+    return float((most / least).max(initial=0.0))
 
 
 def _sum_per_output(layer: Layer, products: NDArray[Any]) -> NDArray[Any]:

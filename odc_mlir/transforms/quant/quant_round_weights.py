@@ -7,15 +7,16 @@ Before, with a file that says ``{"dense": [[13, -7], [0, 127]]}``::
 
 After: ``%w`` is ``[13, -7, 0, 127]`` of the same type.
 
-Scales stay: only which code stands for a weight changes, as calibration data shows to be best. Layers are named by
-their results; weights may stand behind a DEQUANTIZE. Does nothing without ``codes``. Refused: names that no layer has,
-layers without constant weights, arrays of another shape, and codes that the type does not have.
+Only which code stands for a weight changes, as calibration data shows to be best, and with ``scales`` what a step of
+weights behind a DEQUANTIZE is; scales that operators compute with stay. Layers are named by their results. Does nothing
+without ``codes``. Refused: names that no layer has, layers without constant weights, arrays of another shape, codes
+that the type does not have; scales that are not positive, stand alone, or are of weights that operators read as codes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from xdsl.context import Context
@@ -23,9 +24,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from odc_mlir.errors import ModelError
-from odc_mlir.ops.spec import Array
+from odc_mlir.ops.spec import Array, QuantParams
 from odc_mlir.support.locations import op_name
-from odc_mlir.transforms.quant.common.layers import layer_constants, load_arrays
+from odc_mlir.transforms.quant.common.layers import LayerConstant, layer_constants, load_arrays
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,24 @@ class QuantRoundWeightsPass(ModulePass):
     codes: str = ""
     """An .npz file with the codes of each layer's weights, by the name of its result."""
 
+    scales: str = ""
+    """An .npz file with new scales of weights behind a DEQUANTIZE, one for each of the old, by the same names."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.codes:
-            round_weights(op, load_arrays(self.codes, "codes"))
+            scales = load_arrays(self.scales, "scales") if self.scales else {}
+            round_weights(op, load_arrays(self.codes, "codes"), scales)
 
 
-def round_weights(module: ModuleOp, codes: Mapping[str, Array]) -> None:
-    """Make ``codes``, by result name, the weights of layers of ``module`` in place; raises ModelError."""
+def round_weights(module: ModuleOp, codes: Mapping[str, Array], scales: Mapping[str, Array] | None = None) -> None:
+    """Make ``codes``, by result name, the weights of layers of ``module`` in place, with ``scales`` where there are.
+
+    Raises ModelError.
+    """
+    scales = scales or {}
+    for name in scales:
+        if name not in codes:
+            raise ModelError("scales without codes", tensor=name, hint="give both, or codes alone")
     for weights, array in layer_constants(module, codes, "weights"):
         info = weights.info
         where = {"op": weights.op.SPEC.name, "tensor": op_name(weights.op)}
@@ -56,5 +68,18 @@ def round_weights(module: ModuleOp, codes: Mapping[str, Array]) -> None:
             seen = f"codes from {array.min()} to {array.max()}"
             raise ModelError(f"{seen}; {info.dtype} has {least} to {most}", **where)
         new = array.astype(info.info.numpy)
-        if not np.array_equal(new, info.array()):
-            weights.replace(new)
+        params = _scaled(weights, scales[op_name(weights.op)]) if op_name(weights.op) in scales else None
+        if params is not None or not np.array_equal(new, info.array()):
+            weights.replace(new, params)
+
+
+def _scaled(weights: LayerConstant, scales: Array) -> QuantParams:
+    """The parameters of ``weights`` with other scales; raises ModelError."""
+    where = {"op": weights.op.SPEC.name, "tensor": op_name(weights.op)}
+    old = weights.info.quant
+    if weights.between is None or old is None:
+        raise ModelError("the operator computes with the scales of its weights, which cannot change alone", **where)
+    new = np.asarray(scales, np.float32).reshape(-1)
+    if len(new) != len(old.scales) or not (np.isfinite(new) & (new > 0)).all():
+        raise ModelError(f"{len(new)} scales in place of {len(old.scales)}; as many positive ones are needed", **where)
+    return replace(old, scales=tuple(new.tolist()))

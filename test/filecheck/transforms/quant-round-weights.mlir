@@ -1,4 +1,5 @@
 // RUN: odc-opt %s --split-input-file --quant-round-weights='codes="%S/Inputs/codes.npz"' | filecheck %s
+// RUN: odc-opt %s --split-input-file --quant-round-weights='scales="%S/Inputs/scales.npz"' | filecheck %s --check-prefix NOTHING
 // RUN: odc-opt %s --split-input-file --quant-round-weights | filecheck %s --check-prefix NOTHING
 
 // Other codes of the same type.

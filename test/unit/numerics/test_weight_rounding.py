@@ -15,6 +15,7 @@ from odc_mlir.numerics.weight_rounding import (
     Moments,
     inverse_factors,
     loss,
+    round_and_scale,
     round_weights,
     shrunk,
 )
@@ -45,6 +46,32 @@ def test_results_are_never_worse_than_those_of_the_nearest_codes(seed: int) -> N
     assert np.all(ours <= nearest * (1 + 1e-9))
     assert codes.min() >= grid.least
     assert codes.max() <= grid.most
+
+
+@given(seeds)
+def test_scales_near_the_given_ones_lose_less(seed: int) -> None:
+    weights, grid, moments = problem(seed)
+    covariance = moments.covariance
+    plain = loss(weights - grid.real(round_weights(weights, grid, covariance).astype(np.float64)), covariance)
+    codes, scales = round_and_scale(weights, grid, covariance)
+    chosen = Grid(scales.astype(np.float64), grid.zero_points, grid.least, grid.most)
+    ours = loss(weights - chosen.real(codes.astype(np.float64)), covariance)
+    assert np.all(ours <= plain * (1 + 1e-5) + 1e-12)  # scales are stored as float32
+    assert np.all(np.abs(scales / grid.scales - 1) < 0.11)
+    assert codes.min() >= grid.least
+    assert codes.max() <= grid.most
+
+
+def test_few_inputs_gain_from_their_scales() -> None:
+    random = np.random.default_rng(3)
+    weights = random.standard_normal((1, 64, 6))
+    grid = Grid(np.abs(weights).max(axis=2) / 127, np.zeros((1, 64)), -127, 127)
+    covariance = np.eye(6)[np.newaxis]
+    plain = loss(weights - grid.real(round_weights(weights, grid, covariance).astype(np.float64)), covariance)
+    codes, scales = round_and_scale(weights, grid, covariance)
+    chosen = Grid(scales.astype(np.float64), grid.zero_points, grid.least, grid.most)
+    ours = loss(weights - chosen.real(codes.astype(np.float64)), covariance)
+    assert ours.sum() < 0.8 * plain.sum()
 
 
 def test_dependent_inputs_gain_much() -> None:

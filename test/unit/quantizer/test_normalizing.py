@@ -62,8 +62,13 @@ def outputs_db(file: bytes, made: Any, samples: list[list[np.ndarray]]) -> float
     return 10 * np.log10(signal / noise)
 
 
-@pytest.mark.parametrize("folded", [False, True])
-@pytest.mark.parametrize(("scheme", "least"), [("int8", 25.0), ("uint8", 25.0), ("int16x8", 38.0), ("int8_wo", 38.0)])
+CASES = [("int8", 25.0), ("uint8", 25.0), ("int16x8", 38.0)]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "least", "folded"),
+    [*((*case, folded) for case in CASES for folded in (False, True)), ("int8_wo", 38.0, True)],
+)
 def test_small_columns_keep_their_codes(scheme: str, least: float, folded: bool) -> None:
     file, samples = table(folded=folded)
     options = {"scheme": scheme, "calibration": samples, "mixed": "off", **PLAIN}
@@ -103,3 +108,12 @@ def test_samples_that_say_nothing_normalise_nothing(value: float) -> None:
     file, samples = table()
     base = prepare(import_model(read_model(file)))
     assert normalized(base, [[np.full_like(x, value)] for (x,) in samples]) is None
+
+
+@pytest.mark.parametrize("with_samples", [True, False])
+def test_weights_alone_as_codes_leave_the_normalisation_to_real_numbers(with_samples: bool) -> None:
+    file, samples = table()
+    given = {"calibration": samples[: COUNT // 2]} if with_samples else {}
+    made = odc_mlir.quantize(file, scheme="int8_wo", **given)
+    assert {name for name, kind in made.verdict["scheme"].items() if kind == "float"} == {"centred", "normal"}
+    assert outputs_db(file, made, samples[COUNT // 2 :]) > 36.0

@@ -9,11 +9,11 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, tensor_type
 from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.npz import read_npz
 from odc_mlir.ops.constants import encode_constant
-from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
 from odc_mlir.support.locations import name_loc, op_name, value_name
 from odc_mlir.transforms.quant.common.ir import constant_of, main_function, operators
 
@@ -36,10 +36,11 @@ class LayerConstant:
     def info(self) -> TensorInfo:
         return info_of(self.constant.result)
 
-    def replace(self, array: Array) -> None:
-        """Give the operand other contents of the same type; other readers of the constant keep theirs."""
-        dtype = self.info.dtype
-        made = ConstOp(BlobAttr.of(encode_constant(array, dtype)), self.constant.result.type)
+    def replace(self, array: Array, params: QuantParams | None = None) -> None:
+        """Give the operand other contents, of the same type but for ``params``; other readers keep what they have."""
+        info = self.info
+        type = self.constant.result.type if params is None else tensor_type(info.dtype, info.shape, params)
+        made = ConstOp(BlobAttr.of(encode_constant(array, info.dtype)), type)
         alone = self.constant.result.has_one_use()
         old = value_name(self.constant.result)
         made.location = name_loc(old if alone else f"{op_name(self.op)}/{old}")
