@@ -9,7 +9,7 @@ func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
   %0 = circle.fully_connected(%x, %r) : (tensor<1x2xf32>, tensor<2x2xf32>) -> tensor<1x2xf32> loc("dense")
   func.return %0 : tensor<1x2xf32>
 }
-// CHECK: %[[W:.*]] = circle.const [13, -7, 0, 127] : tensor<2x2x!quant.uniform<i8:f32:0, {1.250000e-01, 7.500000e-01}>>
-// CHECK: circle.dequantize(%[[W]]) : (tensor<2x2x!quant.uniform<i8:f32:0, {1.250000e-01, 7.500000e-01}>>)
+// CHECK: %[[W:.*]] = circle.const [13, -7, 0, 127] : tensor<2x2x!quant.uniform<i8:f32:0, {0.125, 0.75}>>
+// CHECK: circle.dequantize(%[[W]]) : (tensor<2x2x!quant.uniform<i8:f32:0, {0.125, 0.75}>>)
 // ONE: error: 1 scales in place of 2; as many positive ones are needed
 // OTHER: error: scales without codes
