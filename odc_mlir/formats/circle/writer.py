@@ -46,6 +46,9 @@ _EXTENDED_CODE = 127
 
 _VERSIONS = {"circle": 0, "tflite": 3}
 
+# LiteRT has no kernel of an older version than this for these operators, which Circle counts from 1.
+_LEAST_VERSIONS: Mapping[str, Mapping[str, int]] = {"circle": {}, "tflite": {"BROADCAST_TO": 2}}
+
 # Stands for a buffer's place in the file while that is not known; any value but 0 takes the same room.
 _SOMEWHERE = 1 << 60
 
@@ -150,7 +153,8 @@ def _subgraph(subgraph: SubGraph, codes: dict[tuple[str, int, str], int], schema
                 op=operator.label,
                 error=UnsupportedError,
             )
-        key = (operator.name, operator.version, operator.custom_code)
+        version = max(operator.version, _LEAST_VERSIONS[schema.name].get(operator.name, 0))
+        key = (operator.name, version, operator.custom_code)
         operators.append({"opcode_index": codes.setdefault(key, len(codes)), **_operator(operator, schema)})
     return {
         "tensors": [_tensor(tensor, schema) for tensor in subgraph.tensors],

@@ -305,6 +305,15 @@ def test_unknown_operator() -> None:
         write_model(_model(Operator("CONV_9D", inputs=(0,), outputs=(2,))))
 
 
+def test_tflite_files_ask_for_kernels_that_litert_has() -> None:
+    """The oldest version of this operator that it registers is the second; what is newer stays so."""
+    model = _model(Operator("BROADCAST_TO", inputs=(0, 1), outputs=(2,), options_type="BroadcastToOptions"))
+    for asked, written in ((1, 2), (2, 2), (3, 3)):
+        model.subgraphs[0].operators[0].version = asked
+        assert read_model(write_tflite(model)).subgraphs[0].operators[0].version == written
+        assert read_model(write_model(model)).subgraphs[0].operators[0].version == asked
+
+
 def test_tflite_files() -> None:
     model = _model(Operator("ADD", inputs=(0, 1), outputs=(2,), options_type="AddOptions"), version=0)
     model.subgraphs[0].tensors[0].dtype = "uint4"
