@@ -79,8 +79,7 @@ def read_calibration(
 def _from_path(path: Path, inputs: Sequence[TensorInfo], most: int | None, pictures: Pictures) -> Samples:
     if path.is_dir():
         files = sorted((file for file in path.rglob("*") if _is_data(file, path)), key=lambda file: file.as_posix())
-        chosen = [file for file in files if file.suffix.lower() in PICTURE_SUFFIXES]
-        if chosen:
+        if chosen := list(filter(_is_picture, files)):
             return Samples([[_picture(file, inputs, pictures)] for file in _first(chosen, most)], "numbered")
         return Samples([_raw_sample(file, inputs) for file in _first(files, most)], "numbered")
     try:
@@ -91,6 +90,18 @@ def _from_path(path: Path, inputs: Sequence[TensorInfo], most: int | None, pictu
     if head == HDF5_MAGIC or head.startswith((b"PK", NPY_MAGIC)):
         return _arrays(path, inputs)
     return Samples([_raw_sample(file, inputs) for file in _first(_listed(path), most)], "numbered")
+
+
+def holds_pictures(source: object) -> bool:
+    """Whether ``source`` is a folder with pictures, which alone are read by what :class:`Pictures` says."""
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    path = Path(source)
+    return path.is_dir() and any(_is_picture(file) and _is_data(file, path) for file in path.rglob("*"))
+
+
+def _is_picture(file: Path) -> bool:
+    return file.suffix.lower() in PICTURE_SUFFIXES
 
 
 def _is_data(file: Path, folder: Path) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.errors import InputError, OptionError
-from odc_mlir.formats.calibration import Pictures, read_calibration
+from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
 from odc_mlir.formats.samples import Samples, random_inputs
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.labels import check_varied
@@ -71,6 +71,11 @@ def make_data(
     fit, OptionError for labels without samples.
     """
     infos = graph.input_infos()
+    if options.pictures is not None and not any(map(holds_pictures, (calibration, evaluation))):
+        raise OptionError(
+            "mean and scale are for the pixels of pictures, and no samples are pictures",
+            hint="leave them out, and give samples as the model takes them",
+        )
     if labels is False:
         labels = None
     fit: list[list[Array]] = []

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantizer.mixed import LADDERS
 from odc_mlir.quantizer.patterns import parse_patterns
+from odc_mlir.quantizer.policy.applicable import APPLICABLE, check_applicable
 from odc_mlir.quantizer.policy.boundaries import FLOAT, QUANTIZED, parse_boundary, parse_copies, parse_parameters
 from odc_mlir.quantizer.policy.precision import Layer, PrecisionPlan, parse_overrides, plan_of, read_config
 from odc_mlir.quantizer.policy.ranges import MODES
@@ -212,7 +212,6 @@ def _layers_of(overrides: Any) -> tuple[Layer, ...]:
 
 
 def _check(options: Options) -> None:
-    scheme = options.definition
     for name, value, allowed in (
         ("io", options.io, IO),
         ("ranges", options.ranges, (AUTO, *MODES)),
@@ -227,8 +226,8 @@ def _check(options: Options) -> None:
             raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(filter(None, allowed))}")
     if options.range_options and options.ranges == AUTO:
         raise OptionError("options of ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
-    if scheme.weights_only and options.plan.layers:
-        raise OptionError(f"scheme {scheme.name!r} touches weights only; layers cannot have precisions of their own")
+    given = {name: getattr(options, name) for name in APPLICABLE if name != "layers"}
+    check_applicable(options.definition.name, given | {"layers": options.plan.layers})
     _check_given(options)
     for name, number in (
         ("max_drop", options.max_drop),
@@ -256,15 +255,8 @@ def _check(options: Options) -> None:
 
 def _check_given(options: Options) -> None:
     """Raises OptionError for types and parameters that leave out, or contradict, something else."""
-    if options.definition.weights_only and (options.gives_parameters or options.input_types or options.output_types):
-        raise OptionError(f"scheme {options.scheme!r} touches weights only; values have no types or parameters")
     if options.gives_parameters and options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation changes values whose parameters are given", hint="leave one of the two out")
-    if options.patterns and LADDERS.get(options.scheme, (FLOAT,))[0] == FLOAT:
-        raise OptionError(
-            f"no wider scheme than {options.scheme!r} is there for patterns",
-            hint=f"use one of {', '.join(name for name, steps in LADDERS.items() if steps[0] != FLOAT)}",
-        )
     if options.visq_file is not None and not options.searches_precisions:
         raise OptionError("errors of layers tell which get other precisions, which is off", hint="leave mixed out")
     if both := sorted(set(options.parameters) & set(options.copied_parameters)):

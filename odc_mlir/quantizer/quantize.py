@@ -97,6 +97,15 @@ def quantize(
     return Quantized(candidate.module, verdict, found, driver.statistics, stored)
 
 
+# Options that choose parameters, with the values that ask for nothing of a model that brings its own.
+_IDLE: Mapping[str, tuple[Any, ...]] = {
+    "ranges": (AUTO, MINMAX),
+    "headroom": (None, 0.0),
+    "normalize": (AUTO, OFF),
+    "rounding": (AUTO, OFF),
+}
+
+
 def _scheme_brought(chosen: Mapping[str, Any], brought: Types) -> Mapping[str, Any]:
     """``chosen`` with the scheme that a model trained with rounding was trained for, where none is asked for."""
     says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
@@ -111,6 +120,11 @@ def _with_brought(options: Options, brought: Types) -> Options:
     plain |= dict.fromkeys(("normalize", "rounding", "correction"), OFF)
     if options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation changes values whose parameters the model brings", hint="leave it out")
+    for name, idle in _IDLE.items():
+        if getattr(options, name) not in idle:
+            raise OptionError(
+                f"{name} would choose parameters that the model brings from its training", hint=f"leave {name} out"
+            )
     return replace(options, **{name: value for name, value in plain.items() if getattr(options, name) == AUTO})
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from helpers.models import add_model
 from odc_mlir.errors import InputError, OptionError
+from odc_mlir.formats.calibration import Pictures
 from odc_mlir.quantizer.data import LoadOptions, make_data, split
 from odc_mlir.runtime.execution.graph import build_graph
 
@@ -88,3 +89,14 @@ def test_refusals(samples: list[list[np.ndarray]], labels: list[int] | None, tex
 def test_labels_need_samples() -> None:
     with pytest.raises(OptionError, match="labels need the samples that they belong to"):
         make_data(GRAPH, None, labels=[1])
+
+
+def test_mean_and_scale_need_pictures(tmp_path: Path) -> None:
+    options = LoadOptions(pictures=Pictures(mean=(3.0,)))
+    (tmp_path / "raw.bin").write_bytes(b"")
+    for source in (_samples(3), tmp_path, tmp_path / "samples.npz", None):
+        with pytest.raises(OptionError, match="mean and scale are for the pixels of pictures, and no samples are"):
+            make_data(GRAPH, source, options=options)
+    (tmp_path / "a.png").write_bytes(b"")
+    with pytest.raises(InputError, match="pictures are for models with one input"):
+        make_data(GRAPH, tmp_path, options=options)

@@ -133,7 +133,7 @@ def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
     ("chosen", "message"),
     [
         ({"patterns": "batchnorm"}, "unknown pattern 'batchnorm'; use layernorm or softmax"),
-        ({"patterns": "softmax", "scheme": "int16"}, "no wider scheme than 'int16' is there for patterns"),
+        ({"patterns": "softmax", "scheme": "int16"}, "scheme 'int16' has no wider scheme for patterns"),
         ({"visq_file": "e.json", "mixed": "off"}, "which is off; leave mixed out"),
         ({"equalize": "never"}, "unknown equalize 'never'"),
         ({"equalize": "no_such.json"}, "cannot read the patterns"),

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.options import Options, make_options
+from odc_mlir.quantizer.policy.applicable import APPLICABLE
 from odc_mlir.quantizer.policy.ranges import MODES
+from odc_mlir.quantizer.policy.schemes import SCHEMES
 
 
 def test_help_tries_what_is_left_open() -> None:
@@ -89,3 +92,48 @@ def test_refusals(given: dict[str, Any], text: str) -> None:
 def test_an_npu_gets_uint8_weights_of_one_zero_point(target: str | None, weights: str | None, symmetric: bool) -> None:
     options = make_options(scheme="uint8", weights=weights, target=target)
     assert options.definition.symmetric_weights == symmetric
+
+
+# A value of each option that asks for something, for the schemes that it does not apply to.
+ASKING: dict[str, Any] = {
+    "io": "quantized",
+    "input_types": ["int8"],
+    "output_types": ["x=int16"],
+    "parameters": ["x=0.5:0"],
+    "copied_parameters": ["x=y"],
+    "ranges": "entropy",
+    "range_options": {"high": 99.0},
+    "headroom": 0.5,
+    "equalize": "missing.json",
+    "layers": "x:float",
+    "mixed": "on",
+    "visq_file": "missing.json",
+    "patterns": "softmax",
+}
+RESTRICTED = {name: applies for name, applies in APPLICABLE.items() if set(applies.schemes) != set(SCHEMES)}
+
+
+def _asking(option: str, scheme: str) -> dict[str, Any]:
+    more = {"ranges": "percentile"} if option == "range_options" else {}
+    return {"scheme": scheme, "overrides" if option == "layers" else option: ASKING[option], **more}
+
+
+def test_every_option_says_which_schemes_it_applies_to() -> None:
+    checked_by_schemes = {"scheme", "granularity", "weights"}
+    assert {*APPLICABLE, *checked_by_schemes} == {item.name.replace("plan", "layers") for item in fields(Options)}
+    assert ASKING.keys() == RESTRICTED.keys()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("option", RESTRICTED)
+def test_options_are_refused_by_schemes_they_do_not_apply_to(option: str, scheme: str) -> None:
+    if scheme in APPLICABLE[option].schemes:
+        assert make_options(**_asking(option, scheme)).scheme == scheme
+    else:
+        with pytest.raises(OptionError, match=f"scheme '{scheme}' .*; leave .* out, or use one of"):
+            make_options(**_asking(option, scheme))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_values_that_ask_for_nothing_fit_all_schemes(scheme: str) -> None:
+    assert make_options(scheme=scheme, io="float", ranges="auto", equalize="none", mixed="off", parameters=[])

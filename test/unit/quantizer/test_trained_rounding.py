@@ -188,3 +188,13 @@ def test_what_is_refused() -> None:
 def test_compiling_takes_it_too() -> None:
     package = odc_mlir.compile(quantize(_Trained("pairs").file(), limit=1.0).model, target="npu-256")
     assert package is not None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"ranges": "entropy"}, {"headroom": 0.3}, {"normalize": "on"}, {"rounding": "on"}, {"equalize": "weights"}],
+    ids=lambda given: next(iter(given)),
+)
+def test_what_training_chose_is_not_chosen_again(given: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=r"parameters .*the model brings.*; leave .* out"):
+        quantize(_Trained("fake").file(), calibration=SAMPLES, **given)

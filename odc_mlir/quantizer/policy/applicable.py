@@ -1,0 +1,68 @@
+"""Which options apply to which schemes: the one declaration that refuses the others, rather than ignore them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.mixed import LADDERS
+from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
+
+
+@dataclass(frozen=True, slots=True)
+class Applies:
+    """The ``schemes`` that an option applies to, and the values of it that ask for ``nothing`` and fit all schemes."""
+
+    schemes: Collection[str]
+    nothing: tuple[Any, ...] = (None,)
+    why: str = ""
+
+
+_VALUES = tuple(name for name, scheme in SCHEMES.items() if not scheme.weights_only)
+_WIDER = tuple(name for name, steps in LADDERS.items() if steps[0] != FLOAT)
+
+
+def _of_values(why: str, *nothing: Any) -> Applies:
+    return Applies(_VALUES, nothing, f"touches weights only; {why}")
+
+
+_ANY = Applies(tuple(SCHEMES))
+_NO_RANGES = "values have no ranges"
+_NO_TYPES = "values have no types or parameters"
+_NO_PRECISIONS = "layers cannot have precisions of their own"
+
+# Granularity and form of weights are not in it: what they may be depends on the scheme, which checks them.
+APPLICABLE: Mapping[str, Applies] = {
+    "io": _of_values("the model takes and gives floats", FLOAT),
+    "input_types": _of_values(_NO_TYPES, {}),
+    "output_types": _of_values(_NO_TYPES, {}),
+    "parameters": _of_values(_NO_TYPES, {}),
+    "copied_parameters": _of_values(_NO_TYPES, {}),
+    "ranges": _of_values(_NO_RANGES, "auto"),
+    "range_options": _of_values(_NO_RANGES, {}),
+    "headroom": _of_values(_NO_RANGES, None),
+    "equalize": _of_values("scales move between no layers", "auto", "none"),
+    "layers": _of_values(_NO_PRECISIONS, ()),
+    "mixed": _of_values(_NO_PRECISIONS, "auto", "off"),
+    "visq_file": _of_values(_NO_PRECISIONS, None),
+    "patterns": Applies(_WIDER, ((),), "has no wider scheme for patterns"),
+    **dict.fromkeys(
+        ("help", "normalize", "rounding", "correction", "metric", "limit", "max_drop", "max_seconds", "max_time_ms"),
+        _ANY,
+    ),
+    **dict.fromkeys(("max_bytes", "target", "min_coverage", "reader"), _ANY),
+}
+
+
+def check_applicable(scheme: str, given: Mapping[str, Any]) -> None:
+    """Raises OptionError for the first of ``given`` options, by name, that asks for what ``scheme`` does not do."""
+    for name, value in given.items():
+        applies = APPLICABLE[name]
+        if scheme in applies.schemes or any(value == nothing for nothing in applies.nothing):
+            continue
+        raise OptionError(
+            f"scheme {scheme!r} {applies.why}",
+            hint=f"leave {name} out, or use one of {', '.join(applies.schemes)}",
+        )
