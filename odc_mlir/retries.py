@@ -20,14 +20,14 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects.circle import CircleOp, node_of
-from odc_mlir.dialects.npu_program import ProgramOp, make_program
+from odc_mlir.dialects.npu_program import ProgramOp, distinct_names, make_program
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
 from odc_mlir.errors import AllocationError, CompileError, OdcError, TimeLimitError
 from odc_mlir.isa import container
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.support.locations import location_names, op_name
+from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import module_text
 from odc_mlir.transforms.common.defects import Defect, defect_of, record_defect
 from odc_mlir.transforms.common.placement import main_function, place_on_host
@@ -212,7 +212,8 @@ def _culprits(segment: SegmentOp, error: OdcError, *, single: bool) -> list[Circ
     """The operators of ``segment`` to evict because of ``error``."""
     members = _operators(segment)
     if single:
-        named = [op for op in members if error.tensor and error.tensor in location_names(op.location)]
+        known = zip(members, distinct_names(segment.circle_block), strict=True)
+        named = [op for op, names in known if error.tensor in names]
         if len(named) == 1:
             return named
         if isinstance(error, AllocationError):

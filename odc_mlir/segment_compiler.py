@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from xdsl.context import Context
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Operation
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import pipelines
@@ -24,7 +25,6 @@ from odc_mlir.frontend import export_circle
 from odc_mlir.plugins.target import Costs, Rules, SegmentModel, check_costs, operator_ns, reason_against
 from odc_mlir.retries import segments
 from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.common.placement import (
     HOST,
     NPU,
@@ -65,11 +65,11 @@ def compile(
     context = make_context()
     prepared = model.clone() if isinstance(model, ModuleOp) else load(model)
     pipelines.run(context, prepared, pipelines.BRANCH)
-    failed: dict[str, str] = {}  # reasons why segments could not be compiled, by the results of their operators
+    failed: dict[int, str] = {}  # reasons why segments could not be compiled, by the numbers of their operators
     while True:
         module = prepared.clone()
         with typed_errors(STAGE):
-            _partition(context, module, target, rules, costs, failed)
+            numbers = _partition(context, module, target, rules, costs, failed)
             module.verify()
         if strict:
             refuse_host_operators(module)
@@ -81,7 +81,7 @@ def compile(
             except OdcError as error:
                 if strict:
                     raise
-                broken = {op_name(op): f"compile: {error.message}" for op in operators(segment)}
+                broken = {numbers[op]: f"compile: {error.message}" for op in operators(segment)}
                 break
         if broken is None:
             break
@@ -94,15 +94,18 @@ def compile(
 
 
 def _partition(
-    context: Context, module: ModuleOp, target: str, rules: Rules, costs: Costs | None, failed: dict[str, str]
-) -> None:
+    context: Context, module: ModuleOp, target: str, rules: Rules, costs: Costs | None, failed: dict[int, str]
+) -> dict[Operation, int]:
+    """Form segments of what may run on the target; returns the operators' numbers, names need not tell them apart."""
     module.attributes[TARGET] = TargetAttr(TargetChoice(target))
     OdcFixBatchPass().apply(context, module)
     OdcApplyAnnotationsPass().apply(context, module)
+    numbers: dict[Operation, int] = {}
     for index, function in enumerate(functions(module)):
         for op in operators(function):
+            number = numbers[op] = len(numbers)
             reason = f"function: @{function.sym_name.data} is called by control flow" if index else None
-            reason = reason or _reason_against(op, rules, target) or failed.get(op_name(op))
+            reason = reason or _reason_against(op, rules, target) or failed.get(number)
             if reason is None:
                 place_on_npu(op)
             else:
@@ -111,6 +114,7 @@ def _partition(
         _leave_out_what_costs_more(module, target, costs)
     NpuFormSegmentsPass().apply(context, module)
     NpuOutlineSegmentsPass().apply(context, module)
+    return numbers
 
 
 def _reason_against(op: CircleOp, rules: Rules, target: str) -> str | None:

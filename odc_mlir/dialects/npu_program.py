@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr, SymbolNameConstraint
+from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr, SymbolNameConstraint
 from xdsl.dialects.utils import parse_func_op_like, print_func_op_like
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region
 from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def, region_def, traits_def
@@ -24,8 +24,9 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from odc_mlir.dialects.circle_ops import CircleOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
-from odc_mlir.support.locations import location_names, value_name
+from odc_mlir.support.locations import location_names, names_loc, value_name
 
 # Attributes of a program of instructions: where its inputs and outputs begin in their regions.
 INPUT_OFFSETS, OUTPUT_OFFSETS = "npu.input_offsets", "npu.output_offsets"
@@ -33,6 +34,9 @@ INPUT_OFFSETS, OUTPUT_OFFSETS = "npu.input_offsets", "npu.output_offsets"
 SRAM_PEAK = "npu.sram_peak"
 # Attribute of a program: multiply-accumulates that are done more than once, by the name of the operation.
 RECOMPUTED_MACS = "npu.recomputed_macs"
+# Attribute of a program: what it calls the results of each operator of its segment, in order; only where the model's
+# own names do not tell them apart.
+RESULT_NAMES = "npu.result_names"
 # Attribute of a program of tensor operations: the chains to cut, (first layer, last layer, rows) one after the other.
 CHAINS = "npu.chains"
 # Attribute of a program: operations that are computed with each tile of another one: that one's name by theirs.
@@ -129,10 +133,53 @@ class ProgramOp(IRDLOperation):
 
 
 def make_program(segment: SegmentOp) -> ProgramOp:
-    """A program of the operators of ``segment``, which keeps its own."""
+    """A program of the operators of ``segment``, which keeps its own; names tell its operators apart."""
     program = ProgramOp(segment.sym_name.data, segment.operand_types, segment.result_types, segment.circle.clone())
     program.location = segment.location
+    _tell_apart(program)
     return program
+
+
+def distinct_names(block: Block) -> list[tuple[str, ...]]:
+    """Names of the results of each operator in ``block``, in order, no two alike.
+
+    They are the tensors' own. One that has none is called after its operator, and one whose name an earlier one has
+    gets that operator's number behind it: models need no names, and programs know layers by them.
+    """
+    own = [[value_name(result) for result in op.results] for op in _operators(block)]
+    taken = {name for names in own for name in names}
+    used: set[str] = set()
+    found = []
+    for number, (op, names) in enumerate(zip(_operators(block), own, strict=True)):
+        made = []
+        for name in names:
+            if not name or name in used:
+                stem = f"{name or op.SPEC.name}#{number}"
+                tries = (stem, *(f"{stem}.{count}" for count in range(1, len(taken) + 2)))
+                name = next(label for label in tries if label not in taken)
+                taken.add(name)
+            used.add(name)
+            made.append(name)
+        found.append(tuple(made))
+    return found
+
+
+def _operators(block: Block) -> list[CircleOp]:
+    return [op for op in block.ops if isinstance(op, CircleOp)]
+
+
+def _tell_apart(program: ProgramOp) -> None:
+    """Write :func:`distinct_names` into the locations of a program of the model's operators, and down where others."""
+    names, differ = distinct_names(program.block), False
+    for op, made in zip(_operators(program.block), names, strict=True):
+        if made != tuple(value_name(result) for result in op.results):
+            op.location, differ = names_loc(made), True
+    if not differ:
+        return
+    program.attributes[RESULT_NAMES] = ArrayAttr([ArrayAttr([StringAttr(name) for name in made]) for made in names])
+    last = program.block.last_op
+    assert isinstance(last, YieldOp), "a verified segment ends so"
+    last.location = names_loc([value_name(value) for value in last.operands])
 
 
 def programs(module: ModuleOp) -> dict[str, ProgramOp]:

@@ -16,13 +16,21 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.circle_types import tensor_facts
 from odc_mlir.dialects.npu_isa import BufferOp, Homes, InstructionOp, LoopOp
 from odc_mlir.dialects.npu_memory import BufferType
-from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, RECOMPUTED_MACS, SRAM_PEAK, ProgramOp
+from odc_mlir.dialects.npu_program import (
+    INPUT_OFFSETS,
+    OUTPUT_OFFSETS,
+    RECOMPUTED_MACS,
+    RESULT_NAMES,
+    SRAM_PEAK,
+    ProgramOp,
+    distinct_names,
+)
 from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.compact import write_code
-from odc_mlir.isa.container import SEGMENT, Container, MapEntry, TensorRecord, write
+from odc_mlir.isa.container import RESULTS, SEGMENT, Container, MapEntry, TensorRecord, write
 from odc_mlir.isa.fields import Kind, Region, Space
 from odc_mlir.isa.table.convolution import CONV
 from odc_mlir.support.locations import op_name
@@ -39,8 +47,10 @@ def emit_program(
 
 
 def operator_kinds(segment: SegmentOp) -> dict[str, str]:
-    """Opcodes of the model's operators in a segment by name."""
-    return {op_name(op): op.SPEC.name for op in segment.circle_block.ops if isinstance(op, CircleOp)}
+    """Opcodes of the model's operators in a segment by the name that its program has for them."""
+    found = [op for op in segment.circle_block.ops if isinstance(op, CircleOp)]
+    names = distinct_names(segment.circle_block)
+    return {name: op.SPEC.name for op, own in zip(found, names, strict=True) for name in own[:1]}
 
 
 def container_of(
@@ -80,6 +90,8 @@ def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[st
     }
     if SRAM_PEAK in program.attributes:
         known["sram_peak"] = _plain(program.attributes[SRAM_PEAK])
+    if RESULT_NAMES in program.attributes:
+        known[RESULTS] = _plain(program.attributes[RESULT_NAMES])
     return known if target.name in targets.names() else known | {TARGET_DESCRIPTION: target.canonical}
 
 

@@ -26,6 +26,9 @@ ISA_VERSION = 1
 OPTIONAL = 1  # section flag: a reader that does not know the kind skips it
 CONSTANTS_IN_SRAM = 1  # header flag: memory mode "sram"
 SEGMENT = "segment"  # key of the metadata: the name of the segment that the program computes
+# Key of the metadata: what the map calls the results of each operator of the segment, in order; only where tensors' own
+# names do not tell operators apart.
+RESULTS = "results"
 
 _HEADER = struct.Struct("<4sBBHIIHHIIHBB16sIQI")
 _SECTION = struct.Struct("<HBBIQQII")
@@ -112,6 +115,11 @@ class Container:
             if tensor.region in (Region.INPUTS, Region.OUTPUTS):
                 sizes[tensor.region] = max(sizes[tensor.region], tensor.offset + tensor.bytes)
         return sizes
+
+    def result_names(self, own: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+        """What the map calls the results of each operator of the segment; ``own``: their names in the model."""
+        named = self.metadata.get(RESULTS)
+        return own if named is None or len(named) != len(own) else named
 
     @property
     def target(self) -> str:
@@ -440,5 +448,10 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
     for key, kind in (("target", str), ("target_version", int), ("memory", str)):
         if type(metadata.get(key)) is not kind:
             raise PackageError(f"metadata key {key!r} is {metadata.get(key)!r}, expected {kind.__name__}")
+    named = metadata.get(RESULTS, [])
+    if type(named) is not list or not all(
+        type(names) is list and all(type(name) is str for name in names) for names in named
+    ):
+        raise PackageError(f"metadata key {RESULTS!r} must be lists of names, one for each operator")
     if metadata["memory"] not in ("flash", "sram"):
         raise PackageError(f"metadata key 'memory' is {metadata['memory']!r}, allowed: flash, sram")

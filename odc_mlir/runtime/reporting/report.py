@@ -7,6 +7,7 @@ the host are those of the target's host. What was measured on this machine is un
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
     found = {step.file: _Segment(step, executor, models, explained=not quick) for step in plan.segments}
     segments = [segment for segment in found.values() if segment.parity]
     clock = _modelled(plan, work, segments)
-    layers = _layers(plan, work, found)
+    layers = _layers(package, plan, work, found)
     on_npu = [layer for layer in layers if layer["placed"] == "npu"]
     cycles = sum(segment.parity["cycles"] for segment in segments)
     peak = segments[0].macs_per_cycle if segments else 0
@@ -209,9 +210,22 @@ class _Segment:
         """The least cycles of an operator by what it cannot do without."""
         return {} if self.program is None else layer_floor(node, self.program.target, self.parity["memory"])
 
-    def operator_times(self) -> dict[str, list[Mapping[str, Any]]]:
-        """Counters of the segment's operators by name, each with the cycles that it adds to the run, and why."""
-        result: dict[str, list[Mapping[str, Any]]] = {}
+    def operator_times(self, nodes: Sequence[Node], data: bytes) -> list[dict[str, Any]]:
+        """Counters of the segment's operators, each with the cycles that it adds to the run, and why.
+
+        In the order of ``nodes``, its operators; nothing of one that became part of others. ``data``: its binary.
+        """
+        own = [[info.name for info in node.results] for node in nodes]
+        times = self._named_times()
+        found = [
+            [times[name].pop(0) for name in names if times.get(name)]
+            for names in (read_container(data).result_names(own) if times else own)
+        ]
+        return [_together(parts) for parts in found]
+
+    def _named_times(self) -> dict[str, list[dict[str, Any]]]:
+        """The same by the names that the program's map has."""
+        result: dict[str, list[dict[str, Any]]] = {}
         ordered = sorted(self.parity.get("operators", ()), key=lambda o: (o["last_cycle"], o["first_cycle"]))
         charged = windows([operator["last_cycle"] for operator in ordered], self.parity.get("cycles", 0))
         why = self.explanation.get("operators", [{}] * len(ordered))
@@ -221,6 +235,26 @@ class _Segment:
         return result
 
 
+def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Counters of one operator, whose results may be computed one by one."""
+    if len(parts) < 2:
+        return parts[0] if parts else {}
+    longest = max(parts, key=lambda part: part["cycles"])
+    known: dict[str, Any] = dict(longest)
+    known |= {key: sum(part[key] for part in parts) for key in ("cycles", "executed_macs")}
+    known |= {"first_cycle": min(part["first_cycle"] for part in parts)}
+    known |= {"last_cycle": max(part["last_cycle"] for part in parts)}
+    for key in ("busy_cycles", "amounts", "causes"):
+        total: Counter[str] = Counter()
+        for part in parts:
+            total.update(part.get(key, {}))
+        if key in longest:
+            known[key] = dict(total)
+    if known.get("causes"):
+        known["binds"] = max(known["causes"], key=known["causes"].__getitem__)
+    return known
+
+
 def _at(counters: Mapping[str, Any], path: Sequence[str]) -> int:
     value: Any = counters
     for key in path:
@@ -228,13 +262,16 @@ def _at(counters: Mapping[str, Any], path: Sequence[str]) -> int:
     return int(value)
 
 
-def _layers(plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[dict[str, Any]]:
+def _layers(package: Package, plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[dict[str, Any]]:
     """One record per operator of the model, in its order."""
     layers: dict[int, dict[str, Any]] = {}
     for step in plan.steps:
         segment = found[step.file] if isinstance(step, SegmentStep) else None
-        times = segment.operator_times() if segment is not None else {}
-        for index in step.operators:
+        times: Sequence[Mapping[str, Any]] = [{}] * len(step.operators)
+        if isinstance(step, SegmentStep) and segment is not None:
+            inside = [work.nodes[index] for index in step.operators]
+            times = segment.operator_times(inside, package.files.segment(step.file))
+        for index, spent in zip(step.operators, times, strict=True):
             node, own = work.nodes[index], work.works[index]
             layer: dict[str, Any] = {
                 "operator": index,
@@ -250,8 +287,6 @@ def _layers(plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[d
             if node.spec.name == "WHILE":
                 layer["trip_count"] = own.trips
             if segment is not None and segment.parity:
-                timed = times.get(node.name)
-                spent = timed.pop(0) if timed else {}
                 layer |= {"placed": "npu", "reason": None, "segment": segment.step.name}
                 layer |= {"cycles": spent.get("cycles", 0), "busy_cycles": spent.get("busy_cycles", {})}
                 kept = ("first_cycle", "last_cycle", "amounts", *EXPLAINED)

@@ -41,10 +41,11 @@ def operator_code(package: Package) -> dict[int, OperatorCode]:
         ranges: dict[str, list[Sequence[tuple[int, int]]]] = {}
         for entry in program.operators:
             ranges.setdefault(entry.name, []).append(entry.ranges)
-        for index in step.operators:
-            node = graph.nodes[index].node
-            own = ranges.get(node.name)
-            places = [place for first, count in (own.pop(0) if own else ()) for place in range(first, first + count)]
+        nodes = [graph.nodes[index].node for index in step.operators]
+        results = program.result_names([[info.name for info in node.results] for node in nodes])
+        for index, node, names in zip(step.operators, nodes, results, strict=True):
+            own = [spans for name in names if ranges.get(name) for spans in ranges[name].pop(0)]
+            places = [place for first, count in own for place in range(first, first + count)]
             instructions = [(place, lines[place]) for place in sorted(places)]
             found[index] = OperatorCode(_source(node), step.name, instructions)
     return found
