@@ -119,7 +119,7 @@ class Container:
     def result_names(self, own: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
         """What the map calls the results of each operator of the segment; ``own``: their names in the model."""
         named = self.metadata.get(RESULTS)
-        return own if named is None or len(named) != len(own) else named
+        return named if named is not None and len(named) == len(own) else own
 
     @property
     def target(self) -> str:

@@ -191,6 +191,14 @@ TENSOR = struct.pack("<HHBBBxIdiHH", 0, 1, 1, 1, 3, 0, 0.5, 0, 1, 0) + struct.pa
             b'{"target":"a","target_version":1,"memory":"tape"}',
             "metadata key 'memory' is 'tape', allowed: flash, sram",
         ),
+        *(
+            (
+                SectionKind.METADATA,
+                b'{"target":"a","target_version":1,"memory":"sram","results":%s}' % results,
+                "metadata key 'results' must be lists of names, one for each operator",
+            )
+            for results in (b"null", b'["a"]', b"[[1]]")
+        ),
     ],
 )
 def test_malformed_sections_are_named(kind: SectionKind, body: bytes, message: str) -> None:

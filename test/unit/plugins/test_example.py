@@ -203,6 +203,33 @@ def test_a_segment_that_cannot_be_compiled_stays_on_the_host() -> None:
     assert not files.plan.segments
 
 
+def test_a_refused_segment_takes_no_other_operators_without_names_along() -> None:
+    model, refused = network(), []
+    graph = model.subgraphs[0]
+    weights, bias = graph.operators[1].inputs[1:]
+    graph.tensors.append(replace(graph.tensors[graph.outputs[0]]))
+    end = len(graph.tensors) - 1
+    graph.operators.append(replace(graph.operators[1], inputs=(graph.outputs[0], weights, bias), outputs=(end,)))
+    graph.outputs = (end,)
+    for tensor in graph.tensors:
+        tensor.name = ""
+
+    def refuse_first(segment: SegmentModel) -> bytes:
+        if not refused:
+            refused.append(segment.name)
+            raise CompileError("no room")
+        return segment.model
+
+    files = compiled(model, compile_segment=refuse_first, costs=None)
+    assert files.plan is not None
+    assert [step.operators for step in files.plan.segments] == [(3,)]
+    assert files.plan.host_reasons == {
+        0: "compile: no room",
+        1: "compile: no room",
+        2: "operator: the target has no SOFTMAX",
+    }
+
+
 @pytest.mark.slow
 def test_sessions_compile_for_it(tmp_path: Path) -> None:
     model = tmp_path / "net.circle"
