@@ -30,7 +30,7 @@ from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
-from odc_mlir.quantizer.evaluation import Measurement, Powers, Reference, Samples
+from odc_mlir.quantizer.evaluation import Measurement, Reference, Samples
 from odc_mlir.quantizer.intervals import TAIL, Judged
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.mixed import ladder_of
@@ -204,7 +204,7 @@ class Driver:
     def _refined(self, best: _Choice) -> _Choice:
         """The choice with weights rounded by samples, and with corrected biases, where each helps."""
         if self.data.fit and len(self.options.switched(self.options.rounding)) > 1:
-            before = best.powers.quality_db
+            before = best.measured.quality_db
             best = self._better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
             last = self.steps[-1]
             self._rounding_helps = last["step"] == "rounding" and last["sqnr_db"] >= before
@@ -283,7 +283,7 @@ class Driver:
         choice = self._plain
         if choice is None or choice.model is not model or choice.recipe != recipe:
             candidate = self._builder.build(model, recipe, self._statistics(model))
-            choice = _Choice(model, recipe, candidate, self.measured(candidate).decisive)
+            choice = _Choice(model, recipe, candidate, self.measured(candidate))
         self._plain = self._plain or choice
         return self._noted(choice, what, value, kept=True)
 
@@ -299,16 +299,16 @@ class Driver:
             return best
         try:
             candidate = self._builder.build(model, recipe, self._statistics(model))
-            powers = self.measured(candidate).decisive
+            measured = self.measured(candidate)
         except OdcError:
             LOG.info("%s=%s cannot be used", what, value, exc_info=True)
             return best
-        kept = powers.better_than(best.powers, LEAST_GAIN_DB)
-        found = self._noted(_Choice(model, recipe, candidate, powers), what, value, kept=kept)
+        kept = measured.better_than(best.measured, LEAST_GAIN_DB)
+        found = self._noted(_Choice(model, recipe, candidate, measured), what, value, kept=kept)
         return found if kept else best
 
     def _noted(self, choice: _Choice, what: str, value: Any, *, kept: bool) -> _Choice:
-        quality = choice.powers.quality_db
+        quality = choice.measured.quality_db
         self.steps.append({"step": what, "value": value, "sqnr_db": quality, "kept": kept})
         self._say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}")
         return choice
@@ -350,7 +350,7 @@ class Driver:
         found = self.widening.run(candidate)
         if found is candidate or found.recipe.correction or len(self.options.switched(self.options.correction)) == 1:
             return found
-        return self._corrected(_Choice(model, found.recipe, found, self.measured(found).decisive))
+        return self._corrected(_Choice(model, found.recipe, found, self.measured(found)))
 
     def _corrected(self, choice: _Choice) -> Candidate:
         """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
@@ -474,7 +474,7 @@ class _Choice:
     model: FloatModel
     recipe: Recipe
     candidate: Candidate
-    powers: Powers
+    measured: Measurement
 
 
 def file_bytes(candidate: Candidate) -> int:

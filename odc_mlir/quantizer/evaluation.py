@@ -53,6 +53,7 @@ class Measurement:
 
     outputs: list[Errors]
     decisive: Powers
+    results: Powers  # of the outputs themselves
     names: list[str]
     scores: dict[str, float] | None = None
     decided: float | None = None  # the share of samples in which logits answer as the float model's, or nearly
@@ -62,6 +63,16 @@ class Measurement:
     def quality_db(self) -> float:
         """One number to compare choices by: the mean SQNR of the decisive tensors, exactness counting as 200 dB."""
         return self.decisive.quality_db
+
+    def better_than(self, other: Measurement, least_db: float) -> bool:
+        """Whether this gains ``least_db`` and more than chance where the other measure loses nothing.
+
+        The measures are the decisive tensors and the outputs. Where many values are near the ends of a squashing
+        function, noise that the function hides would pay for noise that is left in the outputs.
+        """
+        pairs = [(self.decisive, other.decisive), (self.results, other.results)]
+        better = any(ours.better_than(theirs, least_db) for ours, theirs in pairs)
+        return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -87,7 +98,7 @@ class Measurement:
 
 @dataclasses.dataclass(slots=True)
 class Powers:
-    """Sums of squares of the decisive tensors, ``signal``, and of their errors, ``noise``: both [tensors, samples]."""
+    """Sums of squares of tensors, ``signal``, and of their errors, ``noise``: both [tensors, samples]."""
 
     signal: NDArray[np.float64]
     noise: NDArray[np.float64]
@@ -125,10 +136,14 @@ class Powers:
             return False
         for place in range(len(self.noise)):
             one, two = (Powers(p.signal[place : place + 1], p.noise[place : place + 1]) for p in (self, other))
-            gain, error = one.gain_db(two)
-            if gain < -max(_MOST_LOST_DB, self._doubt(error)):
+            if one.worse_than(two, _MOST_LOST_DB):
                 return False
         return True
+
+    def worse_than(self, other: Powers, least_db: float) -> bool:
+        """Whether this is worse by ``least_db`` and by more than chance would make it of so few samples."""
+        gain, error = self.gain_db(other)
+        return gain < -max(least_db, self._doubt(error))
 
     def _doubt(self, error: float) -> float:
         """How large a difference with this standard error may be by chance."""
@@ -265,7 +280,7 @@ class Reference:
             raise ModelError(f"the quantised model has {len(outputs)} outputs, the other {len(self.graph.outputs)}")
         runs = [self._runs(graph) for graph in graphs]
         meters = [ErrorMeter(_EXACT, top=True, interval=span) for span in self.spans]
-        powers = np.zeros((2, len(outputs), len(self.samples)))
+        powers, results = np.zeros((2, 2, len(outputs), len(self.samples)))
         found_reals: list[list[Array]] = []
         for number, (sample, expected) in enumerate(zip(self.samples, self.outputs, strict=True)):
             reals, kept = runs[number % len(runs)](sample)
@@ -279,12 +294,14 @@ class Reference:
                     (self._expected[number][index], kept[index]) if index in kept else (expected[place], reals[place])
                 )
                 powers[:, place, number] = _powers(*pair)
+                results[:, place, number] = _powers(expected[place], reals[place])
             found_reals.append(reals if keep else reals[:1])
         logits = self.classifier == "logits"
         alike = [logits and self.decides_alike(number, reals[0]) for number, reals in enumerate(found_reals)]
         return Measurement(
             [meter.errors() for meter in meters],
             Powers(*powers),
+            Powers(*results),
             [info.name for info in outputs],
             None if self.labels is None else scores([reals[0] for reals in found_reals], self.labels),
             sum(alike) / len(alike) if logits else None,

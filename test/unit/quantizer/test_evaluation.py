@@ -7,7 +7,7 @@ from helpers.float_models import attention, squeeze_excite
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.evaluation import EXACT_DB, Reference
+from odc_mlir.quantizer.evaluation import EXACT_DB, Measurement, Powers, Reference
 from odc_mlir.quantizer.labels import check_classes, is_telling
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.execution.graph import build_graph
@@ -115,3 +115,41 @@ def test_refusals() -> None:
     two = build_graph(builder.finish([a, b], [c, c]))
     with pytest.raises(ModelError, match="the quantised model has 2 outputs, the other 1"):
         Reference(graph, [sample]).measure(two)
+
+
+def _measurement(decisive_db: float, output_db: float, *, spread: float = 0.0) -> Measurement:
+    """A model whose decisive tensor and output have these SQNRs; ``spread``: how samples of the output differ."""
+    count = 50
+    signal = np.ones((1, count))
+    varied = 1.0 + spread * np.resize([1.0, -1.0], (1, count))
+    noises = (signal * 10 ** (-decisive_db / 10), varied * 10 ** (-output_db / 10))
+    decisive, results = (Powers(signal, noise) for noise in noises)
+    return Measurement([], decisive, results, ["y"])
+
+
+@pytest.mark.parametrize(
+    ("decisive_db", "output_db", "spread", "kept"),
+    [
+        (40.0, 30.0, 0.0, False),  # nothing gained
+        (41.0, 30.0, 0.0, True),
+        (40.0, 31.0, 0.0, True),
+        (41.0, 29.0, 0.0, False),  # noise that the function hides pays for noise that it leaves
+        (39.0, 31.0, 0.0, False),
+        (41.0, 29.95, 0.0, True),  # too little to mind
+        (41.0, 29.5, 0.9, True),  # as chance would have it
+        (40.0, 30.5, 0.9, False),
+    ],
+)
+def test_what_is_kept_gains_in_logits_or_outputs_and_loses_in_neither(
+    decisive_db: float, output_db: float, spread: float, kept: bool
+) -> None:
+    found, best = _measurement(decisive_db, output_db, spread=spread), _measurement(40.0, 30.0)
+    assert found.better_than(best, 0.1) == kept
+
+
+def test_outputs_are_measured_beside_what_they_are_squashed_from() -> None:
+    module, samples = squeeze_excite()
+    reference = Reference(build_graph(export_model(module)), samples)
+    found = reference.measure(build_graph(export_model(quantize(module, calibration=samples, help=False).model)))
+    assert found.results.quality_db == pytest.approx(found.worst()["sqnr_db"])
+    assert found.results.quality_db != pytest.approx(found.decisive.quality_db, abs=0.1)
