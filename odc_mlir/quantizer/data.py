@@ -29,6 +29,8 @@ HELD_BACK = 4
 LEAST_HELD_BACK, MOST_HELD_BACK = 16, 64
 FEWEST_TO_SPLIT = 8
 
+_FAR = 100.0  # times as large as all others: no range then leaves the others codes
+
 MADE_UP = 8
 _SEED = 1
 
@@ -37,7 +39,8 @@ _SEED = 1
 class Data:
     """Samples to choose ranges by, and those held back to check on, with their labels if known.
 
-    ``separate``: the latter take no part in choosing ranges.
+    ``separate``: the latter take no part in choosing ranges. ``stands_out``: the number, from 0, of a calibration
+    sample whose values are far larger than those of all others.
     """
 
     fit: list[list[Array]]
@@ -45,6 +48,7 @@ class Data:
     labels: Array | None = None
     separate: bool = False
     findings: list[str] = field(default_factory=list)
+    stands_out: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,12 @@ def make_data(
         fit, answers = _load(calibration, infos, labels, evaluation is None, options)
     if evaluation is not None:
         held, answers = _load(evaluation, infos, labels, True, options)
-        return Data(fit, held, answers, separate=True, findings=_not_finite(infos, [*fit, *held]))
+        findings = _not_finite(infos, [*fit, *held])
+        return Data(fit, held, answers, separate=True, findings=findings, stands_out=_standing_out(fit))
     if fit:
         data = split(fit, answers)
         data.findings += _not_finite(infos, fit)
+        data.stands_out = _standing_out(fit)
         return data
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
@@ -96,6 +102,19 @@ def make_data(
         return Data([], check_samples(infos, fitting), separate=True)
     text = "there are no samples to check the model on; made-up inputs stand in for them"
     return Data([], made_up_samples(infos, ranges or {}), separate=True, findings=[text])
+
+
+def _standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
+    """The sample with a real input whose largest value is many times that of any other sample, None without one."""
+    for place in range(len(samples[0]) if len(samples) > 1 else 0):
+        values = [sample[place] for sample in samples]
+        if any(value.dtype.kind != "f" or not value.size for value in values):
+            continue
+        largest = np.array([np.abs(value).max() for value in values], np.float64)
+        second, first = np.argsort(largest)[-2:]
+        if np.isfinite(largest[first]) and largest[first] > _FAR * largest[second] > 0:
+            return int(first)
+    return None
 
 
 def _fits(infos: Sequence[TensorInfo], sample: Sequence[Array]) -> bool:

@@ -41,6 +41,9 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     coverage = _coverage_entry(driver, candidate, found)
     shares = leaked(reference.graph, candidate.graph, data.held)
     intervals = _intervals(driver, candidate, measured)
+    over = _over_budget(driver, candidate, coverage)
+    if over:
+        coverage["budget"] = _least_cost(driver, candidate)
     return make_verdict(
         Evidence(
             driver.limits,
@@ -55,6 +58,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "chosen_by": len(data.fit),
                 "checked_on": len(data.held),
                 "layers_examined_on": examination.samples,
+                "stands_out": data.stands_out,
             },
             saturated_biases(candidate.graph),
             driver.findings + sample_advice(driver.limits, intervals, len(data.held)),
@@ -63,7 +67,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             [
                 *_problems(driver, found, coverage, shares),
                 *_not_finite(driver, measured),
-                *_over_budget(driver, candidate, coverage),
+                *over,
                 *_doubts(driver, intervals),
             ],
             coverage | {"leaked_attention": shares},
@@ -171,6 +175,17 @@ def _over_budget(driver: Driver, candidate: Candidate, coverage: Mapping[str, An
     return []
 
 
+def _least_cost(driver: Driver, candidate: Candidate) -> dict[str, Any]:
+    """The fewest bytes, or the least time, of the models that were made and are covered as they should be."""
+    tried = [] if driver.widening is None else [item.candidate for item in driver.widening.tried.values()]
+    made = [candidate, *(item for item in tried if driver.share(item) >= driver.min_coverage)]
+    if driver.options.max_bytes is not None:
+        return {"bytes": min(map(file_bytes, made))}
+    assert driver.target is not None
+    times = [driver.target.judge(item.module, plan=True).time_ns for item in made]
+    return {"time_ns": min(time for time in times if time is not None)}
+
+
 def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shares: Mapping[str, float]) -> list[str]:
     """What stands in the way of passing whatever the limits say."""
     problems = []
@@ -239,7 +254,7 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     for name in ("input_types", "output_types", "parameters", "copied_parameters"):
         if given := getattr(driver.options, name):
             result[name] = dict(given)
-    result |= {"rounding": recipe.rounding, "correction": recipe.correction}
+    result |= {"help": driver.options.help, "rounding": recipe.rounding, "correction": recipe.correction}
     if not scheme.weights_only:
         result |= {
             "normalize": recipe.normalize,

@@ -75,21 +75,42 @@ class Quantized(ModelFile):
 
     def _hint(self) -> str | None:
         """What to do about a verdict that is not passed; None where its problems, such as a budget, say it."""
+        if (budget := self.verdict["coverage"].get("budget")) is not None:
+            return _budget_hint(budget)
         point = next(
             (point for point in self.verdict["front"] if point["layers"] and point["holds"] and point["time_ns"]), None
         )
         if point is None:
             is_lossy = any(not check["passed"] for check in self.verdict["limits"])
-            return "allow more loss, or let help find better choices" if is_lossy else None
+            return self._remedies() if is_lossy else None
         count = f"{point['layers']} layer{'s' if point['layers'] > 1 else ''}"
         least = math.floor(100 * (point["runs"] or 0.0)) / 100
         return (
-            f"min_coverage={least:g} lets {count} have other precisions, which keeps the limits in "
-            f"{point['time_ns'] / 1e6:.3f} ms"
+            f"--min-coverage {least:g} (in Python min_coverage) lets {count} have other precisions, which "
+            f"keeps the limits in {point['time_ns'] / 1e6:.3f} ms"
         )
+
+    def _remedies(self) -> str:
+        """What may help a lossy model, without what was tried."""
+        alone = self.verdict["samples"].get("stands_out")
+        found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
+        found.append("allow more loss")
+        if not self.verdict["choices"]["help"]:
+            found.append("let help find better choices")
+        return ", or ".join(found)
 
     def __repr__(self) -> str:
         return f"<Quantized {self.verdict['choices']['scheme']}, {describe(self.verdict)}>"
+
+
+def _budget_hint(budget: Mapping[str, Any]) -> str:
+    """What budget can be kept: the least that was found."""
+    if "bytes" in budget:
+        size = budget["bytes"]
+        return f"the smallest file found has {size:,} bytes: --max-size {size} (in Python max_bytes)"
+    least = budget["time_ns"] / 1e6
+    kept = math.ceil(1e3 * least) / 1e3
+    return f"the least time found is {least:.3f} ms: --max-time {kept:.3f} (in Python max_time_ms)"
 
 
 def save_records(records: Records, model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

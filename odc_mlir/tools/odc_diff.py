@@ -46,7 +46,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not of integers (%(default)s)"
     )
-    parser.add_argument("--numerics", default="fixed", choices=("fixed", "litert"), help="arithmetic (%(default)s)")
+    parser.add_argument(
+        "--numerics",
+        default="fixed",
+        choices=("fixed", "litert"),
+        help="where they differ: fixed: integers alone, as the NPU computes; litert: as LiteRT's reference kernels do, "
+        "on the host (%(default)s)",
+    )
     add_input(
         parser, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
     )

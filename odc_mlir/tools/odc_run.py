@@ -44,7 +44,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     where.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
     where.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
-    where.add_argument("--numerics", default="fixed", choices=("fixed", "litert"), help="arithmetic (%(default)s)")
+    where.add_argument(
+        "--numerics",
+        default="fixed",
+        choices=("fixed", "litert"),
+        help="where they differ: fixed: integers alone, as the NPU computes; litert: as LiteRT's reference kernels do, "
+        "on the host (%(default)s)",
+    )
     where.add_argument("--signature", metavar="NAME", help="run the subgraph of this signature")
     where.add_argument("--max-bytes", type=size, metavar="N", help="refuse to run with more bytes of activations")
     where.add_argument("--threads", type=int, metavar="N", help="of native code (NUM_THREADS, else 1)")

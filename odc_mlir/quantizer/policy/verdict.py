@@ -255,7 +255,7 @@ class Evidence:
     layers: list[LayerError] = field(default_factory=list)
     schemes: dict[str, str] = field(default_factory=dict)
     float_reasons: dict[str, str] = field(default_factory=dict)
-    samples: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, int | None] = field(default_factory=dict)
     saturated_biases: dict[str, list[int]] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)

@@ -1,4 +1,5 @@
 """Operators run by LiteRT, where it has them: its built-in optimised kernels on one thread, without delegates.
+Where all tensors are to be seen, so as to compare them, its reference kernels compute what they have.
 
 Runs of operators that LiteRT takes become interpreters of their own, prepared once; what lies between them stays with
 our kernels. Results are LiteRT's, which may differ from ours by rounding. Needs the package ai-edge-litert.
@@ -30,7 +31,8 @@ _REFUSALS = (RuntimeError, ValueError)
 
 
 class LitertBackend:
-    """LiteRT as a backend; ``all_tensors`` lets every computed tensor be seen, at the price of copying it.
+    """LiteRT as a backend; ``all_tensors`` lets every computed tensor be seen, computed by LiteRT's
+    reference kernels, where it offers and they take the operators: the optimised ones may round otherwise.
 
     Raises OptionError when ai-edge-litert is not installed.
     """
@@ -82,14 +84,25 @@ class LitertBackend:
     def _unit(self, graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int]) -> LitertUnit:
         """Raises OdcError when TFLite has no form for the operators, and what LiteRT raises when it refuses them."""
         part = cut_out(graph, tensors, operators, all_tensors=self._all_tensors)
+        content = write_tflite(part.model)
+        shapes = [tensors[index].shape for index in part.inputs]
+        known = [tensors[index].static_shape for index in part.inputs] if all(map(is_static, shapes)) else None
+        kinds = self._litert.OpResolverType
+        if self._all_tensors and (reference := getattr(kinds, "BUILTIN_REF", None)) is not None:
+            try:
+                return self._prepared(part, content, known, reference)
+            except _REFUSALS as error:
+                _log.info("%s: no reference kernel: %s", part.model.subgraphs[0].name, _first_line(error))
+        return self._prepared(part, content, known, kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+
+    def _prepared(self, part: Part, content: bytes, shapes: list[tuple[int, ...]] | None, kernels: Any) -> LitertUnit:
+        """The unit with these kernels of LiteRT's, ready for inputs of ``shapes`` where they are known."""
         interpreter = self._litert.Interpreter(
-            model_content=write_tflite(part.model),
-            num_threads=1,
-            experimental_op_resolver_type=self._litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+            model_content=content, num_threads=1, experimental_op_resolver_type=kernels
         )
         unit = LitertUnit(part, interpreter, strict=self._strict)
-        if all(is_static(tensors[index].shape) for index in part.inputs):
-            unit.resize([tensors[index].static_shape for index in part.inputs])
+        if shapes is not None:
+            unit.resize(shapes)
         return unit
 
 

@@ -91,6 +91,15 @@ def test_labels_need_samples() -> None:
         make_data(GRAPH, None, labels=[1])
 
 
+def test_a_sample_far_from_all_others_is_named() -> None:
+    samples = _samples(12)
+    assert make_data(GRAPH, samples).stands_out is None
+    samples[7][0] *= 1e6
+    assert make_data(GRAPH, samples).stands_out == 7
+    assert make_data(GRAPH, samples, evaluation=_samples(3)).stands_out == 7
+    assert make_data(GRAPH, _samples(1)).stands_out is None
+
+
 def test_mean_and_scale_need_pictures(tmp_path: Path) -> None:
     options = LoadOptions(pictures=Pictures(mean=(3.0,)))
     (tmp_path / "raw.bin").write_bytes(b"")

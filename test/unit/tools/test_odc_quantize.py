@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import inspect
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,7 @@ def test_a_missed_limit_is_an_error_and_nothing_is_written(
     caught = capsys.readouterr()
     assert caught.err.startswith("odc-quantize: error: the quantised model failed: mpeir ")
     assert "worst layers: 'block" in caught.err
+    assert "allow more loss, or let help find better choices" in caught.err
     assert "<- not kept" in caught.out
     assert not out.exists()
     assert _run(*arguments, "--allow-accuracy-loss") == 0
@@ -86,9 +88,18 @@ def test_a_missed_budget_is_no_matter_of_loss(
     common = (model, "--calibration", data, "--no-help", "-q", "-o", tmp_path / "q.circle")
     assert _run(*common, "--max-size", "1K") == 1
     said = capsys.readouterr().err
-    assert said.rstrip().endswith("bytes, at most 1,024 wanted")
+    least = re.search(r"1,024 wanted; the smallest file found has ([\d,]+) bytes: --max-size (\d+) ", said)
+    assert least is not None
+    assert int(least[1].replace(",", "")) == int(least[2]) > 1024
+    assert _run(*common, "--max-size", least[2], "--allow-accuracy-loss") == 0
+    (tmp_path / "q.circle").unlink()
     assert _run(*common, "--target", "npu-256", "--max-time", "0.00001") == 1
-    assert " 0 layer" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert " 0 layer" not in said
+    assert "min_coverage=" not in said
+    times = re.search(r"the least time found is (\d\.\d+) ms: --max-time (\d\.\d+) ", said)
+    assert times is not None
+    assert float(times[2]) >= float(times[1]) > 0
     assert not (tmp_path / "q.circle").exists()
 
 

@@ -179,6 +179,31 @@ def test_all_tensors_on_request() -> None:
     np.testing.assert_array_equal(tensors["sum"], A + B)
 
 
+def test_reference_kernels_show_all_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compared tensor by tensor comes from them; what they do not take comes from the others."""
+    from ai_edge_litert import interpreter
+
+    asked: list[str] = []
+    real, refused = interpreter.Interpreter, ""
+
+    def made(**options: Any) -> Any:
+        asked.append(options["experimental_op_resolver_type"].name)
+        if asked[-1] == refused:
+            raise RuntimeError("no such kernel")
+        return real(**options)
+
+    def ran() -> list[str]:
+        asked.clear()
+        executor = open_executor(model_bytes(add_model()), backend="litert", all_tensors=True, strict=True)
+        np.testing.assert_array_equal(executor.run([A, B])[0], 2 * A + B)
+        return list(asked)
+
+    monkeypatch.setattr(interpreter, "Interpreter", made)
+    assert ran() == ["BUILTIN_REF"]
+    refused = "BUILTIN_REF"
+    assert ran() == ["BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"]
+
+
 def test_packages_and_signatures(tmp_path: Path) -> None:
     package = odc_mlir.compile(model_bytes(add_model()))
     np.testing.assert_array_equal(odc_mlir.run(package, [A, B], backend="litert")[0], 2 * A + B)
