@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.columns import MOST_SINGLE, Columns, alike, reached
 from odc_mlir.quantizer.labels import check_classes, is_telling
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
@@ -58,6 +59,7 @@ class Measurement:
     scores: dict[str, float] | None = None
     decided: float | None = None  # the share of samples in which logits answer as the float model's, or nearly
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
+    lost: list[list[int]] = dataclasses.field(default_factory=list)  # columns of each output that vary no more
 
     @property
     def quality_db(self) -> float:
@@ -198,6 +200,7 @@ class Reference:
         self.scores = None if labels is None else scores(firsts, labels)
         self.is_telling = labels is not None and is_telling(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
+        self.columns = [Columns.of(arrays) for arrays in zip(*self.outputs, strict=True)]
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -215,14 +218,31 @@ class Reference:
 
         A single sample does say something by outputs of several elements.
         """
-        first, *others = self.outputs
-        if not others:
-            return all(value.size <= 1 for value in first)
-        return all(
-            np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-            for found in others
-            for a, b in zip(first, found, strict=True)
-        )
+        if len(self.outputs) == 1:
+            return all(value.size <= 1 for value in self.outputs[0])
+        return all(map(alike, zip(*self.outputs, strict=True)))
+
+    def untold(self) -> list[tuple[int, bool]]:
+        """The outputs that are the same for all of several samples, by place, and whether that may be.
+
+        It may where they do not depend on inputs, where answers are no reals, and for results such as a count beside
+        others of the same operator that vary.
+        """
+        places = [place for place, arrays in enumerate(zip(*self.outputs, strict=True)) if alike(arrays)]
+        varied = {self.graph.outputs[place] for place in range(len(self.spans)) if place not in places}
+        depends = reached(self.graph)
+        beside = {index for node in self.graph.nodes if not varied.isdisjoint(node.outputs) for index in node.outputs}
+        reals = (self.outputs[0][place].dtype.kind == "f" for place in places)
+        return [
+            (place, not real or self.graph.outputs[place] not in depends - beside)
+            for place, real in zip(places, reals, strict=True)
+        ]
+
+    def has_own_columns(self, place: int) -> bool:
+        """Whether columns of output ``place`` are few, each of its own size, and not shares of one range."""
+        node = _last_operator(self.graph, self.graph.outputs[place])
+        is_bounded = node is not None and node.node.spec.name in _SPANS.keys() | _SOFTMAX
+        return len(self.columns[place].low) <= MOST_SINGLE and not is_bounded
 
     @cached_property
     def classifier(self) -> str | None:
@@ -280,14 +300,16 @@ class Reference:
             raise ModelError(f"the quantised model has {len(outputs)} outputs, the other {len(self.graph.outputs)}")
         runs = [self._runs(graph) for graph in graphs]
         meters = [ErrorMeter(_EXACT, top=True, interval=span) for span in self.spans]
+        columns = [expected.like() for expected in self.columns]
         powers, results = np.zeros((2, 2, len(outputs), len(self.samples)))
         found_reals: list[list[Array]] = []
         for number, (sample, expected) in enumerate(zip(self.samples, self.outputs, strict=True)):
             reals, kept = runs[number % len(runs)](sample)
-            for meter, a, b in zip(meters, expected, reals, strict=True):
+            for meter, column, a, b in zip(meters, columns, expected, reals, strict=True):
                 if a.shape != b.shape:
                     raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
                 meter.add(a, b)
+                column.add(b)
             for place, index in enumerate(self._decisive):
                 # A model without a tensor of that name is compared by its outputs.
                 pair = (
@@ -306,6 +328,7 @@ class Reference:
             None if self.labels is None else scores([reals[0] for reals in found_reals], self.labels),
             sum(alike) / len(alike) if logits else None,
             found_reals if keep else [],
+            [a.lost(b) for a, b in zip(self.columns, columns, strict=True)],
         )
 
     def _runs(self, graph: Graph) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.quantizer.attention import leaked
+from odc_mlir.quantizer.columns import lost_text
 from odc_mlir.quantizer.coverage import Coverage, coverage_of
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.driver import Driver, file_bytes
@@ -44,6 +45,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     over = _over_budget(driver, candidate, coverage)
     if over:
         coverage["budget"] = _least_cost(driver, candidate)
+    silent, notes = _silent(driver, candidate)
     return make_verdict(
         Evidence(
             driver.limits,
@@ -61,11 +63,12 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "stands_out": data.stands_out,
             },
             saturated_biases(candidate.graph),
-            driver.findings + sample_advice(driver.limits, intervals, len(data.held)),
+            driver.findings + notes + sample_advice(driver.limits, intervals, len(data.held)),
             driver.steps,
             _choices(driver, candidate),
             [
                 *_problems(driver, found, coverage, shares),
+                *silent,
                 *_not_finite(driver, measured),
                 *over,
                 *_doubts(driver, intervals),
@@ -218,6 +221,23 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
             problems.append(f"{100 * share:.1f} % of the shares of SOFTMAX {name!r} lie where the float model has none")
             break
     return problems
+
+
+def _silent(driver: Driver, candidate: Candidate) -> tuple[list[str], list[str]]:
+    """Outputs that tell nothing of accuracy, and columns that are lost: what stands in the way, and what is noted."""
+    reference = driver.reference
+    problems: list[str] = []
+    notes: list[str] = []
+    names = [reference.graph.tensors[index].name for index in reference.graph.outputs]
+    for place, may_be in () if reference.constant else reference.untold():
+        count = len(reference.samples)
+        text = f"output {names[place]!r} is the same for all {count} samples, which so say nothing of it"
+        (notes if may_be else problems).append(text if may_be else f"{text}: give some for which it varies")
+    for place, columns in enumerate(driver.measured(candidate).lost):
+        if columns:
+            text = lost_text(names[place], columns, len(reference.columns[place].low))
+            (problems if reference.has_own_columns(place) else notes).append(text)
+    return problems, notes
 
 
 def _not_finite(driver: Driver, measured: Measurement) -> list[str]:

@@ -288,8 +288,8 @@ class _Layer:
         )
 
     def _noise(self) -> float:
-        """The noise in an output as a part of it, the mean over all outputs."""
-        parts = [noise / power if power else float(noise > 0) for noise, power in self._sums.values()]
+        """The noise in an output as a part of it, the mean over all outputs that are not zero: these have no part."""
+        parts = [noise / power for noise, power in self._sums.values() if power]
         return sum(parts) / len(parts) if parts else 0.0
 
 

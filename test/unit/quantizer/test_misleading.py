@@ -45,6 +45,30 @@ def regressor(outputs: int = 1, scale: float = 1.0) -> tuple[bytes, Samples]:
 
 
 @cache
+def columned(sizes: tuple[float, ...], beside: str = "") -> tuple[bytes, Samples]:
+    """A layer whose columns have these sizes, and samples.
+
+    ``beside``: a second output, a ``silent`` one that no sample moves, or a ``constant`` one that none could.
+    """
+    rng = np.random.default_rng(5)
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, len(sizes)))
+    weights = (rng.normal(size=(len(sizes), 8)) * np.array(sizes)[:, None]).astype(np.float32)
+    builder.operator("FULLY_CONNECTED", [x, builder.tensor("y/w", weights.shape, data=weights), -1], [y])
+    outputs = [y]
+    if beside == "silent":
+        alarm, minus = builder.tensor("alarm", (1, 1)), builder.tensor("alarm/b", (1,), data=np.float32([-100]))
+        ones = builder.tensor("alarm/w", (1, 8), data=np.ones((1, 8), np.float32))
+        builder.operator("FULLY_CONNECTED", [x, ones, minus], [alarm], options={"fused_activation_function": "relu"})
+        outputs.append(alarm)
+    elif beside:
+        version = builder.tensor("version", (1, 1))
+        builder.operator("NEG", [builder.tensor("two", (1, 1), data=np.float32([[2]]))], [version])
+        outputs.append(version)
+    return _file(builder.finish([x], outputs)), [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
+
+
+@cache
 def integers() -> tuple[bytes, Samples]:
     """A model without a real value."""
     builder = ModelBuilder()
@@ -74,6 +98,10 @@ def _filled(value: float, *, every: bool = True) -> Callable[[], dict[str, Any]]
 
 def _with(**options: Any) -> Callable[[], dict[str, Any]]:
     return lambda: {"calibration": regressor()[1], **options}
+
+
+def _columned(*sizes: float, beside: str = "") -> Callable[[], dict[str, Any]]:
+    return lambda: dict(zip(("model", "calibration"), columned(sizes, beside), strict=True))
 
 
 def _labelled(labels: Callable[[np.ndarray], Any], **options: Any) -> Callable[[], dict[str, Any]]:
@@ -204,6 +232,9 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "weights of subnormals": _weights(1e-42),
     "one weight of NaN": _weights(np.nan, every=False),
     "one weight of the largest number": _weights(3.4e38, every=False),
+    "a column that is small beside another": _columned(1000.0, 1.0),
+    "columns of three sizes": _columned(1e5, 1.0, 1e-5),
+    "an output that no sample moves": _columned(1.0, 1.0, beside="silent"),
     "unknown metric": _with(metric="accuracy"),
     "drop without labels": _with(metric="drop"),
     "no layer of that name": _with(overrides={"nobody": "float"}),
@@ -304,6 +335,42 @@ def test_findings_name_sample_and_tensor(value: float, text: str) -> None:
     filled = [[(np.ones_like(x) * value if value != 1e-40 else x * 1e-40).astype(np.float32)] for x in noise]
     verdict = odc_mlir.quantize(file, calibration=filled, help=False).verdict
     assert any(finding.startswith(text) for finding in verdict["findings"]), verdict["findings"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "beside", "problem", "finding"),
+    [
+        ((1000.0, 1.0), "", "column 1 of output 'y' (1 of 2) varies in the float model and is one value in ", ""),
+        ((1e5, 1.0, 1e-5), "", "columns 1, 2 of output 'y' (2 of 3) vary in the float model and are one value", ""),
+        ((1000.0, 100.0), "", "", ""),
+        ((1.0,) * 16 + (1e-4,), "", "", "column 16 of output 'y' (1 of 17) varies in the float model"),
+        ((1.0, 1.0), "silent", "output 'alarm' is the same for all 12 samples, which so say nothing of it: give ", ""),
+        ((1.0, 1.0), "constant", "", "output 'version' is the same for all 12 samples, which so say nothing of it"),
+    ],
+)
+def test_what_is_lost_or_silent_is_told_by_name(
+    sizes: tuple[float, ...], beside: str, problem: str, finding: str
+) -> None:
+    file, samples = columned(sizes, beside)
+    made = odc_mlir.quantize(file, calibration=samples, help=False, metric="mpeir")
+    assert made.passed is not bool(problem)
+    for key, expected in (("problems", problem), ("findings", finding)):
+        seen = [text for text in made.verdict[key] if " output 'y' " in text or text.startswith("output ")]
+        assert len(seen) == bool(expected), seen
+        assert "".join(seen).startswith(expected)
+
+
+def test_more_bits_bring_a_column_back() -> None:
+    file, samples = columned((1000.0, 1.0))
+    assert odc_mlir.quantize(file, calibration=samples, help=False, scheme="int16x8").passed
+
+
+def test_an_output_that_is_zero_says_nothing_of_layers() -> None:
+    file, samples = columned((1.0, 1.0), "silent")
+    layers = odc_mlir.quantize(file, calibration=samples, help=False).verdict["layers"]
+    effects = {layer["name"]: layer["output_sqnr_db"] for layer in layers}
+    assert effects["y"] > 30
+    assert effects["alarm"] is None
 
 
 def test_a_pipe_that_nobody_reads_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

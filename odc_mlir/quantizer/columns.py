@@ -1,0 +1,94 @@
+"""What each output, and each column of it, shows over samples: what never varies tells nothing, or is lost.
+
+The last axis of an output has its columns. One scale for all of them, as codes have it, leaves nothing of a column that
+is small beside the others, which no error measured over the whole output shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.execution.graph import Graph
+
+MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own
+_FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
+_ROUNDING = 1e-5  # a part of the largest value: what sums of float32 vary by when nothing else does
+_NAMED = 4
+
+
+@dataclass(slots=True)
+class Columns:
+    """The least and the largest finite value of each column of one output, float64 [columns]; none of other types."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    values: int = 0  # of each column
+
+    @classmethod
+    def of(cls, arrays: Sequence[Array]) -> Columns:
+        """The columns of what the samples have for an output; none where their number changes, or of no reals."""
+        widths = {array.shape[-1] if array.ndim else 1 for array in arrays}
+        if len(widths) != 1 or not (width := widths.pop()) or any(array.dtype.kind != "f" for array in arrays):
+            return cls(np.empty(0), np.empty(0))
+        found = cls(np.full(width, np.inf), np.full(width, -np.inf))
+        for array in arrays:
+            found.add(array)
+        return found
+
+    def add(self, array: Array) -> None:
+        """What one more sample has for the output; nothing where there are no such columns."""
+        if not len(self.low) or array.size % len(self.low):
+            return
+        rows = array.reshape(-1, len(self.low))
+        finite = np.isfinite(rows)
+        low, high = (rows, rows) if finite.all() else (np.where(finite, rows, end) for end in (np.inf, -np.inf))
+        np.minimum(self.low, low.min(axis=0, initial=np.inf), out=self.low)
+        np.maximum(self.high, high.max(axis=0, initial=-np.inf), out=self.high)
+        self.values += len(rows)
+
+    def like(self) -> Columns:
+        """As many columns that have shown nothing yet."""
+        return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf))
+
+    def lost(self, found: Columns) -> list[int]:
+        """The columns that vary here, by more than rounding, and are one value each in ``found``."""
+        if self.values < _FEWEST_VALUES or found.values != self.values:
+            return []
+        with np.errstate(invalid="ignore"):  # of columns without a finite value
+            varies = self.high - self.low > _ROUNDING * np.maximum(np.abs(self.low), np.abs(self.high))
+        return [int(place) for place in np.flatnonzero(varies & (found.low == found.high))]
+
+
+def lost_text(name: str, places: Sequence[int], columns: int) -> str:
+    """What is said of columns of output ``name`` that the quantised model has one value for."""
+    if columns == 1:
+        what = f"output {name!r} varies in the float model and is one value in the quantised one"
+    else:
+        some = ", ".join(map(str, places[:_NAMED])) + (", …" if len(places) > _NAMED else "")
+        one = len(places) == 1
+        what = (
+            f"column{'' if one else 's'} {some} of output {name!r} ({len(places)} of {columns}) "
+            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} one value in the quantised "
+            "one"
+        )
+    return f"{what}: scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
+
+
+def alike(arrays: Sequence[Array]) -> bool:
+    """Whether an output is the same for all of several samples."""
+    first, *others = arrays
+    return bool(others) and all(np.array_equal(first, b, equal_nan=first.dtype.kind == "f") for b in others)
+
+
+def reached(graph: Graph) -> set[int]:
+    """The tensors that depend on an input or a state; others are constant by construction."""
+    found = {*graph.inputs, *(index for index, info in enumerate(graph.tensors) if info.is_variable)}
+    for node in graph.nodes:
+        if not node.inputs or not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
