@@ -233,7 +233,8 @@ class Requantizer:
         self.dtype = np.dtype(dtype)
         right = np.maximum(-self.e, 0)
         reach = max(abs(code) for code in (low, high, low - zero_point, high - zero_point)).bit_length()
-        early = np.maximum(right - max(30 - reach, 0), 0)
+        # half of the last place must be a multiple of what is shifted early
+        early = np.maximum(right - (30 - reach), 0) if reach < 30 else np.zeros_like(right)
         lower, upper = (self.low - self.zero_point) << right, (self.high - self.zero_point) << right
         if self.low <= self.zero_point <= self.high:
             # no product of 32 bits is beyond these, unless its multiplier is INT32_MIN

@@ -17,7 +17,7 @@ from odc_mlir.runtime.execution.graph import Graph
 
 MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own
 _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
-_ROUNDING = 1e-5  # a part of the largest value: what sums of float32 vary by when nothing else does
+_SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
 _NAMED = 4
 
 
@@ -56,11 +56,11 @@ class Columns:
         return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf))
 
     def lost(self, found: Columns) -> list[int]:
-        """The columns that vary here, by more than rounding, and are one value each in ``found``."""
+        """The columns that vary here, not only slightly, and are one value each in ``found``."""
         if self.values < _FEWEST_VALUES or found.values != self.values:
             return []
         with np.errstate(invalid="ignore"):  # of columns without a finite value
-            varies = self.high - self.low > _ROUNDING * np.maximum(np.abs(self.low), np.abs(self.high))
+            varies = self.high - self.low > _SLIGHT * np.maximum(np.abs(self.low), np.abs(self.high))
         return [int(place) for place in np.flatnonzero(varies & (found.low == found.high))]
 
 

@@ -72,6 +72,8 @@ CASES = [("int8", 25.0), ("uint8", 25.0), ("int16x8", 38.0)]
 def test_small_columns_keep_their_codes(scheme: str, least: float, folded: bool) -> None:
     file, samples = table(folded=folded)
     options = {"scheme": scheme, "calibration": samples, "mixed": "off", **PLAIN}
+    if scheme.endswith("_wo"):
+        options = {key: value for key, value in options.items() if key not in ("ranges", "equalize")}
     helped = odc_mlir.quantize(file, **options)
     plain = odc_mlir.quantize(file, **options, normalize="off")
     assert outputs_db(file, plain, samples) < least - 10.0
