@@ -311,22 +311,20 @@ class Reference:
                 meter.add(a, b)
                 column.add(b)
             for place, index in enumerate(self._decisive):
+                own = _powers(expected[place], reals[place])
                 # A model without a tensor of that name is compared by its outputs.
-                pair = (
-                    (self._expected[number][index], kept[index]) if index in kept else (expected[place], reals[place])
-                )
-                powers[:, place, number] = _powers(*pair)
-                results[:, place, number] = _powers(expected[place], reals[place])
+                decisive = _powers(self._expected[number][index], kept[index]) if index in kept else own
+                powers[:, place, number], results[:, place, number] = decisive, own
             found_reals.append(reals if keep else reals[:1])
         logits = self.classifier == "logits"
-        alike = [logits and self.decides_alike(number, reals[0]) for number, reals in enumerate(found_reals)]
+        decided = [logits and self.decides_alike(number, reals[0]) for number, reals in enumerate(found_reals)]
         return Measurement(
             [meter.errors() for meter in meters],
             Powers(*powers),
             Powers(*results),
             [info.name for info in outputs],
             None if self.labels is None else scores([reals[0] for reals in found_reals], self.labels),
-            sum(alike) / len(alike) if logits else None,
+            sum(decided) / len(decided) if logits else None,
             found_reals if keep else [],
             [a.lost(b) for a, b in zip(self.columns, columns, strict=True)],
         )

@@ -243,13 +243,13 @@ def compare_random(seeds: range, count: int, target: str) -> None:
             expected = odc_mlir.run(operators.model, inputs, backend="host")
             for name, one, other in zip(operators.names, found, expected, strict=True):
                 np.testing.assert_array_equal(one, other, err_msg=f"seed {seed}: {name}")
-    assert host <= 0.12 * count * len(seeds)
+    assert host <= 0.1 * count * len(seeds)
 
 
 @pytest.mark.parametrize(("seed", "target"), [(0, "cpu"), (1, "x86-64-avx2")])
 def test_random_operators(seed: int, target: str) -> None:
     skip_unless_it_runs(target)
-    compare_random(range(seed, seed + 1), 36, target)
+    compare_random(range(seed, seed + 1), 42, target)  # twice each kind
 
 
 @pytest.mark.soak

@@ -17,9 +17,8 @@ from odc_mlir.transforms.npu.schedule.cost import Runs, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
-from odc_mlir.transforms.npu.schedule.residents import Layout
-from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.program import Command, Place, command
+from odc_mlir.transforms.npu.schedule.slots import Slots, TilePart
 from odc_mlir.transforms.npu.schedule.vector_cost import VectorWork, vector_choice
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
@@ -168,16 +167,16 @@ def resize_commands(layer: Layer[npu.ResizeOp], target: Target, memories: LocalM
     inputs, outputs = Slots(slots[: counts[0]]), Slots(slots[counts[0] :])
     for taken, made in _tiles(layer, plan):
         if layer.source.layout is not None:
-            given = taken.resident(layer.source.buffer, layer.source.layout)
+            given = TilePart.resident(layer.source, taken.row, taken.column, taken.channel)
         else:
             slot, empty = inputs.get(taken)
-            given = taken.dense(slot, layer.source.item_bytes)
+            given = TilePart.dense((slot, 0), taken.channels * layer.source.item_bytes, taken.columns)
             if empty:
                 yield taken.transfer("load", layer.source, given.place)
         if layer.result.layout is not None:
-            found = made.resident(layer.result.buffer, layer.result.layout)
+            found = TilePart.resident(layer.result, made.row, made.column, made.channel)
         else:
-            found = made.dense(outputs.take(), layer.result.item_bytes)
+            found = TilePart.dense((outputs.take(), 0), made.channels * layer.result.item_bytes, made.columns)
         yield command(
             "resize",
             kind=op.kind.data.value,
@@ -220,14 +219,6 @@ def _line_fields(name: str, axis: Axis, first: int, pixel: int) -> dict[str, int
     return {f"start_{name}": line.start, f"step_{name}": line.step}
 
 
-class _Tile(NamedTuple):
-    """Where pixels lie in the tile buffer: the first, and bytes from pixel to pixel and from row to row."""
-
-    place: Place
-    stride_x: int
-    stride_y: int
-
-
 class _Pixels(NamedTuple):
     """Some channels of some rows and columns of an image."""
 
@@ -238,16 +229,6 @@ class _Pixels(NamedTuple):
     rows: int
     column: int
     columns: int
-
-    def dense(self, slot: Buffer, item: int) -> _Tile:
-        """They are all that ``slot`` holds, of elements of ``item`` bytes."""
-        pixel = self.channels * item
-        return _Tile((slot, 0), pixel, self.columns * pixel)
-
-    def resident(self, buffer: Buffer, layout: Layout) -> _Tile:
-        """They are part of the image that stays in ``buffer``."""
-        first = layout.offset(self.row, self.column) + self.channel * layout.item_bytes
-        return _Tile((buffer, first), layout.pixel_bytes, layout.pitch)
 
     def transfer(self, mnemonic: str, tensor: Tensor, place: Place) -> Command:
         """The load or store between ``tensor`` and ``place``, where they are dense."""

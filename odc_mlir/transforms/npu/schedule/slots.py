@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
-from odc_mlir.transforms.npu.schedule.program import Buffer
+from typing import NamedTuple, Self
+
+from odc_mlir.transforms.npu.schedule.layers import Tensor
+from odc_mlir.transforms.npu.schedule.program import Buffer, Place
+
+
+class TilePart(NamedTuple):
+    """Pixels in the tile buffer: the first one, and the bytes from pixel to pixel and from row to row."""
+
+    place: Place
+    stride_x: int
+    stride_y: int
+
+    @classmethod
+    def dense(cls, place: Place, pixel_bytes: int, columns: int) -> Self:
+        """Rows of ``columns`` pixels without anything between them."""
+        return cls(place, pixel_bytes, columns * pixel_bytes)
+
+    @classmethod
+    def resident(cls, tensor: Tensor, row: int, column: int, channel: int) -> Self:
+        """Part of an image that stays in the tile buffer."""
+        layout = tensor.layout
+        assert layout is not None, "plans without slots are made for resident tensors"
+        first = layout.offset(row, column) + channel * layout.item_bytes
+        return cls((tensor.buffer, first), layout.pixel_bytes, layout.pitch)
 
 
 class Slots:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
 from operator import attrgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import Outer
@@ -22,7 +22,7 @@ from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip, parts,
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed
-from odc_mlir.transforms.npu.schedule.slots import Slots
+from odc_mlir.transforms.npu.schedule.slots import Slots, TilePart
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields
 from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, store_tile
 from odc_mlir.transforms.npu.schedule.window_tiling import Step, WindowTiling, footprint, group_steps
@@ -131,14 +131,6 @@ class _Constants(Weights[npu.ConvOp]):
         return command("param", source=(self.pool.get("params", records), 0), target=target, count=count, form=form)
 
 
-class _Part(NamedTuple):
-    """Pixels of a tile in the tile buffer: the first one, and the bytes between neighbours."""
-
-    place: Place
-    stride_x: int
-    stride_y: int
-
-
 class _Inputs:
     """Input tiles of a window operation in the tile buffer: tiles in turn, a ring of rows, or the whole tensor."""
 
@@ -148,15 +140,12 @@ class _Inputs:
         self.window: Window = layer.window
         self.next_row = 0  # ring: the first input row of the strip that is not loaded yet
 
-    def load(self, tile: Tile, channel: int, channels: int) -> tuple[_Part, list[Command]]:
+    def load(self, tile: Tile, channel: int, channels: int) -> tuple[TilePart, list[Command]]:
         """Where input channels ``[channel, channel + channels)`` of a tile are, and the loads that bring them there."""
         window = self.window
         top, left = tile.y * window.stride_y - window.pad_top, tile.x * window.stride_x - window.pad_left
         if not self.tiling.in_slots:
-            tensor = self.layer.source
-            assert tensor.layout is not None, "tilings without input slots are chosen for resident tensors"
-            place = (tensor.buffer, tensor.layout.offset(top, left) + channel * window.item_bytes)
-            return _Part(place, tensor.layout.pixel_bytes, tensor.layout.pitch), []
+            return TilePart.resident(self.layer.source, top, left, channel), []
         rows, cols = window.in_rows(tile.rows), window.in_cols(tile.cols)
         region = Region2D(top, rows, left, cols, channel, channels)
         if self.tiling.ring:
@@ -164,8 +153,7 @@ class _Inputs:
         else:
             slot, empty = self.slots.get((tile, channel))
             place, loads = (slot, 0), [self._region(tile, region, (slot, 0))] if empty else []
-        pixel = channels * window.item_bytes
-        return _Part(place, pixel, cols * pixel), loads
+        return TilePart.dense(place, channels * window.item_bytes, cols), loads
 
     def _region(self, tile: Tile, region: Region2D, target: Place) -> Command:
         return load_region(self.layer.source, self.window, tile.image, region, target, self.zero)
@@ -200,15 +188,14 @@ class _Outputs:
         self.layer = layer
         self.slots = Slots(slots)
 
-    def take(self, tile: Tile, group: tuple[int, int]) -> tuple[_Part, list[Command]]:
+    def take(self, tile: Tile, group: tuple[int, int]) -> tuple[TilePart, list[Command]]:
         """Where result channels ``group`` (first, count) of a tile go, and the stores that move them on."""
-        tensor, item = self.layer.result, self.layer.window.item_bytes
+        tensor = self.layer.result
         if tensor.layout is not None:
-            place = (tensor.buffer, tensor.layout.offset(tile.y, tile.x) + group[0] * item)
-            return _Part(place, tensor.layout.pixel_bytes, tensor.layout.pitch), []
+            return TilePart.resident(tensor, tile.y, tile.x, group[0]), []
         slot = self.slots.take()
         store = store_tile(tensor, self.layer.window, tile, *group, (slot, 0))
-        return _Part((slot, 0), group[1] * item, tile.cols * group[1] * item), [store]
+        return TilePart.dense((slot, 0), group[1] * self.layer.window.item_bytes, tile.cols), [store]
 
 
 class _Tiles:
@@ -362,7 +349,7 @@ def _kernel_fields(window: Window) -> dict[str, int | str]:
     }
 
 
-def _tile_fields(tile: Tile, step: Step, source: _Part, output: _Part) -> dict[str, int | str]:
+def _tile_fields(tile: Tile, step: Step, source: TilePart, output: TilePart) -> dict[str, int | str]:
     """Fields of one compute instruction: its part of the tile."""
     return {
         "init": "bias" if step.is_first else "keep",
