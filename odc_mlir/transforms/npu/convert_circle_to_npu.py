@@ -25,7 +25,6 @@ error. Names of tensors stay on the locations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -38,76 +37,19 @@ from odc_mlir.dialects.npu_program import ProgramOp, make_program, programs
 from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.npu.lowering import lowerings
 from odc_mlir.transforms.npu.lowering.channel_groups import lower_in_channel_groups, needs_channel_groups
-from odc_mlir.transforms.npu.lowering.elementwise import (
-    lower_binary,
-    lower_by_table,
-    lower_prelu,
-    lower_scale,
-    lower_squared_difference,
-)
-from odc_mlir.transforms.npu.lowering.gathers import lower_gather
-from odc_mlir.transforms.npu.lowering.matmul import lower_batch_matmul
-from odc_mlir.transforms.npu.lowering.moves import lower_move, lower_padding, lower_transpose
-from odc_mlir.transforms.npu.lowering.polyphase import lower_any_conv_2d, lower_transpose_conv
-from odc_mlir.transforms.npu.lowering.products import lower_depthwise_conv_2d, lower_fully_connected
-from odc_mlir.transforms.npu.lowering.recurrent import lower_lstm
-from odc_mlir.transforms.npu.lowering.resizing import lower_resize
-from odc_mlir.transforms.npu.lowering.search import lower_arg_max
+from odc_mlir.transforms.npu.lowering.elementwise import lower_by_table
 from odc_mlir.transforms.npu.lowering.site import Site
-from odc_mlir.transforms.npu.lowering.updates import lower_dynamic_update_slice
 from odc_mlir.transforms.npu.lowering.weight_parts import lower_with_parts, takes_parts
-from odc_mlir.transforms.npu.lowering.windows import lower_pool, lower_reduction, lower_softmax, lower_view
-from odc_mlir.transforms.partition.rules.table import MOVERS, works_by_table
-
-LOWERINGS: Mapping[str, Callable[[Site], None]] = {
-    "CONV_2D": lower_any_conv_2d,
-    "TRANSPOSE_CONV": lower_transpose_conv,
-    "RESIZE_BILINEAR": lower_resize,
-    "RESIZE_NEAREST_NEIGHBOR": lower_resize,
-    "DEPTHWISE_CONV_2D": lower_depthwise_conv_2d,
-    "FULLY_CONNECTED": lower_fully_connected,
-    "BATCH_MATMUL": lower_batch_matmul,
-    "ADD": lower_binary,
-    "SUB": lower_binary,
-    "MUL": lower_binary,
-    "SQUARED_DIFFERENCE": lower_squared_difference,
-    "MAXIMUM": lower_binary,
-    "MINIMUM": lower_binary,
-    "PRELU": lower_prelu,
-    "AVERAGE_POOL_2D": lower_pool,
-    "MAX_POOL_2D": lower_pool,
-    "MEAN": lower_reduction,
-    "SUM": lower_reduction,
-    "REDUCE_MAX": lower_reduction,
-    "REDUCE_MIN": lower_reduction,
-    "CONCATENATION": lower_move,
-    "DYNAMIC_UPDATE_SLICE": lower_dynamic_update_slice,
-    "GATHER": lower_gather,
-    "ARG_MAX": lower_arg_max,
-    "ARG_MIN": lower_arg_max,
-    "SOFTMAX": lower_softmax,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": lower_lstm,
-    "QUANTIZE": lower_scale,
-    "RELU": lower_scale,
-    "RELU6": lower_scale,
-    "RELU_N1_TO_1": lower_scale,
-    "RELU_0_TO_1": lower_scale,
-    "RESHAPE": lower_view,
-    "SQUEEZE": lower_view,
-    "EXPAND_DIMS": lower_view,
-    "TRANSPOSE": lower_transpose,
-    "PAD": lower_padding,
-    **dict.fromkeys(MOVERS, lower_move),
-}
-
+from odc_mlir.transforms.partition.rules.table import works_by_table
 
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")  # may be computed for some result channels at a time
 
 
 def lower(op: CircleOp) -> None:
     """Replace one operator; element-wise ones without a lowering of their own become a table of codes."""
-    if (lowering := LOWERINGS.get(op.SPEC.name)) is not None:
+    if (lowering := lowerings().get(op.SPEC.name)) is not None:
         site = Site(op)
         if op.SPEC.name in PRODUCTS and needs_channel_groups(site):
             lowering = lower_with_parts if takes_parts(site) else lower_in_channel_groups

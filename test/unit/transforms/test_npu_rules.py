@@ -54,7 +54,7 @@ from helpers.rule_nodes import (
 )
 from odc_mlir import ops, targets
 from odc_mlir.ops.spec import Node, QuantParams
-from odc_mlir.transforms.npu.convert_circle_to_npu import LOWERINGS
+from odc_mlir.transforms.npu.lowering import lowerings
 from odc_mlir.transforms.partition.rules import table as npu_rules
 from odc_mlir.transforms.partition.rules.checks import Limits
 
@@ -356,7 +356,7 @@ def test_every_rule_is_refused_once() -> None:
 
 
 def test_every_operator_with_rules_has_a_lowering_and_a_case() -> None:
-    assert set(npu_rules.OPERATORS) == set(LOWERINGS)
+    assert set(npu_rules.OPERATORS) == set(lowerings())
     assert set(npu_rules.OPERATORS) - CASED == set(SUPPORTED)
     assert set(npu_rules.OPERATORS) <= set(ops.all_specs())
 

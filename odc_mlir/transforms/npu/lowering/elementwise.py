@@ -23,7 +23,7 @@ from odc_mlir.numerics.int16 import power_add_params
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.npu.lowering.products import lower_mul_by_channels
-from odc_mlir.transforms.npu.lowering.site import ONE, Site, elements, pair_of
+from odc_mlir.transforms.npu.lowering.site import ONE, Lowerings, Site, elements, pair_of
 from odc_mlir.transforms.npu.lowering.tables import results_of
 from odc_mlir.transforms.npu.lowering.wide_functions import lower_wide, wide_function
 
@@ -247,3 +247,19 @@ def lower_by_table(site: Site) -> None:
 def table_of(node: Node, dynamic: int) -> bytes:
     """Result codes for all 256 codes of operand ``dynamic``, in the order of their bytes."""
     return results_of(node, dynamic, codes_by_byte(node.operand(dynamic).info.numpy)).tobytes()
+
+
+LOWERINGS: Lowerings = {
+    "ADD": lower_binary,
+    "SUB": lower_binary,
+    "MUL": lower_binary,
+    "SQUARED_DIFFERENCE": lower_squared_difference,
+    "MAXIMUM": lower_binary,
+    "MINIMUM": lower_binary,
+    "PRELU": lower_prelu,
+    "QUANTIZE": lower_scale,
+    "RELU": lower_scale,
+    "RELU6": lower_scale,
+    "RELU_N1_TO_1": lower_scale,
+    "RELU_0_TO_1": lower_scale,
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odc_mlir.dialects import npu
 from odc_mlir.transforms.npu.lowering.moves import lower_move
-from odc_mlir.transforms.npu.lowering.site import Site
+from odc_mlir.transforms.npu.lowering.site import Lowerings, Site
 from odc_mlir.transforms.partition.rules.search_checks import gathered
 
 
@@ -17,3 +17,8 @@ def lower_gather(site: Site) -> None:
     indices = site.reshape(site.operand(1), (found.batches, found.taken))
     kind = site.result_of_shape(found.batches, found.outer, found.taken, found.inner)
     return site.finish(npu.GatherOp(table, indices, kind))
+
+
+LOWERINGS: Lowerings = {
+    "GATHER": lower_gather,
+}

@@ -11,7 +11,7 @@ from odc_mlir.numerics.convolution import real_multipliers
 from odc_mlir.numerics.fixed import quantize_multipliers
 from odc_mlir.transforms.npu.lowering.matrices import Matrices, matrices
 from odc_mlir.transforms.npu.lowering.products import pointwise, requantisation, weight_codes
-from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of, quant_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, pair_of, quant_of, tensor_of
 
 
 def lower_batch_matmul(site: Site) -> None:
@@ -60,3 +60,8 @@ def _matrix(site: Site, found: Matrices, index: int, shape: tuple[int, int, int,
     if order is None:
         return site.reshape(value, shape)
     return site.emit(npu.MoveOp([value], kind, copies=found.moves[index]))
+
+
+LOWERINGS: Lowerings = {
+    "BATCH_MATMUL": lower_batch_matmul,
+}

@@ -12,9 +12,10 @@ from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.numerics.elementwise import joined_codes
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.move_maps import moved_operands, result_copies
-from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of, quant_of
+from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.npu.lowering.windows import lower_pad, lower_view
 from odc_mlir.transforms.partition.rules.checks import image_padding, moves_no_element
+from odc_mlir.transforms.partition.rules.table import MOVERS
 
 
 def lower_move(site: Site) -> None:
@@ -60,3 +61,11 @@ def lower_transpose(site: Site) -> None:
 def lower_padding(site: Site) -> None:
     """PAD: what a load pads may become part of the operator that reads it."""
     (lower_pad if image_padding(site.node) is None else lower_move)(site)
+
+
+LOWERINGS: Lowerings = {
+    "CONCATENATION": lower_move,
+    "TRANSPOSE": lower_transpose,
+    "PAD": lower_padding,
+    **dict.fromkeys(MOVERS, lower_move),
+}

@@ -24,7 +24,7 @@ from odc_mlir.transforms.npu.lowering.products import (
     weight_codes,
     window_of,
 )
-from odc_mlir.transforms.npu.lowering.site import Site, blob_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, tensor_of
 from odc_mlir.transforms.npu.lowering.weight_parts import parts_of, repeated_channels, repeated_weights, takes_parts
 from odc_mlir.transforms.partition.rules.weight_checks import channel_groups, runs_of
 
@@ -133,3 +133,9 @@ def lower_grouped_conv_2d(site: Site) -> None:
     pixels = batch * out_rows * out_columns
     copies = [StridedCopy(g, 0, g * each, (pixels, each), (each, 1), (channels, 1)) for g in range(groups)]
     site.finish(npu.MoveOp(values, site.result_type, copies=copies))
+
+
+LOWERINGS: Lowerings = {
+    "CONV_2D": lower_any_conv_2d,
+    "TRANSPOSE_CONV": lower_transpose_conv,
+}

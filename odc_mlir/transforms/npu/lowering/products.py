@@ -11,6 +11,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.numerics.convolution import real_multipliers
 from odc_mlir.numerics.elementwise import mul_params
 from odc_mlir.numerics.fixed import quantize_multipliers
@@ -18,7 +19,7 @@ from odc_mlir.ops.bias import adds_in_64_bits
 from odc_mlir.ops.infer.geometry import axis_window, window_options
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.support.blob import Blob
-from odc_mlir.transforms.npu.lowering.site import CODE_TYPES, Site, blob_of, pair_of, quant_of
+from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.partition.rules.weight_checks import centred, centred_range
 
 Pair = tuple[int, int]
@@ -207,3 +208,9 @@ def lower_row_sums(site: Site, source: SSAValue, rows: int, columns: int, scale:
             weight_type=npu.CodeType.I8,
         )
     )
+
+
+LOWERINGS: Lowerings = {
+    "DEPTHWISE_CONV_2D": lower_depthwise_conv_2d,
+    "FULLY_CONNECTED": lower_fully_connected,
+}

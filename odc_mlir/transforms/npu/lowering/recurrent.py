@@ -17,7 +17,7 @@ from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.infer.named import constants, position
 from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
 from odc_mlir.support.locations import op_name, value_name
-from odc_mlir.transforms.npu.lowering.site import Site, blob_of, quant_of
+from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, quant_of
 
 STATES = ("output_state", "cell_state")
 
@@ -62,3 +62,8 @@ def _give_back(op: CircleOp, state: SSAValue, last: SSAValue) -> None:
             raise CompileError(
                 f"the variable {value_name(state)!r} has another user", op=op.SPEC.name, tensor=op_name(op)
             )
+
+
+LOWERINGS: Lowerings = {
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": lower_lstm,
+}

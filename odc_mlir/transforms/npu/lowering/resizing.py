@@ -7,7 +7,7 @@ from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
 from odc_mlir.ops.infer.resize import resize_modes
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.npu.lowering.site import Site
+from odc_mlir.transforms.npu.lowering.site import Lowerings, Site
 
 _LARGEST_STEP = field_range("resize", "start_x")[1]  # so that the start of every tile fits as well
 
@@ -42,3 +42,9 @@ def lower_resize(site: Site) -> None:
     bilinear = site.node.spec.name == "RESIZE_BILINEAR"
     kind = npu.ResizeKind.BILINEAR if bilinear else npu.ResizeKind.NEAREST
     site.finish(npu.ResizeOp(kind, site.operand(0), site.result_type, lines))
+
+
+LOWERINGS: Lowerings = {
+    "RESIZE_BILINEAR": lower_resize,
+    "RESIZE_NEAREST_NEIGHBOR": lower_resize,
+}

@@ -11,7 +11,7 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.lut import codes_by_byte
-from odc_mlir.transforms.npu.lowering.site import ONE, Site, blob_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import ONE, Lowerings, Site, blob_of, tensor_of
 from odc_mlir.transforms.partition.rules.search_checks import searched
 
 
@@ -53,3 +53,9 @@ def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
             clamp=(low, high),
         )
     )
+
+
+LOWERINGS: Lowerings = {
+    "ARG_MAX": lower_arg_max,
+    "ARG_MIN": lower_arg_max,
+}

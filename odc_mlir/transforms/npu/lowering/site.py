@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,14 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp, ConstOp, node_of
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.circle_types import with_shape
-from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.numerics.fixed import activation_range
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 
-__all__ = ["CODE_TYPES", "ONE", "Site", "blob_of", "elements", "pair_of", "quant_of", "tensor_of"]
+Lowering = Callable[["Site"], None]
+"""Replaces one operator of a kind."""
+
+Lowerings = Mapping[str, Lowering]
+"""Schema name of an operator -> what lowers it; each module has one of its own, ``LOWERINGS``."""
 
 ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
 

@@ -16,7 +16,7 @@ from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.transforms.npu.lowering.moves import lower_move
-from odc_mlir.transforms.npu.lowering.site import ONE, Site, blob_of, pair_of
+from odc_mlir.transforms.npu.lowering.site import ONE, Lowerings, Site, blob_of, pair_of
 from odc_mlir.transforms.partition.rules.search_checks import updated_axis
 
 _PLAIN = QuantParams((1.0,), (0,))
@@ -90,3 +90,8 @@ def _mask(site: Site, differences: SSAValue, *, at_zero: int) -> SSAValue:
 
 def _codes(dtype: str, shape: tuple[int, ...]) -> Attribute:
     return tensor_type(dtype, shape, _PLAIN)
+
+
+LOWERINGS: Lowerings = {
+    "DYNAMIC_UPDATE_SLICE": lower_dynamic_update_slice,
+}

@@ -14,7 +14,7 @@ from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
 from odc_mlir.transforms.npu.lowering.products import lower_row_sums, window_of
 from odc_mlir.transforms.npu.lowering.search import reversed_codes
-from odc_mlir.transforms.npu.lowering.site import Site, blob_of, pair_of, quant_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, pair_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.reduction_checks import reduced
 
 
@@ -98,3 +98,17 @@ def lower_pad(site: Site) -> None:
 def lower_view(site: Site) -> None:
     """RESHAPE, SQUEEZE, EXPAND_DIMS and the like: the same bytes with another shape."""
     site.finish(npu.ReshapeOp(site.operand(0), site.result_type))
+
+
+LOWERINGS: Lowerings = {
+    "AVERAGE_POOL_2D": lower_pool,
+    "MAX_POOL_2D": lower_pool,
+    "MEAN": lower_reduction,
+    "SUM": lower_reduction,
+    "REDUCE_MAX": lower_reduction,
+    "REDUCE_MIN": lower_reduction,
+    "SOFTMAX": lower_softmax,
+    "RESHAPE": lower_view,
+    "SQUEEZE": lower_view,
+    "EXPAND_DIMS": lower_view,
+}
