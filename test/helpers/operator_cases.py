@@ -53,6 +53,8 @@ def conv(
 X, W = q("2x6x7x4", zero=-3), axis("5x3x3x4", 0, 5)
 U = q("2x6x7x4", zero=130, storage="u8")
 L = q("2x3x8", zero=5)
+ROWS = q("3x8", zero=5)
+MASK = "%m = circle.const [false, true, true, false, true, false, false, true] : tensor<8xi1>"
 MEAN_X = q("2x6x7x3", zero=11)
 LAST = q("1x1x1x6x4", zero=5)
 JOINED = q("2x3", "0.05", 130, "u8"), q("2x2", "0.02", 7, "u8"), q("2x4", "0.03", 20, "u8")
@@ -387,6 +389,24 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         (L,),
         f"%c = circle.const [20] : {q('1', zero=5)}\n" + call("maximum", [("%x", L), ("%c", q("1", zero=5))], L),
         L,
+    ),
+    "select-rows": (
+        (L, L),
+        "%m = circle.const [true, false] : tensor<2xi1>\n"
+        + call("select", [("%m", "tensor<2xi1>"), ("%x", L), ("%z", L)], L),
+        L,
+    ),
+    "select-v2-mask": (
+        (L,),
+        f"{MASK}\n%c = circle.const [-128] : {q('1', zero=5)}\n"
+        + call("select_v2", [("%m", "tensor<8xi1>"), ("%x", L), ("%c", q("1", zero=5))], L),
+        L,
+    ),
+    "select-v2-broadcast": (
+        (q("3x1", zero=5),),
+        f"{MASK}\n%c = circle.const [20] : {q('1', zero=5)}\n"
+        + call("select_v2", [("%m", "tensor<8xi1>"), ("%c", q("1", zero=5)), ("%x", q("3x1", zero=5))], ROWS),
+        ROWS,
     ),
     "bilinear": (
         (X,),
