@@ -40,7 +40,7 @@ _OPTIONAL = "history_bytes"
 def write_listing(container: Container, *, data: bool = True) -> str:
     """The text of a program; ``data`` False leaves the bytes of its constants out."""
     lines = [
-        f".metadata {_json(dict(container.metadata))}",
+        f".metadata {_json(dict(container.metadata), in_order=True)}",  # as it lies in a file
         f".target_digest {container.target_digest.hex()}",
         f".source_hash {container.source_hash.hex()}",
         f".compiler_version {'.'.join(map(str, container.compiler_version))}",
@@ -105,8 +105,8 @@ def read_listing(text: str) -> Container:
     )
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+def _json(value: object, *, in_order: bool = False) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=in_order)
 
 
 def _parsed(name: str, number: int, value: str, parse: Callable[[str], Any]) -> Any:

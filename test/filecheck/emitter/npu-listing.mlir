@@ -8,7 +8,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = flash>} 
   }
 }
 // CHECK: ; program segment_0
-// CHECK: .metadata {"target": "npu-256"
+// CHECK: .metadata {"compiler": "
 // CHECK: .constants 16
 // CHECK-NEXT: .bytes
 // CHECK-NEXT: copy target=arena:0x20 bytes=16 post=2

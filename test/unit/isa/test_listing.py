@@ -33,6 +33,14 @@ def test_any_name_constant_and_scale(name: str, constants: bytes, scale: float |
     assert container.write(read_listing(write_listing(changed))) == container.write(changed)
 
 
+@given(st.permutations(["target", "target_version", "memory", "compiler", "nested"]), st.floats(1e-30, 1e30))
+def test_a_program_and_its_file_give_one_listing(order: list[str], scale: float) -> None:
+    values = {**BASE.metadata, "compiler": "1", "nested": {"b": 1, "a": 2}}
+    inputs = tuple(dataclasses.replace(tensor, scale=scale) for tensor in BASE.inputs)
+    made = dataclasses.replace(BASE, metadata={key: values[key] for key in order}, inputs=inputs)
+    assert write_listing(container.read(container.write(made))) == write_listing(made)
+
+
 def test_comments_and_empty_lines_are_left_out() -> None:
     assert read_listing("; a comment\n\n" + TEXT.replace("\nhalt", "\n\n  halt ; the end")) == read_listing(TEXT)
 
