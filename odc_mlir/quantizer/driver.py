@@ -178,7 +178,10 @@ class Driver:
         """Try what help there is, one kind after the other, each on top of the best so far."""
         root, recipe = self._root()
         models = {"none": root}
-        kinds = [kind for kind in self.options.equalizations if self._equalized(models, kind) is not None] or ["none"]
+        kinds = [kind for kind in self.options.equalizations if self._equalized(models, kind) is not None]
+        if not kinds:
+            self.findings.append(f"equalize {self.options.equalize} changes nothing: no pair of layers it could change")
+            kinds = ["none"]
         first = replace(recipe, equalize=kinds[0])
         best = self._refined(self._first(models[kinds[0]], first, "equalize", kinds[0]))
         for kind in kinds[1:]:
@@ -192,6 +195,8 @@ class Driver:
         asks = states[-1] and self.options.io == FLOAT and bool(self.data.fit)
         found = normalized(self.base, self.data.fit) if asks else None
         if found is None:
+            if states[0]:
+                self.findings.append("normalize on changes nothing: no input has channels that differ in size")
             return self.base, recipe
         self._record(found)
         chosen = replace(recipe, normalize=True)

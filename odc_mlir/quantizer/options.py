@@ -93,6 +93,10 @@ class Options:
             weights = "symmetric"  # an NPU takes twice the products where zero points differ by channel
         return found.read_by(reader).with_options(granularity=granularity, weights=weights)
 
+    def by_name(self) -> dict[str, Any]:
+        """The options that :data:`odc_mlir.quantizer.policy.applicable.APPLICABLE` declares."""
+        return {name: self.plan.layers if name == "layers" else getattr(self, name) for name in APPLICABLE}
+
     @property
     def equalizations(self) -> tuple[str, ...]:
         """The equalisations to try, the plain one first; where parameters are given, none moves what they are for."""
@@ -226,8 +230,7 @@ def _check(options: Options) -> None:
             raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(filter(None, allowed))}")
     if options.range_options and options.ranges == AUTO:
         raise OptionError("options of ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
-    given = {name: getattr(options, name) for name in APPLICABLE if name != "layers"}
-    check_applicable(options.definition.name, given | {"layers": options.plan.layers})
+    check_applicable(options.definition.name, options.by_name())
     _check_given(options)
     for name, number in (
         ("max_drop", options.max_drop),
@@ -257,6 +260,8 @@ def _check_given(options: Options) -> None:
     """Raises OptionError for types and parameters that leave out, or contradict, something else."""
     if options.gives_parameters and options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation changes values whose parameters are given", hint="leave one of the two out")
+    if options.normalize == ON and options.io != FLOAT:
+        raise OptionError("inputs are normalised before they are codes, and io asks for codes", hint="leave one out")
     if options.visq_file is not None and not options.searches_precisions:
         raise OptionError("errors of layers tell which get other precisions, which is off", hint="leave mixed out")
     if both := sorted(set(options.parameters) & set(options.copied_parameters)):

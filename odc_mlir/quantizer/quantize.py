@@ -28,6 +28,7 @@ from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.given import Types, lost, ranges_of, scheme_of, taken_out
 from odc_mlir.quantizer.judging import verdict_of
 from odc_mlir.quantizer.options import AUTO, EQUALIZE, OFF, SWITCH, Options, Progress, make_options
+from odc_mlir.quantizer.policy.applicable import check_samples
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -71,6 +72,10 @@ def quantize(
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
     options = _with_brought(make_options(**_as_target_likes(_scheme_brought(chosen, brought))), brought)
+    if records is not None and calibration is not None:
+        raise OptionError(
+            "records and calibration samples both say the ranges", hint="give one; evaluation samples may come on top"
+        )
     original, base = build_graph(stored), prepare(ready, options.definition)
     if not original.outputs:
         raise ModelError("the model has no output by which a quantised one could be judged", location=original.name)
@@ -85,6 +90,8 @@ def quantize(
                 hint=f"give calibration data, or use a scheme such as '{WEIGHTS_ONLY}' that touches weights only",
             )
         base.records = known
+    if not data.fit:
+        check_samples(options.by_name())
     # The products are many and small: several threads would wait for one another longer than they work. Numbers that
     # are not finite show in the verdict, which they fail.
     with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):

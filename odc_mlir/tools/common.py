@@ -21,7 +21,7 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -118,6 +118,18 @@ def usage_error(parser: argparse.ArgumentParser, message: str, others: Iterable[
     """
     print(printable(bounded(f"{parser.prog}: error: {message}{nearest(parser, message, others)}")), file=sys.stderr)
     return EXIT_USAGE
+
+
+_EVERYWHERE = frozenset({"verbose", "quiet", "debug", "overwrite"})  # what no command is without
+
+
+def idle_option(parser: argparse.ArgumentParser, arguments: argparse.Namespace, used: Collection[str]) -> str | None:
+    """The first option given that is none of ``used``, names of arguments; what is said as by default is not given."""
+    for action in parser._actions:
+        is_known = action.dest in used or action.dest in _EVERYWHERE or not hasattr(arguments, action.dest)
+        if not is_known and getattr(arguments, action.dest) != action.default:
+            return action.option_strings[-1]
+    return None
 
 
 def guarded(

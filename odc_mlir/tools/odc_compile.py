@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, Kind, json_kind, package_kind
 from odc_mlir.tools import quantizing
-from odc_mlir.tools.common import base_parser, counted, run_tool, size, usage_error
+from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, size, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -19,6 +19,14 @@ REPORT = json_kind("a report", "schema_version", "cycles_total", "layers")
 _OPERATORS_SHOWN = 20
 _REASONS_SHOWN = 12
 _OBJECT = "object"
+
+# What printing IR, writing object code and making a package have a use for.
+_PLACEMENT = frozenset({"partition", "host", "npu", "all_supported", "min_operators", "min_macs", "max_segments"})
+_QUANTISING = frozenset({"quantize", "calibration", "labels", "max_drop", "io", "min_coverage", "allow_accuracy_loss"})
+_LOWERING = frozenset({"model", "output", "target", "memory", "sram_limit", "allow_host", "prefer", "time_limit"})
+OF_STAGE = _LOWERING | _PLACEMENT | _QUANTISING | {"emit"}
+OF_OBJECT = frozenset({"model", "output", "emit", "target", "time_limit", "triple", "cpu", "header"})
+OF_PACKAGE = OF_STAGE | {"strict", "verify_each", "no_cache", "report_json", "report_html"}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -109,8 +117,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
-    if arguments.emit != _OBJECT and (arguments.triple or arguments.cpu or arguments.header):
-        return usage_error(parser, "--triple, --cpu and --header are for --emit object")
+    used = OF_OBJECT if arguments.emit == _OBJECT else OF_STAGE if arguments.emit else OF_PACKAGE
+    if (idle := idle_option(parser, arguments, used)) is not None:
+        what = f"--emit {arguments.emit}" if arguments.emit else "a package"
+        return usage_error(parser, f"{what} has no use for {idle}; leave it out{_where_of_use(arguments, idle)}")
     if arguments.emit == _OBJECT:
         if not arguments.output:
             return usage_error(parser, "--emit object needs -o FILE.o")
@@ -123,6 +133,14 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         return usage_error(parser, "give -o, --emit or a report to write")
     _compile(arguments)
     return None
+
+
+def _where_of_use(arguments: argparse.Namespace, flag: str) -> str:
+    """Where an option that is of no use belongs."""
+    name = flag.lstrip("-").replace("-", "_")
+    if name in OF_OBJECT and arguments.emit != _OBJECT:
+        return ", or add --emit object"
+    return ", or leave out --emit" if name in OF_PACKAGE else ""
 
 
 def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -9,13 +9,19 @@ from typing import Any
 from odc_mlir.errors import short_name, shortened
 from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, json_kind
 from odc_mlir.tools import quantizing
-from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
+from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
 VERDICT = json_kind("a verdict", "schema_version", "passed", "metrics")
 CIRCLE = MODEL._replace(suffixes=(".circle",))
 _LAYERS_SHOWN = 5
 _FINDINGS_SHOWN = 8
+
+# What recording ranges alone has a use for; all other arguments are for quantising.
+RECORDING = frozenset(
+    {"model", "output", "min_max_only", "calibration", "max_samples", "mean", "scale", "save_records"}
+    | {"ranges", "range_option"}
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -67,6 +73,8 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     if arguments.min_max_only:
         if not arguments.output or not arguments.calibration:
             return usage_error(parser, "--min-max-only needs --calibration and -o")
+        if (idle := idle_option(parser, arguments, RECORDING)) is not None:
+            return usage_error(parser, f"--min-max-only quantises nothing and has no use for {idle}; leave it out")
         _record_only(arguments)
         return None
     _quantize(arguments)

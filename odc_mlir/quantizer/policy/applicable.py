@@ -1,4 +1,4 @@
-"""Which options apply to which schemes: the one declaration that refuses the others, rather than ignore them."""
+"""Which options apply to which schemes and need samples: the one declaration that refuses what would be ignored."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
 @dataclass(frozen=True, slots=True)
 class Applies:
-    """The ``schemes`` that an option applies to, and the values of it that ask for ``nothing`` and fit all schemes."""
+    """The ``schemes`` that an option applies to, and the values of it that ask for ``nothing`` and fit all schemes.
+
+    ``by_samples``: what it asks for is done by running samples for calibration, which recorded ranges do not replace.
+    """
 
     schemes: Collection[str]
     nothing: tuple[Any, ...] = (None,)
     why: str = ""
+    by_samples: bool = False
 
 
 _VALUES = tuple(name for name, scheme in SCHEMES.items() if not scheme.weights_only)
 _WIDER = tuple(name for name, steps in LADDERS.items() if steps[0] != FLOAT)
 
 
-def _of_values(why: str, *nothing: Any) -> Applies:
-    return Applies(_VALUES, nothing, f"touches weights only; {why}")
+def _of_values(why: str, *nothing: Any, by_samples: bool = False) -> Applies:
+    return Applies(_VALUES, nothing, f"touches weights only; {why}", by_samples)
 
 
 _ANY = Applies(tuple(SCHEMES))
+_SWITCH = Applies(tuple(SCHEMES), ("auto", "off"), by_samples=True)
 _NO_RANGES = "values have no ranges"
 _NO_TYPES = "values have no types or parameters"
 _NO_PRECISIONS = "layers cannot have precisions of their own"
@@ -43,16 +48,14 @@ APPLICABLE: Mapping[str, Applies] = {
     "ranges": _of_values(_NO_RANGES, "auto"),
     "range_options": _of_values(_NO_RANGES, {}),
     "headroom": _of_values(_NO_RANGES, None),
-    "equalize": _of_values("scales move between no layers", "auto", "none"),
+    "equalize": _of_values("scales move between no layers", "auto", "none", by_samples=True),
     "layers": _of_values(_NO_PRECISIONS, ()),
     "mixed": _of_values(_NO_PRECISIONS, "auto", "off"),
     "visq_file": _of_values(_NO_PRECISIONS, None),
     "patterns": Applies(_WIDER, ((),), "has no wider scheme for patterns"),
-    **dict.fromkeys(
-        ("help", "normalize", "rounding", "correction", "metric", "limit", "max_drop", "max_seconds", "max_time_ms"),
-        _ANY,
-    ),
-    **dict.fromkeys(("max_bytes", "target", "min_coverage", "reader"), _ANY),
+    **dict.fromkeys(("normalize", "rounding", "correction"), _SWITCH),
+    **dict.fromkeys(("help", "metric", "limit", "max_drop", "max_seconds", "max_time_ms", "max_bytes"), _ANY),
+    **dict.fromkeys(("target", "min_coverage", "reader"), _ANY),
 }
 
 
@@ -66,3 +69,13 @@ def check_applicable(scheme: str, given: Mapping[str, Any]) -> None:
             f"scheme {scheme!r} {applies.why}",
             hint=f"leave {name} out, or use one of {', '.join(applies.schemes)}",
         )
+
+
+def check_samples(given: Mapping[str, Any]) -> None:
+    """Raises OptionError for the first of ``given`` options, by name, that asks for what takes samples to do."""
+    for name, value in given.items():
+        if APPLICABLE[name].by_samples and value not in APPLICABLE[name].nothing:
+            raise OptionError(
+                f"{name} {value!r} is done by running samples for calibration, and there are none",
+                hint=f"give calibration data, or leave {name} out",
+            )

@@ -15,9 +15,10 @@ from helpers.float_models import squeeze_excite
 from helpers.models import ModelBuilder
 from odc_mlir.calibration.recorded import Records
 from odc_mlir.calibration.statistics import TensorStatistics
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.policy.applicable import APPLICABLE
 from odc_mlir.quantizer.policy.verdict import describe
 from odc_mlir.tools import odc_quantize
 
@@ -405,3 +406,33 @@ def test_of_few_samples_the_doubt_counts_too(limit: float, passes: bool) -> None
     assert check["interval"][0] <= check["value"] < check["interval"][1]
     assert made.passed is passes
     assert [text[:14] for text in made.verdict["problems"]] == ([] if passes else ["4 samples say "])
+
+
+@pytest.mark.parametrize("option", [name for name, applies in APPLICABLE.items() if applies.by_samples])
+def test_what_takes_samples_is_refused_without(option: str) -> None:
+    file, samples = regressor()
+    records = odc_mlir.quantize(file, calibration=samples, help=False).records
+    value = "weights" if option == "equalize" else "on"
+    with pytest.raises(OptionError, match=f"{option} '{value}' is done by running samples for calibration"):
+        odc_mlir.quantize(file, records=records, **{option: value})
+    for idle in APPLICABLE[option].nothing:
+        assert odc_mlir.quantize(file, records=records, help=False, **{option: idle}).verdict["choices"]
+
+
+def test_weights_alone_are_rounded_by_samples_only() -> None:
+    with pytest.raises(OptionError, match="rounding 'on' is done by running samples"):
+        odc_mlir.quantize(regressor()[0], scheme="int8_wo", rounding="on")
+
+
+@pytest.mark.parametrize(("option", "value"), [("normalize", "on"), ("equalize", "weights")])
+def test_what_changes_nothing_is_said(option: str, value: str) -> None:
+    file, samples = classifier() if option == "normalize" else columned((1.0, 2.0))
+    found = odc_mlir.quantize(file, calibration=samples, help=False, **{option: value}).verdict["findings"]
+    assert [text for text in found if text.startswith(f"{option} {value} changes nothing: ")]
+
+
+def test_ranges_come_from_one_place() -> None:
+    file, samples = regressor()
+    records = odc_mlir.quantize(file, calibration=samples, help=False).records
+    with pytest.raises(OptionError, match="records and calibration samples both say the ranges; give one"):
+        odc_mlir.quantize(file, records=records, calibration=samples)

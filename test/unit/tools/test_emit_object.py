@@ -97,7 +97,13 @@ def test_objects_of_two_models_are_linked_together() -> None:
         (_FOR + ["aarch64_be-none-elf"], 1, "puts the highest byte of a number first"),
         (_FOR + ["x86_64-unknown-linux-gnu", "--cpu", "i386"], 1, "LLVM knows no processor 'i386' for x86_64"),
         (["--emit", "object"], 2, "needs -o FILE.o"),
-        (["--triple", "aarch64", "-o", "package"], 2, "are for --emit object"),
+        (
+            ["--triple", "aarch64", "-o", "package"],
+            2,
+            "a package has no use for --triple; leave it out, or add --emit object",
+        ),
+        (_FOR + ["aarch64", "--strict"], 2, "--emit object has no use for --strict; leave it out, or leave out --emit"),
+        (["--emit", "circle", "--no-cache"], 2, "--emit circle has no use for --no-cache; leave it out, or"),
     ],
 )
 def test_refusals(

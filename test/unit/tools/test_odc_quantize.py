@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,6 +116,61 @@ def test_ranges_only(files: tuple[Path, Path, Path], tmp_path: Path, capsys: pyt
     assert 0 < quantization.max[0] <= 6
     assert records.read_bytes()[:4] == b"DMMO"
     assert _run(out, "--no-help", "-o", tmp_path / "q.circle", "--allow-accuracy-loss") == 0
+
+
+def _value(action: argparse.Action, folder: Path) -> list[str]:
+    """What a command line says to give the argument a value that is not its default."""
+    if action.nargs == 0:
+        return []
+    choices = [choice for choice in action.choices or () if choice != action.default]
+    return [choices[0] if choices else "1" if action.type is not None else str(folder / "given.json")]
+
+
+IDLE = [
+    action
+    for action in odc_quantize.build_parser()._actions
+    if action.option_strings and action.dest not in {"help", "version", "verbose", "quiet", "debug", "overwrite"}
+]
+
+
+@pytest.mark.parametrize("action", IDLE, ids=lambda action: action.dest)
+def test_recording_takes_no_option_that_it_has_no_use_for(
+    action: argparse.Action, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is declared: a new option is one of quantising until it is said to be one of recording."""
+    (tmp_path / "given.json").write_text("{}")
+    model = tmp_path / "m.circle"
+    model.write_text("no model")
+    flags = ["--min-max-only", "--calibration", tmp_path / "given.json", "-o", tmp_path / "o.circle"]
+    used = action.dest in odc_quantize.RECORDING
+    if action.dest == "save_records":
+        flags += ["--save-records", tmp_path / "minmax.bin"]
+    elif action.dest not in {"min_max_only", "calibration", "output"}:
+        value = [str(tmp_path / f"out{action.dest[-5:].replace('_', '.')}")] if "report" in action.dest else None
+        flags += [action.option_strings[-1], *(value or _value(action, tmp_path))]
+    assert _run(model, *flags) == (1 if used else 2)
+    said = capsys.readouterr().err
+    refused = f"--min-max-only quantises nothing and has no use for {action.option_strings[-1]}; leave it out"
+    assert (refused in said) is not used, said
+
+
+def test_recording_reads_what_it_says_it_uses(
+    files: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: set[str] = set()
+
+    class Watched(argparse.Namespace):
+        def __getattribute__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getattribute__(name)
+
+    record_only = odc_quantize._record_only
+    monkeypatch.setattr(odc_quantize, "_record_only", lambda arguments: record_only(Watched(**vars(arguments))))
+    model, _, data = files
+    out = tmp_path / "o.circle"
+    assert _run(model, "--min-max-only", "--calibration", data, "-o", out, "--save-records", f"{out}.bin") == 0
+    known = {action.dest for action in odc_quantize.build_parser()._actions} - {"overwrite", "quiet"}
+    assert read & known == odc_quantize.RECORDING - {"min_max_only"}
 
 
 def test_a_tflite_file_holds_what_litert_runs(
