@@ -19,7 +19,7 @@ from xdsl.utils.str_enum import StrEnum
 from odc_mlir.dialects.circle import info_of
 from odc_mlir.dialects.circle_attributes import print_blob, unresolved_blob
 from odc_mlir.isa.instructions import field_range
-from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
 from odc_mlir.support.blob import Blob
 
 Ints = DenseArrayBase[IntegerType]
@@ -223,7 +223,7 @@ def size_bytes(value: SSAValue) -> int:
     return math.prod(shape_of(value)) * item_bytes(value)
 
 
-CODE_TYPES = {"int8": CodeType.I8, "uint8": CodeType.U8, "int16": CodeType.I16}
+CODE_TYPES = {name: CodeType(f"{DTYPES[name].kind[0]}{DTYPES[name].bits}") for name in CODE_DTYPES}
 NUMBER_TYPES = ("int32", "int64")  # of results that are no codes: places of elements
 
 

@@ -68,3 +68,6 @@ _ROWS = (
 )
 
 DTYPES: dict[str, DType] = {row[0]: DType(*row) for row in _ROWS}
+
+CODE_DTYPES = ("int8", "uint8", "int16")
+"""What quantised values may be; weights may be narrower."""

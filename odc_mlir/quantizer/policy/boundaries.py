@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from odc_mlir.errors import OptionError
+from odc_mlir.ops.dtypes import CODE_DTYPES
 
 FLOAT, QUANTIZED = "float", "quantized"
-BOUNDARY_TYPES = (FLOAT, QUANTIZED, "int8", "uint8", "int16")
+BOUNDARY_TYPES = (FLOAT, QUANTIZED, *CODE_DTYPES)
 
 
 def parse_boundary(entries: Sequence[str] | Mapping[str, str] | str) -> dict[str, str]:

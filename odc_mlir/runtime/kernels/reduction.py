@@ -18,6 +18,7 @@ from odc_mlir.numerics.reduction import (
     product_params,
     sum_params,
 )
+from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.infer.common import normal_axis, option
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
@@ -32,7 +33,6 @@ from odc_mlir.runtime.kernels.common import (
 )
 
 _PLAIN = ("int32", "int64")
-_CODES = ("int8", "uint8", "int16")
 
 Compute = Callable[[Array, tuple[int, ...], bool], Array]
 
@@ -97,8 +97,8 @@ def reduce_sum(node: Node) -> Execute:
     dtype = info.info.numpy
     if info.dtype == "bool":
         return reduce_any(node)
-    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES)))
-    if info.dtype not in _CODES:
+    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES)))
+    if info.dtype not in CODE_DTYPES:
         return _over_axes(node, lambda x, axes, keep: reduce(np.add, x, axes, dtype, keep=keep))
     (scale, zero), (out_scale, out_zero) = scale_of(node, info), scale_of(node, out)
     (q, e), (low, high) = sum_params(scale, out_scale), code_range(dtype)
@@ -117,8 +117,8 @@ def reduce_prod(node: Node) -> Execute:
     dtype = info.info.numpy
     if info.dtype == "bool":
         return reduce_all(node)
-    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES)))
-    if info.quant is None or info.dtype not in _CODES:
+    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES)))
+    if info.quant is None or info.dtype not in CODE_DTYPES:
         return _over_axes(node, lambda x, axes, keep: reduce(np.multiply, x, axes, dtype, keep=keep))
     if info.dtype not in ("int8", "int16"):
         raise unsupported(node, f"a product of quantised {info.dtype} is not supported; int8 and int16 are")
@@ -136,7 +136,7 @@ def reduce_prod(node: Node) -> Execute:
 
 def _extreme(node: Node, *, largest: bool) -> Execute:
     info = node.operand(0)
-    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *_CODES, "bool")))
+    by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN, *CODE_DTYPES, "bool")))
     return _over_axes(node, lambda x, axes, keep: extreme(x, axes, largest=largest, keep_dims=keep))
 
 

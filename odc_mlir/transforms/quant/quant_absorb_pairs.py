@@ -36,7 +36,7 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.numerics.quantize import fake_quant_params
-from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import is_returned
@@ -52,7 +52,6 @@ from odc_mlir.transforms.quant.common.ir import (
 )
 
 _TYPES = {8: "int8", 16: "int16"}
-_CODES = ("int8", "uint8", "int16")
 
 
 class QuantAbsorbPairsPass(ModulePass):
@@ -98,7 +97,7 @@ def _rounding(op: CircleOp) -> Attribute | None:
     if not users or any(not isinstance(user, CircleOp) or user.SPEC.name != "DEQUANTIZE" for user in users):
         return None
     by_channel = found is not None and not found[1].per_tensor and constant_of(op.operands[0]) is None
-    return None if found is None or found[0] not in _CODES or by_channel else quantised(*found)
+    return None if found is None or found[0] not in CODE_DTYPES or by_channel else quantised(*found)
 
 
 def _of_fake_quant(op: CircleOp) -> Attribute | None:
@@ -118,7 +117,7 @@ def _of_constants(function: FuncOp) -> dict[SSAValue, Attribute]:
     for op in operators(function):
         if op.SPEC.name == "DEQUANTIZE" and constant_of(op.operands[0]) is not None:
             codes = params_of(getattr(op.operands[0].type, "element_type", None))
-            if codes is not None and codes[0] in _CODES:
+            if codes is not None and codes[0] in CODE_DTYPES:
                 found[op.results[0]] = quantised(*codes)
     return found
 

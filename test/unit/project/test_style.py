@@ -10,6 +10,8 @@ import pytest
 
 from helpers.data import REPOSITORY
 from helpers.source import package_files, tracked_files, tree
+from odc_mlir.ops.dtypes import CODE_DTYPES
+from odc_mlir.targets import ELEMENT_TYPES
 
 LONGEST_FILE_LINES = 550
 LONGEST_FUNCTION_LINES = 90
@@ -139,6 +141,25 @@ def test_state_is_found(source: str) -> None:
 
 def test_tables_are_not_state() -> None:
     assert not _state("TABLE = {'a': 1}\ndef f(x):\n    local = []\n    local.append(TABLE[x])\n    return local\n")
+
+
+def _code_types(root: ast.AST) -> list[int]:
+    """Lines that list the types of quantised values anew, in whatever order."""
+    return [
+        node.lineno
+        for node in ast.walk(root)
+        if isinstance(node, ast.Tuple | ast.List | ast.Set)
+        and len(node.elts) == len(CODE_DTYPES)
+        and {getattr(item, "value", None) for item in node.elts} == set(CODE_DTYPES)
+    ]
+
+
+def test_types_of_codes_are_declared_once() -> None:
+    """By the operators' side and, where nothing of that is known, by descriptions of machines."""
+    found = {path.relative_to(REPOSITORY / "odc_mlir").as_posix(): _code_types(tree(path)) for path in package_files()}
+    assert sorted(name for name, lines in found.items() if lines) == ["ops/dtypes.py", "targets/__init__.py"]
+    assert ELEMENT_TYPES == CODE_DTYPES
+    assert _code_types(ast.parse('A = {"uint8", "int16", "int8"}')) == [1]
 
 
 def test_lit_separators_separate() -> None:

@@ -19,11 +19,11 @@ from odc_mlir.errors import OdcError
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.bias import in_units_of_sums
 from odc_mlir.ops.context import Context
+from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, weight_scales
 from odc_mlir.transforms.common.rewriting import Layer, constant
 
-CODES = ("int8", "uint8", "int16")
 _BLOCK = 1 << 15  # weights that are made float64 at a time: they should stay in the cache
 _NUMERICS = ("fixed", "litert")  # what a run may ask of fully connected layers
 
@@ -69,7 +69,7 @@ def full_span(dtype: str, channels: int) -> Span:
 def channels_of(value: SSAValue) -> int | None:
     """The last extent of a tensor of codes with one scale; None for any other."""
     facts = tensor_facts(value.type)
-    if facts.dtype not in CODES or facts.quant is None or not facts.quant.per_tensor or not facts.shape:
+    if facts.dtype not in CODE_DTYPES or facts.quant is None or not facts.quant.per_tensor or not facts.shape:
         return None
     return facts.shape[-1] or None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
+from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.infer.common import normal_axis, option
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation
@@ -69,7 +70,7 @@ def reduction(node: Node, machine: CpuTarget) -> Write:
         return layers_windows.mean(node, machine)
     kind = _KINDS.get(x.dtype, x.dtype)
     is_extreme = name in ("REDUCE_MAX", "REDUCE_MIN")
-    if kind not in TYPES or (not is_extreme and (x.quant is not None or x.dtype in ("int8", "uint8", "int16"))):
+    if kind not in TYPES or (not is_extreme and (x.quant is not None or x.dtype in CODE_DTYPES)):
         raise refusal(node, f"an input of {x.dtype} has no native kernel")
     require_same_codes(node, x, out)
     middle = middle_of(node)

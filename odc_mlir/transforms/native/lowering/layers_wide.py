@@ -13,6 +13,7 @@ from odc_mlir.numerics.elementwise import add_params, mul_params
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer
 from odc_mlir.numerics.int16 import power_add_params, softmax16_params, softmax16_tables
 from odc_mlir.numerics.reduction import mean_params, sum_params
+from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.infer.geometry import window_options
 from odc_mlir.ops.spec import Node, TensorInfo
@@ -335,7 +336,7 @@ def softmax(node: Node, machine: CpuTarget) -> Write:
 def by_table(node: Node, machine: CpuTarget) -> Write:
     """A function of one 16-bit code: the host kernel says what it gives for each."""
     x, out = node.operand(0), node.results[0]
-    if x.is_const or out.dtype not in ("int8", "uint8", "int16"):
+    if x.is_const or out.dtype not in CODE_DTYPES:
         raise refusal(node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel")
     codes = np.arange(-_LARGEST, _LARGEST).astype(np.int16)
     shape = (len(codes),)
