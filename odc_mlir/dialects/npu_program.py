@@ -14,6 +14,7 @@ by one. Its location names its results.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr, SymbolNameConstraint
 from xdsl.dialects.utils import parse_func_op_like, print_func_op_like
@@ -26,6 +27,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_ops import CircleOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.formats.names import distinct
 from odc_mlir.support.locations import location_names, names_loc, value_name
 
 # Attributes of a program of instructions: where its inputs and outputs begin in their regions.
@@ -146,22 +148,11 @@ def distinct_names(block: Block) -> list[tuple[str, ...]]:
     They are the tensors' own. One that has none is called after its operator, and one whose name an earlier one has
     gets that operator's number behind it: models need no names, and programs know layers by them.
     """
-    own = [[value_name(result) for result in op.results] for op in _operators(block)]
-    taken = {name for names in own for name in names}
-    used: set[str] = set()
-    found = []
-    for number, (op, names) in enumerate(zip(_operators(block), own, strict=True)):
-        made = []
-        for name in names:
-            if not name or name in used:
-                stem = f"{name or op.SPEC.name}#{number}"
-                tries = (stem, *(f"{stem}.{count}" for count in range(1, len(taken) + 2)))
-                name = next(label for label in tries if label not in taken)
-                taken.add(name)
-            used.add(name)
-            made.append(name)
-        found.append(tuple(made))
-    return found
+    found = [(number, op, result) for number, op in enumerate(_operators(block)) for result in op.results]
+    own = [value_name(result) for _, _, result in found]
+    others = [f"{name or op.SPEC.name}#{number}" for name, (number, op, _) in zip(own, found, strict=True)]
+    made = iter(distinct(own, others))
+    return [tuple(islice(made, len(op.results))) for op in _operators(block)]
 
 
 def _operators(block: Block) -> list[CircleOp]:

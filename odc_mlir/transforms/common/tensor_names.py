@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from odc_mlir.formats.names import Names
 from odc_mlir.support.locations import hint_of, name_loc, names_loc, value_name
 
 
@@ -18,20 +19,9 @@ def values_of(function: FuncOp) -> Iterator[SSAValue]:
             yield from op.results
 
 
-class TensorNames:
-    """The names that a function's values have; :meth:`fresh` adds to them."""
-
-    def __init__(self, function: FuncOp) -> None:
-        self._taken = {value_name(value) for value in values_of(function)}
-
-    def fresh(self, name: str) -> str:
-        """``name``, numbered where a value has it already; taken from now on."""
-        found, number = name, 1
-        while found in self._taken:
-            number += 1
-            found = f"{name}_{number}"
-        self._taken.add(found)
-        return found
+def names_in(function: FuncOp) -> Names:
+    """The names that a function's values have, to add to."""
+    return Names(value_name(value) for value in values_of(function))
 
 
 def rename(value: SSAValue, name: str) -> None:

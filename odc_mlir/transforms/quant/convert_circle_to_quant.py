@@ -46,7 +46,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.common.tensor_names import TensorNames, named, values_of
+from odc_mlir.transforms.common.tensor_names import named, names_in, values_of
 from odc_mlir.transforms.quant.common.boundary import BoundaryTypes
 from odc_mlir.transforms.quant.common.conversion import (
     Codes,
@@ -131,7 +131,7 @@ class _Conversion:
         set_function_type(self.function)
 
     def _convert_constants(self, wanted: list[Demand]) -> None:
-        constants = Constants(TensorNames(self.function))
+        constants = Constants(names_in(self.function))
         for demand in wanted:
             codes = demand.codes
             if codes is None:

@@ -40,7 +40,7 @@ from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import is_returned
-from odc_mlir.transforms.common.tensor_names import TensorNames, rename, values_of
+from odc_mlir.transforms.common.tensor_names import names_in, rename, values_of
 from odc_mlir.transforms.quant.common.given import read_given, write_given
 from odc_mlir.transforms.quant.common.ir import (
     constant_of,
@@ -135,7 +135,7 @@ def _replace(last: CircleOp, value: SSAValue) -> None:
 
 def _by_name(function: FuncOp, types: dict[SSAValue, Attribute]) -> dict[str, Attribute]:
     """``types`` by names, which every value but arguments gets one of its own for."""
-    counts, names = Counter(map(value_name, values_of(function))), TensorNames(function)
+    counts, names = Counter(map(value_name, values_of(function))), names_in(function)
     found: dict[str, Attribute] = {}
     for value, type in types.items():
         name = value_name(value)

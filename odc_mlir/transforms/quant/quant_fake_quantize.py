@@ -34,10 +34,11 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
+from odc_mlir.formats.names import Names
 from odc_mlir.quantizer.policy.parameters import dequantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.common.tensor_names import TensorNames, named, rename, values_of
+from odc_mlir.transforms.common.tensor_names import named, names_in, rename, values_of
 from odc_mlir.transforms.quant.common.conversion import (
     Codes,
     Constants,
@@ -64,7 +65,7 @@ class QuantFakeQuantizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)
         if function is not None and is_assigned(function):
-            _Rounding(function, TensorNames(function), quantized_io=read_word(op, IO) == "quantized").run()
+            _Rounding(function, names_in(function), quantized_io=read_word(op, IO) == "quantized").run()
 
 
 @dataclass
@@ -72,7 +73,7 @@ class _Rounding:
     """Rounds the values of one function."""
 
     function: FuncOp
-    names: TensorNames
+    names: Names
     quantized_io: bool
     rounded: dict[tuple[SSAValue, Codes], SSAValue] = field(default_factory=dict)
     codes: dict[SSAValue, Codes] = field(default_factory=dict)

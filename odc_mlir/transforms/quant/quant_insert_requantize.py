@@ -36,9 +36,10 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.errors import CompileError
+from odc_mlir.formats.names import Names
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.placement import functions
-from odc_mlir.transforms.common.tensor_names import TensorNames, named, rename
+from odc_mlir.transforms.common.tensor_names import named, names_in, rename
 from odc_mlir.transforms.quant.common.conversion import conversion
 
 
@@ -52,12 +53,12 @@ class QuantInsertRequantizePass(ModulePass):
         for function in functions(op):
             casts = [item for item in function.walk() if isinstance(item, UnrealizedConversionCastOp)]
             if casts:
-                names = TensorNames(function)
+                names = names_in(function)
                 for cast in casts:
                     _replace(cast, names)
 
 
-def _replace(cast: UnrealizedConversionCastOp, names: TensorNames) -> None:
+def _replace(cast: UnrealizedConversionCastOp, names: Names) -> None:
     if len(cast.inputs) != 1 or len(cast.outputs) != 1:
         raise CompileError("a cast of several values is no conversion between reals and codes", op=cast.name)
     source, result = cast.inputs[0], cast.outputs[0]

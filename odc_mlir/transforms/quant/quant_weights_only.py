@@ -35,10 +35,11 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, tensor_type
 from odc_mlir.errors import ModelError
+from odc_mlir.formats.names import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.quantizer.policy.parameters import quantize_constant, weight_params
 from odc_mlir.transforms.common.placement import functions
-from odc_mlir.transforms.common.tensor_names import TensorNames, named
+from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion
 from odc_mlir.transforms.quant.common.ir import constant_of, is_real, operators
 
@@ -61,7 +62,7 @@ class QuantWeightsOnlyPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in functions(op):
-            _Weights(self.dtype, self.form == "direct", TensorNames(function)).convert(function)
+            _Weights(self.dtype, self.form == "direct", names_in(function)).convert(function)
 
 
 @dataclass
@@ -70,7 +71,7 @@ class _Weights:
 
     dtype: str
     direct: bool
-    names: TensorNames
+    names: Names
     made: dict[tuple[ConstOp, int], SSAValue | None] = field(default_factory=dict)
 
     def convert(self, function: FuncOp) -> None:

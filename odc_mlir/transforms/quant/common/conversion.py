@@ -28,12 +28,13 @@ from odc_mlir.dialects.circle import (
 from odc_mlir.dialects.circle_types import AnyTensor
 from odc_mlir.errors import CompileError, ModelError
 from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.formats.names import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.quantization import Bias
 from odc_mlir.ops.spec import Array, QuantParams
 from odc_mlir.quantizer.policy.parameters import bias_params, quantize_bias, quantize_constant
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.tensor_names import TensorNames, named
+from odc_mlir.transforms.common.tensor_names import named
 from odc_mlir.transforms.quant.common.ir import (
     ARGUMENTS,
     OPERANDS,
@@ -229,7 +230,7 @@ def encoded(demand: Demand) -> Array:
 class Constants:
     """What real constants of one function become, once for each type that they are wanted in."""
 
-    def __init__(self, names: TensorNames) -> None:
+    def __init__(self, names: Names) -> None:
         self._names = names
         self._made: dict[ConstOp, dict[Codes, ConstOp]] = {}
 

@@ -1,0 +1,40 @@
+"""Names that tell tensors apart: models may leave names out, and may give several tensors the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+class Names:
+    """Names that are taken; :meth:`fresh` adds to them."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+
+    def fresh(self, name: str) -> str:
+        """``name``, numbered where it is taken already; taken from now on."""
+        found, number = name, 1
+        while found in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._taken.add(found)
+        return found
+
+
+def distinct(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    """``names``, no two alike and none empty: ``others`` stand for those that are empty or those of an earlier one."""
+    known, used = Names(names), set[str]()
+    found = []
+    for name, other in zip(names, others, strict=True):
+        chosen = known.fresh(other) if not name or name in used else name
+        used.add(chosen)
+        found.append(chosen)
+    return found
+
+
+def tensor_names(names: Sequence[str]) -> list[str]:
+    """What the tensors of a subgraph are called everywhere: as in the file, ``names``, or by their place in it.
+
+    The third tensor is ``tensor 2`` without a name of its own, and ``x#2`` if another one before it is ``x`` as well.
+    """
+    return distinct(names, [f"{name}#{index}" if name else f"tensor {index}" for index, name in enumerate(names)])
