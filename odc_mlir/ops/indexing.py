@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from odc_mlir.ops.quantization import QuantRule, joined, moved, real_only
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
@@ -42,8 +44,22 @@ def _indexed(
 
 
 SPECS = (
-    _indexed("GATHER", (Operand("params"), _INDICES), "slices along an axis", options="GatherOptions", version=7),
-    _indexed("GATHER_ND", (Operand("params"), _INDICES), "slices at coordinates", options="GatherNdOptions", version=5),
+    _indexed(
+        "GATHER",
+        (Operand("params"), _INDICES),
+        "slices along an axis",
+        options="GatherOptions",
+        version=7,
+        quant=moved(table=itemgetter("axis")),
+    ),
+    _indexed(
+        "GATHER_ND",
+        (Operand("params"), _INDICES),
+        "slices at coordinates",
+        options="GatherNdOptions",
+        version=5,
+        quant=moved(table=0),
+    ),
     _indexed(
         "SCATTER_ND",
         (_INDICES, Operand("updates"), _SHAPE),

@@ -48,7 +48,7 @@ SPECS = (
         (_ints("ids"), Operand("table")),
         "rows of a table, to real values where it is quantised and the result is not",
         version=4,
-        quant=moved(1),
+        quant=moved(1, table=0),
     ),
     _lookup(
         "EMBEDDING_LOOKUP_SPARSE",

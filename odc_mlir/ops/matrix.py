@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from odc_mlir.ops.quantization import QuantRule
 from odc_mlir.ops.spec import Operand, OpSpec
+
+
+def _columns(options: Mapping[str, Any]) -> int:
+    """The axis of the right matrix that the results' columns lie along."""
+    return -2 if options["adjoint_rhs"] else -1
+
 
 SPECS = (
     OpSpec(
@@ -14,6 +25,7 @@ SPECS = (
         "odc_mlir.runtime.kernels.matrix:batch_matmul",
         "odc_mlir.ops.infer.matrix:verify_batch_matmul",
         max_version=4,
+        quant=QuantRule(stored=MappingProxyType({1: _columns})),
         summary="matrix products over the last two axes, leading axes broadcast",
         macs="odc_mlir.ops.macs:batch_matmul",
     ),

@@ -9,10 +9,13 @@ touched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
+
+Axis = int | Callable[[Mapping[str, Any]], int]
 
 
 class QuantKind(StrEnum):
@@ -43,7 +46,9 @@ class QuantRule:
     """The rule of one operator; operands are named by their place.
 
     ``weights`` maps each operand that holds weights to its channel axis (None: always one scale), ``biases`` each bias
-    to what it is added to, ``states`` each operand that is state to the kind of its parameters.
+    to what it is added to, ``states`` each operand that is state to the kind of its parameters. ``stored`` maps
+    operands that models whose weights alone are codes keep as codes, where they are constant, to the axis of their
+    scales there, which may follow from options: those that are no weights to kernels of codes, or have one scale there.
     ``source``: in an operator that moves codes, the operand whose parameters the results take. Where it is None, codes
     of several operands meet in the result, and the operands in ``joined`` (all where it is empty) take its parameters.
     ``left`` are real operands whose element type does not matter. Values of operands in ``not_negative`` are at least
@@ -53,6 +58,7 @@ class QuantRule:
 
     kind: QuantKind = QuantKind.OWN
     weights: Mapping[int, int | None] = field(default_factory=lambda: MappingProxyType({}))
+    stored: Mapping[int, Axis] = field(default_factory=lambda: MappingProxyType({}))
     biases: Mapping[int, Bias] = field(default_factory=lambda: MappingProxyType({}))
     states: Mapping[int, State] = field(default_factory=lambda: MappingProxyType({}))
     source: int | None = None
@@ -73,6 +79,11 @@ class QuantRule:
         """Whether operands have the result's parameters."""
         return self.kind is QuantKind.SAME and self.source is None
 
+    def trained(self, options: Mapping[str, Any]) -> dict[int, int | None]:
+        """Operands that hold what was trained, where they are constant, with the axis of scales in reals' models."""
+        found = {index: axis(options) if callable(axis) else axis for index, axis in self.stored.items()}
+        return {**self.weights, **found}
+
     def is_joined(self, operand: int) -> bool:
         """Whether ``operand`` must have the result's parameters in an operator that joins."""
         return self.joins and (not self.joined or operand in self.joined)
@@ -82,14 +93,15 @@ NONE = QuantRule(QuantKind.NONE)
 OWN = QuantRule()
 
 
-def real_only(reason: str, *, left: tuple[int, ...] = ()) -> QuantRule:
-    """An operator that stays with real values."""
-    return QuantRule(QuantKind.FLOAT, left=left, reason=reason)
+def real_only(reason: str, *, left: tuple[int, ...] = (), stored: tuple[int, ...] = ()) -> QuantRule:
+    """An operator that stays with real values; ``stored`` operands are weights with results along their first axis."""
+    return QuantRule(QuantKind.FLOAT, left=left, reason=reason, stored=MappingProxyType(dict.fromkeys(stored, 0)))
 
 
-def moved(source: int = 0) -> QuantRule:
-    """Results hold codes of operand ``source``."""
-    return QuantRule(QuantKind.SAME, source=source)
+def moved(source: int = 0, *, table: Axis | None = None) -> QuantRule:
+    """Results hold codes of operand ``source``, in a ``table`` along which results choose."""
+    stored = {} if table is None else {source: table}
+    return QuantRule(QuantKind.SAME, source=source, stored=MappingProxyType(stored))
 
 
 def joined(*operands: int) -> QuantRule:
@@ -108,9 +120,12 @@ def product(*, axis: int, input: int = 0, weights: int = 1, bias: int | None = 2
     return QuantRule(weights=MappingProxyType({weights: axis}), biases=MappingProxyType(biases))
 
 
-def gates(*, weights: tuple[int, ...], biases: Mapping[int, Bias], output: int, cell: int) -> QuantRule:
-    """A recurrent cell: ``weights`` with one scale each, and what it keeps."""
+def gates(
+    *, weights: tuple[int, ...], stored: tuple[int, ...], biases: Mapping[int, Bias], output: int, cell: int
+) -> QuantRule:
+    """A recurrent cell: ``weights`` with one scale each, ``stored`` ones with results along axis 0, and its state."""
     return QuantRule(
+        stored=MappingProxyType(dict.fromkeys(stored, 0)),
         weights=MappingProxyType(dict.fromkeys(weights)),
         biases=MappingProxyType(dict(biases)),
         states=MappingProxyType({output: State.OUTPUT, cell: State.CELL}),

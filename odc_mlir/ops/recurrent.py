@@ -19,7 +19,7 @@ _KERNELS = "odc_mlir.runtime.kernels"
 _INFER = "odc_mlir.ops.infer"
 _MACS = "odc_mlir.ops.macs"
 _STATEFUL = frozenset({Trait.STATEFUL})
-_KEEPS_STATE = real_only("what it keeps between steps has no recorded range")
+_KEEPS_STATE = "what it keeps between steps has no recorded range"
 _INPUT = Operand("input")
 
 
@@ -69,6 +69,15 @@ def _rnn_cell(direction: str = "") -> tuple[Operand, ...]:
     return (*map(Operand, weights), *_states(f"{direction}hidden_state"))
 
 
+def _matrices(operands: Iterable[Operand]) -> tuple[int, ...]:
+    """The places of weights that are matrices; those between a cell and its gates are vectors."""
+    return tuple(
+        place
+        for place, operand in enumerate(operands)
+        if operand.name.endswith("_weights") and "cell_to_" not in operand.name
+    )
+
+
 def _spec(
     name: str,
     operands: tuple[Operand, ...],
@@ -94,7 +103,7 @@ def _spec(
         f"{_INFER}.{infer}:verify_{function}",
         traits,
         version,
-        quant=quant or _KEEPS_STATE,
+        quant=quant or real_only(_KEEPS_STATE, stored=_matrices(operands)),
         summary=summary,
         macs=f"{_MACS}:{macs}",
     )
@@ -123,7 +132,11 @@ SPECS = (
         options="UnidirectionalSequenceLSTMOptions",
         version=4,
         quant=gates(
-            weights=tuple(range(1, 9)), biases={12 + gate: Bias(0, 1 + gate) for gate in range(4)}, output=18, cell=19
+            weights=tuple(range(1, 9)),
+            stored=_matrices(_full_lstm()),
+            biases={12 + gate: Bias(0, 1 + gate) for gate in range(4)},
+            output=18,
+            cell=19,
         ),
     ),
     _spec(
@@ -180,6 +193,7 @@ SPECS = (
         "filters over the last inputs, factored into one over features and one over time",
         options="SVDFOptions",
         version=4,
+        quant=real_only(_KEEPS_STATE, stored=(1, 2)),
     ),
     _spec(
         "GRU",
@@ -196,6 +210,7 @@ SPECS = (
         options="GRUOptions",
         version=1,
         traits=frozenset({Trait.PURE}),
+        quant=real_only(_KEEPS_STATE, stored=(1, 3)),
         macs="gru",
     ),
 )

@@ -83,7 +83,7 @@ def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str,
         precision = precision_of(item, graph, coded)
         if precision == FLOAT and not _is_real(node):
             continue
-        weights = sum(_elements(node, index) for index in node.spec.quant.weights)
+        weights = sum(_elements(node, index) for index in node.spec.quant.trained(node.options))
         counts = found.by_precision.setdefault(precision if weights else names.get(precision, precision), Counts())
         counts.layers += 1
         counts.macs += node.macs
@@ -103,4 +103,4 @@ def _elements(node: Node, index: int) -> int:
     count = 1
     for size in info.shape or ():
         count *= size or 1
-    return count if info.is_const or info.quant is not None else 0
+    return count if info.is_const or (index in node.spec.quant.weights and info.quant is not None) else 0

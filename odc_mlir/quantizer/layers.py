@@ -297,15 +297,24 @@ def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo])
     """The scheme that an operator is in, by the types of its values; ``float`` where there are no codes.
 
     Results tell, or where they are no codes, operands: state of recurrent layers has other types. Weights tell int16x8
-    from int16; ``int8_wo`` and the like are float operators with coded weights.
+    from int16; ``int8_wo`` and the like are float operators with coded weights, and lookups of such.
     """
     given = [graph.tensors[index] for index in item.outputs]
     taken = [coded.get(index, graph.tensors[index]) for index in item.inputs if index >= 0]
     moving = [info.dtype for info in (*given, *taken) if not info.is_const and _is_coded(info)]
     weights = [info.dtype for info in taken if info.is_const and _is_coded(info) and info.info.bits <= 16]
-    if not moving:
+    if not moving or _looks_up_weights(item, graph):
         return f"{weights[0]}_wo" if weights else "float"
     return "int16x8" if moving[0] == "int16" and "int8" in weights else moving[0]
+
+
+def _looks_up_weights(item: GraphNode, graph: Graph) -> bool:
+    """Whether an operator moves codes of a constant that are made real right after it."""
+    source = item.node.spec.quant.source
+    if source is None or not graph.tensors[item.inputs[source]].is_const:
+        return False
+    readers = [reader.node.spec.name for reader in graph.nodes if not set(item.outputs).isdisjoint(reader.inputs)]
+    return set(readers) == {"DEQUANTIZE"} and set(graph.outputs).isdisjoint(item.outputs)
 
 
 def _is_coded(info: TensorInfo) -> bool:

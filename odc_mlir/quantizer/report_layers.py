@@ -73,7 +73,7 @@ def drawing_of(graph: Graph, layers: Sequence[Layer]) -> Drawing:
 
 
 def _weights_of(inputs: Sequence[int], node: Any) -> list[int]:
-    return [place for place in node.spec.quant.weights if place < len(inputs) and inputs[place] >= 0]
+    return [place for place in node.spec.quant.trained(node.options) if place < len(inputs) and inputs[place] >= 0]
 
 
 def _counted(info: TensorInfo) -> Weights:

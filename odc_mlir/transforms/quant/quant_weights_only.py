@@ -12,11 +12,16 @@ After::
     %0 = circle.fully_connected(%x, %1, %b) : (tensor<1x4xf32>, tensor<2x4xf32>, tensor<2xf32>) -> tensor<1x2xf32>
 
 Codes are symmetric, with one scale for each result channel. DEQUANTIZE of a constant runs once, when a model is loaded,
-and every runtime computes with the weights that the codes stand for. ``form=direct`` gives the codes to the operator
-itself, which is smaller; but where weights are int8 or int4, runtimes then round activations to 8 bits as well.
+and every runtime computes with the weights that the codes stand for. ``form=direct`` gives the codes of CONV_2D,
+DEPTHWISE_CONV_2D and FULLY_CONNECTED to the operator itself, which is smaller; but where weights are int8 or int4,
+runtimes then round activations to 8 bits as well.
 
-Of CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED with constant weights. Left alone: weights in other layouts, computed
-ones, those that are codes already, and those with elements that are not finite.
+Of tables that are looked up the codes are, and what was found is made real: see :mod:`.common.tables`.
+
+These are the constants that the operator table calls weights or stored: of layers, recurrent cells, BATCH_MATMUL,
+GATHER and lookups. What shares them goes on doing so. Left alone: weights in other layouts, vectors, computed ones,
+those that are codes already, those with elements that are not finite, and, but for weights of layers, what would save
+no bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from typing import Literal
 
 from xdsl.context import Context
@@ -33,19 +39,23 @@ from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, tensor_type
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, node_of, tensor_type
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.names import Names
 from odc_mlir.ops.constants import encode_constant
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.policy.parameters import quantize_constant, weight_params
 from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion
 from odc_mlir.transforms.quant.common.ir import constant_of, is_real, operators
+from odc_mlir.transforms.quant.common.tables import look_up, takes_codes, takes_rows
 
-OPERATORS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
 _SMALLEST_SCALE = 1e-10  # weights have no bias to make room for: only what is next to nothing needs a bound
+# Bytes that a file has for one more operator with its tensor, and for each scale with its zero point.
+_OPERATOR_BYTES, _SCALE_BYTES = 256, 12
 
 
 @dataclass(frozen=True)
@@ -67,30 +77,37 @@ class QuantWeightsOnlyPass(ModulePass):
 
 @dataclass
 class _Weights:
-    """The weights of one function; each constant is converted once for each channel axis."""
+    """The weights of one function; each constant is converted once for each channel axis (None: one scale)."""
 
     dtype: str
     direct: bool
     names: Names
-    made: dict[tuple[ConstOp, int], SSAValue | None] = field(default_factory=dict)
+    made: dict[tuple[ConstOp, int | None], ConstOp | None] = field(default_factory=dict)
+    reals: dict[ConstOp, SSAValue] = field(default_factory=dict)
 
     def convert(self, function: FuncOp) -> None:
-        uses = list(_weights(function))
+        uses = list(_weights(function, self.dtype))
         counts = Counter(use.constant for use in uses)
         for use in uses:
             key = use.constant, use.axis
             if key not in self.made:
                 stays = len(set(use.constant.result.uses)) > counts[use.constant]
                 self.made[key] = self._codes(*key, stays=stays or any(done is use.constant for done, _ in self.made))
-            weights = self.made[key]
-            if weights is not None:
-                use.op.operands[use.index] = weights
-                counts[use.constant] -= 1
+            codes = self.made[key]
+            if codes is None:
+                continue
+            if takes_codes(use.op, use.index, self.dtype):
+                look_up(use.op, codes.result, self.names)
+            elif self.direct and use.op.SPEC.name in DIRECT:
+                use.op.operands[use.index] = codes.result
+            else:
+                use.op.operands[use.index] = self._real(codes)
+            counts[use.constant] -= 1
         for constant in counts:
             if constant.result.first_use is None:
                 Rewriter.erase_op(constant)
 
-    def _codes(self, constant: ConstOp, axis: int, *, stays: bool) -> SSAValue | None:
+    def _codes(self, constant: ConstOp, axis: int | None, *, stays: bool) -> ConstOp | None:
         """What takes the place of the constant; it leaves its name unless it ``stays``. None where it has no codes."""
         info = info_of(constant.result)
         info.data = constant.blob.data  # raises an error where the bytes are missing
@@ -103,29 +120,48 @@ class _Weights:
         made = ConstOp(BlobAttr.of(codes), tensor_type(self.dtype, info.shape, params))
         named(made, self.names.fresh(f"{info.name}_quantized") if stays else info.name)
         Rewriter.insert_op(made, InsertPoint.before(constant))
-        if self.direct:
-            return made.result
-        back = conversion("DEQUANTIZE", made.result, tensor_type("float32", info.shape))
-        named(back, self.names.fresh(f"{info.name}_dequantized"))
-        Rewriter.insert_op(back, InsertPoint.after(made))
-        return back.results[0]
+        return made
+
+    def _real(self, codes: ConstOp) -> SSAValue:
+        """What the codes stand for, made by one DEQUANTIZE for all who read it."""
+        if codes not in self.reals:
+            info = info_of(codes.result)
+            back = conversion("DEQUANTIZE", codes.result, tensor_type("float32", info.shape))
+            named(back, self.names.fresh(f"{info.name.removesuffix('_quantized')}_dequantized"))
+            Rewriter.insert_op(back, InsertPoint.after(codes))
+            self.reals[codes] = back.results[0]
+        return self.reals[codes]
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Operand ``index`` of ``op``, the weights ``constant`` with their channel axis."""
+    """Operand ``index`` of ``op``, the weights ``constant`` with their channel axis (None: one scale)."""
 
     op: CircleOp
     index: int
-    axis: int
+    axis: int | None
     constant: ConstOp
 
 
-def _weights(function: FuncOp) -> Iterator[_Use]:
+def _weights(function: FuncOp, dtype: str) -> Iterator[_Use]:
     for op in operators(function):
-        if op.SPEC.name not in OPERATORS or op.option("weights_format") not in (None, "default"):
+        weights = op.SPEC.quant.weights
+        if op.unverified is not None or op.option("weights_format") not in (None, "default"):
             continue
-        for index, axis in op.SPEC.quant.weights.items():
-            constant = constant_of(op.operands[index])
-            if constant is not None and axis is not None and is_real(op.operands[0]) and is_real(constant.result):
+        for index, axis in op.SPEC.quant.trained(node_of(op).options).items():
+            constant = constant_of(op.operands[index]) if index < len(op.operands) else None
+            if constant is None or not is_real(constant.result) or not is_real(op.results[0]):
+                continue
+            shape = info_of(constant.result).static_shape
+            if takes_codes(op, index, dtype) and not takes_rows(op, dtype):
+                axis = None
+            axis = None if axis is None else axis % max(len(shape), 1)
+            if len(shape) > 1 and (index in weights or _saves(shape, axis, dtype)):
                 yield _Use(op, index, axis, constant)
+
+
+def _saves(shape: tuple[int, ...], axis: int | None, dtype: str) -> bool:
+    """Whether codes take fewer bytes in a file than real values of this shape."""
+    scales = 1 if axis is None else shape[axis]
+    saved = prod(shape) * (32 - DTYPES[dtype].bits) // 8
+    return saved > _OPERATOR_BYTES + _SCALE_BYTES * scales

@@ -55,7 +55,9 @@ def test_presets() -> None:
     assert real_only("why", left=(1,)).left == (1,)
     assert dict(product(axis=3, bias=None).biases) == {}
     assert dict(product(axis=0, input=2, bias=3).biases) == {3: Bias(2, 1)}
-    cell = gates(weights=(1, 2), biases={3: Bias(0, 1)}, output=4, cell=5)
+    cell = gates(weights=(1, 2), stored=(2, 6), biases={3: Bias(0, 1)}, output=4, cell=5)
+    assert cell.trained({}) == {1: None, 2: 0, 6: 0}
+    assert moved(1, table=lambda options: options["axis"]).trained({"axis": 3}) == {1: 3}
     assert (dict(cell.weights), dict(cell.states)) == ({1: None, 2: None}, {4: State.OUTPUT, 5: State.CELL})
 
 
