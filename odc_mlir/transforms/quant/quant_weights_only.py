@@ -16,7 +16,8 @@ and every runtime computes with the weights that the codes stand for. ``form=dir
 DEPTHWISE_CONV_2D and FULLY_CONNECTED to the operator itself, which is smaller; but where weights are int8 or int4,
 runtimes then round activations to 8 bits as well.
 
-Of tables that are looked up the codes are, and what was found is made real: see :mod:`.common.tables`.
+Of tables that are looked up the codes are, and what was found is made real
+(:mod:`odc_mlir.transforms.quant.common.tables`).
 
 These are the constants that the operator table calls weights or stored: of layers, recurrent cells, BATCH_MATMUL,
 GATHER and lookups. What shares them goes on doing so. Left alone: weights in other layouts, vectors, computed ones,
