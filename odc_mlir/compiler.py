@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from xdsl.context import Context
@@ -22,22 +21,19 @@ from odc_mlir._version import __version__
 from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
-from odc_mlir.errors import CompileError, ModelError, OptionError, UnsupportedError
+from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
-from odc_mlir.frontend import export_circle, import_circle
+from odc_mlir.frontend import export_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
+from odc_mlir.loading import ModelSource, load
 from odc_mlir.ops.work import kernel_names
 from odc_mlir.retries import schedule_segments
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
-from odc_mlir.support.diagnostics import typed_errors, verify_module
 from odc_mlir.support.locations import op_name, value_name
-from odc_mlir.support.sources import Positions
-from odc_mlir.support.text import parse_module
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.targets.host import HostCosts
 from odc_mlir.transforms.common.placement import DEFECTS, HOST, PARTITION, main_function, operators, placed, reason_of
@@ -55,30 +51,6 @@ _RECORDS = {"partition": PARTITION, "defects": DEFECTS}
 
 _LISTED_OPERATORS = 8  # host operators that one error message names
 
-ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
-
-
-def import_model(source: ModelSource) -> ModuleOp:
-    """A .circle or .tflite file, or its bytes, in the circle dialect, verified; raises OdcError."""
-    return import_circle.import_model(read_model(source))
-
-
-def load(source: ModelSource) -> ModuleOp:
-    """A model file or IR text, told apart by content, as a verified module; raises OdcError."""
-    data = _head_or_bytes(source)
-    if identify(data) is not None or not _is_text(data):
-        return import_model(source)
-    name = "<text>" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(source)
-    text = bytes(data) if name == "<text>" else Path(name).read_bytes()
-    with typed_errors("parse"):
-        try:
-            positions = Positions()
-            module = parse_module(make_context(), text.decode(), name, positions)
-        except UnicodeDecodeError as error:
-            raise ModelError(f"neither a model file nor UTF-8 text: {error}", location=name) from error
-        verify_module(module, positions)
-    return module
-
 
 def model_bytes(source: ModelSource | ModuleOp) -> bytes:
     """The bytes of the model file that a module in the circle dialect, or IR text, stands for; raises OdcError."""
@@ -86,22 +58,6 @@ def model_bytes(source: ModelSource | ModuleOp) -> bytes:
         raise OptionError(f"a {type(source).__name__} is no model", hint="give a file, its bytes or a module")
     module = source if isinstance(source, ModuleOp) else load(source)
     return bytes(write_model(export_circle.export_model(module)))
-
-
-def _head_or_bytes(source: ModelSource) -> bytes:
-    """Enough of ``source`` to tell what it is; nothing of a file that cannot be read, which its reader reports."""
-    if isinstance(source, bytes | bytearray | memoryview):
-        return bytes(source)
-    try:
-        with open(source, "rb") as file:
-            return file.read(4096)
-    except OSError:
-        return b""
-
-
-def _is_text(data: bytes) -> bool:
-    """Whether bytes can be IR text: some, and no control characters but white space."""
-    return bool(data) and not any(byte < 32 and byte not in b"\t\n\r\f" for byte in data[:4096])
 
 
 @seldom_collected()

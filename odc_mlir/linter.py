@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, SSAValue
 
-from odc_mlir import compiler, ops, targets
+from odc_mlir import loading, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import Trait
@@ -102,7 +102,7 @@ class Model:
         return tuple(last.operands) if isinstance(last, ReturnOp) else ()
 
 
-def lint(model: compiler.ModelSource | ModuleOp, *, target: str | None = None) -> list[Finding]:
+def lint(model: loading.ModelSource | ModuleOp, *, target: str | None = None) -> list[Finding]:
     """What will hurt in ``model``, by kind; empty where nothing was found.
 
     ``target``: the hardware that operators are held against: an NPU, ``cpu``, what a plugin describes; all NPUs that
@@ -111,7 +111,7 @@ def lint(model: compiler.ModelSource | ModuleOp, *, target: str | None = None) -
     chosen = None if target is None else Target.named(target)
     held = tuple(map(Target.named, targets.names())) if chosen is None else (chosen,)
     with typed_errors(_STAGE):
-        module = model if isinstance(model, ModuleOp) else compiler.load(model)
+        module = model if isinstance(model, ModuleOp) else loading.load(model)
         subject = Model(module, held, chosen)
         return [finding for check in _CHECKS for finding in check(subject)]
 

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir import pipelines
 from odc_mlir.codegen import machine
-from odc_mlir.compiler import ModelSource, load, make_plan, refuse_host_operators
+from odc_mlir.compiler import make_plan, refuse_host_operators
 from odc_mlir.dialects.odc import SegmentOp
 from odc_mlir.emitter.native_object import native_object
 from odc_mlir.emitter.native_segment import emit_native_segment
@@ -19,6 +19,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.formats.package import PackageFiles, build_package
 from odc_mlir.frontend import export_circle
+from odc_mlir.loading import ModelSource, load
 from odc_mlir.retries import segments
 from odc_mlir.support.deadline import Progress
 from odc_mlir.targets.cpu import CpuTarget

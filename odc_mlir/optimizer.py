@@ -15,7 +15,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from odc_mlir import compiler
+from odc_mlir import loading
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import InputError, ModelError, OptionError
 from odc_mlir.formats.samples import random_inputs
@@ -80,7 +80,7 @@ class Optimized(ModelFile):
 
 @seldom_collected()
 def optimize(
-    model: compiler.ModelSource | ModuleOp,
+    model: loading.ModelSource | ModuleOp,
     *,
     level: str | None = O1,
     rewrites: Sequence[str] = (),
@@ -96,7 +96,7 @@ def optimize(
     ``max_rewrites`` stops after so many, to find the one that matters by halving. ``verify`` runs both models on random
     inputs. Raises OptionError for unknown names and other OdcErrors for models that cannot be read.
     """
-    module = model.clone() if isinstance(model, ModuleOp) else compiler.load(model)
+    module = model.clone() if isinstance(model, ModuleOp) else loading.load(model)
     original = module.clone() if verify else None
     before = count_operators(module)
     rewriting = CircleOptimizePass(level or "none", tuple(rewrites), tuple(without), io_layout, max_rewrites)

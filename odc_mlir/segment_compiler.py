@@ -15,13 +15,14 @@ from xdsl.ir import Operation
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import pipelines
-from odc_mlir.compiler import ModelSource, load, make_plan, refuse_host_operators
+from odc_mlir.compiler import make_plan, refuse_host_operators
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import PackageFiles, build_package
 from odc_mlir.frontend import export_circle
+from odc_mlir.loading import ModelSource, load
 from odc_mlir.plugins.target import Costs, Rules, SegmentModel, check_costs, operator_ns, reason_against
 from odc_mlir.retries import segments
 from odc_mlir.support.diagnostics import typed_errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir import compiler
+from odc_mlir import loading
 from odc_mlir.errors import ModelError, OptionError
 
 if TYPE_CHECKING:
@@ -32,4 +32,4 @@ def from_torch(module: Any, example_inputs: Any) -> ModuleOp:
         raise ModelError(f"TICO cannot convert the module: {text}") from error
     finally:
         module.train(training)
-    return compiler.load(bytes(converted))
+    return loading.load(bytes(converted))

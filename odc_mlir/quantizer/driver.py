@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,11 +50,13 @@ from odc_mlir.quantizer.stages import (
     layer_names,
     normalized,
 )
-from odc_mlir.quantizer.target import Placement, TargetRules
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
+
+if TYPE_CHECKING:
+    from odc_mlir.quantizer.target import Placement, TargetRules
 
 LOG = logging.getLogger(__name__)
 
@@ -82,6 +84,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._builder = Builder(self.options, self.data.fit)
+        self._blind = Builder(self.options, self.data.fit)  # never shown the samples held back
         self._start = time.monotonic()
         self.findings = list(self.data.findings)
         self._fixed = self._fixed_precisions()
@@ -93,7 +96,7 @@ class Driver:
             self._record(self.base)
             self.findings += [str(finding) for finding in self.base.records.findings if finding.severity != "note"]
         self.model, self.statistics = self.base, self._statistics(self.base)
-        self.target = None if self.options.target is None else TargetRules(self.options.target)
+        self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None
         self._twins: tuple[Candidate, list[Candidate]] | None = None  # what was judged last, and by which models
@@ -419,9 +422,8 @@ class Driver:
         model = self.model
         if self.data.separate or not self.data.fit or self._builder.scheme.weights_only or len(model.held) < 2:
             return [candidate]
-        builder = Builder(self.options, self.data.fit)
         try:
-            return [builder.build(model, candidate.recipe, model.without(part)) for part in range(len(model.held))]
+            return [self._blind.build(model, candidate.recipe, model.without(part)) for part in range(len(model.held))]
         except OdcError:
             LOG.info("the model cannot be made without the samples held back", exc_info=True)
             return [candidate]
@@ -480,6 +482,13 @@ class _Choice:
     recipe: Recipe
     candidate: Candidate
     measured: Measurement
+
+
+def _rules(name: str) -> TargetRules:
+    """The rules of a target: only who names one waits for the NPU's back end to be imported."""
+    from odc_mlir.quantizer.target import TargetRules
+
+    return TargetRules(name)
 
 
 def file_bytes(candidate: Candidate) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from odc_mlir import compiler, targets
+from odc_mlir import loading, targets
 from odc_mlir.calibration.minmax_file import is_minmax, read_minmax
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.records import RecordStore
@@ -68,7 +68,7 @@ def quantize(
     calibration samples; ranges in the model's own types will do as well. ``chosen``: see
     :class:`odc_mlir.quantizer.options.Options`. Raises OdcError.
     """
-    module = model if isinstance(model, ModuleOp) else compiler.load(model)
+    module = model if isinstance(model, ModuleOp) else loading.load(model)
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
     options = _with_brought(make_options(**_as_target_likes(_scheme_brought(chosen, brought))), brought)
@@ -157,7 +157,7 @@ def embed_ranges(
 
     ``auto`` takes percentiles over runs, as record-minmax does. Raises OdcError.
     """
-    module = model.clone() if isinstance(model, ModuleOp) else compiler.load(model)
+    module = model.clone() if isinstance(model, ModuleOp) else loading.load(model)
     function = quant_ir.main_function(module)
     if function is None:
         raise InputError("the model has no main function")

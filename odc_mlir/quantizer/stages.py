@@ -36,6 +36,7 @@ from odc_mlir.quantizer.given import check_kept, copied, types_of
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.options import WIDE_HEADROOM, Options, is_pattern_file
 from odc_mlir.quantizer.policy.precision import Choice
+from odc_mlir.quantizer.policy.ranges import Range
 from odc_mlir.quantizer.policy.schemes import SCHEMES, Scheme
 from odc_mlir.quantizer.refinement import Known, refine
 from odc_mlir.runtime.execution.binding import to_reals
@@ -52,6 +53,7 @@ from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO
 from odc_mlir.universe import make_context
 
 STAGE = "quant"
+_PROPAGATE = "quant-propagate-params"
 OPTIMISED = "circle-opt"
 # Ways to choose ranges that weigh the codes to be had, and so are told how many there are.
 _KNOW_CODES = frozenset({"mse", "entropy"})
@@ -96,6 +98,7 @@ class FloatModel:
     records: Records = field(default_factory=Records)
     held: list[Records] = field(default_factory=list)
     known: dict[int, Known] = field(default_factory=dict)
+    _without: dict[int, Statistics] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def graph(self) -> Graph:
@@ -114,8 +117,10 @@ class FloatModel:
 
     def without(self, part: int) -> Statistics:
         """Statistics of all samples but one part of those held back."""
-        others = [records for place, records in enumerate(self.held) if place != part]
-        return joined((self.records, *others)).statistics()
+        if part not in self._without:
+            others = [records for place, records in enumerate(self.held) if place != part]
+            self._without[part] = joined((self.records, *others)).statistics()
+        return self._without[part]
 
 
 @dataclass
@@ -296,6 +301,7 @@ class Builder:
         self._samples = samples[:_MOST_REFINING]
         self._context = make_context()
         self.given: dict[str, Attribute] = {}  # what the last model was asked to have, by tensor name
+        self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by identity of the first
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
         """Refine codes by these samples as well from now on; False where there are enough without them."""
@@ -334,6 +340,7 @@ class Builder:
             self._context,
             module,
             [
+                make_pass(_PROPAGATE),
                 make_pass(
                     "convert-circle-to-quant",
                     io=self.options.io,
@@ -351,7 +358,7 @@ class Builder:
         return candidate
 
     def assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
-        """Attach ranges and say which type each value of ``module`` is to get."""
+        """Attach ranges and say which type each value of ``module`` is to get, if its neighbours agree."""
         options, precisions = self.options, dict(recipe.precisions)
         self.given = types_of(module, options.parameters, self.scheme, precisions)
         given = read_given(module) | self.given
@@ -359,6 +366,7 @@ class Builder:
             twin = module.clone()
             write_given(twin, given)
             self._assign(twin, recipe, statistics)
+            run_passes(self._context, twin, [make_pass(_PROPAGATE)])
             self.given |= copied(twin, options.copied_parameters)
         write_given(module, given | self.given)
         self._assign(module, recipe, statistics)
@@ -375,7 +383,6 @@ class Builder:
         quant_ir.write_word(module, quant_ir.GRANULARITY, self.scheme.granularity)
         form = "symmetric" if self.scheme.symmetric_weights else "asymmetric"
         quant_ir.write_word(module, quant_ir.WEIGHTS, form)
-        run_passes(self._context, module, [make_pass("quant-propagate-params")])
 
     def _ranges(self, recipe: Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
         options = dict(recipe.range_options)
@@ -383,22 +390,30 @@ class Builder:
             assert self.scheme.activations is not None
             options.setdefault("bits", DTYPES[self.scheme.activations].bits)
             options.setdefault("symmetric", self.scheme.symmetric_activations)
-        found = ranges_of(statistics, recipe.ranges, options)
+        found = self._known_ranges(statistics, recipe.ranges, options)
         wider = 1.0 + recipe.headroom
         return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
+
+    def _known_ranges(self, statistics: Statistics, mode: str, options: Mapping[str, Any]) -> Mapping[str, Range]:
+        """The ranges of ``statistics``, chosen once: candidates differ in other things more often."""
+        key = (id(statistics), mode, *sorted(options.items()))
+        if key not in self._found:
+            self._found[key] = statistics, ranges_of(statistics, mode, options)
+        return self._found[key][1]
 
     def _wide_ranges(self, recipe: Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
         """Ranges of values that get 16 bits beside others of 8: with codes to spare nothing is clipped."""
         if not any(choice.precision in SCHEMES for _, choice in recipe.precisions):
             return {}
         wider = 1.0 + WIDE_HEADROOM
-        return {name: (wider * low, wider * high) for name, (low, high) in ranges_of(statistics, "minmax").items()}
+        found = self._known_ranges(statistics, "minmax", {})
+        return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
 
     def fake_quantized(self, model: FloatModel, candidate: Candidate, statistics: Statistics) -> Graph:
         """The float model with every quantised value rounded to its codes: shows what integer arithmetic adds."""
         module = model.module.clone()
         self.assign(module, candidate.recipe, statistics)
-        run_passes(self._context, module, [make_pass("quant-fake-quantize")])
+        run_passes(self._context, module, [make_pass(_PROPAGATE), make_pass("quant-fake-quantize")])
         _take_constants(module, candidate.module)
         return graph_of(module)
 

@@ -19,7 +19,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.evaluation import Measurement
@@ -44,7 +44,9 @@ from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
 from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.quantizer.roundings import Effect, effects, effects_told
 from odc_mlir.quantizer.stages import Candidate
-from odc_mlir.quantizer.target import Placement, TargetRules
+
+if TYPE_CHECKING:
+    from odc_mlir.quantizer.target import Placement, TargetRules
 
 LOG = logging.getLogger(__name__)
 

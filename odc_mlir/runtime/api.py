@@ -282,16 +282,16 @@ def load_package(path: str | os.PathLike[str]) -> Package:
 
 def import_model(path: ModelSource) -> Module:
     """Read a model file into the circle dialect and verify it; raises OdcError on any problem."""
-    from odc_mlir import compiler
+    from odc_mlir import loading
 
-    return compiler.import_model(_model_of(path))
+    return loading.import_model(_model_of(path))
 
 
 def load(path: ModelSource) -> Module:
     """The model at ``path`` (.circle, .tflite, .mlir or nnpackage) as a module; raises OdcError."""
-    from odc_mlir import compiler
+    from odc_mlir import loading
 
-    return compiler.load(_model_of(path))
+    return loading.load(_model_of(path))
 
 
 def lower(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir import compiler
+from odc_mlir import loading
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.runtime.api import open_executor
@@ -84,7 +84,7 @@ def _watched(outcome: Outcome, action: Callable[[], object]) -> None:
 
 def _steps(outcome: Outcome, data: bytes, rng: random.Random, compiled: bool) -> None:
     """Each step on its own: what one refuses, another may take."""
-    _tolerant(outcome, "import", lambda: compiler.import_model(data))
+    _tolerant(outcome, "import", lambda: loading.import_model(data))
     inputs: list[Array] = []
     host = _tolerant(outcome, "run", lambda: _run(data, rng, inputs))
     if compiled:

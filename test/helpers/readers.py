@@ -16,7 +16,7 @@ import numpy as np
 from helpers import damage
 from helpers.mutation import Seed
 from helpers.npu import repair_checksums
-from odc_mlir import compiler, simulator, targets
+from odc_mlir import compiler, loading, simulator, targets
 from odc_mlir.calibration.describe import describe_minmax, describe_records
 from odc_mlir.calibration.minmax_file import read_minmax, write_minmax
 from odc_mlir.calibration.recorded import InputFacts, Records
@@ -79,7 +79,7 @@ def _models() -> list[Reader]:
 
     def read(data: bytes, folder: Path, rng: random.Random) -> None:
         model = read_model(data)
-        compiler.import_model(data)
+        loading.import_model(data)
         write_model(model)
 
     return [Reader("model", lambda rng: rng.choice(seeds).mutant(rng).data, read, 4)]
@@ -228,7 +228,7 @@ def _programs() -> list[Reader]:
 
 
 def _texts() -> list[Reader]:
-    module = compiler.load(MODEL)
+    module = loading.load(MODEL)
     texts = [
         module_text(module, constants="keep").encode(),
         module_text(module, constants="elide", generic=True).encode(),
@@ -237,7 +237,7 @@ def _texts() -> list[Reader]:
     ]
 
     def parse(data: bytes, folder: Path, rng: random.Random) -> None:
-        found = compiler.load(data)
+        found = loading.load(data)
         module_text(found, constants="known")
         tolerant(lambda: write_model(export_model(found)))
 

@@ -185,26 +185,6 @@ def test_sources_are_told_apart_by_content(tmp_path: Path) -> None:
     assert graphs[0] == graphs[2]
 
 
-@pytest.mark.parametrize("content", [b"", b"CIR0", bytes(range(64)), b"\xff\xfe" * 40])
-def test_what_is_neither_model_nor_text(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "strange.circle"
-    path.write_bytes(content)
-    with pytest.raises(ModelError):
-        compiler.load(path)
-
-
-def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"missing\.circle"):
-        compiler.load(tmp_path / "missing.circle")
-
-
-def test_text_with_a_mistake_says_where() -> None:
-    with pytest.raises(ModelError, match=r"stage parse") as caught:
-        compiler.load(b"func.func @main() {\n  circle.relu\n}\n")
-    assert caught.value.location is not None
-    assert ":2:" in caught.value.location or ":3:" in caught.value.location
-
-
 def test_compile_needs_a_function() -> None:
     with pytest.raises((ModelError, CompileError), match="no function"):
         compiler.compile(b"builtin.module {\n}\n")

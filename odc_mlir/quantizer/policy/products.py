@@ -8,8 +8,8 @@ and ``[groups, outputs, K]`` that :mod:`odc_mlir.numerics.weight_rounding` works
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -21,6 +21,20 @@ from odc_mlir.ops.spec import Node, QuantParams
 LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 
 
+class _Axis(NamedTuple):
+    """A window along an axis of some size: padding, positions, and ``counts [taps, size]`` of what taps meet."""
+
+    before: int
+    after: int
+    results: int
+    counts: NDArray[np.float64]
+
+    @property
+    def pads(self) -> int:
+        """Elements of padding."""
+        return self.before + self.after
+
+
 @dataclass(frozen=True)
 class Product:
     """One layer: ``groups`` products of ``outputs`` results from ``inputs`` inputs each."""
@@ -30,6 +44,7 @@ class Product:
     outputs: int
     inputs: int
     window: WindowOptions | None  # None for a fully connected layer
+    _axes: dict[tuple[int, int], _Axis] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, node: Node) -> Product | None:
@@ -106,8 +121,7 @@ class Product:
         """How many rows ``x`` has."""
         if self.window is None:
             return x.size // max(1, self.inputs)
-        kernel = self.node.operand(1).static_shape[1:3]
-        return math.prod((len(x), *(len(self._taps(axis, x.shape[1 + axis], kernel[axis])) for axis in (0, 1))))
+        return math.prod((len(x), *(self._axis(axis, x.shape[1 + axis]).results for axis in (0, 1))))
 
     def means(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """The mean of each input over all rows of one run, ``[G, K]``; x finite.
@@ -117,46 +131,53 @@ class Product:
         if self.window is None:
             rows = x.reshape(-1, self.inputs)
             return np.asarray(rows.mean(axis=0, dtype=np.float64)[np.newaxis])
-        (kh, kw), (height, width) = self.node.operand(1).static_shape[1:3], x.shape[1:3]
-        vertical, horizontal = self._taps(0, height, kh), self._taps(1, width, kw)  # [oh, kh], [ow, kw]
-        by_column = np.matmul(_counts(horizontal, width, x.dtype), x)  # [n, h, kw, c]
+        (kh, kw), (height, width) = self._taps, x.shape[1:3]
+        vertical, horizontal = self._axis(0, height), self._axis(1, width)
+        by_column = np.matmul(horizontal.counts.astype(x.dtype), x)  # [n, h, kw, c]
         by_row = by_column.sum(axis=0, dtype=np.float64).reshape(height, -1)
-        sums = (_counts(vertical, height, np.dtype(np.float64)) @ by_row).reshape(kh, kw, -1)
-        sums /= x.shape[0] * len(vertical) * len(horizontal)
+        sums = (vertical.counts @ by_row).reshape(kh, kw, -1)
+        sums /= x.shape[0] * vertical.results * horizontal.results
         if self._is_depthwise:
             return np.asarray(sums.transpose(2, 0, 1).reshape(self.groups, self.inputs))
         grouped = sums.reshape(kh, kw, self.groups, -1)
         return np.asarray(grouped.transpose(2, 0, 1, 3).reshape(self.groups, self.inputs))
 
-    def _taps(self, axis: int, size: int, taps: int) -> NDArray[np.intp]:
-        """Along an axis of this size, which element each tap of each result meets, ``[results, taps]``."""
+    def _axis(self, axis: int, size: int) -> _Axis:
+        """What the window does along an axis of this size."""
         assert self.window is not None
-        stride, dilation = self.window.stride[axis], self.window.dilation[axis]
-        before, after = self._pads(axis, size, taps)
-        extent = (taps - 1) * dilation + 1
-        starts = np.arange(-before, size + after - extent + 1, stride)
-        return np.asarray(starts[:, np.newaxis] + dilation * np.arange(taps))
+        found = self._axes.get((axis, size))
+        if found is None:
+            taps, stride, dilation = self._taps[axis], self.window.stride[axis], self.window.dilation[axis]
+            name = ("height", "width")[axis]
+            pads = axis_window(self.node, name, size, taps, stride, dilation, self.window.padding)
+            extent = (taps - 1) * dilation + 1
+            starts = np.arange(-pads.before, size + pads.after - extent + 1, stride)
+            met = starts[:, np.newaxis] + dilation * np.arange(taps)  # [results, taps]
+            found = _Axis(pads.before, pads.after, len(starts), _counts(met, size))
+            self._axes[axis, size] = found
+        return found
 
-    def _pads(self, axis: int, size: int, taps: int) -> tuple[int, int]:
-        assert self.window is not None
-        stride, dilation = self.window.stride[axis], self.window.dilation[axis]
-        name = ("height", "width")[axis]
-        found = axis_window(self.node, name, size, taps, stride, dilation, self.window.padding)
-        return found.before, found.after
+    @property
+    def _taps(self) -> tuple[int, ...]:
+        """The window's height and width."""
+        return self.node.operand(1).static_shape[1:3]
 
     def _patches(self, x: NDArray[Any], window: WindowOptions) -> NDArray[Any]:
-        kernel = self.node.operand(1).static_shape[1:3]
-        pads = [self._pads(axis, x.shape[1 + axis], kernel[axis]) for axis in (0, 1)]
-        padded = np.pad(x, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else x
-        extents = [(taps - 1) * dilation + 1 for taps, dilation in zip(kernel, window.dilation, strict=True)]
+        rows, columns = (self._axis(axis, x.shape[1 + axis]) for axis in (0, 1))
+        padded = x
+        if rows.pads or columns.pads:
+            count, height, width, channels = x.shape
+            padded = np.zeros((count, height + rows.pads, width + columns.pads, channels), x.dtype)
+            padded[:, rows.before : rows.before + height, columns.before : columns.before + width] = x
+        extents = [(taps - 1) * dilation + 1 for taps, dilation in zip(self._taps, window.dilation, strict=True)]
         views = sliding_window_view(padded, extents, axis=(1, 2))
         strided = views[:, :: window.stride[0], :: window.stride[1], :, :: window.dilation[0], :: window.dilation[1]]
         return np.asarray(strided.transpose(0, 1, 2, 4, 5, 3))
 
 
-def _counts(taps: NDArray[np.intp], size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _counts(taps: NDArray[np.intp], size: int) -> NDArray[np.float64]:
     """``[K, size]``: how often each tap of ``taps [results, K]`` meets each element; what lies outside is zero."""
-    found = np.zeros((taps.shape[1], size), dtype)
+    found = np.zeros((taps.shape[1], size))
     for counts, places in zip(found, taps.T, strict=True):
         np.add.at(counts, places[(places >= 0) & (places < size)], 1)
     return found

@@ -89,7 +89,7 @@ class ErrorMeter:
         if self._top and a.dtype.kind != "c":
             for k in TOP:
                 if a.size >= k:
-                    self._matches[k].append(np.intersect1d(_largest(a, k), _largest(b, k)).size / k)
+                    self._matches[k].append(len(_largest(a, k) & _largest(b, k)) / k)
 
     def _add_piece(self, a: Array, b: Array, rtol: float) -> float:
         """Add a part of a record; the largest absolute difference in it."""
@@ -151,8 +151,10 @@ def _interval(values: Array) -> float:
     return float(finite.max()) - float(finite.min()) if finite.size else 0.0
 
 
-def _largest(values: Array, k: int) -> Array:
+def _largest(values: Array, k: int) -> set[int]:
     """Indices of the ``k`` largest elements, the lower index first among equals."""
+    if k == 1:
+        return {int(np.argmax(values))}
     if k < values.size:
         least = np.partition(values, -k)[-k]
         places = np.flatnonzero(~(values < least))  # the k-th largest and all above; a NaN counts as large
@@ -160,7 +162,7 @@ def _largest(values: Array, k: int) -> Array:
         places = np.arange(values.size)
     # Sorted from the end, a stable order would prefer the higher of two equal elements.
     order = np.argsort(values[places][::-1], kind="stable")[::-1][:k]
-    return np.asarray(places[places.size - 1 - order])
+    return set(places[places.size - 1 - order].tolist())
 
 
 def _mean(values: list[float]) -> float | None:

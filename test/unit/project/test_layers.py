@@ -46,15 +46,20 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Which program is the fastest is asked of the simulator.
     "trials": IR | {"transforms", "emitter", "pipelines", "simulator"},
     "retries": IR | {"transforms", "emitter", "pipelines", "trials"},
-    "compiler": IR | {"frontend", "transforms", "emitter", "pipelines", "retries", "trials", "universe"} | {"codegen"},
+    "loading": IR | {"frontend", "universe"},
+    "compiler": IR
+    | {"frontend", "transforms", "emitter", "pipelines", "retries", "trials", "universe"}
+    | {"codegen", "loading"},
     "native_compiler": IR
     | {"frontend", "transforms", "emitter", "pipelines", "compiler", "universe", "codegen"}
-    | {"retries"},
-    "segment_compiler": IR | {"frontend", "transforms", "pipelines", "compiler", "universe", "retries", "plugins"},
+    | {"loading", "retries"},
+    "segment_compiler": IR
+    | {"frontend", "transforms", "pipelines", "compiler", "universe", "retries", "plugins"}
+    | {"loading"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
     # What is quantised is also run, to be compared.
     "quantizer": IR
-    | {"frontend", "transforms", "pipelines", "compiler", "universe", "calibration", "runtime", "pages"}
+    | {"frontend", "transforms", "pipelines", "loading", "universe", "calibration", "runtime", "pages"}
     | {"process_limits"},
     # Model Explorer's adapter: its main module is loaded by the viewer.
     "model_explorer": frozenset({"errors", "ops", "formats", "runtime"}),
@@ -63,10 +68,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "editing": IR | {"frontend", "transforms", "universe", "quantizer.policy"},
     # Of the rewrites only their names; which steps there are, not what they do.
     "flow": frozenset({"errors", "targets", "transforms.circle.rewrites.table"}),
-    "torch_import": frozenset({"errors", "compiler"}),
+    "torch_import": frozenset({"errors", "loading"}),
     "viewer": IR | {"transforms", "pages"},
-    "linter": IR | {"frontend", "transforms", "compiler", "universe", "plugins"},
-    "optimizer": IR | {"frontend", "transforms", "compiler", "universe", "runtime"},
+    "linter": IR | {"frontend", "transforms", "loading", "universe", "plugins"},
+    "optimizer": IR | {"frontend", "transforms", "loading", "universe", "runtime"},
 }
 # Rooms within rooms, that have a rule of their own.
 NESTED = tuple(room for room in MAY_IMPORT if "." in room)
@@ -76,7 +81,7 @@ ENTRANCES = COMMANDS | {"", "_version"}
 
 # The one module of the runtime that compiles on the device, by an import inside a function.
 RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
-_ASKED_FOR = frozenset({"compiler", "native_compiler", "linter", "optimizer", "quantizer"})
+_ASKED_FOR = frozenset({"compiler", "loading", "native_compiler", "linter", "optimizer", "quantizer"})
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
@@ -84,6 +89,7 @@ USES_XDSL = frozenset(
         "editing",
         "legality",
         "linter",
+        "loading",
         "native_compiler",
         "optimizer",
         "quantizer",
@@ -188,6 +194,22 @@ def test_entrances_import_nothing_heavy_at_the_top() -> None:
         )
     ]
     assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_quantising_loads_the_npu_back_end_for_a_target_only() -> None:
+    eager: dict[str, set[str]] = {}
+    for found in _all_imports():
+        if not found.lazy and found.target.startswith("odc_mlir"):
+            eager.setdefault(found.importer, set()).add(found.target)
+    loaded, waiting = set[str](), ["odc_mlir.quantizer.quantize"]
+    while waiting:
+        name = waiting.pop()
+        if name not in loaded:
+            loaded.add(name)
+            waiting += eager.get(name, ())
+    heavy = ("odc_mlir.transforms.npu", "odc_mlir.simulator", "odc_mlir.compiler")
+    assert "odc_mlir.quantizer.driver" in loaded
+    assert not [name for name in loaded if name.startswith(heavy)]
 
 
 def test_dialects_do_not_import_numpy_at_the_top() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.float_models import rescaled_mobilenet
 from helpers.models import ModelBuilder, model_bytes
-from odc_mlir import compiler
+from odc_mlir import loading
 from odc_mlir.errors import OptionError
 from odc_mlir.formats import visq
 from odc_mlir.formats.circle.writer import write_model
@@ -55,7 +55,7 @@ SAMPLES = [[np.random.default_rng(k).normal(size=(1, 4, 8)).astype(np.float32)] 
 
 @pytest.mark.parametrize("square", ["MUL", "SQUARED_DIFFERENCE"])
 def test_patterns_name_what_needs_more_bits(square: str) -> None:
-    graph = prepare(compiler.load(_normalised(square))).graph
+    graph = prepare(loading.load(_normalised(square))).graph
     assert layers_of(graph, "layernorm") == NORM
     assert layers_of(graph, "softmax") == SOFTMAX
 

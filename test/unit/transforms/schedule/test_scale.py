@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.large_networks import chain
-from odc_mlir import compiler
+from odc_mlir import compiler, loading
 
 SMALL, LARGE = 8, 24
 SLACK = 1.5  # squares would make it 3
@@ -26,7 +26,7 @@ def calls(model: bytes) -> Counter[str]:
         if event == "call" and "/odc_mlir/" in (name := frame.f_code.co_filename):
             found[name.partition("/odc_mlir/")[2]] += 1
 
-    module = compiler.import_model(model)
+    module = loading.import_model(model)
     sys.setprofile(count)
     try:
         compiler.compile(module, placement={"strategy": "supported"})

@@ -1,0 +1,56 @@
+"""Models as modules, from what people have: files in a model format or IR text, told apart by content."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from xdsl.dialects.builtin import ModuleOp
+
+from odc_mlir.errors import ModelError
+from odc_mlir.formats.circle.reader import identify, read_model
+from odc_mlir.frontend import import_circle
+from odc_mlir.support.diagnostics import typed_errors, verify_module
+from odc_mlir.support.sources import Positions
+from odc_mlir.support.text import parse_module
+from odc_mlir.universe import make_context
+
+ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
+
+
+def import_model(source: ModelSource) -> ModuleOp:
+    """A .circle or .tflite file, or its bytes, in the circle dialect, verified; raises OdcError."""
+    return import_circle.import_model(read_model(source))
+
+
+def load(source: ModelSource) -> ModuleOp:
+    """A model file or IR text, told apart by content, as a verified module; raises OdcError."""
+    data = _head_or_bytes(source)
+    if identify(data) is not None or not _is_text(data):
+        return import_model(source)
+    name = "<text>" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(source)
+    text = bytes(data) if name == "<text>" else Path(name).read_bytes()
+    with typed_errors("parse"):
+        try:
+            positions = Positions()
+            module = parse_module(make_context(), text.decode(), name, positions)
+        except UnicodeDecodeError as error:
+            raise ModelError(f"neither a model file nor UTF-8 text: {error}", location=name) from error
+        verify_module(module, positions)
+    return module
+
+
+def _head_or_bytes(source: ModelSource) -> bytes:
+    """Enough of ``source`` to tell what it is; nothing of a file that cannot be read, which its reader reports."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    try:
+        with open(source, "rb") as file:
+            return file.read(4096)
+    except OSError:
+        return b""
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether bytes can be IR text: some, and no control characters but white space."""
+    return bool(data) and not any(byte < 32 and byte not in b"\t\n\r\f" for byte in data[:4096])

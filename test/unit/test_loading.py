@@ -1,0 +1,30 @@
+"""Models and IR text as modules, and what is neither."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odc_mlir import loading
+from odc_mlir.errors import ModelError
+
+
+@pytest.mark.parametrize("content", [b"", b"CIR0", bytes(range(64)), b"\xff\xfe" * 40])
+def test_what_is_neither_model_nor_text(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "strange.circle"
+    path.write_bytes(content)
+    with pytest.raises(ModelError):
+        loading.load(path)
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"missing\.circle"):
+        loading.load(tmp_path / "missing.circle")
+
+
+def test_text_with_a_mistake_says_where() -> None:
+    with pytest.raises(ModelError, match=r"stage parse") as caught:
+        loading.load(b"func.func @main() {\n  circle.relu\n}\n")
+    assert caught.value.location is not None
+    assert ":2:" in caught.value.location or ":3:" in caught.value.location
