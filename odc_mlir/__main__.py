@@ -46,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_commands() -> None:
-    print(f"usage: {PROGRAM} COMMAND …; with --help a command says what it does\n")
+    print(f"usage: {PROGRAM} COMMAND …; COMMAND --help describes a command\n")
     for command, where in commands().items():
         print(f"  {command:<12} {_summary(where)}")
-    print("  completion   print what makes a shell complete options: bash, zsh or fish")
-    print("  samples      copy sample models and pictures to a folder")
+    print("  completion   print the completion script for a shell: bash, zsh or fish")
+    print("  samples      copy sample models and images to a folder")
 
 
 def _summary(module: str) -> str:

@@ -55,7 +55,7 @@ _LISTED_OPERATORS = 8  # host operators that one error message names
 def model_bytes(source: ModelSource | ModuleOp) -> bytes:
     """The bytes of the model file that a module in the circle dialect, or IR text, stands for; raises OdcError."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | ModuleOp):
-        raise OptionError(f"a {type(source).__name__} is no model", hint="give a file, its bytes or a module")
+        raise OptionError(f"a {type(source).__name__} is not a model", hint="give a file, its bytes or a module")
     module = source if isinstance(source, ModuleOp) else load(source)
     return bytes(write_model(export_circle.export_model(module)))
 
@@ -194,7 +194,9 @@ def refuse_host_operators(module: ModuleOp) -> None:
     listed = [f"{op.SPEC.name} {op_name(op)!r} ({reason_of(op)})" for op in left[:_LISTED_OPERATORS]]
     more = f" and {len(left) - len(listed)} more" if len(left) > len(listed) else ""
     count = "1 operator stays" if len(left) == 1 else f"{len(left)} operators stay"
-    raise UnsupportedError(f"{count} on the host: {', '.join(listed)}{more}", hint="leave out strict to allow that")
+    raise UnsupportedError(
+        f"{count} on the host: {', '.join(listed)}{more}", hint="compile without strict to allow that"
+    )
 
 
 def make_plan(

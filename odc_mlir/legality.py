@@ -105,7 +105,7 @@ def check_stage(module: ModuleOp, stage: str) -> None:
     level = LEVELS[stage]
     for op, problem in _breaches(module, level):
         raise CompileError(
-            f"not legal at the end of stage {stage}: {op.name} {problem}", op=op.name, tensor=op_name(op) or None
+            f"illegal at the end of stage {stage}: {op.name} {problem}", op=op.name, tensor=op_name(op) or None
         )
 
 

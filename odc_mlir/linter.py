@@ -60,7 +60,9 @@ class Target:
         chosen = choose(name)
         found = chosen.description
         if found is None:
-            raise OptionError(f"nothing is said of what {name} can run", hint="name a target that describes itself")
+            raise OptionError(
+                f"there is no description of what {name} can run", hint="name a target with a description"
+            )
         return cls(name, found.rules_of(chosen.machine), found.takes_floats, found.name == "npu")
 
 

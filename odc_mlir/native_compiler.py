@@ -75,7 +75,7 @@ def compile_object(
     Raises OdcError.
     """
     if not (name.isascii() and name.isidentifier()):
-        raise OptionError(f"{name!r} is no name in C", hint="use letters, digits and underscores")
+        raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
     processor = machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
     module = model.clone() if isinstance(model, ModuleOp) else load(model)
     context = make_context(time_limit=time_limit)
@@ -83,7 +83,7 @@ def compile_object(
     refuse_host_operators(module)
     found = segments(module)
     if len(found) != 1:
-        raise UnsupportedError("the model has no operator that computes anything", hint="run it on the host")
+        raise UnsupportedError("the model has no compute operator", hint="run it on the host")
     return native_object(found[0], processor, name)
 
 

@@ -1,4 +1,4 @@
-"""Rewrites a model into one that does the same with less: ``odc_mlir.optimize`` and ``odc-optimize``.
+"""Rewrites a model into an equivalent, cheaper one: ``odc_mlir.optimize`` and ``odc-optimize``.
 
 Which rewrites there are, and what level ``O1`` holds, is in :mod:`odc_mlir.transforms.circle.rewrites.table`. Nothing
 here prints.
@@ -151,7 +151,7 @@ def difference(
                 f"the models cannot be compared on random inputs of shapes {shapes}: {error.message}",
                 op=error.op,
                 tensor=error.tensor,
-                hint="leave out the comparison (--verify), or give inputs fixed shapes before",
+                hint="omit the comparison (--verify), or give inputs fixed shapes first",
             ) from error
         for a, b in zip(old, new, strict=True):
             found = _apart(a, b)
@@ -168,7 +168,7 @@ def _drawn(before: Graph, after: Graph, inputs: Collection[int]) -> list[tuple[n
     for number, (old, new) in enumerate(pairs):
         if old.shape is None or new.shape is None:
             raise OptionError(
-                "an input has no rank, so the rewritten model cannot be compared on random data", tensor=old.name
+                "an input has unknown rank, so the rewritten model cannot be compared on random data", tensor=old.name
             )
         back = [new.shape[NHWC.index(axis)] for axis in range(len(NHWC))] if number in inputs else new.shape
         extents = [_extent(*both) for both in zip(old.shape, back, strict=True)]

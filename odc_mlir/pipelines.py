@@ -200,7 +200,7 @@ def find_pass(name: str) -> type[ModulePass]:
         return transforms.load(name)
     theirs = get_all_passes()
     if name not in theirs:
-        raise OptionError(f"unknown pass {name!r}", hint="odc-opt --list-passes tells their names")
+        raise OptionError(f"unknown pass {name!r}", hint="odc-opt --list-passes lists them")
     return theirs[name]()
 
 

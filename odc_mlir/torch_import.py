@@ -21,7 +21,7 @@ def from_torch(module: Any, example_inputs: Any) -> ModuleOp:
         import tico
     except ImportError:
         raise OptionError(
-            "PyTorch modules are converted by TICO", hint="install odc-mlir with the extra torch"
+            "converting PyTorch modules needs TICO", hint="install odc-mlir with the extra torch"
         ) from None
     training = bool(getattr(module, "training", False))
     arguments = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)

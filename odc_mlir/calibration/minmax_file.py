@@ -106,7 +106,7 @@ def read_runs(data: bytes, location: str | None = None) -> list[tuple[NDArray[np
     Raises RecordsError for a file that is damaged or of another version.
     """
     if len(data) < _HEADER.itemsize or not is_minmax(data):
-        raise RecordsError("this is no minmax.bin", location=location)
+        raise RecordsError("this is not a minmax.bin", location=location)
     _, version, count = np.frombuffer(data, _HEADER, 1)[0].tolist()
     if version != VERSION:
         raise RecordsError(f"minmax.bin is of version {version}, expected {VERSION}", location=location)

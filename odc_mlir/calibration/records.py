@@ -265,7 +265,7 @@ class RecordStore:
                 if self.private:
                     private.check_file(place)
                 elif os.path.lexists(place) and not stat.S_ISREG(place.stat().st_mode):
-                    raise RecordsError("the records cannot be used: it is no regular file", location=str(place))
+                    raise RecordsError("the records cannot be used: it is not a regular file", location=str(place))
         except CacheError as error:
             raise _of_records(error) from None
         except OSError as error:
@@ -297,7 +297,7 @@ class RecordStore:
             database.execute("INSERT INTO about (digest) VALUES (?)", (digest or "",))
             return digest or ""
         if application != _APPLICATION:
-            raise RecordsDamagedError("this is no file of records", location=self._where, hint=_AFRESH)
+            raise RecordsDamagedError("this is not a file of records", location=self._where, hint=_AFRESH)
         if version != RECORDS_VERSION:
             is_newer = version > RECORDS_VERSION
             age, kind = ("newer", RecordsError) if is_newer else ("older", RecordsDamagedError)

@@ -66,7 +66,7 @@ def for_triple(triple: str, name: str) -> CpuTarget:
     target = replace(cpu.load("generic"), triple=triple, cpu=name)
     if str(target_machine(target).target_data).startswith("E"):
         raise OptionError(
-            f"{triple} puts the highest byte of a number first; native code is for those that put the lowest first",
+            f"{triple} is big-endian; native code supports little-endian processors only",
             hint="use a little-endian triple such as thumbv7em-none-eabi",
         )
     return target

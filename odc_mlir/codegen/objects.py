@@ -43,7 +43,7 @@ def _optimised(text: str, target: CpuTarget, entry: str | None = None) -> tuple[
         module = llvm.parse_assembly(text)
         module.verify()
     except RuntimeError as error:
-        raise CompileError(f"LLVM refuses the module: {str(error).splitlines()[0]}") from error
+        raise CompileError(f"LLVM rejects the module: {str(error).splitlines()[0]}") from error
     if entry is not None:
         for function in module.functions:
             if not function.is_declaration and function.name != entry:

@@ -190,7 +190,7 @@ class UndefinedOp(IRDLOperation):
 
 
 def info_of(value: SSAValue) -> TensorInfo:
-    """``value`` as the operator table sees it; raises VerifyException where its type is no tensor of ours.
+    """``value`` as the operator table sees it; raises VerifyException where its type is not a tensor of ours.
 
     ``data`` is set for constants whose bytes are known.
     """
@@ -233,9 +233,9 @@ def _block_parameter(attribute: Attribute | None) -> TensorInfo | None:
 
 
 def node_of(op: Operation) -> Node:
-    """A ``circle`` operator as the operator table sees it; raises VerifyException where a type is no tensor of ours."""
+    """A ``circle`` operator as a node of the operator table; raises VerifyException for a type that is not a tensor."""
     if not isinstance(op, CircleOp):
-        raise TypeError(f"{op.name} is no operator of the table")
+        raise TypeError(f"{op.name} is not an operator of the table")
     options: dict[str, Any] = {}
     record: dict[str, Any] = {}
     for name, attribute in op.properties.items():
@@ -293,7 +293,7 @@ def _callees(op: Operation) -> dict[int, Callee]:
 def _subgraph_index(op: Operation, symbol: str) -> int:
     names = [function.sym_name.data for function in subgraph_functions(op)]
     if symbol not in names:
-        raise VerifyException(_text(f"refers to @{symbol}, which is no function of this module", op))
+        raise VerifyException(_text(f"refers to @{symbol}, which is not a function of this module", op))
     return names.index(symbol)
 
 

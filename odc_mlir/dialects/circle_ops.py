@@ -235,7 +235,7 @@ def op_class(name: str) -> type[CircleOp]:
     """The operation class of operator ``name`` (``CONV_2D``).
 
     An operator that the schema has and our table lacks gets a class without rules: it can be read, printed and written,
-    not executed. Raises UnsupportedError for a name that is no operator.
+    not executed. Raises UnsupportedError for a name that is not an operator.
     """
     spec = spec_of(name)
     options = {option.name: option for option in (*table_options(spec.options), *RECORD_OPTIONS)}

@@ -62,7 +62,7 @@ def tensor_facts(type: Attribute) -> TensorFacts:
     elif element in DTYPE_OF_ELEMENT:
         dtype, quant = DTYPE_OF_ELEMENT[element], None
     else:
-        raise VerifyException(f"{element} is no element type of a Circle tensor")
+        raise VerifyException(f"{element} is not an element type of a Circle tensor")
     record = encoding.data if isinstance(encoding, QParamsAttr) else None
     if record is not None and record.scale and quant is None:
         quant = QuantParams(record.scale, record.zero_point or (0,) * len(record.scale), record.axis)
@@ -72,7 +72,7 @@ def tensor_facts(type: Attribute) -> TensorFacts:
 def with_shape(type: Attribute, shape: Shape | None) -> AnyTensor:
     """The same element type and encoding with another shape; an encoding goes with the rank."""
     if not isinstance(type, TensorType | UnrankedTensorType):
-        raise TypeError(f"{type} is no tensor type")
+        raise TypeError(f"{type} is not a tensor type")
     if shape is None:
         return UnrankedTensorType(type.element_type)
     dims = [DYNAMIC_INDEX if d is None else d for d in shape]

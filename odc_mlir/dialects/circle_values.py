@@ -71,7 +71,7 @@ def pack_values(values: Sequence[Number], dtype: str) -> bytes:
         raise ModelError(f"a list cannot hold {dtype}, allowed: {', '.join(_CODES)}; use #circle.blob")
     for value in values:
         if isinstance(value, bool) != (dtype == "bool") or (isinstance(value, float) and code not in "fd"):
-            raise ModelError(f"{value} is no value of {dtype}")
+            raise ModelError(f"{value} is not a value of {dtype}")
     try:
         return struct.pack(f"<{len(values)}{code}", *values)
     except (struct.error, OverflowError):

@@ -58,7 +58,7 @@ from odc_mlir.support.locations import op_name
 
 FIELDS = "fields"
 TOKENS = {"waits": MAX_WAITS, "posts": MAX_POSTS}  # properties that name semaphores, and how many of them
-UNROLLED = ("loop", "end")  # instructions that are no operations: npu.loop stands for both
+UNROLLED = ("loop", "end")  # instructions that are not operations: npu.loop stands for both
 LOCAL_SPACES = tuple(space for space in Space if space.is_local)
 REGION_SPACES = tuple(space for space in Space if not space.is_local)
 BOUND_SPACES = (Space.INPUTS, Space.OUTPUTS)

@@ -62,7 +62,7 @@ class MatmulOp(NpuTensorOp):
         (images, _, rows, depth), (others, _, inner, columns) = shape_of(self.a), shape_of(self.b)
         if (shape_of(self.a)[1], shape_of(self.b)[1]) != (1, 1) or (images, depth) != (others, inner):
             a, b = (list(shape_of(value)) for value in (self.a, self.b))
-            raise VerifyException(f"{self.name}: {a} by {b} is no product of [N, 1, M, K] by [N, 1, K, C]")
+            raise VerifyException(f"{self.name}: {a} by {b} is not a product of [N, 1, M, K] by [N, 1, K, C]")
         if shape_of(self.output) != (images, 1, rows, columns):
             raise VerifyException(f"{self.name} gives {[images, 1, rows, columns]}, not {list(shape_of(self.output))}")
         self.check_properties("conv", "out_zero", in_zero="a_zero", weight_zero="b_zero")

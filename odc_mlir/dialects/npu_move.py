@@ -52,7 +52,7 @@ class MoveOp(NpuTensorOp):
     Each array in ``copies`` is a strided copy: operand, first element read, first element written, then for each loop,
     outermost first, ``size, read distance, write distance``: ``output[to + sum(i*w)] = operand[start + sum(i*r)]``,
     counting elements in row-major order. No element is written twice; those that no copy writes get the code ``fill``.
-    Numbers that are no codes are moved as well, and never filled.
+    Numbers that are not codes are moved as well, and never filled.
     """
 
     name = "npu.move"

@@ -64,10 +64,11 @@ def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> 
     reached = _read_before(wanted or list(last.operands if last is not None else ()), taken)
     for value in taken:
         if value in wanted:
-            raise OptionError(f"{value_name(value)!r} is to be an input and an output of the part")
+            raise OptionError(f"{value_name(value)!r} is both an input and an output of the part")
         if value not in reached:
             raise OptionError(
-                f"no output of the part needs {value_name(value)!r}", hint="inputs come before outputs in the model"
+                f"no output of the part depends on {value_name(value)!r}",
+                hint="inputs must precede outputs in the model",
             )
         if isinstance(value, OpResult):
             _stand_in(function.body.block, value)

@@ -40,7 +40,7 @@ def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
     function = main_function(made)
     arguments = tuple(function.body.block.args)
     if len(shapes) != len(arguments):
-        raise OptionError(f"{len(shapes)} shapes are given, the model has {len(arguments)} inputs")
+        raise OptionError(f"{len(shapes)} shapes given, but the model has {len(arguments)} inputs")
     for argument, shape in zip(arguments, shapes, strict=True):
         old = tensor_facts(argument.type).shape
         if old is not None and len(old) != len(shape):
@@ -82,7 +82,7 @@ def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> Modu
     made = module.clone()
     entries = {name: entry for name, entry in document.items() if isinstance(entry, dict)}
     if len(entries) != len(document):
-        raise OptionError("parameters are one object for each tensor", hint="{tensor: {dtype, scale, zerop, …}}")
+        raise OptionError("parameters must be one object for each tensor", hint="{tensor: {dtype, scale, zerop, …}}")
     for (name, entry), value in zip(entries.items(), find_values(made, entries), strict=True):
         _implant(value, name, entry, folder)
     set_function_type(main_function(made))
@@ -114,7 +114,7 @@ def _check_operators(made: ModuleOp) -> None:
 def _implant(value: SSAValue, name: str, entry: Mapping[str, Any], folder: Path) -> None:
     dtype = entry.get("dtype")
     if not isinstance(dtype, str) or dtype not in DTYPES or not DTYPES[dtype].is_integer:
-        raise OptionError(f"the element type of {name!r} is {dtype!r}, not one of codes")
+        raise OptionError(f"the element type of {name!r} is {dtype!r}, which is not quantised")
     scale = _array(entry, "scale", name, folder)
     zeros = _array(entry, "zerop", name, folder)
     if scale is None or not scale.size:
@@ -139,7 +139,7 @@ def _implant(value: SSAValue, name: str, entry: Mapping[str, Any], folder: Path)
         stored = np.ascontiguousarray(codes.astype(DTYPES[dtype].numpy))
         value.op.properties["value"] = BlobAttr.of(stored.tobytes())
     elif codes is not None:
-        raise OptionError(f"{name!r} has a value, but is no constant")
+        raise OptionError(f"{name!r} has a value but is not a constant")
     retype(value, type)
 
 
@@ -220,7 +220,7 @@ def fake_quantize(module: ModuleOp) -> ModuleOp:
     try:
         made.verify()
     except Exception as error:
-        raise UnsupportedError(f"an operator of the model does not work on real numbers: {error}") from error
+        raise UnsupportedError(f"an operator of the model cannot run in floating point: {error}") from error
     return made
 
 

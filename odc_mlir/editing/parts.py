@@ -46,7 +46,9 @@ def divide(module: ModuleOp, rules: PartitionFile) -> list[Part]:
     An operator joins the part of what it reads where that has its backend, and no way leads out of the part and back.
     """
     if sum(1 for _ in module.body.block.ops) > 1:
-        raise UnsupportedError("a model with several subgraphs is not divided", hint="cut the main one out first")
+        raise UnsupportedError(
+            "a model with several subgraphs cannot be partitioned", hint="extract the main one first"
+        )
     ops = main_operators(module)
     backend = [_backend(op, rules) for op in ops]
     part_of: dict[CircleOp, int] = {}

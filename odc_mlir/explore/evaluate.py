@@ -90,13 +90,13 @@ def parse_bound(text: str) -> Bound:
 
     name, sign, limit = text.partition("<=")
     if not sign or name.strip() not in MEASURES:
-        raise OptionError(f"{text!r} is no constraint", hint=f"write MEASURE<=LIMIT, of {', '.join(MEASURES)}")
+        raise OptionError(f"{text!r} is not a constraint", hint=f"write MEASURE<=LIMIT, of {', '.join(MEASURES)}")
     try:
         value = float(limit)
     except ValueError:
         value = bytes_of(limit.strip())
     if not 0 <= value < math.inf:
-        raise OptionError(f"{limit.strip()!r} is no limit", hint="write a number that is not negative")
+        raise OptionError(f"{limit.strip()!r} is not a limit", hint="write a number that is not negative")
     return Bound(name.strip(), value)
 
 
@@ -104,7 +104,7 @@ def parse_objectives(names: Sequence[str]) -> tuple[str, ...]:
     """Measures to make small; raises OptionError for one that is none."""
     for name in names:
         if name not in MEASURES:
-            raise OptionError(f"{name!r} is no objective", hint=f"use of {', '.join(MEASURES)}")
+            raise OptionError(f"{name!r} is not an objective", hint=f"use some of {', '.join(MEASURES)}")
     if not names or len(set(names)) < len(names):
-        raise OptionError("objectives are one measure or several different ones")
+        raise OptionError("objectives must be distinct measures")
     return tuple(names)

@@ -35,7 +35,7 @@ def read_study(path: str, keys: Set[str], options: Set[str]) -> dict[str, Any]:
     for key, value in found.items():
         is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
         if not (is_texts if key in _LISTS else type(value) is _TYPES[key]):
-            raise OptionError(f"{key} has the value {value!r}, which is not of the expected type", location=path)
+            raise OptionError(f"{key} has the value {value!r}, which has the wrong type", location=path)
     if unknown := sorted(found.get("options", {}).keys() - options):
         raise OptionError(f"a study has no option {unknown[0]!r}", location=path)
     if found.get("sampler", "grid") not in ("grid", "random", "bayes"):

@@ -48,7 +48,7 @@ def parse_axis(text: str) -> Axis:
     key, equals, written = text.partition("=")
     key = key.strip()
     if not equals or not key:
-        raise OptionError(f"{text!r} is no axis", hint="write KEY=VALUES, as in array.macs_per_cycle=128,256")
+        raise OptionError(f"{text!r} is not an axis", hint="write KEY=VALUES, as in array.macs_per_cycle=128,256")
     return Axis(key, _values(key, written.strip()))
 
 
@@ -56,7 +56,7 @@ def _values(key: str, written: str) -> tuple[Value, ...]:
     if words := OPTIONS.get(key):
         found: tuple[Value, ...] = tuple(word.strip() for word in written.split(","))
         if unknown := [word for word in found if word not in words]:
-            raise OptionError(f"{key} cannot be {unknown[0]!r}", hint=f"use of {', '.join(words)}")
+            raise OptionError(f"{key} cannot be {unknown[0]!r}", hint=f"use some of {', '.join(words)}")
     elif ":" in written:
         found = tuple(_range(key, written))
     else:
@@ -74,7 +74,7 @@ def _range(key: str, written: str) -> Iterator[int]:
     count = int(digits) if (digits := count_text.removeprefix("log")).isdecimal() else 0
     if not 2 <= count <= min(high - low + 1, MOST_VALUES) or (ratios and low < 1):
         raise OptionError(
-            f"{key}: {written!r} is no range",
+            f"{key}: {written!r} is not a range",
             hint="write LOW:HIGH:N or LOW:HIGH:logN, with LOW < HIGH and N of 2 or more",
         )
     for step in range(count):
@@ -112,7 +112,7 @@ class Machines:
                 raise OptionError(f"{key} is varied twice")
             if key not in OPTIONS and not isinstance(self._at(key), int):
                 known = ", ".join([*OPTIONS, *(name for name in self._numbers(self._document))])
-                raise OptionError(f"{key!r} is nothing that can be varied", hint=f"one of {known}")
+                raise OptionError(f"{key!r} cannot be varied", hint=f"one of {known}")
 
     def _at(self, key: str) -> Any:
         found: Any = self._document

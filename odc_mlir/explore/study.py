@@ -136,11 +136,11 @@ def _open(definition: Definition, storage: str | None) -> optuna.Study:
         known = study.user_attrs.get(_DEFINITION)
     except Exception as error:  # of whatever the database's libraries raise for a file that is another's
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise OptionError(f"{storage} cannot hold the study: {reason}", hint="name a new file") from error
+        raise OptionError(f"{storage} cannot store the study: {reason}", hint="name a new file") from error
     if known is None:
         study.set_user_attr(_DEFINITION, identity)
     elif known != identity:
-        raise OptionError(f"{storage} holds another study", hint="name a new file, or run the study that it holds")
+        raise OptionError(f"{storage} belongs to another study", hint="name a new file, or resume that study")
     return study
 
 

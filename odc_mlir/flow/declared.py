@@ -62,7 +62,7 @@ def read_toml(path: str) -> Flow:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     head = document.pop("flow", None)
     if not isinstance(head, dict) or not isinstance(head.get("model"), str):
-        raise OptionError("the table [flow] with a model is missing", location=path)
+        raise OptionError("the table [flow] with a key model is missing", location=path)
     unknown = [*(key for key in head if key not in ("model", "folder")), *(k for k in document if k not in _STEPS)]
     if unknown:
         raise OptionError(f"{unknown[0]!r} is unknown", location=path, hint=f"steps are {', '.join(_STEPS)}")
@@ -79,7 +79,7 @@ def read_toml(path: str) -> Flow:
             continue
         options = document[name]
         if not isinstance(options, dict):
-            raise OptionError(f"{name!r} is no table", location=path)
+            raise OptionError(f"{name!r} is not a table", location=path)
         source = package if kind.reads_package and package is not None else model
         step = _step(name, kind, options, source, stem, base)
         steps.append(step)

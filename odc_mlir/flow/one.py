@@ -57,13 +57,13 @@ def _of_cfg(path: str, notes: _Notes) -> list[Step]:
     level = parser[head].get("include", "").split()
     for name in wanted:
         if name not in _ORDER:
-            raise OptionError(f"[{head}] asks for {name!r}, which is no step", location=path)
+            raise OptionError(f"[{head}] asks for {name!r}, which is not a step", location=path)
         if name not in parser:
             raise OptionError(f"the section [{name}] is missing", location=path)
     if target := parser.get("backend", "target", fallback=""):
-        notes.add(f"[backend] asks for the target {target!r}; what is compiled is for {notes.target}")
+        notes.add(f"[backend] asks for the target {target!r}; compiling for {notes.target}")
     if "Environment" in parser:
-        notes.add("[Environment] is for the commands of onecc; nothing of it is set here")
+        notes.add("[Environment] applies to the commands of onecc and is ignored here")
     return [_step(name, dict(parser[name]), notes, level) for name in _ORDER if name in wanted]
 
 
@@ -90,14 +90,14 @@ def _ordered(names: list[Any], document: Mapping[str, Any], path: str) -> list[s
         after = document[name].get("run-after", [])
         unknown = [item for item in after if item not in names]
         if unknown:
-            raise OptionError(f"{name!r} runs after {unknown[0]!r}, which is no workflow", location=path)
+            raise OptionError(f"{name!r} runs after {unknown[0]!r}, which is not a workflow", location=path)
         before[name] = list(after)
     found: list[str] = []
     while len(found) < len(before):
         ready = [name for name in before if name not in found and all(item in found for item in before[name])]
         if not ready:
             left = ", ".join(name for name in before if name not in found)
-            raise OptionError(f"workflows run after one another in a circle: {left}", location=path)
+            raise OptionError(f"workflows depend on each other in a cycle: {left}", location=path)
         found.append(ready[0])
     return found
 
@@ -105,7 +105,7 @@ def _ordered(names: list[Any], document: Mapping[str, Any], path: str) -> list[s
 def _workflow(name: str, entry: Mapping[str, Any], path: str, notes: _Notes) -> list[Step]:
     has_steps, reference = "steps" in entry, entry.get("cfg-reference")
     if has_steps == (reference is not None):
-        raise OptionError(f"workflow {name!r} has steps or a cfg-reference, one of them", location=path)
+        raise OptionError(f"workflow {name!r} must have either steps or a cfg-reference", location=path)
     if reference is not None:
         if not isinstance(reference, dict) or not isinstance(reference.get("path"), str):
             raise OptionError(f"the cfg-reference of {name!r} has no path", location=path)
@@ -125,8 +125,8 @@ def _workflow(name: str, entry: Mapping[str, Any], path: str, notes: _Notes) -> 
 def _step(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
     if name.startswith("one-import") and name not in ("one-import", "one-import-tflite"):
         raise UnsupportedError(
-            f"{name} reads files of a framework, which is not here",
-            hint="convert the model to .tflite or .circle first, and leave the step out",
+            f"{name} imports from a framework, which is not supported",
+            hint="convert the model to .tflite or .circle first, and remove the step",
         )
     if name not in _MAKERS:
         raise OptionError(f"there is no step {name!r}", hint=f"steps are {', '.join(_MAKERS)}")
@@ -162,7 +162,7 @@ def _optimize(name: str, options: Options, notes: _Notes, level: list[str]) -> S
         elif rewrite in known:
             flags.append(f"--{rewrite}")
         elif rewrite not in ("all", "O1"):
-            notes.add(f"{name}: {key} is not here; see docs/optimizing.md")
+            notes.add(f"{name}: {key} is not supported; see docs/optimizing.md")
     asked_for = "O1" in level or any(options.get(key, "").strip().lower() in _TRUE for key in ("all", "O1"))
     if asked_for or not any(flag[2:] in known for flag in flags):
         flags.insert(0, "--O1")
@@ -197,7 +197,7 @@ def _quantize(name: str, options: Options, notes: _Notes, level: list[str]) -> S
         words += ["--ranges", _RANGES[options["mode"]]]
     for key in options:
         if key not in _QUANTIZE | _SILENT | {"mode"}:
-            notes.add(f"{name}: {key} is not here; see odc-quantize --help")
+            notes.add(f"{name}: {key} is not supported; see odc-quantize --help")
     return Step(name, "odc-quantize", tuple(words), tuple(reads), (output,))
 
 
@@ -222,18 +222,18 @@ def _command_paths(name: str, options: Options) -> tuple[str, str | None]:
         position += 1
     source = source or next((word for word in reversed(rest) if not word.startswith("-")), None)
     if source is None:
-        raise OptionError(f"{name} does not tell which file it reads")
+        raise OptionError(f"{name} does not say which file it reads")
     return source, output
 
 
 def _codegen(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
     source, output = _command_paths(name, options)
     if output is None:
-        raise OptionError(f"{name} does not tell which file it writes")
+        raise OptionError(f"{name} does not say which file it writes")
     backend = options.get("backend", "")
     target = backend if backend in _targets() else notes.target
     if target != backend:
-        notes.add(f"{name}: backend {backend or 'of the target'!r} is not here; the model is compiled for {target}")
+        notes.add(f"{name}: backend {backend or 'of the target'!r} is not supported; compiling for {target}")
     return Step(name, "odc-compile", (source, "-o", output, "--target", target), (source,), (output,))
 
 

@@ -34,7 +34,7 @@ def cache_folder() -> Path:
     try:
         return Path.home() / ".cache" / _NAME
     except RuntimeError:
-        raise OptionError("there is no home folder to keep a cache in", hint=f"set {CACHE_VARIABLE}") from None
+        raise OptionError("there is no home folder for a cache", hint=f"set {CACHE_VARIABLE}") from None
 
 
 def records_path(digest: str) -> Path:

@@ -160,7 +160,7 @@ def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
     if len(data) != sum(sizes):
         parts = f" ({' + '.join(map(str, sizes))})" if len(sizes) > 1 else ""
         raise InputError(
-            f"the file has {len(data)} bytes, the model's inputs take {sum(sizes)}{parts}", location=str(path)
+            f"the file has {len(data)} bytes, but the model's inputs take {sum(sizes)}{parts}", location=str(path)
         )
     arrays, offset = [], 0
     for shape, dtype, size in zip(shapes, dtypes, sizes, strict=True):
@@ -171,7 +171,7 @@ def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
 
 def _closed_shape(info: TensorInfo) -> tuple[int, ...]:
     if info.shape is None:
-        raise InputError("the input's rank is unknown; raw files cannot tell it", tensor=info.name)
+        raise InputError("the input's rank is unknown, and raw files do not contain it", tensor=info.name)
     return tuple(1 if dim is None else dim for dim in info.shape)
 
 
@@ -180,7 +180,7 @@ def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Ar
     shape = _closed_shape(inputs[0]) if len(inputs) == 1 else ()
     if len(shape) != 4 or shape[0] != 1 or shape[3] not in (1, 3):
         raise InputError(
-            f"pictures are for models with one input [1, H, W, 1 or 3], not {[list(_closed_shape(i)) for i in inputs]}",
+            f"images are for models with one input [1, H, W, 1 or 3], not {[list(_closed_shape(i)) for i in inputs]}",
             location=str(path),
         )
     height, width = pictures.size or shape[1:3]
@@ -190,14 +190,14 @@ def _picture(path: Path, inputs: Sequence[TensorInfo], pictures: Pictures) -> Ar
         return pixels.astype(info.info.numpy) if info.dtype == "uint8" else _signed(pixels, info, path)
     for name, values in (("mean", pictures.mean), ("scale", pictures.scale)):
         if len(values) not in (1, shape[3]):
-            raise OptionError(f"{name} has {len(values)} values, expected 1 or one per channel, which are {shape[3]}")
+            raise OptionError(f"{name} has {len(values)} values, expected 1 or one per channel: {shape[3]}")
     result: Array = (pixels - np.array(pictures.mean)) * np.array(pictures.scale)
     return result.astype(info.info.numpy)
 
 
 def _signed(pixels: Array, info: TensorInfo, path: Path) -> Array:
     if info.dtype != "int8":
-        raise InputError(f"pictures cannot be {info.dtype}", tensor=info.name, location=str(path))
+        raise InputError(f"images cannot be {info.dtype}", tensor=info.name, location=str(path))
     result: Array = (pixels.astype(np.int16) - 128).astype(np.int8)
     return result
 
@@ -208,7 +208,7 @@ def _pixels(path: Path, height: int, width: int, channels: int) -> Array:
         from PIL import Image, ImageOps
     except ImportError:
         raise OptionError(
-            "pictures need the package Pillow", hint="install odc-mlir with the extra images, or use .npz files"
+            "images need the package Pillow", hint="install odc-mlir with the extra images, or use .npz files"
         ) from None
     with parsing("cannot read the picture", InputError, location=str(path)), Image.open(path) as file:
         picture = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")
@@ -221,7 +221,7 @@ def _checked_list(sample: Any) -> list[Array]:
     if isinstance(sample, np.ndarray) or not isinstance(sample, Sequence):
         raise InputError(
             f"a sample is {type(sample).__name__}, expected a list of arrays, one per input",
-            hint="put a lone array into a list",
+            hint="put a single array into a list",
         )
     return [np.asarray(value) for value in sample]
 

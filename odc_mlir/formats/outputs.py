@@ -71,7 +71,7 @@ def check_output(path: FilePath, kind: Kind, *, overwrite: bool = False, inputs:
             _check_parent(target.parent)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise wrong(f"nothing can be written there: {reason}", location=text) from None
+        raise wrong(f"the output cannot be written: {reason}", location=text) from None
 
 
 def write_output(path: FilePath, data: bytes | bytearray | memoryview, kind: Kind, *, overwrite: bool = False) -> None:
@@ -91,7 +91,7 @@ def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: Kind) -> Path:
         key = hashlib.sha256(os.path.realpath(model).encode()).hexdigest()[:16]
         place = cache_folder() / _MADE / key / Path(wanted).name
         check_output(place, kind, overwrite=True)
-        _log.warning("what is made of %s goes to %s: %s", os.fspath(model), place, error)
+        _log.warning("results made from %s go to %s: %s", os.fspath(model), place, error)
         return place
     return Path(wanted)
 
@@ -133,7 +133,7 @@ def _check_folder(folder: Path, text: str, overwrite: bool) -> None:
 
 
 def entries(folder: Path) -> Iterator[str]:
-    """The path of everything in ``folder`` that is no folder, links included, in order, with forward slashes."""
+    """The path of everything in ``folder`` that is not a folder, links included, in order, with forward slashes."""
     for inner, folders, files in os.walk(folder):
         folders.sort()
         links = [name for name in folders if (Path(inner) / name).is_symlink()]

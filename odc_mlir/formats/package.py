@@ -176,7 +176,7 @@ def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
         if schema_of(head[4:]) is not None:  # asked first, as a model may carry a zip archive at its end
             raise PackageError("it is a model, not a package", location=str(path), hint="compile it into one")
         if not zipfile.is_zipfile(file):
-            raise PackageError("it is no package: neither a folder nor a zip file", location=str(path))
+            raise PackageError("it is not a package: neither a folder nor a zip file", location=str(path))
     return ZipMembers(file)
 
 

@@ -43,7 +43,7 @@ def pack(
     members: dict[str, bytes] = {}
     for path in map(Path, models):
         if path.name in members:
-            raise OptionError(f"two models are called {path.name!r}", hint="rename one, they lie in one folder")
+            raise OptionError(f"two models are called {path.name!r}", hint="rename one: they share a folder")
         members[path.name] = path.read_bytes()
     records = [read_model(data) for data in members.values()]
     manifest = Manifest(

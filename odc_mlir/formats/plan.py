@@ -184,7 +184,7 @@ class _Reader:
         if len(set(files)) != len(files):
             raise self.error("two segment steps name the same file")
         if len({name.rpartition(".")[2] for name in files}) > 1:
-            raise self.error("segments are of several kinds, of which one device runs only one")
+            raise self.error("segments are of several kinds, but one device runs only one kind")
         return plan
 
     def record(
@@ -216,7 +216,7 @@ class _Reader:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise self.error(f"{path} holds half of a surrogate pair, which is no text") from None
+            raise self.error(f"{path} holds a lone surrogate, which is not valid text") from None
         return value
 
     def text_or_none(self, value: Any, path: str) -> str | None:

@@ -79,7 +79,7 @@ def _record(found: Mapping[int, Array], prefix: str, inputs: int, location: str)
             )
     for j in found:
         if j >= inputs:
-            raise InputError(f"the array {prefix}{j} is too many; the model has {inputs} inputs", location=location)
+            raise InputError(f"the array {prefix}{j} is one too many; the model has {inputs} inputs", location=location)
     return [found[j] for j in range(inputs)]
 
 
@@ -141,7 +141,7 @@ def _read_hdf5(path: Path, location: str) -> dict[int, dict[int, Array]]:
             for tensor, data in [(name, item)] if whole else item.items():
                 # Chunks that were never written take no place in a file.
                 if (left := left - data.nbytes) < 0:
-                    raise InputError("the data claim to be larger than a file of this size may hold", location=location)
+                    raise InputError("the data claim to be larger than a file of this size can hold", location=location)
                 groups.setdefault(-1 if whole else int(name), {})[int(tensor)] = np.asarray(data[()])
     return groups
 
@@ -158,7 +158,7 @@ def read_labels(path: str | os.PathLike[str]) -> Array:
     if is_npy(path):
         labels = groups[-1][0]
     if labels is None:
-        raise InputError("the file has no labels, which are in an array y", location=str(path))
+        raise InputError("the file has no labels (an array y)", location=str(path))
     return labels
 
 
@@ -224,7 +224,7 @@ def _joined(arrays: list[Array]) -> Array:
         return np.stack(arrays)
     except ValueError:
         raise InputError(
-            "the outputs of the samples differ in shape and cannot be written as one array",
+            "the outputs of the samples differ in shape, so they cannot be written as one array",
             hint="number the samples in the input file (in_K_J)",
         ) from None
 
@@ -266,7 +266,7 @@ def _places(names: Sequence[str]) -> list[str]:
     times = Counter(places)
     for name, place in zip(names, places, strict=True):
         if not place or times[place] > 1:
-            raise OptionError(f"the tensor {name!r} has no name of its own in HDF5", hint="write an .npz file")
+            raise OptionError(f"the tensor {name!r} has no unique name in HDF5", hint="write an .npz file")
     return places
 
 
@@ -335,4 +335,4 @@ def _random(random: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int,
         return np.clip(codes, limits.min, limits.max).astype(dtype)
     if dtype.kind in "fc":
         return normal.astype(dtype)
-    raise InputError(f"cannot make up data of type {dtype.name}", hint="load some from a file")
+    raise InputError(f"cannot generate random data of type {dtype.name}", hint="load some from a file")

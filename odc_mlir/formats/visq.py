@@ -62,11 +62,11 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:
         metric, (errors, *_) = str(content["meta"]["metric"]).lower(), content["error"]
         values = {str(name): float(value) for name, value in errors.items()}
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise OptionError("this is no file of errors as visq writes them", location=where) from None
+        raise OptionError("this is not an error file in the format of visq", location=where) from None
     if metric not in METRICS:
         raise OptionError(f"the errors are in {metric!r}", location=where, hint=f"use one of {', '.join(METRICS)}")
     wrong = next((name for name, value in values.items() if not 0 <= value < math.inf), None)
     if wrong is not None or not values:
         what = "there is none" if wrong is None else f"that of {wrong!r} is {values[wrong]:g}"
-        raise OptionError(f"errors are numbers of at least 0; {what}", location=where)
+        raise OptionError(f"errors must be numbers of at least 0; {what}", location=where)
     return metric, values

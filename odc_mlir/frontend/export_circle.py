@@ -67,7 +67,7 @@ def export_with_operators(module: ModuleOp) -> tuple[Model, OperatorIndices]:
         unknown = module.attributes.get("circle.unknown")
         if unknown is not None:
             what = _items(unknown, "circle.unknown", StringAttr)
-            raise UnsupportedError(f"the model is of a newer schema: {', '.join(item.data for item in what)}")
+            raise UnsupportedError(f"the model uses a newer schema: {', '.join(item.data for item in what)}")
         return _Exporter(module).model()
 
 
@@ -109,7 +109,7 @@ class _Exporter:
 
     def symbol(self, name: str) -> int:
         if name not in self.subgraphs:
-            raise ModelError(f"@{name} is no function of this module")
+            raise ModelError(f"@{name} is not a function of this module")
         return self.subgraphs[name]
 
     def model(self) -> tuple[Model, OperatorIndices]:
@@ -230,7 +230,7 @@ class _SubgraphExporter:
                 self.indices[result] = index
         else:
             name = op.op_name.data if isinstance(op, UnregisteredOp) else op.name
-            raise ModelError(f"{name} is no operation of a Circle model")
+            raise ModelError(f"{name} is not an operation of a Circle model")
 
     def _operator(self, op: CircleOp) -> None:
         inputs = tuple(self._index(operand) for operand in op.operands)

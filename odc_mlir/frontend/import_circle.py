@@ -65,7 +65,7 @@ def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> M
     """
     for what in model.unknown:
         name = model.path or "the model"
-        LOG.warning("%s is of a newer schema, it can be shown but not run or written: %s", name, what)
+        LOG.warning("%s uses a newer schema; it can be shown but not run or written: %s", name, what)
     with typed_errors(STAGE):
         module = _Importer(model).module()
         if refine:

@@ -31,8 +31,8 @@ def load_module(
 
     ``positions`` gets the places of a text's operations.
 
-    ``name`` and ``first_line`` say where bytes come from, for errors. Raises ModelError for content that is no model,
-    and whatever reading, importing and verifying one raises.
+    ``name`` and ``first_line`` say where bytes come from, for errors. Raises ModelError for content that is not a
+    model, and whatever reading, importing and verifying one raises.
     """
     if not isinstance(source, bytes):
         path = Path(source)

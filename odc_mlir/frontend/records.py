@@ -65,7 +65,7 @@ def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAtt
     if quantization.details is not None:
         table, fields = quantization.details
         if table not in circle_schema().unions["QuantizationDetails"].tags:
-            raise UnsupportedError(f"Circle has no quantisation of the kind {table}")
+            raise UnsupportedError(f"Circle has no quantisation of kind {table}")
         attributes = {key: _detail(table, key, value, tensor_attribute) for key, value in fields.items()}
         details = (table, attributes)
     return QuantRecord(min=low, max=high, details=details) if low or details is not None else None

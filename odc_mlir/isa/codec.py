@@ -208,7 +208,7 @@ def _check_frame(instr: Instr) -> None:
     if instr.steps is not None:
         slots = _STEP_SLOTS[spec.opcode]
         if not slots or len(instr.steps) != len(slots):
-            raise CompileError(f"instruction {spec.mnemonic} takes {len(slots)} steps, got {len(instr.steps)}")
+            raise CompileError(f"instruction {spec.mnemonic} takes {len(slots)} steps, not {len(instr.steps)}")
         for slot, step in zip(slots, instr.steps, strict=True):
             _check_range(spec, slot, step, "step of field")
 

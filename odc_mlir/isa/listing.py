@@ -75,7 +75,7 @@ def read_listing(text: str) -> Container:
                 raise CompileError(f"unknown directive .{name}", location=f"line {number}")
             if name in (*_SINGLE, _OPTIONAL) and directives[name]:
                 raise CompileError(
-                    f"a second .{name}", location=f"line {number}", hint="a listing that is read holds one program"
+                    f"a second .{name}", location=f"line {number}", hint="a listing must hold one program"
                 )
             directives[name].append((number, value))
     if missing := [name for name in _SINGLE if not directives[name]]:

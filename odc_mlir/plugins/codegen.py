@@ -87,7 +87,9 @@ def generate(
         raise OptionError("there is no model file to generate code for", location=os.fspath(model))
     final = Path(output if output is not None else default_output(model, target)).absolute()
     if final.exists() and final.samefile(original):
-        raise OptionError("the model itself is not replaced", location=str(final), hint="name another output")
+        raise OptionError(
+            "the output would overwrite the model itself", location=str(final), hint="name another output"
+        )
     check_output(final, OUTPUT, overwrite=overwrite or is_in_cache(final))
     folder = _new_folder(final.parent)
     made = folder / f"output.{source.extension}"
@@ -104,7 +106,7 @@ def generate(
         wanted_scheme = said["quantization"]
         if wanted_scheme is not None and not said["takes_floats"] and not _has_codes(original):
             _log.warning(
-                "the model computes with real values, of which %s compiles nothing: it wants %s; quantize it first",
+                "the model is float, and %s supports only %s; quantize it first",
                 target,
                 wanted_scheme,
             )
@@ -144,7 +146,7 @@ def _new_folder(parent: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix=".odc-", dir=parent))
     except OSError as error:
         raise CompileError(
-            f"nothing can be written there: {error.strerror}", location=str(parent), passing=is_passing(error)
+            f"the output cannot be written: {error.strerror}", location=str(parent), passing=is_passing(error)
         ) from None
 
 
@@ -204,5 +206,5 @@ def _put_in_place(temporary: Path, final: Path) -> None:
         sync_folder(final.parent)
     except OSError as error:
         raise CompileError(
-            f"the file cannot be put in place: {error.strerror}", location=str(final), passing=is_passing(error)
+            f"the file cannot be moved into place: {error.strerror}", location=str(final), passing=is_passing(error)
         ) from None

@@ -37,7 +37,7 @@ def run_job(module: str, job: Mapping[str, Any], limits: Limits) -> dict[str, An
             return _run(module, job, limits, Path(folder))
     except OSError as error:
         raise CompileError(
-            f"the plugin's process cannot be run: {error.strerror}", stage=STAGE, passing=is_passing(error)
+            f"the plugin's process cannot be started: {error.strerror}", stage=STAGE, passing=is_passing(error)
         ) from None
 
 

@@ -39,13 +39,13 @@ def _with_shapes(model: str | bytes, shapes: Sequence[tuple[int, ...] | None]) -
 
     graph = read_model(model).subgraphs[0]
     if len(shapes) != len(graph.inputs):
-        raise OptionError(f"{len(shapes)} input shapes are given, the model has {len(graph.inputs)} inputs")
+        raise OptionError(f"{len(shapes)} input shapes given, but the model has {len(graph.inputs)} inputs")
     wanted = []
     for index, shape in zip(graph.inputs, shapes, strict=True):
         tensor = graph.tensors[index]
         known = tensor.effective_shape if shape is None else shape
         if known is None or None in known:
-            raise OptionError("the input's shape is not known, so it has to be given", tensor=tensor.name)
+            raise OptionError("the input's shape is unknown and must be given", tensor=tensor.name)
         wanted.append([dim for dim in known if dim is not None])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.circle")

@@ -232,7 +232,7 @@ def described() -> Iterator[tuple[PluginSource, TargetDescription | OptionError]
         try:
             found = registry.load_entry(source)
             if not isinstance(found, TargetDescription):
-                raise OptionError(f"{source.target!r} of {source.origin} gives {type(found).__name__}, not a target")
+                raise OptionError(f"{source.target!r} of {source.origin} returns {type(found).__name__}, not a target")
         except OptionError as error:
             yield source, error
         else:

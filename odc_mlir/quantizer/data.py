@@ -77,8 +77,8 @@ def make_data(
     infos = graph.input_infos()
     if options.pictures is not None and not any(map(holds_pictures, (calibration, evaluation))):
         raise OptionError(
-            "mean and scale are for the pixels of pictures, and no samples are pictures",
-            hint="leave them out, and give samples as the model takes them",
+            "mean and scale apply to pixels of images, and no samples are images",
+            hint="omit them, and give samples in the model's own format",
         )
     if labels is False:
         labels = None
@@ -183,7 +183,7 @@ def _load(
         return samples, None
     if labels is True:
         if found.labels is None:
-            raise OptionError("the samples come without labels", hint="put them into the file as array y")
+            raise OptionError("the samples have no labels", hint="add them to the file as array y")
         labels = found.labels
     answers = np.asarray(labels)
     if not answers.ndim:

@@ -163,7 +163,7 @@ def _sqnr_db(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray
 
 
 def _powers(expected: Array, found: Array) -> tuple[float, float]:
-    """Signal and noise of one tensor; of answers that are no numbers, how many there are and how many differ."""
+    """Signal and noise of one tensor; of answers that are not numbers, how many there are and how many differ."""
     if expected.dtype.kind not in "biuf":
         return float(expected.size), float(np.count_nonzero(expected != found))
     a, b = expected.astype(np.float64), found.astype(np.float64)
@@ -181,7 +181,7 @@ class Reference:
 
     def __init__(self, graph: Graph, samples: Samples, labels: Array | None = None) -> None:
         if not samples:
-            raise InputError("there is no sample to compare the models on")
+            raise InputError("there are no samples to compare the models on")
         self.graph = graph
         self.samples = samples
         self.labels = labels

@@ -77,7 +77,7 @@ def check_kept(graph: Graph, types: Types) -> None:
         name, seen = next(iter(missed.items()))
         raise OptionError(
             f"{name!r} cannot have the parameters given for it: {seen}",
-            hint="leave them out, or give them to the tensors that it shares codes with",
+            hint="omit them, or give them to the tensors that share its quantisation",
         )
 
 

@@ -29,12 +29,12 @@ def check_varied(labels: Array) -> None:
     if labels.dtype.kind not in "iuf" or not labels.size:
         return
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise InputError("labels are not finite", hint="leave samples without an answer out")
+        raise InputError("labels are not finite", hint="remove samples without a label")
     if len(labels) > 1 and (labels == labels[0]).all():
         first = labels[0].item() if labels[0].ndim == 0 else "the same array"
         raise InputError(
-            f"all {len(labels)} labels are {first}, by which answers cannot be told apart",
-            hint="give samples of several kinds, or no labels",
+            f"all {len(labels)} labels are {first}, which cannot measure accuracy",
+            hint="give samples of several classes, or no labels",
         )
 
 
@@ -49,7 +49,7 @@ def check_classes(outputs: Sequence[Array], labels: Array) -> None:
     if low < 0 or high >= classes:
         raise InputError(
             f"labels are {low} to {high}, the model's {classes} classes 0 to {classes - 1}",
-            hint="count classes from 0, as outputs do",
+            hint="number classes from 0, like the outputs",
         )
     if labels.size < _LEAST_LABELS:
         return
@@ -59,14 +59,14 @@ def check_classes(outputs: Sequence[Array], labels: Array) -> None:
             raise InputError(
                 f"the float model gets {right[0]:.0f} % of the labels right, and {right[shift]:.0f} % of them with "
                 f"{shift:+d}: they seem to be off by one class",
-                hint="count classes from 0, as outputs do",
+                hint="number classes from 0, like the outputs",
             )
     found = by_chance(outputs, labels)
     if found is None or labels.size < _LEAST_TO_TELL_LUCK:
         return
     if right[0] <= min(found.most_percent, found.percent + _MOST_OF_REST * (100.0 - found.percent)):
         raise InputError(
-            f"the float model gets {right[0]:.3g} % of the labels right, no better than by guessing "
+            f"the float model gets {right[0]:.3g} % of the labels right, no better than guessing "
             f"({found.percent:.3g} %): they seem to belong to other samples, or to be numbered otherwise",
             hint="give labels in the samples' order and in the model's classes, more of them, or none",
         )

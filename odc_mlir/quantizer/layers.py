@@ -296,7 +296,7 @@ class _Layer:
 def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:
     """The scheme that an operator is in, by the types of its values; ``float`` where there are no codes.
 
-    Results tell, or where they are no codes, operands: state of recurrent layers has other types. Weights tell int16x8
+    Results tell, or where they are not codes, operands: state of recurrent layers has other types. Weights tell int16x8
     from int16; ``int8_wo`` and the like are float operators with coded weights, and lookups of such.
     """
     given = [graph.tensors[index] for index in item.outputs]

@@ -229,7 +229,7 @@ def _check(options: Options) -> None:
         if value not in allowed:
             raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(filter(None, allowed))}")
     if options.range_options and options.ranges == AUTO:
-        raise OptionError("options of ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
+        raise OptionError("options for ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
     check_applicable(options.definition.name, options.by_name())
     _check_given(options)
     for name, number in (
@@ -246,12 +246,12 @@ def _check(options: Options) -> None:
         raise OptionError(f"min_coverage is {options.min_coverage:g}, expected a share from 0 to 1")
     if options.max_time_ms is not None and options.max_bytes is not None:
         raise OptionError(
-            "budgets of time and of bytes are both given", hint="give one; limits of accuracy come on top"
+            "budgets for time and for size are both given", hint="give only one; accuracy limits can be added"
         )
     if options.max_time_ms is not None and options.target is None:
-        raise OptionError("a budget of time needs a target, whose modelled time it is", hint="give target")
+        raise OptionError("a time budget needs a target", hint="give target")
     if options.has_budget and options.mixed == OFF:
-        raise OptionError("a budget is kept by mixed precision, which is off", hint="leave mixed out")
+        raise OptionError("a budget needs mixed precision, which is off", hint="omit mixed")
     if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
         raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")
 
@@ -259,12 +259,15 @@ def _check(options: Options) -> None:
 def _check_given(options: Options) -> None:
     """Raises OptionError for types and parameters that leave out, or contradict, something else."""
     if options.gives_parameters and options.equalize not in (AUTO, EQUALIZE[0]):
-        raise OptionError("equalisation changes values whose parameters are given", hint="leave one of the two out")
+        raise OptionError("equalisation would change values whose parameters are given", hint="omit one of the two")
     if options.normalize == ON and options.io != FLOAT:
         raise OptionError("inputs are normalised before they are codes, and io asks for codes", hint="leave one out")
     if options.visq_file is not None and not options.searches_precisions:
-        raise OptionError("errors of layers tell which get other precisions, which is off", hint="leave mixed out")
+        raise OptionError("layer errors are for mixed precision, which is off", hint="omit mixed")
     if both := sorted(set(options.parameters) & set(options.copied_parameters)):
-        raise OptionError(f"{both[0]!r} is given parameters twice", hint="give or copy them")
+        raise OptionError(f"{both[0]!r} has parameters given twice", hint="give or copy them")
     if chained := sorted(set(options.copied_parameters) & set(options.copied_parameters.values())):
-        raise OptionError(f"{chained[0]!r} both takes and gives parameters", hint="take them from where they are made")
+        raise OptionError(
+            f"{chained[0]!r} is both a source and a destination of parameters",
+            hint="copy them from the original source",
+        )

@@ -86,8 +86,8 @@ def quantize(
     if not data.fit and not options.definition.weights_only:
         if known is None:
             raise InputError(
-                "quantising activations needs samples of the model's inputs, or recorded ranges",
-                hint=f"give calibration data, or use a scheme such as '{WEIGHTS_ONLY}' that touches weights only",
+                "quantising activations needs input samples or recorded ranges",
+                hint=f"give calibration data, or use a scheme such as '{WEIGHTS_ONLY}' that quantises weights only",
             )
         base.records = known
     if not data.fit:
@@ -126,11 +126,11 @@ def _with_brought(options: Options, brought: Types) -> Options:
     plain: dict[str, Any] = {"equalize": EQUALIZE[0], "ranges": MINMAX}
     plain |= dict.fromkeys(("normalize", "rounding", "correction"), OFF)
     if options.equalize not in (AUTO, EQUALIZE[0]):
-        raise OptionError("equalisation changes values whose parameters the model brings", hint="leave it out")
+        raise OptionError("equalisation would change values whose parameters the model already has", hint="omit it")
     for name, idle in _IDLE.items():
         if getattr(options, name) not in idle:
             raise OptionError(
-                f"{name} would choose parameters that the model brings from its training", hint=f"leave {name} out"
+                f"{name} would choose parameters that the model already has from its training", hint=f"omit {name}"
             )
     return replace(options, **{name: value for name, value in plain.items() if getattr(options, name) == AUTO})
 

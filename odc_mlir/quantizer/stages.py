@@ -138,7 +138,7 @@ class Candidate:
 
 
 def graph_of(module: ModuleOp) -> Graph:
-    """The graph of a module's first subgraph; raises OdcError where it is no model that can be run."""
+    """The graph of a module's first subgraph; raises OdcError where it is not a model that can be run."""
     return build_graph(export_model(module))
 
 

@@ -43,7 +43,7 @@ class Stepper:
     def _refuse_what_does_not_fit(self) -> None:
         for item, node in zip(self.graph.nodes, self._shaped.nodes, strict=True):
             if item.calls or node.mutated or {Trait.STATEFUL, Trait.CONTROL_FLOW} & node.spec.traits:
-                raise UnsupportedError("an operator with state cannot be run alone", op=node.spec.name)
+                raise UnsupportedError("a stateful operator cannot be run alone", op=node.spec.name)
             if item.index in self._shaped.open:
                 raise UnsupportedError("the operator's shapes depend on values", op=node.spec.name)
 

@@ -150,7 +150,7 @@ class Widening:
             )
             return found.candidate
         if not self._confirmed(first):
-            LOG.warning("no choice of precisions keeps the limits")
+            LOG.warning("no choice of precisions meets the limits")
             self._explore(self._problem(candidate, host=True))
         return candidate
 

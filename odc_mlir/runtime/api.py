@@ -169,7 +169,7 @@ def open_executor(
     check_threads(threads)
     if numerics == "litert" and backend in ("npu", "native"):
         raise UnsupportedError(
-            f"litert numerics are not what the backend {backend} computes", hint="use the backend host"
+            f"litert numerics are not available on the backend {backend}", hint="use the backend host"
         )
     choices = Context(
         custom_ops=default_custom_ops() if custom_ops is None else custom_ops,
@@ -186,7 +186,7 @@ def open_executor(
     if subgraph:
         if backend in ("npu", "native"):
             raise UnsupportedError(
-                f"only the first subgraph can run by the backend {backend}", hint="use the backend host"
+                f"only the first subgraph can run on the backend {backend}", hint="use the backend host"
             )
         graph = build_graph(_model_records(model), subgraph, custom_ops=custom_ops)
         return graph_executor(graph, host, all_tensors=all_tensors, **options)
@@ -342,7 +342,7 @@ def compile(
 ) -> Package:
     """Compile a model for an NPU, which computes with integers: a quantised one, or one that is quantised first.
 
-    ``target``: a shipped target or a .toml file; ``memory``: where constants live, flash or sram; ``prefer``:
+    ``target``: a shipped target or a .toml file; ``memory``: where constants are stored, flash or sram; ``prefer``:
     performance, memory or compile-time; ``sram_limit`` in bytes, or ``"100K"`` (default: the target's capacity), that
     operators may go to the host for with ``allow_host``. What the target cannot run, or what costs less there, stays on
     the host with the reason; ``strict`` makes that an error. ``placement``: where the user wants operators, and bounds
@@ -371,7 +371,7 @@ def compile(
             time_limit = max(time_limit - (time.perf_counter() - start), 1e-3)
     elif quantizing or allow_accuracy_loss:
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
-        raise OptionError(f"{given} is for quantising, which is not asked for", hint="add quantize='int8'")
+        raise OptionError(f"{given} is for quantising, which was not requested", hint="add quantize='int8'")
     if is_cpu(target):
         if placement or sram_limit is not None:
             given = "placement" if placement else "sram_limit"
@@ -414,7 +414,7 @@ def optimize(
     max_rewrites: int | None = None,
     verify: bool = False,
 ) -> Optimized:
-    """Rewrite a model into one that does the same with less; the model given stays as it is.
+    """Rewrite a model into an equivalent, cheaper one; the model given stays as it is.
 
     ``level``: ``O1``, everything that keeps results, or None for only the ``rewrites`` that are named; ``without``
     leaves some out. ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store images there channels last where

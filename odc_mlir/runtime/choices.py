@@ -16,7 +16,7 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
 
 
 def check_threads(count: int) -> None:
-    """Raise OptionError for what is no number of threads."""
+    """Raise OptionError for what is not a number of threads."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
         raise OptionError(f"threads is {count!r}", hint=f"use a number from 1 to {MAX_THREADS}")
 

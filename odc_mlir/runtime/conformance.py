@@ -82,12 +82,12 @@ class _Suite:
         rules = description.rules_of(self._chosen.machine)
         lines = list(rules.lines())
         if not lines or any("\n" in line for line in lines):
-            raise _FailedError("its rules are no lines of text")
+            raise _FailedError("its rules are not lines of text")
         answers = [reason_against(rules, node, description.name) for node in _nodes()]
         if not any(answers):
             raise _FailedError("no rule says no to anything, not even to random numbers")
         if any("\n" in answer for answer in answers if answer is not None):
-            raise _FailedError("a rule's reason is no line of text")
+            raise _FailedError("a rule's reason is not a line of text")
         return f"{len(lines)} lines of rules"
 
     def costs(self) -> str:
@@ -136,7 +136,7 @@ class _Suite:
         if isinstance(device, MissingDevice):
             raise _FailedError(str(device.reason))
         if not all(isinstance(target, str) for target in device.attached()):
-            raise _FailedError("what it says is attached are no names")
+            raise _FailedError("what it says is attached are not names")
         for name, package in packages.items():
             executor = package.executor(strict=True)
             _compare(name, executor, package.executor("host"))
@@ -168,7 +168,7 @@ class _Suite:
         return refused
 
     def refuses(self) -> str:
-        """What is no model is refused, and leaves no file."""
+        """What is not a model is refused, and leaves no file."""
         file = self.folder / "nothing.circle"
         file.write_bytes(b"\0" * 64)
         try:
@@ -210,7 +210,7 @@ class _Suite:
         return {name: Package.from_path(path) for name, path in self.made.items() if is_package(path)}
 
     def _no_packages(self) -> str:
-        return f"it makes .{self._extension} files, which are no packages: nothing here runs them"
+        return f"it makes .{self._extension} files, which are not packages: nothing here runs them"
 
 
 def run_suite(name: str) -> Iterator[Outcome]:

@@ -32,7 +32,7 @@ def not_for_plugins(target: str, **options: Any) -> None:
     """Raise OptionError for one of ``options`` that is given: plugins know none of them."""
     for name, value in options.items():
         if value:
-            raise OptionError(f"{name} is not for {target!r}, a plugin", hint="leave it out")
+            raise OptionError(f"{name} does not apply to {target!r}, a plugin", hint="omit it")
 
 
 def compile_by(plugin: Chosen, model: bytes, *, prefer: str, memory: str, time_limit: float | None) -> PackageFiles:
@@ -50,7 +50,7 @@ def compile_by(plugin: Chosen, model: bytes, *, prefer: str, memory: str, time_l
         )
         if not is_package(made):
             raise UnsupportedError(
-                f"{plugin.codegen} makes {made.suffix} files, which are no packages that run here",
+                f"{plugin.codegen} makes {made.suffix} files, which are not packages and cannot run here",
                 hint="let it write its file with odc_mlir.plugins.codegen.generate",
             )
         files = read_package(made)

@@ -258,7 +258,7 @@ def record(
         raise
     batch.finish()
     if not found.runs:
-        raise InputError("there is no sample to record", hint="give at least one, better a hundred")
+        raise InputError("there are no samples to record", hint="give at least one, preferably a hundred")
     found.findings = coverage(found, recorder.inputs, recorder.expected)
     return found
 

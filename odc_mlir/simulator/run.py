@@ -63,7 +63,7 @@ def simulate(
     if mode not in MODES:
         raise OptionError(f"mode {mode!r} is not one of {', '.join(MODES)}")
     if mode == "stepped" and trace:
-        raise OptionError("mode 'stepped' has no trace", hint="trace in mode 'fast'")
+        raise OptionError("mode 'stepped' does not support a trace", hint="use mode 'fast'")
     if program.dynamic_instructions > instruction_limit:
         raise SimulationError(
             f"the program issues {program.dynamic_instructions} instructions, more than {instruction_limit}"

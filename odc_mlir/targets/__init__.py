@@ -252,7 +252,7 @@ def _value(hint: Any, value: Any, location: str, path: str) -> Any:
         return tuple(value)
     if hint == tuple[tuple[int, int], ...] and isinstance(value, list) and value and all(map(_is_pair, value)):
         return tuple(tuple(pair) for pair in value)
-    raise TargetError(f"key {path!r} has the value {value!r}, which is not of the expected type", location=location)
+    raise TargetError(f"key {path!r} has the value {value!r}, which has the wrong type", location=location)
 
 
 def _is_pair(value: Any) -> bool:

@@ -45,8 +45,10 @@ def base_parser(prog: str, description: str, *, epilog: str | None = None) -> ar
     """
     parser = _Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr (twice: even more)")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors on stderr")
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="print more to stderr (repeat for debug output)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only errors to stderr")
     parser.add_argument("--debug", action="store_true", help="print the Python traceback of an error")
     return parser
 

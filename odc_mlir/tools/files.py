@@ -66,9 +66,7 @@ def add_input(container: Container, *flags: str, stdin: bool = True, own: bool =
 
 def add_overwrite(container: Container) -> None:
     """Add the flag that every command with outputs has."""
-    container.add_argument(
-        "--overwrite", action="store_true", help="replace files too that odc-mlir does not recognise as its own"
-    )
+    container.add_argument("--overwrite", action="store_true", help="also replace files that odc-mlir did not write")
 
 
 def role_of(action: argparse.Action) -> Output | Input | None:
@@ -142,7 +140,7 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
         if path != STANDARD:
             check_output(path, kind, overwrite=files.overwrite, inputs=read)
         elif not kind.is_text:
-            raise OptionError(f"{name} is -, but {kind.name} is not written to standard output", hint="name a file")
+            raise OptionError(f"{name} is -, but {kind.name} cannot be written to standard output", hint="name a file")
     files.uses_stdout = STANDARD in taken
     with _standard_input(arguments, inputs):
         yield
@@ -169,7 +167,7 @@ def _check_nesting(taken: Mapping[str, tuple[str, str, Kind]]) -> None:
         inside = next((place for place in taken if place.startswith(folder + os.sep)), None)
         if kind.is_folder and inside is not None:
             name, path, _ = taken[inside]
-            raise OptionError(f"{name} {path!r} is inside the folder of {owner}", hint="put it elsewhere")
+            raise OptionError(f"{name} {path!r} is inside the folder of {owner}", hint="choose another path")
 
 
 def _actions(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Iterator[argparse.Action]:
@@ -204,10 +202,10 @@ def _standard_input(arguments: argparse.Namespace, inputs: list[tuple[argparse.A
     """Let a file with what comes from standard input take the place of ``-``."""
     wanted = [(action, role) for action, role in inputs if STANDARD in _values(arguments, action)]
     if len(wanted) > 1:
-        raise OptionError(f"{' and '.join(_name(action) for action, _ in wanted)} are both standard input")
+        raise OptionError(f"{' and '.join(_name(action) for action, _ in wanted)} both read standard input")
     for action, role in wanted:
         if not role.stdin:
-            raise OptionError(f"{_name(action)} is -, but it is not read from standard input", hint="name a file")
+            raise OptionError(f"{_name(action)} is -, but standard input is not supported here", hint="name a file")
     if not wanted or wanted[0][1].own:
         yield
         return

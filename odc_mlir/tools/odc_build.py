@@ -21,7 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-build``."""
     parser = base_parser(
         "odc-build",
-        "Import, optimise, quantise, compile, profile and package a model by the steps that FLOW declares: a .toml of "
+        "Import, optimise, quantise, compile, profile and package a model in the steps that FLOW declares: a .toml of "
         "ours, or a .cfg or workflow .json of ONE's onecc. Prints each single command; steps whose inputs, options and "
         "outputs are as they were are left out.",
     )
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--codegen-target",
         default="npu-256",
         metavar="NAME",
-        help="what ONE's one-codegen compiles for, where its backend is another maker's (%(default)s)",
+        help="target for ONE's one-codegen if its backend is external (%(default)s)",
     )
     add_output(
         parser,
@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         kind=STATE,
         paths=lambda arguments: [state_path(arguments)],
-        help="where to keep what was done (FLOW.state.json)",
+        help="where to record completed steps (FLOW.state.json)",
     )
     add_overwrite(parser)
     return parser
@@ -83,9 +83,9 @@ def _body(arguments: argparse.Namespace) -> None:
     for step, needed in steps.run(flow, state, _call, keep, force=arguments.force):
         done += needed
         if not arguments.quiet:
-            print(f"$ {step.text}" if needed else f"# as it was: {step.text}", flush=True)
+            print(f"$ {step.text}" if needed else f"# up to date: {step.text}", flush=True)
     if not arguments.quiet:
-        print(f"{counted(done, 'step')} run, {len(flow.steps) - done} as they were")
+        print(f"{counted(done, 'step')} run, {len(flow.steps) - done} up to date")
 
 
 def _call(command: str, arguments: Sequence[str]) -> int:
@@ -109,4 +109,4 @@ def read_flow(path: str, target: str) -> Flow:
         return read_cfg(path, target=target)
     if suffix == ".json":
         return read_workflow(path, target=target)
-    raise OptionError(f"a flow's name ends with .toml, .cfg or .json, not {suffix!r}", location=path)
+    raise OptionError(f"a flow file ends with .toml, .cfg or .json, not {suffix!r}", location=path)

@@ -19,39 +19,51 @@ RECIPE = json_kind("a recipe of parts", "source", "parts")
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-circle``."""
-    parser = base_parser("odc-circle", "Look into models (.circle, .tflite, .mlir, nnpackage) and change them.")
+    parser = base_parser("odc-circle", "Inspect and edit models (.circle, .tflite, .mlir, nnpackage).")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     listing = _command(commands, "operators", "list operators: number, code, name, types", _operators)
-    listing.add_argument("--code", metavar="NAME", action="append", default=[], help="only these; repeatable")
-    listing.add_argument("--name", metavar="NAME", help="only those with such a result, * and ? as in a shell")
+    listing.add_argument(
+        "--code", metavar="NAME", action="append", default=[], help="only operators of this kind; repeatable"
+    )
+    listing.add_argument(
+        "--name", metavar="NAME", help="only operators with a result of this name; * and ? are wildcards"
+    )
     listing.add_argument("--json", action="store_true", help="print one JSON document")
 
     dump = _command(commands, "tensors", "write constants with their parameters as .npz or .h5", _tensors)
     add_output(dump, "-o", "--output", metavar="OUT", kind=ARRAYS, required=True, help=".npz, .h5 or .hdf5")
-    dump.add_argument("--name", metavar="NAME", help="only those, * and ? as in a shell")
+    dump.add_argument("--name", metavar="NAME", help="only constants of this name; * and ? are wildcards")
     add_overwrite(dump)
 
-    resized = _command(commands, "resize", "give inputs other shapes", _resize, output=True)
-    resized.add_argument("--shapes", metavar="SHAPES", required=True, help="one for each input, as [1,3],[4]")
+    resized = _command(commands, "resize", "change the shapes of inputs", _resize, output=True)
+    resized.add_argument("--shapes", metavar="SHAPES", required=True, help="one for each input, such as [1,3],[4]")
 
-    cut = _command(commands, "extract", "cut a part out, by tensors or by operators", _extract, output=True)
+    cut = _command(commands, "extract", "extract a part, by tensors or by operators", _extract, output=True)
     cut.add_argument("--inputs", metavar="NAME", nargs="+", default=[], help="tensors that become inputs")
     cut.add_argument("--outputs", metavar="NAME", nargs="+", default=[], help="tensors that become outputs")
-    cut.add_argument("--operators", metavar="NUMBERS", help="numbers of operators instead")
+    cut.add_argument("--operators", metavar="NUMBERS", help="operators by number instead")
 
-    parts = _command(commands, "partition", "write a model's parts and how they are joined", _partition)
-    add_input(parts, "--part-file", metavar="FILE", required=True, help="which backend runs what, as ONE writes it")
-    add_output(parts, "-o", "--output", metavar="FOLDER", kind=FOLDER, required=True, help="new folder for the parts")
+    parts = _command(commands, "partition", "split a model into parts, and write how they are connected", _partition)
+    add_input(
+        parts, "--part-file", metavar="FILE", required=True, help="assignment of operators to backends, in ONE's format"
+    )
+    add_output(
+        parts, "-o", "--output", metavar="FOLDER", kind=FOLDER, required=True, help="folder to create for the parts"
+    )
     add_overwrite(parts)
 
-    planted = _command(commands, "implant", "give tensors quantisation parameters", _implant, output=True)
-    add_input(planted, "--parameters", metavar="FILE.json", required=True, stdin=False, help="as q-implant reads them")
+    planted = _command(commands, "implant", "set quantisation parameters of tensors", _implant, output=True)
+    add_input(
+        planted, "--parameters", metavar="FILE.json", required=True, stdin=False, help="in the format of q-implant"
+    )
 
-    turned = _command(commands, "requantize", "codes of int8 as uint8 or the other way round", _requantize, output=True)
-    turned.add_argument("--to", choices=("int8", "uint8"), required=True, help="the type of codes afterwards")
+    turned = _command(commands, "requantize", "convert int8 values to uint8 or the reverse", _requantize, output=True)
+    turned.add_argument("--to", choices=("int8", "uint8"), required=True, help="element type of the result")
 
-    _command(commands, "fake-quantize", "work on real numbers, rounded where codes were", _fake, output=True)
+    _command(
+        commands, "fake-quantize", "convert to a float model that rounds where the model quantises", _fake, output=True
+    )
     return parser
 
 
@@ -176,7 +188,7 @@ def _extract(arguments: argparse.Namespace) -> None:
     module = api.load(arguments.model)
     if bool(arguments.operators) == bool(arguments.inputs or arguments.outputs):
         raise OptionError(
-            "a part is told by tensors or by operators", hint="give --inputs and --outputs, or --operators"
+            "specify a part either by tensors or by operators", hint="give --inputs and --outputs, or --operators"
         )
     if arguments.operators:
         kept = _numbers(arguments.operators, len(main_operators(module)))

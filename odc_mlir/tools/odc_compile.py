@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
         "odc-compile",
         "Compile a model (.circle, .tflite, .mlir, nnpackage directory or zip) for an NPU, or for a processor (cpu).",
         epilog="An operator that the NPU cannot run stays on the host; the summary and the reports say why. "
-        "The summary simulates one inference; -q leaves it out.",
+        "The summary simulates one inference; -q skips it.",
     )
     add_input(parser, "model", metavar="MODEL")
     add_output(
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--output",
         metavar="OUT",
         kind=_kind_of_output,
-        help="package folder, or zip file when it ends with .zip; what --emit asks for",
+        help="package folder, or zip file if it ends with .zip; or the output of --emit",
     )
     add_input(
         parser,
@@ -52,20 +52,20 @@ def build_parser() -> argparse.ArgumentParser:
         default="npu-256",
         metavar="NAME|FILE.toml",
         stdin=False,
-        help="hardware; cpu: this machine; NAME or NAME-gen: what a plugin compiles for (%(default)s)",
+        help="hardware; cpu: this machine; NAME or NAME-gen: a plugin's target (%(default)s)",
     )
     parser.add_argument(
-        "--memory", default="flash", choices=("flash", "sram"), help="where constants live (%(default)s)"
+        "--memory", default="flash", choices=("flash", "sram"), help="where constants are stored (%(default)s)"
     )
     parser.add_argument("--sram-limit", type=size, metavar="BYTES", help="use no more SRAM than this")
     parser.add_argument(
-        "--allow-host", action="store_true", help="operators that do not fit in --sram-limit go to the host"
+        "--allow-host", action="store_true", help="move operators that do not fit in --sram-limit to the host"
     )
     parser.add_argument(
         "--prefer",
         default="performance",
         choices=("performance", "memory", "compile-time"),
-        help="what to spend effort on (%(default)s)",
+        help="what to optimise for (%(default)s)",
     )
     parser.add_argument(
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
@@ -76,24 +76,24 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-cache", action="store_true", help="search every tiling again instead of looking it up in the cache"
     )
-    parser.add_argument("--strict", action="store_true", help="fail where a segment would fall back to the host")
+    parser.add_argument("--strict", action="store_true", help="fail if a segment would fall back to the host")
     parser.add_argument(
         "--emit", metavar="STAGE", help="print the IR after this stage and stop; object: write object code for firmware"
     )
-    parser.add_argument("--triple", metavar="NAME", help="LLVM's triple of a processor, for --emit object")
-    parser.add_argument("--cpu", default="", metavar="NAME", help="LLVM's name of that processor")
+    parser.add_argument("--triple", metavar="NAME", help="LLVM target triple, for --emit object")
+    parser.add_argument("--cpu", default="", metavar="NAME", help="LLVM processor name")
     add_output(parser, "--header", metavar="FILE.h", kind=HEADER, help="write the C header of --emit object")
     add_overwrite(parser)
     add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write the report as JSON")
     add_output(parser, "--report-html", metavar="FILE", kind=PAGE, help="write the report as an HTML page")
-    place = parser.add_argument_group("placing operators; NAME is an opcode or the name of a result")
-    add_input(place, "--partition", metavar="FILE.ini", help="partition file: a backend for opcodes or names")
+    place = parser.add_argument_group("placement of operators; NAME is an opcode or the name of a result")
+    add_input(place, "--partition", metavar="FILE.ini", help="partition file: backends by opcode or name")
     place.add_argument("--host", metavar="NAME,…", action="append", default=[], help="run these on the host")
-    place.add_argument("--npu", metavar="NAME,…", action="append", default=[], help="run these on the NPU, if it can")
+    place.add_argument("--npu", metavar="NAME,…", action="append", default=[], help="run these on the NPU if possible")
     place.add_argument(
-        "--all-supported", action="store_true", help="run all that the NPU can run there, whatever it costs"
+        "--all-supported", action="store_true", help="run everything on the NPU that it supports, whatever it costs"
     )
-    place.add_argument("--min-operators", type=int, metavar="N", help="no segment with fewer computing operators")
+    place.add_argument("--min-operators", type=int, metavar="N", help="no segment with fewer compute operators")
     place.add_argument("--min-macs", type=int, metavar="N", help="no segment with fewer multiply-accumulates")
     place.add_argument("--max-segments", type=int, metavar="N", help="at most this many segments")
     quantise = parser.add_argument_group("quantising a float model first (odc-quantize has more options)")
@@ -149,7 +149,7 @@ def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.quantize == "none":
         if chosen or arguments.allow_accuracy_loss:
             flag = next(iter([*chosen, "allow_accuracy_loss"])).replace("_", "-")
-            raise OptionError(f"--{flag} is for quantising, which is not asked for", hint="add --quantize int8")
+            raise OptionError(f"--{flag} is for quantising, which was not requested", hint="add --quantize int8")
         return {}
     return {"quantize": arguments.quantize, "allow_accuracy_loss": arguments.allow_accuracy_loss, **chosen}
 
@@ -237,7 +237,7 @@ def _compile(arguments: argparse.Namespace) -> None:
     is_modelled = arguments.target in targets.names() or arguments.target.endswith(".toml")
     if not is_modelled and (asked := arguments.report_json or arguments.report_html):
         raise OptionError(
-            f"there is no report to write to {asked!r}: nothing is modelled of code for {arguments.target}",
+            f"there is no report to write to {asked!r}: there is no model of native code for {arguments.target}",
             hint="measure runs with odc-run --profile",
         )
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)

@@ -32,26 +32,28 @@ def build_parser() -> argparse.ArgumentParser:
     parser = base_parser(
         "odc-diff",
         "Run A, the reference, and B on the same inputs, and compare every tensor that both compute.",
-        epilog="Outputs are matched by position, other tensors by name. Status 0: all agree; 1: some do not.",
+        epilog="Outputs are matched by position, other tensors by name. Exit code 0: all agree; 1: some differ.",
     )
     backends = ", ".join(_BACKENDS)
     text = f"a model file or package, FILE@BACKEND, or a BACKEND ({backends}) for the other one's file"
     add_input(parser, "a", metavar="A", help=text)
     add_input(parser, "b", metavar="B", nargs="?", help=text)
-    parser.add_argument("--with", dest="other", choices=_BACKENDS, help="run A by this backend as well, instead of B")
+    parser.add_argument(
+        "--with", dest="other", choices=_BACKENDS, help="compare A with A on this backend, instead of B"
+    )
     add_input(parser, "--load", "-l", metavar="DATA", help="inputs from an NPZ or HDF5 file (default: random)")
-    add_input(parser, "--load-b", metavar="DATA", help="other inputs for B, as many records as --load has")
+    add_input(parser, "--load-b", metavar="DATA", help="other inputs for B, with as many samples as --load")
     parser.add_argument("--samples", action="store_true", help="loaded arrays have a leading sample axis")
     parser.add_argument("--atol", type=_tolerance, default=1e-5, metavar="X", help="absolute tolerance (%(default)s)")
     parser.add_argument(
-        "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not of integers (%(default)s)"
+        "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not for integers (%(default)s)"
     )
     parser.add_argument(
         "--numerics",
         default="fixed",
         choices=("fixed", "litert"),
-        help="where they differ: fixed: integers alone, as the NPU computes; litert: as LiteRT's reference kernels do, "
-        "on the host (%(default)s)",
+        help="where the two differ: fixed: integer arithmetic only, as on the NPU; litert: as LiteRT's reference "
+        "kernels, on the host (%(default)s)",
     )
     add_input(
         parser, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
@@ -59,10 +61,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
     parser.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
     parser.add_argument("--json", action="store_true", help="print one JSON document with every tensor and measure")
-    add_output(parser, "--visq", metavar="FILE.json", kind=VISQ, help="write the errors of tensors as ONE's visq does")
-    add_output(parser, "--dot", metavar="FILE.dot", kind=DOT, help="write A's graph, coloured by these errors")
+    add_output(parser, "--visq", metavar="FILE.json", kind=VISQ, help="write tensor errors in the format of ONE's visq")
+    add_output(parser, "--dot", metavar="FILE.dot", kind=DOT, help="write A's graph, coloured by tensor errors")
     parser.add_argument(
-        "--visq-metric", default="mpeir", choices=VISQ_METRICS, help="of --visq and --dot: which error (%(default)s)"
+        "--visq-metric", default="mpeir", choices=VISQ_METRICS, help="error measure of --visq and --dot (%(default)s)"
     )
     add_overwrite(parser)
     return parser
@@ -114,7 +116,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         raise InputError(
             f"B has {counted(len(others), 'record')}, A {counted(len(records), 'record')}",
             location=arguments.load_b,
-            hint="give both as many",
+            hint="use the same number for both",
         )
     found = compare(executors[0], executors[1], records, Tolerance(arguments.atol, arguments.rtol), others)
     _write_errors(arguments, found, executors[0])
@@ -154,7 +156,7 @@ def _sides(a: str, b: str) -> list[tuple[str, Any]]:
     parsed = [_side(text) for text in (a, b)]
     files = [file for file, _ in parsed if file is not None]
     if not files:
-        raise OptionError(f"neither {a!r} nor {b!r} is a file", hint="give at least one model or package")
+        raise OptionError(f"neither {a!r} nor {b!r} is an existing file", hint="give at least one model or package")
     return [(files[0] if file is None else file, backend) for file, backend in parsed]
 
 
@@ -186,7 +188,7 @@ def _records_of_b(arguments: argparse.Namespace, executor: Executor) -> list[lis
     if not arguments.load_b:
         return None
     if not arguments.load:
-        raise OptionError("--load-b gives inputs to B, but A has none", hint="give --load as well")
+        raise OptionError("--load-b sets inputs of B, but A has none", hint="give --load as well")
     return _loaded(arguments.load_b, executor.graph.input_infos(), sample_axis=arguments.samples)
 
 

@@ -13,20 +13,20 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-doctor``."""
     parser = base_parser(
         "odc-doctor",
-        "Say what is installed, which targets and plugins there are, and what the cache holds.",
-        epilog="The status is 1 when something needed is missing or broken.",
+        "Show what is installed, which targets and plugins exist, and what the cache holds.",
+        epilog="Exit code 1 if something required is missing or broken.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
         "--clean",
         metavar="KIND",
         nargs="*",
-        help="remove what is in the cache, or only these kinds of it (as listed under cache)",
+        help="empty the cache, or only these kinds of entry (as listed under cache)",
     )
     parser.add_argument(
         "--prune",
         action="store_true",
-        help="remove what is left of attempts that did not end, and what is beyond the limit of the cache",
+        help="remove leftovers of unfinished work, and entries beyond the cache's size limit",
     )
     return parser
 

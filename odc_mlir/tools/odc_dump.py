@@ -21,14 +21,14 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-dump``."""
     parser = base_parser(
         "odc-dump",
-        "Show the tables of a .circle or .tflite model, the program in a .npu file, what a .cpu file is for, the parts "
-        "of an nnpackage, or the ranges in a file of records (ranges.sqlite, minmax.bin).",
-        epilog="What a file is, is told by its content.",
+        "Show the tables of a .circle or .tflite model, the program in a .npu file, the target of a .cpu file, the "
+        "parts of an nnpackage, or the ranges in a record file (ranges.sqlite, minmax.bin).",
+        epilog="The kind of a file is recognised by its content.",
     )
     add_input(parser, "file", metavar="FILE")
     parser.add_argument("--json", action="store_true", help="print one JSON document, with every value in full")
     parser.add_argument(
-        "--listing", action="store_true", help="write the program in a .npu file as text that odc-sim runs"
+        "--listing", action="store_true", help="write the program of a .npu file as text that odc-sim can run"
     )
     return parser
 

@@ -41,26 +41,28 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-explore``."""
     parser = base_parser(
         "odc-explore",
-        "Compile models for many machines and with many options, and show which are worth it.",
-        epilog="VALUES: a list (128,256,512), or LOW:HIGH:N and LOW:HIGH:logN for N values with equal differences or "
-        "ratios; numbers may have K, M, G. KEY: one of the target's, such as array.macs_per_cycle, or memory, prefer, "
-        "sram_limit, quantize.",
+        "Compile models for many machines and with many options, and show which choices pay off.",
+        epilog="VALUES: a list (128,256,512), or LOW:HIGH:N and LOW:HIGH:logN for N values with equal "
+        "differences or ratios; numbers may end in K, M, G. KEY: a key of the target, such as "
+        "array.macs_per_cycle, or memory, prefer, sram_limit, quantize.",
     )
-    add_input(parser, "models", metavar="MODEL", nargs="*", help="models; a study file may name them instead")
+    add_input(parser, "models", metavar="MODEL", nargs="*", help="models, unless the study file names them")
     add_input(parser, "--study", metavar="FILE.toml", help="study: models, vary, objective, constraint, options …")
     parser.add_argument(
-        "--vary", metavar="KEY=VALUES", nargs="+", action="extend", default=[], help="axes of the space"
+        "--vary", metavar="KEY=VALUES", nargs="+", action="extend", default=[], help="axes of the search space"
     )
-    add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="machine that the axes change (npu-256)")
-    parser.add_argument("--objective", metavar="MEASURE,…", help="what to make small (latency_ms,sram_peak_bytes)")
+    add_input(
+        parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="base machine that the axes modify (npu-256)"
+    )
+    parser.add_argument("--objective", metavar="MEASURE,…", help="measures to minimise (latency_ms,sram_peak_bytes)")
     parser.add_argument("--constraint", metavar="MEASURE<=LIMIT", action="append", default=[], help="repeatable")
-    parser.add_argument("--memory", choices=("flash", "sram"), help="where constants live, unless varied")
+    parser.add_argument("--memory", choices=("flash", "sram"), help="where constants are stored, unless varied")
     parser.add_argument("--sampler", choices=("grid", "random", "bayes"), help="which points are tried (grid)")
-    parser.add_argument("--points", type=int, metavar="N", help="try at most so many")
-    parser.add_argument("--seed", type=int, metavar="N", help="of chance (0)")
+    parser.add_argument("--points", type=int, metavar="N", help="try at most this many")
+    parser.add_argument("--seed", type=int, metavar="N", help="random seed (0)")
     parser.add_argument("--jobs", type=int, metavar="N", default=1, help="processes (%(default)s)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a Dask cluster instead")
-    add_output(parser, "--storage", metavar="FILE.sqlite", kind=STUDY, help="remember trials, and go on with them")
+    add_output(parser, "--storage", metavar="FILE.sqlite", kind=STUDY, help="store trials, and resume from them")
     add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write the results as a page")
     add_output(parser, "--json", metavar="FILE", kind=DOCUMENT, help="write the results as JSON")
     add_output(parser, "--csv", metavar="FILE", kind=TABLE, help="write one line per point")
@@ -105,7 +107,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             print(f"  {compile_command(definition, best[0], arguments.best)}", file=arguments.files.messages)
     if not best:
         why = next((trial.outcome.failure for trial in trials if trial.outcome.failure), "the constraints allow none")
-        raise OptionError(f"no point is usable: {why}", hint="try other values, or relax the constraints")
+        raise OptionError(f"no point is feasible: {why}", hint="try other values, or relax the constraints")
     return None
 
 

@@ -26,10 +26,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--target",
         metavar="NAME|FILE.toml",
         stdin=False,
-        help="hold operators against this: an NPU, cpu, a plugin's target (all NPUs)",
+        help="check operators against an NPU, cpu, or a plugin's target (all NPUs)",
     )
     parser.add_argument("--fail", action="store_true", help="exit code 1 when there are findings")
-    parser.add_argument("--ignore", metavar="KIND", action="append", default=[], help="leave out a kind; repeatable")
+    parser.add_argument(
+        "--ignore", metavar="KIND", action="append", default=[], help="suppress a kind of finding; repeatable"
+    )
     add_output(parser, "--report-json", metavar="FILE", kind=FINDINGS, help="write the findings as JSON, - to stdout")
     add_overwrite(parser)
     return parser

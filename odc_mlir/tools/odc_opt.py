@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="?",
         default="-",
         own=True,
-        help="a .circle, .tflite or .mlir file, told by content; - is standard input",
+        help="a .circle, .tflite or .mlir file, recognised by content; - is standard input",
     )
     add_output(
         parser,
@@ -76,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--npu",
         metavar="NAME|FILE.toml",
         stdin=False,
-        help="the machine that passes compile for (default: npu-256)",
+        help="the NPU to compile for (default: npu-256)",
     )
     run.add_argument(
         "-p", "--passes", dest="steps", action=_Step, default=[], metavar="PIPELINE", help="run these passes"
@@ -84,25 +84,27 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--stage", dest="steps", action=_Step, metavar="NAME", help="run every pass up to the end of this stage"
     )
-    run.add_argument(
-        "--PASS-NAME[=OPTIONS]", dest="_", action="store_true", help="run one pass; --list-passes tells their names"
-    )
+    run.add_argument("--PASS-NAME[=OPTIONS]", dest="_", action="store_true", help="run one pass; see --list-passes")
     run.add_argument("--run-pass", dest="steps", action=_Step, help=argparse.SUPPRESS)
     run.add_argument(
-        "--run-reproducer", action="store_true", help="run the passes that the input, left by a crash, names"
+        "--run-reproducer",
+        action="store_true",
+        help="run the passes named in the input, a reproducer written after a crash",
     )
     text = parser.add_argument_group("text")
     text.add_argument(
         "--constants",
         choices=("keep", "elide"),
-        help="print bytes of large constants or leave them out (default: keep what is known, on a terminal elide)",
+        help="print the bytes of large constants, or elide them (default: keep, on a terminal elide)",
     )
     text.add_argument("--print-op-generic", action="store_true", help="print every operation in generic syntax")
     text.add_argument(
         "--print-no-properties", action="store_true", help="in generic syntax, print properties as attributes"
     )
     text.add_argument(
-        "--print-debuginfo", action="store_true", help="print locations on a terminal too (elsewhere they always are)"
+        "--print-debuginfo",
+        action="store_true",
+        help="print locations on a terminal too (they are always printed elsewhere)",
     )
     add_watch_options(parser)
     add_output(
@@ -113,13 +115,15 @@ def build_parser() -> argparse.ArgumentParser:
         help="write a page that shows what each pass and rewrite changed",
     )
     read = parser.add_argument_group("reading")
-    read.add_argument("--split-input-file", action="store_true", help="take the pieces between lines of // ----- apart")
+    read.add_argument(
+        "--split-input-file", action="store_true", help="process the parts between // ----- lines separately"
+    )
     read.add_argument("--allow-unregistered-dialect", action="store_true", help="accept operations of any dialect")
-    read.add_argument("--disable-verify", action="store_true", help="check neither the input nor the output of passes")
+    read.add_argument("--disable-verify", action="store_true", help="do not verify the input or output of passes")
     read.add_argument(
         "--verify-diagnostics",
         action="store_true",
-        help="fail unless the errors are those of the text's comments: expected-error @+N {{text}}",
+        help="fail unless the errors match the comments of the input: expected-error @+N {{text}}",
     )
     read.add_argument(
         "--print-diagnostics", action="store_true", help="print errors to standard output and exit with 0"
@@ -131,12 +135,14 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_lists(parser: argparse.ArgumentParser) -> None:
     lists = parser.add_argument_group("lists").add_mutually_exclusive_group()
     lists.add_argument(
-        "--help-pass", metavar="PASS", help="print what one pass does, refuses and takes; --help=PASS is the same"
+        "--help-pass", metavar="PASS", help="describe one pass: effect, errors, options; same as --help=PASS"
     )
-    lists.add_argument("--list-passes", action="store_true", help="print all passes, a line each, and their options")
-    lists.add_argument("--list-stages", action="store_true", help="print the stages in order and what each adds")
-    lists.add_argument("--list-targets", action="store_true", help="print what --emit and --npu accept")
-    lists.add_argument("--list-rules", action="store_true", help="print what the NPU asks of each operator, and groups")
+    lists.add_argument("--list-passes", action="store_true", help="list passes with a summary line and options")
+    lists.add_argument("--list-stages", action="store_true", help="list the stages in order, with their passes")
+    lists.add_argument("--list-targets", action="store_true", help="list the values of --emit and --npu")
+    lists.add_argument(
+        "--list-rules", action="store_true", help="list the NPU's rules for each operator, and the groups"
+    )
 
 
 def _kind_of_output(arguments: argparse.Namespace) -> Kind:
@@ -312,7 +318,7 @@ def _steps(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
         pipeline = reproducer_pipeline(Path(arguments.input).read_text())
         if pipeline is None:
-            raise ModelError("this is no reproducer: it does not start with its RUN line", location=arguments.input)
+            raise ModelError("this is not a reproducer: it does not start with its RUN line", location=arguments.input)
         yield "pipeline", pipeline
     yield from arguments.steps
 

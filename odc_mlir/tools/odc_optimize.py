@@ -1,4 +1,4 @@
-"""``odc-optimize``: rewrite a model into one that does the same with less, and tell which rewrites did it."""
+"""``odc-optimize``: rewrite a model into an equivalent, cheaper one, and tell which rewrites did it."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ def build_parser() -> argparse.ArgumentParser:
 
     parser = base_parser(
         "odc-optimize",
-        "Rewrite a model (.circle, .tflite, .mlir, nnpackage) into one that does the same with less.",
-        epilog="Without any rewrite's flag: --O1. Exit code 1, and no OUT, when --verify finds a difference.",
+        "Rewrite a model (.circle, .tflite, .mlir, nnpackage) into an equivalent, cheaper one.",
+        epilog="Without a rewrite's flag: --O1. Exit code 1, and OUT is not written, if --verify finds a difference.",
     )
     add_input(parser, "model", metavar="MODEL")
     add_output(parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, help="rewritten model: .circle or .tflite")
     add_overwrite(parser)
-    parser.add_argument("--O1", action="store_true", help="every rewrite that keeps results")
-    parser.add_argument(
-        "--without", metavar="NAME", action="append", default=[], help="leave a rewrite out; repeatable"
-    )
+    parser.add_argument("--O1", action="store_true", help="every rewrite that preserves results")
+    parser.add_argument("--without", metavar="NAME", action="append", default=[], help="disable a rewrite; repeatable")
     parser.add_argument(
         "--io-layout",
         choices=("keep", "nhwc"),
         default="keep",
         help="keep inputs and outputs as they are, or store images channels last where that saves work",
     )
-    parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after so many, to find one by halving")
+    parser.add_argument("--max-rewrites", type=int, metavar="N", help="stop after this many, to bisect")
     parser.add_argument("--verify", action="store_true", help="run both models on random inputs and compare them")
     add_output(parser, "--report-json", metavar="FILE", kind=REPORT, help="write what was rewritten as JSON")
     groups = {

@@ -12,15 +12,15 @@ from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-package``."""
-    parser = base_parser("odc-package", "Make, inspect, verify and take apart nnpackages.")
+    parser = base_parser("odc-package", "Create, inspect, verify and unpack nnpackages.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    inspect = commands.add_parser("inspect", help="say what is in a package", allow_abbrev=False)
+    inspect = commands.add_parser("inspect", help="show the contents of a package", allow_abbrev=False)
     add_input(inspect, "package", metavar="PACKAGE")
     inspect.add_argument("--json", action="store_true", help="print one JSON document")
     inspect.set_defaults(body=_inspect)
 
-    pack = commands.add_parser("pack", help="make a package of model files", allow_abbrev=False)
+    pack = commands.add_parser("pack", help="create a package from model files", allow_abbrev=False)
     add_input(pack, "models", metavar="MODEL", nargs="+", stdin=False, help="model files, the primary one first")
     add_output(
         pack,
@@ -31,35 +31,41 @@ def build_parser() -> argparse.ArgumentParser:
         kind=lambda arguments: package_kind(arguments.output),
         help="a folder, or a zip if named .zip",
     )
-    add_input(pack, "-c", "--config", metavar="FILE", help="settings (config.cfg) to put in")
+    add_input(pack, "-c", "--config", metavar="FILE", help="settings to include (config.cfg)")
     pack.add_argument("--graph-input", metavar="M:S:I", action="append", default=[], help="input of connected models")
     pack.add_argument("--graph-output", metavar="M:S:I", action="append", default=[], help="output of connected models")
     pack.add_argument(
-        "--connect", metavar="M:S:I=M:S:I,…", action="append", default=[], help="an output and the inputs that it feeds"
+        "--connect",
+        metavar="M:S:I=M:S:I,…",
+        action="append",
+        default=[],
+        help="an output and the inputs that it is connected to",
     )
     add_overwrite(pack)
     pack.set_defaults(body=_pack)
 
-    unpack = commands.add_parser("unpack", help="write a package as a folder", allow_abbrev=False)
+    unpack = commands.add_parser("unpack", help="unpack a package into a folder", allow_abbrev=False)
     add_input(unpack, "package", metavar="PACKAGE")
     add_output(unpack, "folder", metavar="FOLDER", kind=lambda arguments: package_kind(arguments.folder))
     add_overwrite(unpack)
     unpack.set_defaults(body=_unpack)
 
-    verify = commands.add_parser("verify", help="check that everything is whole and fits", allow_abbrev=False)
+    verify = commands.add_parser("verify", help="check that a package is complete and undamaged", allow_abbrev=False)
     add_input(verify, "package", metavar="PACKAGE")
     verify.set_defaults(body=_verify)
 
     check = commands.add_parser(
-        "check", help="say whether a package runs here as it is: runs, rebuild or cannot", allow_abbrev=False
+        "check", help="check whether a package runs on this machine: runs, rebuild or cannot", allow_abbrev=False
     )
     add_input(check, "package", metavar="PACKAGE", stdin=False)
-    check.add_argument("--target", metavar="NAME", help="what it is to run on (what it was compiled for)")
+    check.add_argument("--target", metavar="NAME", help="target to run on (the one it was compiled for)")
     check.add_argument("--json", action="store_true", help="print one JSON document")
     check.set_defaults(body=_check)
 
     rollback = commands.add_parser(
-        "rollback", help="undo what was installed: the package runs its own model again", allow_abbrev=False
+        "rollback",
+        help="remove what was installed into a package, so that it runs its own model again",
+        allow_abbrev=False,
     )
     add_input(rollback, "package", metavar="PACKAGE", stdin=False)
     rollback.set_defaults(body=_rollback)

@@ -10,13 +10,13 @@ from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-plugin``."""
-    parser = base_parser("odc-plugin", "List targets, codegen plugins and devices, and check one of them.")
+    parser = base_parser("odc-plugin", "List targets, codegen plugins and devices, or check one.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    listed = commands.add_parser("list", help="say what there is, and from where", allow_abbrev=False)
+    listed = commands.add_parser("list", help="list all, with their origin", allow_abbrev=False)
     listed.set_defaults(body=_list)
 
-    rules = commands.add_parser("rules", help="print what a target asks of each operator", allow_abbrev=False)
+    rules = commands.add_parser("rules", help="print a target's rules for each operator", allow_abbrev=False)
     rules.add_argument("name", metavar="NAME", help="a target, or a plugin such as npu-gen")
     rules.set_defaults(body=_rules)
 
@@ -58,7 +58,7 @@ def _rules(arguments: argparse.Namespace) -> None:
 
     chosen = choose(arguments.name)
     if chosen.description is None:
-        raise OptionError(f"{arguments.name!r} describes no rules", hint="only targets do, see odc-plugin list")
+        raise OptionError(f"{arguments.name!r} has no rules", hint="only targets have rules; see odc-plugin list")
     for line in chosen.description.rules_of(chosen.machine).lines():
         print(line)
 

@@ -28,8 +28,9 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-quantize``."""
     parser = base_parser(
         "odc-quantize",
-        "Quantise a float model (.circle, .tflite, .mlir, nnpackage) and check how close the result is.",
-        epilog="Exit code 1, and no OUT, when the accuracy limit is missed; --allow-accuracy-loss writes it anyway.",
+        "Quantise a float model (.circle, .tflite, .mlir, nnpackage) and check its accuracy.",
+        epilog="If the accuracy limit is missed, the exit code is 1 and OUT is not written, "
+        "unless --allow-accuracy-loss is given.",
     )
     add_input(parser, "model", metavar="MODEL")
     add_output(
@@ -43,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_overwrite(parser)
     parser.add_argument("--scheme", choices=quantizing.SCHEMES, help="element types (int8)")
     parser.add_argument(
-        "--min-max-only", action="store_true", help="write the float model with recorded ranges, as record-minmax does"
+        "--min-max-only", action="store_true", help="write the float model with recorded ranges, like record-minmax"
     )
     data = parser.add_argument_group("data and result")
     quantizing.add_common_flags(data)
@@ -53,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     quantizing.add_sensitivity_flags(types)
     quantizing.add_target_flag(types)
     quantizing.add_help_flags(parser.add_argument_group("accuracy"))
-    quantizing.add_budget_flags(parser.add_argument_group("budget (the most accurate model within it; one of them)"))
+    quantizing.add_budget_flags(parser.add_argument_group("budget (the most accurate model within it; only one)"))
     quantizing.add_limit_flags(parser.add_argument_group("limit (default: mpeir 0.1, and top1 0.99 for classifiers)"))
     reports = parser.add_argument_group("reports")
     add_output(reports, "--report-json", metavar="FILE", kind=VERDICT, help="write the verdict as JSON")

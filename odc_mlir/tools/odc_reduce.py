@@ -25,13 +25,13 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-reduce``."""
     parser = base_parser(
         "odc-reduce",
-        "Shrink a model while a command still fails on it: operators go as long as the command ends with the exit "
-        "code that it has for the whole model, then weights become zeros.",
-        epilog="The command runs in a shell; {} stands for the model's file, which is added at the end where {} is "
-        "missing. Of a command that succeeds nothing can be learnt: to search for other things, let it fail on them.",
+        "Shrink a model while a command still fails on it: operators are removed as long as the command keeps the "
+        "exit code that it has for the whole model, then weights are set to zero.",
+        epilog="The command runs in a shell; {} stands for the model's file, which is appended if {} is missing. "
+        "To search for something other than a failure, make the command fail on it.",
     )
     add_input(parser, "model", metavar="MODEL")
-    parser.add_argument("--check", metavar="COMMAND", required=True, help="what fails")
+    parser.add_argument("--check", metavar="COMMAND", required=True, help="command that fails on the model")
     add_output(
         parser,
         "-o",
@@ -41,10 +41,10 @@ def build_parser() -> argparse.ArgumentParser:
         required=True,
         help="smaller model: .circle, .tflite",
     )
-    parser.add_argument("--match", metavar="TEXT", help="the command also has to print this, to either stream")
+    parser.add_argument("--match", metavar="TEXT", help="the command must also print this, to either stream")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="of one check (%(default)s s)")
-    parser.add_argument("--max-checks", type=int, default=1000, metavar="N", help="stop after so many (%(default)s)")
-    parser.add_argument("--keep-weights", action="store_true", help="put no zeros in the place of weights")
+    parser.add_argument("--max-checks", type=int, default=1000, metavar="N", help="stop after this many (%(default)s)")
+    parser.add_argument("--keep-weights", action="store_true", help="do not set weights to zero")
     add_overwrite(parser)
     return parser
 
@@ -109,7 +109,7 @@ def _check(run: Callable[[ModuleOp], tuple[int, str]], code: int, match: str | N
 
         try:
             found, text = run(candidate)
-        except OdcError:  # what cannot be written is no model
+        except OdcError:  # what cannot be written is not a model
             return False
         return found == code and (match is None or match in text)
 

@@ -32,12 +32,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = base_parser("odc-run", "Run a .circle or .tflite model, or an nnpackage directory or zip.")
     add_input(parser, "model", metavar="MODEL_OR_PACKAGE")
     add_overwrite(parser)
-    where = parser.add_argument_group("where it runs")
+    where = parser.add_argument_group("where to run")
     where.add_argument(
         "--backend",
         default="auto",
         choices=("auto", "host", "npu", "native", "litert", "onert"),
-        help="auto (default): a model on the host, a package on what it was compiled for; npu compiles a model first",
+        help="auto (default): host for a model, the compiled target for a package; npu compiles a model first",
     )
     add_input(
         where, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
@@ -48,15 +48,15 @@ def build_parser() -> argparse.ArgumentParser:
         "--numerics",
         default="fixed",
         choices=("fixed", "litert"),
-        help="where they differ: fixed: integers alone, as the NPU computes; litert: as LiteRT's reference kernels do, "
-        "on the host (%(default)s)",
+        help="where the two differ: fixed: integer arithmetic only, as on the NPU; litert: as LiteRT's reference "
+        "kernels, on the host (%(default)s)",
     )
     where.add_argument("--signature", metavar="NAME", help="run the subgraph of this signature")
-    where.add_argument("--max-bytes", type=size, metavar="N", help="refuse to run with more bytes of activations")
-    where.add_argument("--threads", type=int, metavar="N", help="of native code (NUM_THREADS, else 1)")
+    where.add_argument("--max-bytes", type=size, metavar="N", help="limit on the bytes of live activations")
+    where.add_argument("--threads", type=int, metavar="N", help="threads of native code (NUM_THREADS, else 1)")
     _add_data_flags(parser.add_argument_group("data"))
     _add_measuring_flags(parser.add_argument_group("measuring"))
-    add_stage_flags(parser.add_argument_group("before it runs"))
+    add_stage_flags(parser.add_argument_group("before the run"))
     return parser
 
 
@@ -72,12 +72,12 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
         nargs="?",
         const="",
         metavar="FILE.npz",
-        help="score right answers: array y of the loaded file, or of another one; implies --samples",
+        help="measure accuracy: labels are array y of the loaded file, or of this one; implies --samples",
     )
     add_output(group, "--dump", "-d", metavar="FILE", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     for flag, name, text in (
         ("--dump:raw", "dump_raw", "outputs to PREFIX.0, PREFIX.1 ..."),
-        ("--dump_input:raw", "dump_input_raw", "inputs likewise"),
+        ("--dump_input:raw", "dump_input_raw", "inputs to PREFIX.0, PREFIX.1 ..."),
     ):
         add_output(group, flag, dest=name, metavar="PREFIX", kind=UNKNOWN, paths=_first_of(name), help=text)
     group.add_argument(
@@ -85,24 +85,28 @@ def _add_data_flags(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME[,NAME]",
-        help="tensors inside the model, into the file of --dump (default: a summary on stdout)",
+        help="tensors inside the model, written to the file of --dump (default: a summary on stdout)",
     )
-    group.add_argument("--fixed_input", action="store_true", help="the same made-up inputs in every run")
+    group.add_argument("--fixed_input", action="store_true", help="the same random inputs in every run")
     group.add_argument(
-        "--force_float", action="store_true", help="inputs and outputs of quantised models as real float32 values"
+        "--force_float", action="store_true", help="use float32 values for inputs and outputs of quantised models"
     )
     shapes = "'[0,[1,2],2,[]]': input 0 is 1x2, input 2 a scalar; or h5: as loaded"
     group.add_argument("--shape_prepare", metavar="SHAPES", default="", help=f"input shapes, {shapes}")
-    group.add_argument("--shape_run", metavar="SHAPES", default="", help="the same, wins over --shape_prepare")
     group.add_argument(
-        "--output_sizes", metavar="SIZES", default="", help="'[0,40,2,80]': bytes that there is room for in an output"
+        "--shape_run", metavar="SHAPES", default="", help="the same; takes precedence over --shape_prepare"
+    )
+    group.add_argument(
+        "--output_sizes", metavar="SIZES", default="", help="'[0,40,2,80]': capacity of output buffers, in bytes"
     )
     group.add_argument("--output_shape", metavar="SHAPES", default="", help="shapes of dumped outputs, as above")
 
 
 def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--num_runs", "-r", type=_natural, default=1, metavar="N", help="timed runs (%(default)s)")
-    group.add_argument("--warmup_runs", "-w", type=_natural, default=0, metavar="N", help="runs before (%(default)s)")
+    group.add_argument(
+        "--warmup_runs", "-w", type=_natural, default=0, metavar="N", help="runs before them (%(default)s)"
+    )
     group.add_argument("--run_delay", "--t", type=int, default=-1, metavar="US", help="sleep between timed runs")
     group.add_argument("--gpumem_poll", "-g", action="store_true", help=argparse.SUPPRESS)
     group.add_argument("--mem_poll", "-m", action="store_true", help="report resident memory after each phase")
@@ -122,7 +126,7 @@ def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
         "--trace",
         metavar="FILE.json",
         kind=TRACE,
-        help="trace of every timed run and of the modelled one, for a viewer",
+        help="trace of every timed run and of the modelled one, for a trace viewer",
     )
 
 
@@ -177,7 +181,7 @@ def _body(arguments: argparse.Namespace) -> None:
     memory = MemoryPoll(arguments.mem_poll)
     measurement = Measurement()
     if arguments.gpumem_poll:
-        raise UnsupportedError("there is no GPU whose memory could be reported", hint="use --mem_poll")
+        raise UnsupportedError("there is no GPU to report memory of", hint="use --mem_poll")
     model = staged_model(arguments, lambda model, count: _recorded_on(arguments, model, shapes, count))
     start = time.perf_counter()
     package = Package.from_path(model) if is_package(model) else None
@@ -248,7 +252,7 @@ def _recorded_on(
     records = _samples(arguments, executor, shapes).records
     if arguments.load or arguments.load_raw:
         return records
-    _log.warning("%s: ranges are recorded on made-up inputs; load real ones for an accurate model", model)
+    _log.warning("%s: ranges are recorded on random inputs; load real ones for an accurate model", model)
     wanted = _wanted(executor.graph.input_infos(), shapes)
     limits = index_limits(executor.graph)
     return [random_inputs(wanted, _SEED + number, limits) for number in range(count)]
@@ -301,7 +305,7 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
 
     infos = executor.graph.input_infos()
     if arguments.labels is not None and not arguments.load:
-        raise OptionError("--labels belong to samples, which are not loaded", hint="add --load FILE")
+        raise OptionError("--labels needs samples, and none are loaded", hint="add --load FILE")
     if arguments.samples and not arguments.load:
         raise OptionError("--samples describes the file of --load, which is not given")
     if arguments.load_raw:
@@ -327,7 +331,7 @@ def _labelled(arguments: argparse.Namespace, samples: Samples) -> Samples:
     if arguments.labels:
         return Samples(samples.records, samples.layout, read_labels(arguments.labels))
     if arguments.labels is not None and samples.labels is None:
-        raise InputError("the file has no labels, which are in an array y", location=arguments.load)
+        raise InputError("the file has no labels (an array y)", location=arguments.load)
     return samples
 
 
@@ -422,9 +426,9 @@ def _write_results(
     if any(dumps) and changing:
         raise OptionError("the inputs differ from run to run", hint="add --fixed_input or load some to dump results")
     if any(dumps) and not outputs:
-        raise OptionError("there are no outputs to dump after no run", hint="use --num_runs 1")
+        raise OptionError("no run was made, so there are no outputs to dump", hint="use --num_runs 1")
     if (arguments.dump_raw or arguments.dump_input_raw) and len(outputs) > 1:
-        raise OptionError("raw files hold one sample, there are several", hint="use --dump with .npz or .h5")
+        raise OptionError("raw files hold one sample, but there are several", hint="use --dump with .npz or .h5")
     if arguments.force_float:
         infos = executor.graph.output_infos()
         outputs[:] = [list(map(to_reals, infos, record)) for record in outputs]

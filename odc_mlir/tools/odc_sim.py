@@ -25,16 +25,14 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of ``odc-sim``."""
     parser = base_parser(
         "odc-sim",
-        "Run one compiled segment on the NPU simulator: values bit for bit, and every cycle accounted for.",
-        epilog="Only the file and its inputs are used, no model and no compiler. docs/npu.md describes the machine.",
+        "Run one compiled segment on the NPU simulator: bit-exact values, every cycle accounted for.",
+        epilog="Uses only the file and its inputs; no model or compiler is needed. docs/npu.md describes the machine.",
     )
     add_input(parser, "segment", metavar="SEGMENT.npu", help="a compiled segment, or a listing of one")
-    add_input(parser, "--load", metavar="IN", help="inputs from an NPZ or HDF5 file (default: random codes)")
+    add_input(parser, "--load", metavar="IN", help="inputs from an NPZ or HDF5 file (default: random values)")
     parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
     add_output(parser, "--dump", metavar="OUT", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
-    add_output(
-        parser, "--trace", metavar="FILE.json", kind=TRACE, help="what ran when, for chrome://tracing or Perfetto"
-    )
+    add_output(parser, "--trace", metavar="FILE.json", kind=TRACE, help="timeline, for chrome://tracing or Perfetto")
     add_output(parser, "--stats", metavar="FILE.json", kind=COUNTERS, help="all counters")
     add_overwrite(parser)
     parser.add_argument(
@@ -47,17 +45,17 @@ def build_parser() -> argparse.ArgumentParser:
         "--memory-model",
         default="parity",
         choices=("parity", "strict"),
-        help="parity: one latency per transfer; strict: few bursts in flight as well (%(default)s)",
+        help="parity: one latency per transfer; strict: also a limited number of bursts in flight (%(default)s)",
     )
     add_input(
         parser,
         "--target",
         metavar="NAME|FILE.toml",
         stdin=False,
-        help="the NPU to run on (default: that of the file)",
+        help="the NPU to run on (default: the file's)",
     )
     parser.add_argument("--cycle-limit", type=int, metavar="N", help="stop with an error after so many cycles")
-    parser.add_argument("--timing-only", action="store_true", help="compute no values: the same cycles, sooner")
+    parser.add_argument("--timing-only", action="store_true", help="compute no values: the same cycles, faster")
     return parser
 
 

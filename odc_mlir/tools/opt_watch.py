@@ -21,7 +21,7 @@ _RUN = re.compile(r"// RUN: odc-opt %s -p '(?P<pipeline>[^\n]*)'\n")
 
 def add_watch_options(parser: argparse.ArgumentParser) -> None:
     """The options of this module."""
-    watch = parser.add_argument_group("watching passes, on stderr")
+    watch = parser.add_argument_group("printing IR and timing, on stderr")
     for when in ("before", "after"):
         watch.add_argument(
             f"--print-ir-{when}", action="append", default=[], metavar="PASS", help=f"print the IR {when} this pass"
@@ -35,7 +35,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
     watch.add_argument(
         "--print-ir-module-scope",
         action="store_true",
-        help="print the whole module around passes that run on each npu.program, not the programs alone",
+        help="print the whole module around passes on npu.program, instead of only the programs",
     )
     watch.add_argument(
         "--print-between-passes", action="store_true", help=argparse.SUPPRESS

@@ -27,43 +27,51 @@ def add_common_flags(group: argparse._ArgumentGroup) -> None:
         group,
         "--calibration",
         metavar="DATA",
-        help="samples: .npz, HDF5, a folder of raw files or pictures, or a text file that lists raw files",
+        help="samples: .npz, HDF5, a folder of raw files or images, or a text file that lists raw files",
     )
-    group.add_argument("--labels", action="store_true", help="score right answers: array y beside the samples")
-    group.add_argument("--max-drop", type=float, metavar="POINTS", help="largest loss of right answers (or dB of PSNR)")
-    group.add_argument("--io", choices=("float", "quantized"), help="what the model takes and gives (float)")
+    group.add_argument(
+        "--labels", action="store_true", help="measure accuracy: labels are array y of the samples' file"
+    )
+    group.add_argument(
+        "--max-drop", type=float, metavar="POINTS", help="largest allowed loss of accuracy (or of PSNR, in dB)"
+    )
+    group.add_argument("--io", choices=("float", "quantized"), help="types of inputs and outputs (float)")
     group.add_argument(
         "--min-coverage",
         type=float,
         metavar="SHARE",
-        help="least share of the products that is quantised (0.5), with a target that it runs (0.95)",
+        help="smallest allowed share of products that are quantised (0.5) or, with a target, that run on it (0.95)",
     )
-    group.add_argument("--allow-accuracy-loss", action="store_true", help="go on when the accuracy limit is missed")
+    group.add_argument("--allow-accuracy-loss", action="store_true", help="continue if the accuracy limit is missed")
 
 
 def add_data_flags(group: argparse._ArgumentGroup) -> None:
     """More about the data."""
-    add_input(group, "--evaluation", metavar="DATA", help="samples to check on (default: some of --calibration)")
-    group.add_argument("--max-samples", type=int, metavar="N", help="take no more samples than this from each source")
-    add_input(group, "--records", metavar="FILE", help="recorded ranges instead of samples: ours or minmax.bin")
+    add_input(
+        group, "--evaluation", metavar="DATA", help="samples for the accuracy check (default: part of --calibration)"
+    )
+    group.add_argument("--max-samples", type=int, metavar="N", help="use at most this many samples from each source")
+    add_input(
+        group, "--records", metavar="FILE", help="recorded ranges instead of samples: a file of ours, or minmax.bin"
+    )
     add_output(
         group,
         "--save-records",
         kind=RECORDS,
         metavar="FILE",
-        help="write what was recorded; minmax.bin when named .bin",
+        help="write the recorded ranges; as minmax.bin if named .bin",
     )
-    group.add_argument("--mean", metavar="R[,G,B]", help="of pictures: subtracted from pixels 0..255 (0)")
-    group.add_argument("--scale", metavar="R[,G,B]", help="of pictures: pixels are multiplied by it (1/255)")
+    group.add_argument("--mean", metavar="R[,G,B]", help="for images: subtracted from pixels 0..255 (0)")
+    group.add_argument("--scale", metavar="R[,G,B]", help="for images: factor applied to pixels (1/255)")
 
 
 def add_scheme_flags(group: argparse._ArgumentGroup) -> None:
     """What becomes of values and weights."""
-    group.add_argument("--granularity", choices=("channel", "tensor"), help="scales of weights (channel)")
+    group.add_argument("--granularity", choices=("channel", "tensor"), help="granularity of weight scales (channel)")
     group.add_argument(
         "--weights",
         choices=("symmetric", "asymmetric"),
-        help="form of uint8 weights (asymmetric; with --target: symmetric)",
+        help="zero points of uint8 weights (asymmetric; with --target: symmetric)",
     )
     for what in ("input", "output"):
         group.add_argument(
@@ -78,24 +86,24 @@ def add_scheme_flags(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME=SCALE:ZERO",
-        help="scale and zero point of a tensor, instead of those that its range says; repeatable",
+        help="scale and zero point of a tensor, instead of those from its range; repeatable",
     )
     group.add_argument(
         "--copy-parameters",
         action="append",
         default=[],
         metavar="TO=FROM",
-        help="give a tensor the scale and zero point of another one; repeatable",
+        help="give a tensor the scale and zero point of another; repeatable",
     )
-    group.add_argument("--overrides", metavar="NAME:TYPE,…", help="other types for single layers, or float")
+    group.add_argument("--overrides", metavar="NAME:TYPE,…", help="types of single layers, or float")
     add_input(
         group,
         "--mixed",
         stdin=False,
         default="auto",
         metavar="auto|on|off|FILE.json",
-        help="other types for layers that need them: found by measuring (auto: with help), or as a file in ONE's "
-        "format says",
+        help="wider types for layers that need them: found by measuring (auto: unless --no-help), or given by a file "
+        "in ONE's format",
     )
 
 
@@ -104,32 +112,34 @@ def add_sensitivity_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--patterns",
         metavar="NAME,…",
-        help="more bits for what needs them in functions that are made of operators: layernorm, softmax",
+        help="wider types inside functions built from several operators: layernorm, softmax",
     )
     add_input(
         group,
         "--visq-file",
         metavar="FILE.json",
-        help="errors of tensors (odc-diff --visq) that say which layers to widen first, instead of measuring each",
+        help="tensor errors (odc-diff --visq) that decide which layers to widen first, instead of measuring each",
     )
 
 
 def add_help_flags(group: argparse._ArgumentGroup) -> None:
     """How accuracy is improved."""
-    group.add_argument("--no-help", dest="improve", action="store_false", help="quantise plainly: try nothing")
+    group.add_argument(
+        "--no-help", dest="improve", action="store_false", help="quantise without trying to improve accuracy"
+    )
     group.add_argument(
         "--ranges",
         default="auto",
         choices=("auto", "minmax", "percentile", "percentile-elements", "moving-average", "mse", "entropy"),
-        help="how ranges are chosen (%(default)s: by measuring)",
+        help="method to choose ranges (%(default)s: by measuring)",
     )
     group.add_argument("--range-option", action="append", default=[], metavar="NAME=NUMBER", help="such as high=99.9")
-    group.add_argument("--headroom", type=float, metavar="PART", help="make ranges wider by this part")
+    group.add_argument("--headroom", type=float, metavar="PART", help="widen ranges by this fraction")
     group.add_argument(
         "--normalize",
         default="auto",
         choices=("auto", "on", "off"),
-        help="inputs in float, where their channels differ",
+        help="normalise inputs in float if their channels differ",
     )
     add_input(
         group,
@@ -137,25 +147,29 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
         stdin=False,
         default="auto",
         metavar="auto|none|weights|activations|FILE.json",
-        help="move scales of channels between layers, of all pairs or of those that a file of ONE's fm-equalize names",
+        help="cross-layer equalisation of all pairs, or of those in a file of ONE's fm-equalize",
     )
-    group.add_argument("--rounding", default="auto", choices=("auto", "on", "off"), help="of weights, by samples")
-    group.add_argument("--correction", default="auto", choices=("auto", "on", "off"), help="of biases, by samples")
-    group.add_argument("--max-seconds", type=float, metavar="S", help="try no more after this time")
+    group.add_argument(
+        "--rounding", default="auto", choices=("auto", "on", "off"), help="adaptive rounding of weights, by samples"
+    )
+    group.add_argument(
+        "--correction", default="auto", choices=("auto", "on", "off"), help="correction of biases, by samples"
+    )
+    group.add_argument("--max-seconds", type=float, metavar="S", help="stop trying improvements after this time")
 
 
 def add_budget_flags(group: argparse._ArgumentGroup) -> None:
     """What the result may cost: the most accurate within it is looked for."""
-    group.add_argument("--max-time", type=float, metavar="MS", help="modelled time of an inference on the target")
-    group.add_argument("--max-size", type=size, metavar="BYTES", help="bytes of the file")
+    group.add_argument("--max-time", type=float, metavar="MS", help="limit on the modelled latency on the target")
+    group.add_argument("--max-size", type=size, metavar="BYTES", help="limit on the file size")
 
 
 def add_limit_flags(group: argparse._ArgumentGroup) -> None:
     """When a model is good enough."""
     group.add_argument(
-        "--metric", help="what is limited: mpeir, mae, mape, mse, max_abs, sqnr, cosine, top1, top5 or drop"
+        "--metric", help="accuracy measure: mpeir, mae, mape, mse, max_abs, sqnr, cosine, top1, top5 or drop"
     )
-    group.add_argument("--limit", type=float, metavar="X", help="the worst value allowed")
+    group.add_argument("--limit", type=float, metavar="X", help="worst allowed value of --metric")
 
 
 def add_target_flag(group: argparse._ArgumentGroup) -> None:
@@ -163,7 +177,7 @@ def add_target_flag(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--target",
         metavar="NAME",
-        help="machine whose rules limit types and forms: npu-128, npu-256, npu-512 or a .toml file "
+        help="machine whose rules restrict types: npu-128, npu-256, npu-512 or a .toml file "
         "(default: $ODC_TARGET unless auto, else all types)",
     )
 

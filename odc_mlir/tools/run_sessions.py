@@ -59,9 +59,9 @@ def session_of_settings(
     asked = {"--backend": arguments.backend != "auto", "--numerics": arguments.numerics != "fixed"}
     asked |= {"--profile": arguments.profile, "--trace": arguments.trace, "--signature": arguments.signature}
     flag = next((name for name, given in asked.items() if given), None)
-    reason = f"of {flag}" if flag is not None else why_not(executor.graph)
+    reason = f"{flag} is given" if flag is not None else why_not(executor.graph)
     if reason is not None:
-        _log.warning("the model is not compiled on the device, because %s", reason)
+        _log.warning("the model is not compiled on the device: %s", reason)
         return None
     session = Session(model, strict=arguments.strict, max_bytes=arguments.max_bytes)
     session.prepare()

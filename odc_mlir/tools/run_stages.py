@@ -35,14 +35,18 @@ def add_stage_flags(group: argparse._ArgumentGroup) -> None:
         "--qpath",
         metavar="FILE",
         kind=MODEL_BY_NAME,
-        help="where the quantised model goes (default: beside the model, or the cache)",
+        help="path of the quantised model (default: beside the model, or in the cache)",
     )
     group.add_argument(
-        "--minmax_runs", type=int, default=1, metavar="N", help="made-up samples to record ranges on without --load"
+        "--minmax_runs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of random samples to record ranges on, without --load",
     )
-    group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model by this plugin first")
+    group.add_argument("--codegen", "-c", metavar="EXT-gen", help="compile the model with this plugin first")
     add_output(
-        group, "--cpath", metavar="FILE", kind=_compiled_kind, help="where the compiled model goes (default: likewise)"
+        group, "--cpath", metavar="FILE", kind=_compiled_kind, help="path of the compiled model (default: the same)"
     )
 
 
@@ -60,9 +64,11 @@ def staged_model(arguments: argparse.Namespace, records: Callable[[str, int], Re
     model: str = arguments.model
     for flag, path, stage in (("--qpath", "qpath", "quantize"), ("--cpath", "cpath", "codegen")):
         if getattr(arguments, path) is not None and getattr(arguments, stage) is None:
-            raise OptionError(f"{flag} names the result of --{stage}, which is not given")
+            raise OptionError(f"{flag} names the output of --{stage}, which is not given")
         if getattr(arguments, stage) is not None and getattr(arguments, path) is None and shown(model) != model:
-            raise OptionError(f"what --{stage} makes of standard input has no place", hint=f"name one with {flag}")
+            raise OptionError(
+                f"the output of --{stage} for a model from standard input needs a path", hint=f"name one with {flag}"
+            )
     if arguments.quantize is not None:
         model = _quantized(arguments, model, records)
     if arguments.codegen is not None:

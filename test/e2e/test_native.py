@@ -183,7 +183,7 @@ def test_another_batch_runs_on_the_host(test_data: Path) -> None:
 
 
 def test_litert_numerics_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="litert numerics are not what the backend native computes"):
+    with pytest.raises(UnsupportedError, match="litert numerics are not available on the backend native computes"):
         odc_mlir.run(DIGITS, ZERO, backend="native", numerics="litert")
 
 
@@ -205,7 +205,7 @@ def test_a_session_runs_natively_by_name(test_data: Path) -> None:
     session = Session(path)
     session.set_available_backends("native")
     session.set_backends_per_operation("0=cpu")
-    with pytest.raises(OptionError, match="single operators cannot be given to backends"):
+    with pytest.raises(OptionError, match="single operators cannot be assigned to backends"):
         session.infer([values])
 
 

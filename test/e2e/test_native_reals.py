@@ -182,7 +182,7 @@ def test_moves() -> None:
 
 @pytest.mark.parametrize(("dtype", "zero"), [("int8", -7), ("uint8", 200)])
 def test_codes_of_reals_and_back(dtype: str, zero: int) -> None:
-    """Halves go away from zero, what is no number gives the lowest code: bit for bit."""
+    """Halves go away from zero, what is not a number gives the lowest code: bit for bit."""
     half = np.nextafter(np.float32(0.25), np.float32(0))
     values = np.concatenate(
         [np.arange(-200, 200, dtype=np.float32) * 0.25, [half, -half, 1e9, -1e9, np.inf, -np.inf, np.nan]]

@@ -33,7 +33,7 @@ REFUSED = {
     "peephole": "a cell with cell_to_",
     "projection": "a cell with projection_",
     "norm": "layer_norm_coefficients",
-    "diagonal": "weights of a diagonal",
+    "diagonal": "diagonal weights",
 }
 
 

@@ -55,7 +55,7 @@ class Seed:
     def __init__(self, name: str, data: bytes) -> None:
         schema = schema_of(data[4:8])
         if schema is None:
-            raise ValueError(f"{name} is no model file")
+            raise ValueError(f"{name} is not a model file")
         self.name = name
         self.data = data
         self.schema = schema

@@ -105,5 +105,5 @@ def bind(made: Node, inputs: Sequence[Array]) -> list[Array | None]:
 
 
 def variable(dtype: str, shape: Shape, params: QuantParams | None = None, name: str = "state") -> TensorInfo:
-    """A tensor that keeps its contents from run to run."""
+    """A tensor that keeps state from run to run."""
     return TensorInfo(name, dtype, shape, params, is_variable=True)

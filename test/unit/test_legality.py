@@ -85,7 +85,7 @@ MUTATIONS: list[tuple[str, Callable[[ModuleOp], None], str]] = [
 def test_a_broken_law_is_noticed(stage: str, mutate: Callable[[ModuleOp], None], message: str) -> None:
     module = module_at(stage)
     mutate(module)
-    with pytest.raises(CompileError, match=f"not legal at the end of stage {stage}: {message}"):
+    with pytest.raises(CompileError, match=f"illegal at the end of stage {stage}: {message}"):
         check_stage(module, stage)
 
 

@@ -34,7 +34,7 @@ def check_index(index: int, count: int, path: str, things: str, *, low: int = 0)
     """Raise MalformedError at ``path`` for an index outside ``low`` .. ``count - 1``."""
     if not low <= index < count:
         allowed = f"{low} to {count - 1}" if count else "none, because there are none"
-        raise MalformedError(f"{index} is no index of {things}; allowed: {allowed}", path=path)
+        raise MalformedError(f"{index} is not an index of {things}; allowed: {allowed}", path=path)
 
 
 def check_indices(indices: Iterable[int], count: int, field: str, things: str, *, low: int = 0) -> None:

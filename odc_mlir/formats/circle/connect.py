@@ -71,7 +71,7 @@ class _Joint:
         for index, found in enumerate(named):
             if len(found) > 1:
                 raise self.error(
-                    f"{self._manifest.models[index]!r} is entered at subgraphs {sorted(found)}; one may be"
+                    f"{self._manifest.models[index]!r} has entry points in subgraphs {sorted(found)}; one is allowed"
                 )
         return [min(found, default=0) for found in named]
 
@@ -96,7 +96,7 @@ class _Joint:
             self._output(edge.source)
             for target in edge.targets:
                 if target in feeds:
-                    raise self.error(f"the input {target} is fed twice")
+                    raise self.error(f"the input {target} is connected twice")
                 feeds[target] = edge.source
         given = set(self._manifest.inputs)
         for index, _ in enumerate(self._models):
@@ -105,7 +105,9 @@ class _Joint:
                 item = IoIndex(index, self._entries[index], io)
                 if item not in feeds and item not in given:
                     name = entry.tensors[entry.inputs[io]].name
-                    raise self.error(f"nothing feeds input {item} ({name!r}) of {self._manifest.models[index]!r}")
+                    raise self.error(
+                        f"nothing is connected to input {item} ({name!r}) of {self._manifest.models[index]!r}"
+                    )
         return feeds
 
     def _order(self) -> list[int]:
@@ -122,7 +124,7 @@ class _Joint:
                 needs.done(*ready)
         except CycleError as error:
             names = ", ".join(self._manifest.models[index] for index in error.args[1])
-            raise self.error(f"the models feed one another in a circle: {names}") from None
+            raise self.error(f"the models are connected in a cycle: {names}") from None
         return order
 
     def _add_model(self, index: int) -> None:

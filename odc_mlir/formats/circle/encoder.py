@@ -72,7 +72,7 @@ class Encoder:
     def _table(self, table: Table, record: Mapping[str, Any]) -> int:
         stray = record.keys() - table.by_name.keys()
         if stray:
-            raise MalformedError(f"{sorted(stray)[0]!r} is no field of {table.name}")
+            raise MalformedError(f"{sorted(stray)[0]!r} is not a field of {table.name}")
         slots: list[_Slot] = []
         for field in table.live:
             value = record.get(field.name)
@@ -101,7 +101,7 @@ class Encoder:
         name, record = value
         tag = self._schema.unions[field.type].tags.get(name)
         if tag is None:
-            raise MalformedError(f"{name!r} is no member of {field.type}")
+            raise MalformedError(f"{name!r} is not a member of {field.type}")
         table = self._table(self._schema.tables[name], record)
         return [_Slot(1, field.slot - 1, tag, _FLAGS["ubyte"], 0), _Slot(_OFFSET_BYTES, field.slot, table)]
 

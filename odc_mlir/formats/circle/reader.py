@@ -198,7 +198,7 @@ class _Reader:
         name = self._schema.operators.names.get(code)
         if name is None:
             if code < 0:
-                raise MalformedError(f"builtin code {code} is no operator of the {self._schema.name} schema")
+                raise MalformedError(f"builtin code {code} is not an operator of the {self._schema.name} schema")
             name = f"BUILTIN_{code}"
             self._unknown[f"operator with builtin code {code}"] = None
         return name, record["version"], record["custom_code"] or ""

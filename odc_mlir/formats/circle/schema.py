@@ -82,14 +82,14 @@ class Enum:
         try:
             return self.names[code]
         except KeyError:
-            raise ModelError(f"{code} is no value of {self.name}; allowed: {_listing(self.codes)}") from None
+            raise ModelError(f"{code} is not a value of {self.name}; allowed: {_listing(self.codes)}") from None
 
     def code_of(self, name: str) -> int:
         """The code of ``name``; raises ModelError with the allowed values where there is none."""
         try:
             return self.codes[name]
         except (KeyError, TypeError):
-            raise ModelError(f"{name!r} is no value of {self.name}; allowed: {_listing(self.codes)}") from None
+            raise ModelError(f"{name!r} is not a value of {self.name}; allowed: {_listing(self.codes)}") from None
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def options_fields(table: str) -> tuple[Field, ...]:
     try:
         return circle_schema().tables[table].live
     except KeyError:
-        raise ModelError(f"{table!r} is no table of the Circle schema") from None
+        raise ModelError(f"{table!r} is not a table of the Circle schema") from None
 
 
 @cache

@@ -79,7 +79,7 @@ def save_model(model: Model, path: str | os.PathLike[str], *, overwrite: bool = 
 def _chunks(model: Model, inline_limit_bytes: int, schema: Schema) -> list[bytes | memoryview]:
     if model.unknown:
         named = "; ".join(model.unknown[:_NAMED_UNKNOWN]) + ("; ..." if len(model.unknown) > _NAMED_UNKNOWN else "")
-        raise UnsupportedError(f"this model cannot be written, because our schema lacks part of it: {named}")
+        raise UnsupportedError(f"this model cannot be written because our schema lacks part of it: {named}")
     try:
         check_model(model)
         record = _model(model, schema)

@@ -67,7 +67,7 @@ def check_applicable(scheme: str, given: Mapping[str, Any]) -> None:
             continue
         raise OptionError(
             f"scheme {scheme!r} {applies.why}",
-            hint=f"leave {name} out, or use one of {', '.join(applies.schemes)}",
+            hint=f"omit {name}, or use one of {', '.join(applies.schemes)}",
         )
 
 

@@ -27,7 +27,7 @@ def parse_boundary(entries: Sequence[str] | Mapping[str, str] | str) -> dict[str
             )
         if name in found:
             whose = f"of {name!r}" if name else "of all inputs or outputs"
-            raise OptionError(f"the type {whose} is given twice")
+            raise OptionError(f"the type {whose} has been given twice")
         found[name] = type
     return found
 
@@ -65,6 +65,6 @@ def _assigned(entries: Sequence[str], what: str, form: str) -> list[tuple[str, s
         if not equals or not name or not value:
             raise OptionError(f"{entry!r} is not {what}", hint=f"write {form}")
         if name in found:
-            raise OptionError(f"{name!r} is given parameters twice", hint="name it once")
+            raise OptionError(f"{name!r} has parameters given twice", hint="name it once")
         found[name] = value
     return list(found.items())

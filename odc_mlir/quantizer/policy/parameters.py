@@ -47,7 +47,7 @@ def activation_params(
     Raises ModelError for a range that is empty or not finite.
     """
     if not (np.isfinite(least) and np.isfinite(most)) or least > most:
-        raise ModelError(f"the range [{least:g}, {most:g}] is no range of finite numbers")
+        raise ModelError(f"the range [{least:g}, {most:g}] is not a range of finite numbers")
     return _params(np.array([least]), np.array([most]), dtype, symmetric, smallest, np.zeros(1))
 
 
@@ -91,7 +91,7 @@ def weight_params(
 
 
 def require_finite(array: Reals, name: str = "") -> None:
-    """Raises ModelError where an element stands for infinity or is no number."""
+    """Raises ModelError where an element stands for infinity or is not a number."""
     magnitude = np.abs(array, dtype=np.float64).max(initial=0.0)
     if not magnitude < np.finfo(np.float32).max:
         raise ModelError(

@@ -56,7 +56,7 @@ class PrecisionPlan:
         for layer in self.layers:
             for name in _variant(layer, known):
                 if name in found:
-                    raise OptionError(f"layer {name!r} is given a precision twice", hint="name it once")
+                    raise OptionError(f"layer {name!r} has a precision given twice", hint="name it once")
                 found[name] = layer.choice
         return found
 
@@ -71,7 +71,7 @@ def _variant(layer: Layer, known: set[str]) -> tuple[str, ...]:
         raise OptionError(f"no operator has a result {missing!r}", hint="odc-dump lists the names of a model")
     what = "none is" if not there else f"{len(there)} are"
     variants = " or ".join(", ".join(variant) for variant in layer.variants)
-    raise OptionError(f"of the variants of a layer ({variants}) exactly one must be in the graph; {what}")
+    raise OptionError(f"exactly one of the variants of a layer ({variants}) must be in the graph; {what}")
 
 
 def parse_overrides(text: str) -> tuple[Layer, ...]:
@@ -80,7 +80,7 @@ def parse_overrides(text: str) -> tuple[Layer, ...]:
     for entry in filter(None, text.split(",")):
         name, colon, precision = entry.rpartition(":")
         if not colon or not name:
-            raise OptionError(f"{entry!r} is no override", hint="write NAME:PRECISION, several with commas between")
+            raise OptionError(f"{entry!r} is not an override", hint="write NAME:PRECISION, separated by commas")
         layers.append(Layer(((name,),), Choice(_known("precision", precision, PRECISIONS))))
     return tuple(layers)
 

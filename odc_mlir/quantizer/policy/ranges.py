@@ -43,13 +43,13 @@ def choose_range(stats: TensorStatistics, mode: str, **options: Any) -> Range:
     """
     choose = MODES.get(mode)
     if choose is None:
-        raise OptionError(f"unknown way to choose ranges {mode!r}", hint=f"use one of {', '.join(MODES)}")
+        raise OptionError(f"unknown range mode {mode!r}", hint=f"use one of {', '.join(MODES)}")
     allowed = list(inspect.signature(choose).parameters)[1:]
     if unknown := sorted(options.keys() - set(allowed)):
         hint = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
         raise OptionError(f"{mode} has no option {unknown[0]!r}", hint=hint)
     if not stats.runs:
-        raise InputError("no value that counts has been recorded", hint="record more runs, or inputs without NaN")
+        raise InputError("no usable value has been recorded", hint="record more runs, or inputs without NaN")
     low, high = choose(stats, **options)
     return low + 0.0, high + 0.0  # no negative zero
 

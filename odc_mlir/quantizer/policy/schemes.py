@@ -70,11 +70,11 @@ class Scheme:
         if granularity not in GRANULARITIES:
             raise OptionError(f"unknown granularity {granularity!r}", hint=f"use one of {', '.join(GRANULARITIES)}")
         if weights is not None and weights not in WEIGHT_FORMS:
-            raise OptionError(f"unknown form of weights {weights!r}", hint=f"use one of {', '.join(WEIGHT_FORMS)}")
+            raise OptionError(f"unknown weight form {weights!r}", hint=f"use one of {', '.join(WEIGHT_FORMS)}")
         if granularity == "tensor" and (self.weights_only or self.weights == "int16"):
             raise OptionError(
                 f"scheme {self.name!r} has one scale per channel; granularity 'tensor' is not possible",
-                hint="leave the granularity out",
+                hint="omit the granularity",
             )
         symmetric = self.symmetric_weights if weights is None else weights == "symmetric"
         if not symmetric and self.weights != "uint8":

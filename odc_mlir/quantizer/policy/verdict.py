@@ -123,7 +123,7 @@ _BOUNDS = {
 
 
 def _checked(limit: Limit) -> Limit:
-    """``limit``; raises OptionError for a bound that is no number, or out of the measure's range."""
+    """``limit``; raises OptionError for a bound that is not a number, or out of the measure's range."""
     low, high = _BOUNDS.get(limit.metric, (0.0, math.inf))
     if not math.isfinite(limit.bound) or not low <= limit.bound <= high:
         least = "a number" if low == -math.inf else f"a number of at least {low:g}"
@@ -165,11 +165,11 @@ def _chosen_limits(
     samples: int,
 ) -> tuple[Limit, ...]:
     if max_drop is not None and score is None:
-        raise OptionError("max_drop needs known answers", hint="give labels")
+        raise OptionError("max_drop needs labels", hint="give labels")
     if metric is not None:
         name = metric_name(metric)
         if name == "drop" and score is None:
-            raise OptionError("the metric 'drop' needs known answers", hint="give labels")
+            raise OptionError("the metric 'drop' needs labels", hint="give labels")
         bound = limit if limit is not None else max_drop if name == "drop" else _DEFAULT_BOUNDS.get(name)
         if bound is None and name == "drop":
             bound = _default_drop(score, samples)

@@ -93,7 +93,7 @@ def _twin_of(extension: str) -> tuple[str, ...]:
 def _best_for(graph: Graph | None, names: Sequence[str]) -> tuple[str, list[str]]:
     """The first target that may run something of ``graph``, and why those before do not; the first where none does."""
     if not names:
-        raise UnsupportedError("no device reports itself, and there is no code generator for the processor", hint=HINT)
+        raise UnsupportedError("no device was found, and there is no code generator for the processor", hint=HINT)
     if graph is None or len(names) == 1:
         return names[0], []
     passed_over: list[str] = []

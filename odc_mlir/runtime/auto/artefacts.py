@@ -203,11 +203,11 @@ class Artefacts:
             sync_folder(self.folder)
         except CacheError as error:
             raise CompileError(
-                f"the result cannot be kept: {error.message}", location=error.location, passing=error.passing
+                f"the result cannot be cached: {error.message}", location=error.location, passing=error.passing
             ) from None
         except OSError as error:
             raise CompileError(
-                f"the result cannot be kept: {error.strerror}", location=str(self.folder), passing=is_passing(error)
+                f"the result cannot be cached: {error.strerror}", location=str(self.folder), passing=is_passing(error)
             ) from None
         return Artefact(self.folder / key, result, frozenset(files))
 

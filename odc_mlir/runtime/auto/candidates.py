@@ -222,7 +222,7 @@ def _check_interface(graph: Graph, original: Graph) -> None:
         ("outputs", graph.output_infos(), original.output_infos()),
     ):
         if len(ours) != len(theirs):
-            raise UnsupportedError(f"what was made has {len(ours)} {what}, the model has {len(theirs)}")
+            raise UnsupportedError(f"the compiled model has {len(ours)} {what}, the original has {len(theirs)}")
         for our, their in zip(ours, theirs, strict=True):
             if our.dtype != their.dtype and not (their.dtype == "float32" and our.quant is not None):
-                raise UnsupportedError(f"what was made has {our.dtype} {what}, the model {their.dtype}")
+                raise UnsupportedError(f"the compiled model has {our.dtype} {what}, the original {their.dtype}")

@@ -182,7 +182,7 @@ class AutoCompiler(JobRunner):
             state.served = Level.ORIGINAL if candidate is None else candidate.level
             state.settled = candidate if state.is_over and not failed else None
             for item, error in failed:
-                _log.warning("%s: %s; going on without", item.level, error)
+                _log.warning("%s: %s; continuing without it", item.level, error)
                 if self._base_candidate is not None and item.executor is self._base_candidate.executor:
                     self._base_candidate = None
                 state.give_up(item, error.stage or "run", str(error))
@@ -351,7 +351,7 @@ class AutoCompiler(JobRunner):
         try:
             found, problem = self.shared.artefacts.find(state.key or "")
             if problem is not None:
-                _log.warning("%s; it is made anew", problem)
+                _log.warning("%s; making it again", problem)
                 with self.shared.lock:
                     state.fallbacks.append(Fallback("cache", "load", problem))
             if found is None:
@@ -478,7 +478,7 @@ class AutoCompiler(JobRunner):
     def leave(self, reason: str) -> None:
         """Answers have left the limits: the model itself serves again, for all shapes, and more is recorded."""
         with self.shared.lock:
-            _log.warning("the model itself serves again: %s", reason)
+            _log.warning("back to the original model: %s", reason)
             self._base = self._base_candidate = None
             for state in self.shared.specializations.values():
                 if state.candidates or state.is_busy:  # what is being made is made from it

@@ -29,7 +29,7 @@ def file_lock(path: Path, *, seconds: float) -> Iterator[None]:
             descriptor = private.open_file(path, os.O_RDWR | os.O_CREAT)
         except CacheError as error:
             raise CompileError(
-                f"the lock cannot be made: {error.message}", location=str(path), stage="lock", passing=error.passing
+                f"the lock cannot be created: {error.message}", location=str(path), stage="lock", passing=error.passing
             ) from None
         except FileNotFoundError:
             continue  # the folder has just been removed

@@ -32,7 +32,7 @@ def prove(
         try:
             candidate.prove(kept)
         except OdcError as error:
-            _log.warning("%s: %s; going on without", candidate.level, error)
+            _log.warning("%s: %s; continuing without it", candidate.level, error)
             with changed:
                 state.give_up(candidate, error.stage or "run", str(error))
         finally:

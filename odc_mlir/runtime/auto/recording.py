@@ -292,7 +292,7 @@ class RunRecorder:
                 return self._store()  # another process may have done it
             except RecordsDamagedError as error:
                 aside = RecordStore.move_aside(self.path)
-                _log.warning("%s; the records begin anew, the file is kept as %s", error, aside.name)
+                _log.warning("%s; recording starts over, the old file is kept as %s", error, aside.name)
                 return self._store()
 
     def _store(self) -> RecordStore:

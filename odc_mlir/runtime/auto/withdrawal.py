@@ -41,7 +41,7 @@ def withdraw(artefacts: Artefacts, package: Path | None, given: Sequence[Given],
                 if found is not None and found.result == item.result:  # nobody has made another one
                     artefacts.keep_refusal(item.key, refusal)
         except OdcError as error:
-            _log.warning("%s; later sessions may begin with what was given up", error)
+            _log.warning("%s; later sessions may start with the rejected result", error)
     if package is not None:
         with suppress(OdcError):  # where nothing was installed there is nothing to undo
             roll_back(package)

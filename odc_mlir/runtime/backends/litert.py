@@ -163,9 +163,9 @@ class LitertUnit:
             results = self._invoke(inputs)
         except _REFUSALS as error:
             if self._strict:
-                raise UnsupportedError(f"LiteRT refuses: {_first_line(error)}", tensor=self.name) from error
+                raise UnsupportedError(f"rejected by LiteRT: {_first_line(error)}", tensor=self.name) from error
             self.failure = _first_line(error)
-            _log.warning("%s: LiteRT refuses: %s; our kernels run it this time", self.name, self.failure)
+            _log.warning("%s: rejected by LiteRT: %s; our kernels run it this time", self.name, self.failure)
             frame.stand_in(self.operators, self.writes)
             return
         frame.values.update(zip(self.writes, results, strict=True))
@@ -212,7 +212,7 @@ def _check_all(graph: Graph, units: Sequence[Unit]) -> None:
     for unit in units:
         if isinstance(unit, OperatorUnit):
             node = graph.nodes[unit.index].node
-            raise UnsupportedError("LiteRT does not take this operator", op=node.spec.name, tensor=node.name)
+            raise UnsupportedError("LiteRT does not support this operator", op=node.spec.name, tensor=node.name)
 
 
 def _import_litert() -> Any:

@@ -57,7 +57,7 @@ class OnertUnit:
         except (RuntimeError, ValueError, KeyError) as error:
             self._session = None
             text = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UnsupportedError(f"onert refuses the model: {text}", hint="run it on the host") from error
+            raise UnsupportedError(f"onert rejects the model: {text}", hint="run it on the host") from error
         frame.values.update(zip(self.writes, results, strict=True))
         if frame.observe is not None:
             frame.observe(Event(self.name, "ONERT", "host", start, time.perf_counter() - start))

@@ -58,7 +58,9 @@ def _open(source: PluginSource) -> Device:
     except OptionError as error:
         raise PackageError(error.message, hint=error.hint) from error
     if not isinstance(found, Device):
-        raise PackageError(f"{source.target!r} of {source.origin} gives {type(found).__name__}, which is no device")
+        raise PackageError(
+            f"{source.target!r} of {source.origin} returns {type(found).__name__}, which is not a device"
+        )
     return found
 
 

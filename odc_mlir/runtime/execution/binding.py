@@ -40,7 +40,7 @@ class InputBinder:
             )
         if len(inputs) != len(self._infos):
             names = ", ".join(repr(info.name) for info in self._infos)
-            raise InputError(f"the model has {len(self._infos)} inputs ({names}), {len(inputs)} arrays were given")
+            raise InputError(f"the model has {len(self._infos)} inputs ({names}), but {len(inputs)} arrays were given")
         arrays: dict[int, Array] = {}
         changed = self.shapes is None
         for position, (index, dtype, shape) in enumerate(self._expected):
@@ -114,7 +114,7 @@ def _strings(position: int, info: TensorInfo, array: Array) -> Array:
 
 
 def conversion(info: TensorInfo, array: Array) -> str:
-    """How ``array`` becomes one of the tensor's type; real numbers are no codes."""
+    """How ``array`` becomes one of the tensor's type; real numbers are not codes."""
     if info.quant is None or array.dtype.kind != "f":
         return f"convert it with astype({info.info.numpy.name!r})"
     if not info.quant.per_tensor:

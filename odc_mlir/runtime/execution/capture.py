@@ -1,4 +1,4 @@
-"""Keeps tensors of a run that are no outputs, by name."""
+"""Keeps tensors of a run that are not outputs, by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Capture:
                 self._found[name] = info.array().copy()
             elif indices[name] not in shown:
                 raise OptionError(
-                    "the tensor stays inside the segment that computes it", tensor=name, hint="use the backend host"
+                    "the tensor is internal to the segment that computes it", tensor=name, hint="use the backend host"
                 )
             else:
                 self._names[indices[name]] = name

@@ -152,7 +152,7 @@ class _Builder:
             raise UnsupportedError(error.message, op=operator.label, tensor=name) from None
         if operator.version > spec.max_version:
             raise UnsupportedError(
-                f"version {operator.version} of this operator is newer than {spec.max_version}, the newest known here",
+                f"version {operator.version} of this operator is newer than {spec.max_version}, the newest supported",
                 op=operator.label,
                 tensor=name,
             )
@@ -235,7 +235,9 @@ def _code_by_blocks(
     def parameter(name: str) -> TensorInfo:
         index = details[name]
         if index not in constants or index >= len(tensors) or tensors[index].quantization is not None:
-            raise ModelError(f"the {name} of blocks are tensor {index}, which is no plain constant", tensor=info.name)
+            raise ModelError(
+                f"the {name} of blocks are tensor {index}, which is not a plain constant", tensor=info.name
+            )
         return tensor_info(tensors, constants, index)
 
     zero_points = parameter("zero_points") if details["zero_points"] >= 0 else None

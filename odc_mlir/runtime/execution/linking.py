@@ -43,13 +43,15 @@ class Site:
         """The site of the model at ``location``; raises ModelError for one that must not be opened."""
         if not self.chain:
             raise UnsupportedError(
-                f"the model {location!r} is relative to this one's folder, which is not known",
+                f"the model {location!r} is relative to this model's folder, which is unknown",
                 hint="run the model from its file, not from bytes",
             )
         if ";" in location:
             raise UnsupportedError(f"the list of model files {location!r} is for accelerators; one file is supported")
         if PurePosixPath(location).suffix.lower() not in _SUFFIXES:
-            raise UnsupportedError(f"the model {location!r} is of another kind; supported are {', '.join(_SUFFIXES)}")
+            raise UnsupportedError(
+                f"the model {location!r} has an unsupported format; supported are {', '.join(_SUFFIXES)}"
+            )
         if "\\" in location or ".." in PurePosixPath(location).parts or PurePosixPath(location).is_absolute():
             raise ModelError(f"the location {location!r} leads out of the model's folder")
         path = self._resolved(location)

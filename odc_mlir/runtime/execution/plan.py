@@ -46,7 +46,7 @@ def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
     planned = [index for step in plan.steps for index in step.operators]
     for index in (*planned, *plan.host_reasons):
         if index >= len(graph.nodes):
-            raise error(f"operator {index} does not exist, the model has {len(graph.nodes)}")
+            raise error(f"operator {index} does not exist; the model has {len(graph.nodes)}")
     if sorted(planned) != list(range(len(graph.nodes))):
         raise error("each operator of the model must be in exactly one step")
     available = {*graph.inputs, *(i for i, info in enumerate(graph.tensors) if info.is_const or info.is_variable)}
@@ -77,11 +77,11 @@ def _check_segment(step: SegmentStep, graph: Graph, error: Callable[[str], Packa
     produced = {tensor for item in inside for tensor in (*item.outputs, *item.written)}
     for tensor in step.outputs:
         if tensor not in produced:
-            raise error(f"{step.file} gives {graph.tensors[tensor].name!r}, which none of its operators produces")
+            raise error(f"{step.file} outputs {graph.tensors[tensor].name!r}, which none of its operators produces")
     for tensor in _reads_from_outside(graph, step.operators):
         info = graph.tensors[tensor]
         if tensor not in step.inputs and not info.is_const:
-            raise error(f"{step.file} does not take {info.name!r}, which one of its operators reads")
+            raise error(f"{step.file} lacks input {info.name!r}, which one of its operators reads")
 
 
 def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:

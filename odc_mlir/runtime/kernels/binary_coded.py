@@ -20,9 +20,7 @@ def _decoded(node: Node, values: Values, prefix: str, hidden: int | None) -> Arr
     """The weights ``[O, hidden]``; raises UnsupportedError where no reading of the bits is chosen."""
     reading = node.context.binary_codes
     if reading is None:
-        error = unsupported(
-            node, "how the bits of binary-coded weights are ordered and which sign they have is not published"
-        )
+        error = unsupported(node, "bit order and sign of binary-coded weights are not published")
         error.hint = "choose a reading: Context(binary_codes=BinaryCodes())"
         raise error
     scales, words, clusters = (values[f"{prefix}_{part}"] for part in ("scales", "binary", "clusters"))

@@ -78,7 +78,7 @@ def unsupported(node: Node, message: str) -> UnsupportedError:
 def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
     """(scale, zero point) of a per-tensor quantised tensor; raises ModelError where they cannot be used.
 
-    Files exist whose zero point is no code of the type: a real zero that only arithmetic reaches, and no mistake.
+    Files exist whose zero point is not a code of the type: a real zero that only arithmetic reaches, and no mistake.
     """
     quant = info.quant
     if quant is None:
@@ -186,7 +186,7 @@ def ints(array: Array) -> tuple[int, ...]:
 def quantised_zero(node: Node, info: TensorInfo) -> int:
     """The code of real zero, or the nearest one: what padding is filled with. Strings have none."""
     if info.info.kind not in ("float", "int", "uint", "bool", "complex"):
-        raise unsupported(node, f"element type {info.dtype} is not supported; it has no zero")
+        raise unsupported(node, f"element type {info.dtype} is not supported; it has no zero value")
     if info.quant is None or not info.info.is_integer:
         return 0
     low, high = info.info.range

@@ -20,7 +20,7 @@ def registered(node: Node) -> Execute:
     """Calls what is registered for the custom code; raises UnsupportedError where nothing is."""
     operator = node.context.custom_ops.get(node.custom_code)
     if operator is None:
-        error = unsupported(node, f"nobody computes custom operators with the code {node.custom_code!r}")
+        error = unsupported(node, f"no implementation is registered for the custom operator {node.custom_code!r}")
         error.hint = f"register a function with odc_mlir.register_custom_op({node.custom_code!r}, function)"
         raise error
     constants = [info.array() if info is not None and info.is_const else None for info in node.operands]
@@ -33,13 +33,15 @@ def registered(node: Node) -> Execute:
         ]
         given = operator.evaluate(inputs, node.results, node.custom_options)
         if len(given) != len(node.results):
-            raise node.error(f"the registered function gave {len(given)} results, the model has {len(node.results)}")
+            raise node.error(
+                f"the registered function returned {len(given)} results, the model has {len(node.results)}"
+            )
         results = []
         for info, value in zip(node.results, given, strict=True):
             array = np.asarray(value)
             if array.dtype != info.info.numpy:
                 raise node.error(
-                    f"the registered function gave {array.dtype}, the model declares {info.dtype}", tensor=info.name
+                    f"the registered function returned {array.dtype}, the model declares {info.dtype}", tensor=info.name
                 )
             results.append(array)
         return results

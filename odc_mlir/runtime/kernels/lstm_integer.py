@@ -139,7 +139,7 @@ class _Scales:
         bias = self._bias(f"{gate}_gate_bias", self._x_scale, weight_scale) if norm is None else None
         recurrent, recurrent_scale = self._weights(f"recurrent_to_{gate}_weights", "int8")
         if recurrent.ndim != 2:
-            raise unsupported(self._node, f"recurrent_to_{gate}_weights is a diagonal; integer cells need a matrix")
+            raise unsupported(self._node, f"recurrent_to_{gate}_weights is diagonal; integer cells need a matrix")
         peephole, peephole_scale = None, 1.0
         if f"cell_to_{gate}_weights" in self._values:
             peephole, peephole_scale = self._weights(f"cell_to_{gate}_weights", "int16")

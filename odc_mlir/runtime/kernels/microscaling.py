@@ -30,7 +30,7 @@ def prepare_kernel(node: Node) -> Execute:
 
 def _microscaled(node: Node) -> Execute:
     if not node.context.microscaling:
-        error = unsupported(node, "how tensors of microscaling types (mxfp4, mxint8) are computed is not published")
+        error = unsupported(node, "arithmetic on microscaling types (mxfp4, mxint8) is not published")
         error.hint = "choose our reading of them: Context(microscaling=True)"
         raise error
     real = replace(

@@ -31,7 +31,7 @@ def _sizes(node: Node, shape: Array) -> tuple[int, ...]:
     """The sizes in a shape operand, checked."""
     sizes = ints(shape)
     if shape.ndim > 1 or any(size < 0 for size in sizes):
-        raise input_error(node, f"{shape.tolist()} is no shape")
+        raise input_error(node, f"{shape.tolist()} is not a shape")
     check_elements(node, sizes, node.results[0].dtype)
     return sizes
 

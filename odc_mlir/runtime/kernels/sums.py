@@ -206,7 +206,7 @@ def _bias_units(
         return None
     if left_over(x, bias, weight_scales):
         _log.warning(
-            "%s: the scales of the bias %r make nothing of it; its codes count in input scale times weight scale",
+            "%s: the scales of the bias %r are degenerate; using input scale times weight scale",
             node.spec.name,
             bias.name,
         )

@@ -74,7 +74,9 @@ def _integer_svdf(node: Node) -> Execute:
         if info is not None and info.dtype != dtype:
             raise unsupported(node, f"{name} is {info.dtype}; with an int8 input it must be {dtype}")
     if fused_activation(node) != "relu":
-        raise unsupported(node, f"the activation {fused_activation(node)!r} is not supported on codes; relu is")
+        raise unsupported(
+            node, f"the activation {fused_activation(node)!r} is not supported on quantised values; relu is"
+        )
     x, state, out = node.operand(0), required(node, "state"), node.results[0]
     quants = [scale_of(node, info) for info in (x, node.operand(1), state, node.operand(2), out)]
     if any(zero for _, zero in quants[1:4]):

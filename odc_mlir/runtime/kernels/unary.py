@@ -198,7 +198,9 @@ def _of_positive(node: Node, compute: Function) -> Execute:
     def execute(operands: Sequence[Array | None]) -> Sequence[Array]:
         x = fetch(node, 0)(operands)
         if x.size and int(x.min()) < zero:
-            raise input_error(node, f"code {int(x.min())} stands for a negative number; the smallest allowed is {zero}")
+            raise input_error(
+                node, f"quantised value {int(x.min())} represents a negative number; the smallest allowed is {zero}"
+            )
         return table(operands)
 
     return execute

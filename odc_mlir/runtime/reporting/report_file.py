@@ -58,9 +58,9 @@ def read_report(path: str | Path) -> dict[str, Any]:
     try:
         document = json.loads(Path(path).read_bytes(), parse_constant=_refuse, parse_float=_number, parse_int=_number)
     except (ValueError, RecursionError) as error:
-        raise PackageError(f"{path} is no compile report: {error}") from None
+        raise PackageError(f"{path} is not a compile report: {error}") from None
     if not isinstance(document, dict) or "layers" not in document:
-        raise PackageError(f"{path} is no compile report", hint="odc-compile --report-json writes one")
+        raise PackageError(f"{path} is not a compile report", hint="odc-compile --report-json writes one")
     if (seen := document.get("schema_version")) != SCHEMA_VERSION:
         raise PackageError(
             f"{path} is a report of version {seen!r}, this is version {SCHEMA_VERSION}", hint="compile the model again"
@@ -140,7 +140,7 @@ def _check_partition(partition: Mapping[str, Any], where: str) -> None:
 
 
 def _refuse(text: str) -> Any:
-    raise ValueError(f"{text[:40]} is no number of a report")
+    raise ValueError(f"{text[:40]} is not a number of a report")
 
 
 def _number(text: str) -> int | float:

@@ -91,7 +91,7 @@ class Report(dict[str, Any]):
         except ImportError:
             from odc_mlir.errors import UnsupportedError
 
-            raise UnsupportedError("a frame needs pandas", hint="pip install pandas") from None
+            raise UnsupportedError("a data frame needs pandas", hint="pip install pandas") from None
         names = [field.name for field in fields(Operator)]
         return pandas.DataFrame(
             [[getattr(operator, name) for name in names] for operator in self.operators], columns=names

@@ -30,7 +30,7 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     if (chosen := chosen_classes(outputs, expected)) is not None:
         return {"top1_percent": 100.0 * float(np.mean(chosen == expected.ravel()))}
     if expected.dtype.kind not in "fiu" or any(o.size != e.size for o, e in zip(outputs, expected, strict=True)):
-        raise InputError("the labels are neither classes nor arrays like the first output")
+        raise InputError("the labels are neither class numbers nor arrays like the first output")
     given = np.stack([o.ravel().astype(np.float64) for o in outputs])
     wanted = expected.reshape(len(expected), -1).astype(np.float64)
     squares = float(np.square(given - wanted).mean())

@@ -103,7 +103,7 @@ def open_native(package: Package, choice: Choice, context: Context) -> Executor:
     shared = context.custom_ops is package.graph.custom_ops
     graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops)
     if choice.by_index or choice.by_kind:
-        raise OptionError("single operators cannot be given to backends where the model runs natively")
+        raise OptionError("single operators cannot be assigned to backends when the model runs as native code")
     if package.plan is None or not package.plan.segments:
         return graph_executor(graph, HOST, context=context, max_bytes=choice.max_bytes, resize=True)
     return open_executor(graph, package, replace(choice, backends=(NPU, HOST)), context)
@@ -117,9 +117,9 @@ def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
     for name in names:
         known = NAMES.get(name)
         if known is None:
-            _log.warning("there is no backend %r here; known are %s", name, ", ".join(NAMES))
+            _log.warning("unknown backend %r; known are %s", name, ", ".join(NAMES))
         elif known == NPU and plan is None:
-            _log.warning("the model is not compiled, so the backend npu has nothing to run")
+            _log.warning("the model is not compiled, so there is nothing for the backend npu")
         elif known not in found:
             found.append(known)
     if not found:

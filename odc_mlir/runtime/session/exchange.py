@@ -57,13 +57,15 @@ class Exchange:
         if self.quantized_path is None:
             raise InvalidStateError("there is no path for the quantised model", hint="call set_quantized_model_path")
         if self.scheme is None:
-            raise SessionError("there is no quantization type", hint="call set_quantization_type")
+            raise SessionError("the quantization type is not set", hint="call set_quantization_type")
         with loader.file() as path:
             samples = build.recorded_inputs(records_path(loader.digest), loader.known_input_shapes)
             quantized = build.quantize(path, self.scheme, samples=samples, io=io)
         self.verdict = quantized.verdict
         if check and not quantized.verdict["passed"]:
-            raise SessionError(f"the quantised model {describe(quantized.verdict)}", hint="check=False takes it anyway")
+            raise SessionError(
+                f"the quantised model {describe(quantized.verdict)}", hint="pass check=False to use it anyway"
+            )
         write_output(self.quantized_path, quantized.model, MODEL)
         return self.quantized_path
 
@@ -81,6 +83,6 @@ class Exchange:
 
 
 def check_target(target: Any, error: type[SessionError] = SessionError) -> None:
-    """Raise ``error`` for what is no code generation target."""
+    """Raise ``error`` for what is not a code generation target."""
     if not isinstance(target, str) or not target.endswith(SUFFIX) or len(target) <= len(SUFFIX):
         raise error(f"the target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}")

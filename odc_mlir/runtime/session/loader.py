@@ -274,7 +274,7 @@ class Loader:
         from odc_mlir.runtime.api import native_in_place
 
         if graph.subgraph != 0:
-            raise SessionError("only the first signature of a model runs natively")
+            raise SessionError("only the first signature of a model runs as native code")
         return native_in_place(model_bytes(self.source), strict=self.choice.strict)
 
 

@@ -53,7 +53,7 @@ class Runner:
                 continue
             shape = loader.input_shapes.get(index, port.static_shape)
             if shape is None:
-                raise InputError(f"input {index} is left out, but its shape is not known", tensor=port.info.name)
+                raise InputError(f"input {index} is omitted, but its shape is unknown", tensor=port.info.name)
             self._in_buffers[index] = np.zeros([dim or 0 for dim in port.outer_shape(shape)], port.numpy)
 
     def set_output(self, index: int, buffer: Any) -> None:
@@ -64,7 +64,7 @@ class Runner:
             return
         if not isinstance(buffer, np.ndarray) or not buffer.flags.writeable or not buffer.flags.c_contiguous:
             raise InputError(
-                f"the buffer of output {index} must be a contiguous array that can be written", tensor=port.info.name
+                f"the buffer of output {index} must be a contiguous, writable array", tensor=port.info.name
             )
         self._out_buffers[int(index)] = port.check(buffer, f"buffer of output {index}")
 

@@ -85,7 +85,7 @@ def without_installed(source: Source, error: OdcError) -> Source | None:
 
 
 def _restored(path: Path, files: PackageFiles, error: OdcError) -> Source:
-    _log.warning("what was compiled into the package %s cannot be used: %s", path, error)
+    _log.warning("the compiled parts of the package %s cannot be used: %s", path, error)
     package = Package(files)
     return Source(package.model, path, package, config=files.config, problem=str(error))
 

@@ -211,7 +211,7 @@ class Switcher:
                 continue
             auto.answered(shapes, candidate, failed, lambda: original.encoded(arrays))
             return outputs
-        raise SessionError("nothing is there to run")
+        raise SessionError("there is nothing to run")
 
     def _tried(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array] | None:
         """One run; None where it fails and others can answer."""

@@ -84,7 +84,7 @@ class Port:
     def request_float(self, dtype: Any) -> None:
         """Take and give float32 for this quantised tensor; raises SessionError for another type or tensor."""
         if str(dtype).lower().removeprefix("dtype.") != "float32":
-            raise SessionError(f"the type cannot be {dtype!r}; only float32 can be asked for", tensor=self.info.name)
+            raise SessionError(f"the type cannot be {dtype!r}; only float32 is allowed", tensor=self.info.name)
         if self.info.dtype != "float32" and (self.info.quant is None or not self.info.info.is_integer):
             raise SessionError(f"a tensor of {self.info.dtype} has no float32 values", tensor=self.info.name)
         self.as_float = True
@@ -159,7 +159,9 @@ class Port:
             try:
                 return np.frombuffer(value, self.numpy)
             except ValueError as error:
-                raise InputError(f"the {what} is no buffer of {self.dtype}: {error}", tensor=self.info.name) from None
+                raise InputError(
+                    f"the {what} is not a buffer of {self.dtype}: {error}", tensor=self.info.name
+                ) from None
         seen = value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__
         raise InputError(
             f"the {what} must be an array of {self.dtype}, not {seen}",

@@ -13,7 +13,7 @@ score is 1900 (by the same division) larger than the largest one of its row: the
 in float32. The same goes for the number that SELECT and SELECT_V2 put in the place of scores.
 
 Left alone: sums and selections that anything but SOFTMAX reads, masks that hide a whole row (its shares would change),
-and what is no constant.
+and what is not a constant.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class State:
         if record is not None and len(record) != channels:
             raise OptionError(
                 f"{op.SPEC.name} {layer.name!r} has {channels} channels, its ranges are for {len(record)}",
-                hint="record them with this model",
+                hint="record ranges with this model",
             )
         return cls(layer, weights.astype(np.float64), bias.astype(np.float64), record, np.ones(channels))
 
@@ -276,7 +276,7 @@ def read_patterns(path: str) -> list[Pattern]:
     with parsing("cannot read the patterns", OptionError, location=path):
         content = json.loads(Path(path).read_bytes())
     if not isinstance(content, list):
-        raise OptionError("patterns are a JSON list", location=path, hint=_FORM)
+        raise OptionError("patterns must be a JSON list", location=path, hint=_FORM)
     return [_pattern(entry, path) for entry in content]
 
 
@@ -287,7 +287,7 @@ def _pattern(entry: object, path: str) -> Pattern:
     fields = entry if isinstance(entry, dict) else {}
     front, back, kind = (fields.get(key) for key in ("front", "back", "type"))
     if not isinstance(front, str) or not isinstance(back, str):
-        raise OptionError("a pattern names two layers, front and back", location=path, hint=_FORM)
+        raise OptionError("a pattern must name two layers, front and back", location=path, hint=_FORM)
     if kind != "ScaleOnly":
         raise OptionError(f"the type of pattern {front!r} is {kind!r}, not 'ScaleOnly'", location=path)
     scale = fields.get("act_scale")
@@ -296,7 +296,7 @@ def _pattern(entry: object, path: str) -> Pattern:
     numbers = isinstance(scale, list) and all(isinstance(item, int | float) for item in scale)
     factors = np.array(scale if numbers else [], np.float64)
     if not factors.size or not np.isfinite(factors).all() or (factors < 0).any():
-        raise OptionError(f"act_scale of pattern {front!r} is no list of numbers of at least 0", location=path)
+        raise OptionError(f"act_scale of pattern {front!r} is not a list of numbers of at least 0", location=path)
     return Pattern(front, back, np.where(factors > 0, factors, 1.0))  # a channel of nothing has no scale
 
 
@@ -308,7 +308,7 @@ def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[Pattern], powers_of_t
         pair = known.get((pattern.front, pattern.back))
         if pair is None:
             raise OptionError(
-                f"{pattern.front!r} and {pattern.back!r} are no pair of layers whose channels can be scaled",
+                f"{pattern.front!r} and {pattern.back!r} are not a pair of layers that can be equalised",
                 hint=f"there are {', '.join(f'{a!r} and {b!r}' for a, b in list(known)[:3]) or 'none'}",
             )
         if pattern.factors is not None:
@@ -317,7 +317,7 @@ def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[Pattern], powers_of_t
                 seen = f"act_scale of {pattern.front!r} has {len(pattern.factors)} numbers"
                 raise OptionError(f"{seen}, the layer {channels} channels")
             if not pair.move(rounded(pattern.factors, powers_of_two)):
-                raise OptionError(f"act_scale of {pattern.front!r} makes weights that float32 does not hold")
+                raise OptionError(f"act_scale of {pattern.front!r} makes weights that exceed float32")
         found.append(pair)
     return found
 

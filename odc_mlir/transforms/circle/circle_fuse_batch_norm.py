@@ -75,7 +75,7 @@ class Affine(NamedTuple):
 
 
 def affine_of(op: CircleOp) -> Affine | None:
-    """What ADD, SUB, MUL or DIV does to its operand that is no constant; None where both or neither are."""
+    """What ADD, SUB, MUL or DIV does to its operand that is not a constant; None where both or neither are."""
     left, right = (real_constant(operand) for operand in op.operands)
     if (left is None) == (right is None):
         return None

@@ -95,7 +95,7 @@ def product_of(value: SSAValue, *, is_root: bool = True) -> Product:
 
 
 def is_close(found: float | None, wanted: float) -> bool:
-    """Whether a constant of a model is this one; never for what is no number."""
+    """Whether a constant of a model is this one; never for what is not a number."""
     return found is not None and math.isclose(found, wanted, rel_tol=_CLOSE)
 
 
@@ -289,7 +289,7 @@ class Prelu(_RealPattern):
 
 
 def _negative_part(value: SSAValue, x: SSAValue) -> float | None:
-    """f where ``value`` is ``f * min(x, 0)``; None where it is no multiple of that."""
+    """f where ``value`` is ``f * min(x, 0)``; None where it is not a multiple of that."""
     difference = producer(value, "SUB")
     if difference is not None and difference.operands[0] is x and activation(difference) == "none":
         size = producer(difference.operands[1], "ABS")

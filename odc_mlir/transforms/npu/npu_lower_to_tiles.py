@@ -134,7 +134,7 @@ def _follower(layers: Sequence[Layer[npu.NpuTensorOp]], index: int) -> Layer[npu
         return None
     behind = layers[index + 1] if index + 1 < len(layers) else None
     if behind is None or not isinstance(behind.op, npu.ElementwiseOp) or behind.op is not follower_of(op):
-        raise CompileError("its tiling has operand slots, but nothing behind it can be computed with it", op=op.name)
+        raise CompileError("its tiling has operand slots, but no following operation can be fused with it", op=op.name)
     return Layer(behind.op, behind.sources, behind.results)
 
 
@@ -177,4 +177,4 @@ def _layer_commands(
         return softmax_commands(Layer(op, layer.sources, layer.results), target, memories, pool)
     if isinstance(op, npu.LstmOp):
         return lstm_commands(Layer(op, layer.sources, layer.results), target, memories, pool)
-    raise CompileError("there are no instructions for this operation", op=op.name, tensor=op_name(op))
+    raise CompileError("no instruction implements this operation", op=op.name, tensor=op_name(op))

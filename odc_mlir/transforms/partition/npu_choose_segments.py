@@ -152,7 +152,7 @@ class _Tensors:
         self._numbers: dict[SSAValue, int] = {}
 
     def numbers(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
-        """The number of each value that is no constant."""
+        """The number of each value that is not a constant."""
         return tuple(self._number(v) for v in values if not isinstance(v.owner, ConstOp | NoneOp))
 
     def _number(self, value: SSAValue) -> int:

@@ -68,7 +68,7 @@ def _read(path: str) -> PartitionFile:
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"the partition file cannot be read: {error}", location=path) from None
+        raise OptionError(f"cannot read the partition file: {error}", location=path) from None
     return parse_partition(text, path)
 
 
@@ -77,7 +77,7 @@ def apply_file(file: PartitionFile, found: Sequence[CircleOp], location: str, ta
     places = dict(BACKENDS) | ({target: NPU} if target else {})
     for backend in file.backends:
         if backend not in places:
-            raise OptionError(f"the backend {backend!r} is not known, allowed: {', '.join(places)}", location=location)
+            raise OptionError(f"unknown backend {backend!r}, allowed: {', '.join(places)}", location=location)
     for op in found:
         names = [op.SPEC.name] if file.comply == "opcode" else location_names(op.location)
         backend = next((file.by_name[name] for name in names if name in file.by_name), file.default)

@@ -90,10 +90,12 @@ def _cast(value: SSAValue, wanted: Attribute, segment: SegmentOp) -> CircleOp:
     )
     source, target = info_of(value), info_of(made.results[0])
     if source.shape != target.shape:
-        raise CompileError(f"{shape_text(source)} on one side of the edge, {shape_text(target)} on the other", **where)
+        raise CompileError(
+            f"{shape_text(source)} on one side of the boundary, {shape_text(target)} on the other", **where
+        )
     if source.dtype not in CODES or target.dtype not in CODES or source.quant is None or target.quant is None:
         raise CompileError(
-            f"{value.type} on one side of the edge, {wanted} on the other: nothing converts that", **where
+            f"{value.type} on one side of the boundary, {wanted} on the other, with no conversion between them", **where
         )
     place_on_host(made, CAST_REASON)
     return made

@@ -80,7 +80,7 @@ class QuantAttachRangesPass(ModulePass):
         if self.records is None or function is None:
             return
         if not os.path.isfile(self.records):
-            raise OptionError(f"there is no file of records {self.records!r}", hint="record the model first")
+            raise OptionError(f"there is no record file {self.records!r}", hint="record the model first")
         with open(self.records, "rb") as file:
             is_text = file.read(1) == b"{"
         attach_ranges(function, read_ranges(self.records) if is_text else self._chosen(self.records))
@@ -100,7 +100,7 @@ def read_ranges(path: str) -> dict[str, Range]:
     with parsing("cannot read ranges", OptionError, location=path), open(path, encoding="utf-8") as file:
         content: Any = json.load(file)
     if not isinstance(content, dict):
-        raise OptionError("the ranges must be an object of [min, max] by tensor name", location=path)
+        raise OptionError("the ranges must be a JSON object of [min, max] by tensor name", location=path)
     found = {}
     for name, pair in content.items():
         is_pair = isinstance(pair, list) and len(pair) == 2 and all(isinstance(end, int | float) for end in pair)

@@ -60,7 +60,7 @@ class QuantFlipSignPass(ModulePass):
         for item in operators(op):
             if item in changed and (reason := _refusal(item, self.to)) is not None:
                 raise CompileError(
-                    f"its codes cannot become {self.to}: {reason}", op=item.SPEC.name, tensor=op_name(item)
+                    f"its values cannot be converted to {self.to}: {reason}", op=item.SPEC.name, tensor=op_name(item)
                 )
         if changed:
             op.attributes.pop(SCHEME, None)  # what it names is another type

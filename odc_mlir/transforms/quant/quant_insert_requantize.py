@@ -60,7 +60,7 @@ class QuantInsertRequantizePass(ModulePass):
 
 def _replace(cast: UnrealizedConversionCastOp, names: Names) -> None:
     if len(cast.inputs) != 1 or len(cast.outputs) != 1:
-        raise CompileError("a cast of several values is no conversion between reals and codes", op=cast.name)
+        raise CompileError("a cast of several values does not convert between float and quantised", op=cast.name)
     source, result = cast.inputs[0], cast.outputs[0]
     same = _same_before(source, result)
     if same is not None:
@@ -104,7 +104,8 @@ def _operator(source: SSAValue, result: SSAValue) -> tuple[str, str]:
     if have.quant is not None and want.quant is None and want.dtype == "float32":
         return "DEQUANTIZE", "_dequantized"
     raise CompileError(
-        f"no operator converts {source.type} into {result.type}; one side must be codes, the other codes or f32",
+        f"no operator converts {source.type} into {result.type}; "
+        "one side must be quantised, the other quantised or f32",
         op="QUANTIZE",
         tensor=value_name(source),
     )

@@ -119,8 +119,8 @@ def _normalisation(value: SSAValue, readers: list[_Reader], moments: Floats) -> 
     channels = (shape_of(value) or (None,))[-1]
     if moments.shape[1] != channels:
         raise OptionError(
-            f"the input {value_name(value)!r} has {channels} channels, its moments are for {moments.shape[1]}",
-            hint="measure them with this model",
+            f"the input {value_name(value)!r} has {channels} channels, the recorded moments are for {moments.shape[1]}",
+            hint="record them with this model",
         )
     centres, sizes = moments
     if not np.isfinite(moments).all() or (sizes < 0).any():

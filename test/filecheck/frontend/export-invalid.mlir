@@ -1,7 +1,7 @@
 // RUN: odc-opt %s --split-input-file --print-diagnostics --allow-unregistered-dialect -t circle | filecheck %s
 
 func.func @main(%x: tensor<8xf32>) {
-  // CHECK: other.op is no operation of a Circle model (stage export)
+  // CHECK: other.op is not an operation of a Circle model (stage export)
   "other.op"(%x) : (tensor<8xf32>) -> ()
   func.return
 }
@@ -13,7 +13,7 @@ func.func @main(%x: tensor<8xf32>) {
 
 // -----
 
-// CHECK: the model is of a newer schema: operator 999 (stage export)
+// CHECK: the model uses a newer schema: operator 999 (stage export)
 builtin.module attributes {circle.unknown = ["operator 999"]} {
   func.func @main() {
     func.return
@@ -30,7 +30,7 @@ func.func @main() -> tensor<72xi8> {
 
 // -----
 
-// CHECK: @nowhere is no function of this module (stage export)
+// CHECK: @nowhere is not a function of this module (stage export)
 builtin.module attributes {circle.signatures = [{key = "k", subgraph = @nowhere, inputs = [], outputs = []}]} {
   func.func @main() {
     func.return

@@ -8,7 +8,7 @@
 
 // Each is one line that says what is wrong and what is allowed.
 // FLAG: odc-opt: error: unrecognized arguments: --no-such-pass
-// PASS: odc-opt: error: unknown pass 'no-such-pass'; odc-opt --list-passes tells their names
+// PASS: odc-opt: error: unknown pass 'no-such-pass'; odc-opt --list-passes lists them
 // PIPELINE: odc-opt: error: cannot read the pipeline 'dce{': Expected argument name here
 // STAGE: odc-opt: error: unknown stage 'no-such-stage'; use one of circle, circle-opt,
 // OPTION: odc-opt: error: pass 'circle-infer-shapes': provided arguments ["fast"] not found in expected arguments

@@ -24,7 +24,7 @@ func.func @main() {
 // One of a pass, which names the tensor.
 
 func.func @main(%x: tensor<2x!quant.uniform<u8:f32, 0.5:128>>) -> tensor<2xui8> {
-  // expected-error @below {{its codes cannot become int8}}
+  // expected-error @below {{its values cannot be converted to int8}}
   %y = circle.cast(%x) : (tensor<2x!quant.uniform<u8:f32, 0.5:128>>) -> tensor<2xui8> loc("y")
   func.return %y : tensor<2xui8>
 }

@@ -16,7 +16,7 @@ func.func @convolution(%x: tensor<1x4x4x1xf32>) -> tensor<1x4x8x1xf32> {
 
 // -----
 
-// The number of images is not known, so the result's shape is no constant.
+// The number of images is not known, so the result's shape is not a constant.
 func.func @unknown(%x: tensor<?x4x4x1xf32>) -> tensor<?x4x8x1xf32> {
   %w = circle.const [1.0, 2.0, 3.0, 4.0] : tensor<1x2x2x1xf32>
   %b = circle.const [0.5] : tensor<1xf32>

@@ -21,5 +21,5 @@ func.func @main(%x: tensor<4xf32> loc("x"), %n: tensor<4xi32> loc("n"), %r: tens
 // CHECK: builtin.unrealized_conversion_cast %[[Y]] : {{.*}} to tensor<4x!quant.uniform<i16:f32, 0.00389111>>
 // MIXED: func.func @main(%{{[a-z]*}}: tensor<4xf32> {{.*}}, %{{.*}}: tensor<4xi32> {{.*}}, %r: tensor<4xf32> loc("s")) -> (tensor<4x!quant.uniform<i8:f32, 0.5:-128>>, tensor<4xi32>, tensor<4xf32>)
 // NAME: error: the model has no input 'a'{{.*}}; it has 'x', 'n', 's'
-// WHOLE: error: output 'n' is int32, not real, and stays so{{.*}}; leave out its type
+// WHOLE: error: output 'n' is int32, not float, and cannot be changed{{.*}}; omit its type
 // RANGE: error: the model has no output 'r'{{.*}}; it has 'y', 'n', 's'

@@ -8,7 +8,7 @@ func.func @main(%x: tensor<1x2xf32>, %b: tensor<2xf32>) -> tensor<1x2xf32> {
   } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32>
   func.return %0 : tensor<1x2xf32>
 }
-// CHECK: the bias is computed while the model runs, so it cannot become integers (stage convert-circle-to-quant, op FULLY_CONNECTED); leave this operator with real numbers
+// CHECK: the bias is computed at run time, so it cannot be quantised (stage convert-circle-to-quant, op FULLY_CONNECTED); keep this operator in float
 
 // -----
 
@@ -19,7 +19,7 @@ func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   } : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
   func.return %0 : tensor<2xf32>
 }
-// CHECK: operand 1 is a variable and cannot become int8 (stage convert-circle-to-quant, op ADD, tensor 'state'); leave this operator with real numbers
+// CHECK: operand 1 is a variable and cannot be quantised to int8 (stage convert-circle-to-quant, op ADD, tensor 'state'); keep this operator in float
 
 // -----
 

@@ -8,4 +8,4 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
 }
 // CHECK: 'convv' is neither an opcode nor the name of a result of an operator {{.*}}; did you mean 'conv'?
 // NOTHING: '1' is neither {{.*}}; use an opcode or the name of a result
-// FILE: the partition file cannot be read: {{.*}}none.part
+// FILE: cannot read the partition file: {{.*}}none.part

@@ -7,7 +7,7 @@ func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>> loc("x")) -> tensor<2x
   }
   func.return %0 : tensor<2x2x!quant.uniform<i8:f32, 0.5>>
 }
-// CHECK: shape [4] on one side of the edge, shape [2, 2] on the other (in segment_0, {{.*}}tensor 'x')
+// CHECK: shape [4] on one side of the boundary, shape [2, 2] on the other (in segment_0, {{.*}}tensor 'x')
 
 // -----
 
@@ -18,7 +18,7 @@ func.func @main(%x: tensor<4xf32> loc("x")) -> tensor<4x!quant.uniform<i8:f32, 0
   }
   func.return %0 : tensor<4x!quant.uniform<i8:f32, 0.5>>
 }
-// CHECK: tensor<4xf32> on one side of the edge, tensor<4x!quant.uniform<i8:f32, 0.5>> on the other: nothing converts that
+// CHECK: tensor<4xf32> on one side of the boundary, tensor<4x!quant.uniform<i8:f32, 0.5>> on the other, with no conversion between them
 
 // -----
 

@@ -5,6 +5,6 @@
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   func.return %x : tensor<4xf32>
 }
-// MISSING: there is no file of records 'nowhere.sqlite'{{.*}}; record the model first
+// MISSING: there is no record file 'nowhere.sqlite'{{.*}}; record the model first
 // RANGE: the range of 'x' is [2.0, 1.0], must be [min, max] (in {{.*}}quant-attach-ranges-invalid.json
 // NO-RECORDS: quant-attach-ranges-invalid.mlir

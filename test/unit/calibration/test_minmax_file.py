@@ -82,8 +82,8 @@ def test_description_by_address() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "this is no minmax.bin"),
-        (_file(magic=1), "this is no minmax.bin"),
+        (b"", "this is not a minmax.bin"),
+        (_file(magic=1), "this is not a minmax.bin"),
         (_file(version=2), "minmax.bin is of version 2, expected 1"),
         (_file(([(0, 0, 0, 0, 1)], []))[:-1], "ends after 39 bytes, within run 0"),
         (struct.pack("<3I", 0x4F4D4D44, 1, 2**31), "ends after 12 bytes, within run 0"),

@@ -146,7 +146,7 @@ def test_another_program_s_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "r"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE other (x)")
-    with pytest.raises(RecordsError, match="this is no file of records"):
+    with pytest.raises(RecordsError, match="this is not a file of records"):
         RecordStore(path)
 
 

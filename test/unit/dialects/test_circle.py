@@ -134,7 +134,7 @@ def test_shapes_change_without_the_rest() -> None:
     assert tensor_facts(changed).quant == QuantParams((0.5,), (7,))
     assert tensor_facts(changed).shape == (3, None)
     assert tensor_facts(with_shape(X, None)).shape is None
-    with pytest.raises(TypeError, match="no tensor type"):
+    with pytest.raises(TypeError, match="not a tensor type"):
         with_shape(i8, ())
     with pytest.raises(ValueError, match="unknown rank cannot have"):
         tensor_type("int64", None, QuantParams((0.5,), (7,)))
@@ -166,7 +166,7 @@ def test_only_named_classes_are_made_by_our_context() -> None:
 
 
 def test_node_of_other_operations() -> None:
-    with pytest.raises(TypeError, match=r"circle\.none is no operator"):
+    with pytest.raises(TypeError, match=r"circle\.none is not an operator"):
         node_of(NoneOp())
 
 
@@ -210,5 +210,5 @@ def test_verifying_is_linear_in_the_number_of_operations() -> None:
 
 
 def test_types_of_other_dialects_are_none_of_ours() -> None:
-    with pytest.raises(VerifyException, match="is no element type"):
+    with pytest.raises(VerifyException, match="is not an element type"):
         tensor_facts(TensorType(TensorType(f32, [1]), [1]))

@@ -77,10 +77,10 @@ def test_a_study_goes_on_where_it_was(tried: list[Task], tmp_path: Path) -> None
     assert len(tried) == 9
     assert found[:4] == first
     assert run(_definition(), storage=file) == found == run(_definition())
-    with pytest.raises(OptionError, match="holds another study"):
+    with pytest.raises(OptionError, match="belongs to another study"):
         run(_definition(objectives=("latency_ms",)), storage=file)
     (tmp_path / "text").write_text("not a database")
-    with pytest.raises(OptionError, match="cannot hold the study"):
+    with pytest.raises(OptionError, match="cannot store the study"):
         run(_definition(), storage=str(tmp_path / "text"))
 
 
@@ -146,7 +146,7 @@ def test_a_study_without_a_usable_point(tried: list[Task], tmp_path: Path, capsy
     best = tmp_path / "best.toml"
     options = ["--vary", *axes, "--constraint", "sram_peak_bytes<=1", "--best", str(best), "-q"]
     assert main([str(MODEL), *options]) == 1
-    assert capsys.readouterr().err.startswith("odc-explore: error: no point is usable: the constraints allow none")
+    assert capsys.readouterr().err.startswith("odc-explore: error: no point is feasible: the constraints allow none")
     assert not best.exists()
 
 

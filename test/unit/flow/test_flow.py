@@ -56,7 +56,7 @@ no_help = false
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"\[flow\] with a model"),
+        ("", r"\[flow\] with a key model"),
         ("[flow]\nmodel = 'm'\n", "no step"),
         ("[flow]\nmodel = 'm'\n[quantise]\n", "'quantise' is unknown"),
         ("[flow]\nmodel = 'm'\nfolders = 'x'\n[compile]\n", "'folders' is unknown"),
@@ -135,9 +135,9 @@ def test_inputs_and_outputs_of_one_have_types_of_their_own(tmp_path: Path) -> No
     [
         ("[other]\n", OptionError, r"\[onecc\] is missing"),
         ("[onecc]\none-optimize=True\n", OptionError, r"\[one-optimize\] is missing"),
-        ("[onecc]\none-shrink=True\n", OptionError, "'one-shrink', which is no step"),
+        ("[onecc]\none-shrink=True\n", OptionError, "'one-shrink', which is not a step"),
         ("[onecc]\none-optimize=True\n[one-optimize]\ninput_path=a\n", OptionError, "output_path of one-optimize"),
-        ("[onecc]\none-import-onnx=True\n[one-import-onnx]\ninput_path=a\n", UnsupportedError, "not here"),
+        ("[onecc]\none-import-onnx=True\n[one-import-onnx]\ninput_path=a\n", UnsupportedError, "not supported"),
         (
             "[onecc]\none-quantize=True\n[one-quantize]\ninput_path=a\noutput_path=b\nquantized_dtype=int3\n",
             UnsupportedError,
@@ -187,9 +187,9 @@ def test_a_workflow_of_one(tmp_path: Path) -> None:
     [
         ({"workflows": []}, "list of workflows"),
         ({"workflows": ["first", "none"]}, "'none' is missing"),
-        ({"first": {"run-after": ["last"], "steps": []}}, "in a circle"),
-        ({"first": {"steps": [], "cfg-reference": {"path": "x"}}}, "one of them"),
-        ({"first": {}}, "one of them"),
+        ({"first": {"run-after": ["last"], "steps": []}}, "in a cycle"),
+        ({"first": {"steps": [], "cfg-reference": {"path": "x"}}}, "either steps or a cfg-reference"),
+        ({"first": {}}, "either steps or a cfg-reference"),
         ({"first": {"steps": ["o"]}}, "no one-cmd"),
         ({"first": {"run-after": ["nowhere"], "steps": []}}, "'nowhere'"),
     ],
@@ -262,9 +262,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.count("odc-op") == 2
     assert not (tmp_path / "out").exists()
     assert main([str(flow)]) == 0
-    assert capsys.readouterr().out.endswith("2 steps run, 0 as they were\n")
+    assert capsys.readouterr().out.endswith("2 steps run, 0 up to date\n")
     assert main([str(flow)]) == 0
-    assert capsys.readouterr().out.endswith("0 steps run, 2 as they were\n")
+    assert capsys.readouterr().out.endswith("0 steps run, 2 up to date\n")
     assert odc_mlir.load(tmp_path / "out" / "m.opt.circle")
     flow.write_text('[flow]\nmodel = "none.circle"\n[optimize]\n')
     assert main([str(flow)]) == 1

@@ -36,7 +36,7 @@ def test_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError
 
     monkeypatch.setattr(Path, "home", none)
-    with pytest.raises(OptionError, match="there is no home folder to keep a cache in; set ODC_CACHE_DIR"):
+    with pytest.raises(OptionError, match="there is no home folder for a cache; set ODC_CACHE_DIR"):
         cache_folder()
 
 

@@ -93,9 +93,11 @@ def test_a_list_of_raw_files(tmp_path: Path) -> None:
 def test_raw_files_of_another_size(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "short").write_bytes(b"12345")
-    with pytest.raises(InputError, match=r"the file has 5 bytes, the model's inputs take 14 \(8 \+ 6\) .*raw/short"):
+    with pytest.raises(
+        InputError, match=r"the file has 5 bytes, but the model's inputs take 14 \(8 \+ 6\) .*raw/short"
+    ):
         read_calibration(tmp_path / "raw", TWO)
-    with pytest.raises(InputError, match=r"the file has 5 bytes, the model's inputs take 8 \("):
+    with pytest.raises(InputError, match=r"the file has 5 bytes, but the model's inputs take 8 \("):
         read_calibration(tmp_path / "raw", ONE)
 
 
@@ -175,7 +177,7 @@ def test_mean_and_scale_by_channel(tmp_path: Path) -> None:
     pictures = Pictures(mean=(10.0, 10.0, 20.0), scale=(1.0, 0.5, 0.1))
     (record,) = read_calibration(tmp_path, _image_input(2, 2), pictures=pictures).records
     np.testing.assert_allclose(record[0][0, 0, 0], [0, 5, 1], rtol=1e-6)
-    with pytest.raises(OptionError, match="mean has 2 values, expected 1 or one per channel, which are 3"):
+    with pytest.raises(OptionError, match="mean has 2 values, expected 1 or one per channel: 3"):
         read_calibration(tmp_path, _image_input(2, 2), pictures=Pictures(mean=(1.0, 2.0)))
 
 
@@ -196,9 +198,9 @@ def test_pictures_for_quantised_inputs(tmp_path: Path, dtype: str, expected: int
 def test_pictures_that_do_not_fit(tmp_path: Path) -> None:
     _picture(tmp_path / "a.png", (2, 2), ((1, 2, 3),))
     for inputs in (ONE, TWO, _image_input(2, 2, 4)):
-        with pytest.raises(InputError, match="pictures are for models with one input"):
+        with pytest.raises(InputError, match="images are for models with one input"):
             read_calibration(tmp_path, inputs)
-    with pytest.raises(InputError, match="pictures cannot be int32"):
+    with pytest.raises(InputError, match="images cannot be int32"):
         read_calibration(tmp_path, _image_input(2, 2, 3, "int32"))
     (tmp_path / "a.png").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"cannot read the picture: .*a.png"):
@@ -208,7 +210,7 @@ def test_pictures_that_do_not_fit(tmp_path: Path) -> None:
 def test_pictures_without_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.png").write_bytes(b"")
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(OptionError, match="pictures need the package Pillow; install odc-mlir with the extra images"):
+    with pytest.raises(OptionError, match="images need the package Pillow; install odc-mlir with the extra images"):
         read_calibration(tmp_path, _image_input(2, 2))
 
 

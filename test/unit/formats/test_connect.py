@@ -122,14 +122,17 @@ def test_conversions_between_models(source: Model, target: Model, kind: str | No
     [
         (_manifest(2, "0:0:0", "1:0:0", ("2:0:0", "1:0:0")), "2:0:0 names model 2, the package has 2"),
         (_manifest(2, "0:3:0", "1:0:0", ("0:3:0", "1:0:0")), "0:3:0 names a subgraph that 'm0.circle' does not have"),
-        (_manifest(2, "0:0:1", "1:0:0", ("0:0:0", "1:0:0")), "nothing feeds input 0:0:0 \\('x'\\) of 'm0.circle'"),
+        (
+            _manifest(2, "0:0:1", "1:0:0", ("0:0:0", "1:0:0")),
+            "nothing is connected to input 0:0:0 \\('x'\\) of 'm0.circle'",
+        ),
         (_manifest(2, "0:0:0", "1:0:7", ("0:0:0", "1:0:0")), "1:0:7: 'm1.circle' has 1 outputs"),
-        (_manifest(2, "0:0:0", "1:0:0"), "nothing feeds input 1:0:0"),
+        (_manifest(2, "0:0:0", "1:0:0"), "nothing is connected to input 1:0:0"),
         (
             _manifest(2, "0:0:0", "1:0:0", ("0:0:0", "1:0:0"), ("1:0:0", "1:0:0")),
-            "the input 1:0:0 is fed twice",
+            "the input 1:0:0 is connected twice",
         ),
-        (_manifest(2, "0:0:0", "1:0:0", ("0:0:0", "1:0:0"), ("1:0:0", "0:0:0")), "feed one another in a circle"),
+        (_manifest(2, "0:0:0", "1:0:0", ("0:0:0", "1:0:0"), ("1:0:0", "0:0:0")), "are connected in a cycle"),
     ],
 )
 def test_refusals(manifest: Manifest, text: str) -> None:

@@ -110,9 +110,9 @@ def test_parents_are_made_and_tried(tmp_path: Path) -> None:
     check_output(tmp_path / "a" / "b" / "c.circle", kinds.MODEL)
     assert os.listdir(tmp_path / "a" / "b") == []
     (tmp_path / "file").touch()
-    with pytest.raises(OptionError, match="nothing can be written there"):
+    with pytest.raises(OptionError, match="the output cannot be written"):
         check_output(tmp_path / "file" / "c.circle", kinds.MODEL)
-    with pytest.raises(OptionError, match="nothing can be written there"):
+    with pytest.raises(OptionError, match="the output cannot be written"):
         check_output("/proc/c.circle", kinds.MODEL)
 
 

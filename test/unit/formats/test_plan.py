@@ -92,7 +92,7 @@ def _with(path: str, value: Any) -> bytes:
         ("host_reasons.-1", "no", "host_reasons has the key '-1', expected an operator index"),
         ("host_reasons.01", "no", "has the key '01'"),
         ("host_reasons.0", None, "host_reasons.0 must be a string, not null"),
-        ("host_reasons.0", "\ud800", "half of a surrogate pair"),
+        ("host_reasons.0", "\ud800", "a lone surrogate"),
     ],
 )
 def test_rejections(path: str, value: Any, text: str) -> None:

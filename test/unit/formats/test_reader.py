@@ -121,7 +121,7 @@ def test_contradicting_operator_code(record: Record, encode: Encode) -> None:
 
 def test_code_that_never_existed(record: Record, encode: Encode) -> None:
     record["operator_codes"] = [{"deprecated_builtin_code": -1, "builtin_code": -1}]
-    with pytest.raises(ModelError, match=r"builtin code -1 is no operator of the circle schema"):
+    with pytest.raises(ModelError, match=r"builtin code -1 is not an operator of the circle schema"):
         read_model(encode(record))
 
 
@@ -227,35 +227,51 @@ def _change(record: Record, path: str, value: Any) -> None:
 
 REFUSED = [
     ("subgraphs", [], r"^subgraphs: the model has none"),
-    ("subgraphs.0.inputs", (3,), r"subgraphs\[0\].inputs\[0\]: 3 is no index of a tensor; allowed: 0 to 2"),
-    ("subgraphs.0.inputs", (-1,), r"subgraphs\[0\].inputs\[0\]: -1 is no index of a tensor"),
-    ("subgraphs.0.outputs", (2, 9), r"subgraphs\[0\].outputs\[1\]: 9 is no index of a tensor"),
-    ("subgraphs.0.operators.0.opcode_index", 1, r"operators\[0\].opcode_index: 1 is no index of an operator code"),
-    ("subgraphs.0.operators.0.inputs", (0, -2), r"operators\[0\].inputs\[1\]: -2 is no index of a tensor.*op ADD"),
+    ("subgraphs.0.inputs", (3,), r"subgraphs\[0\].inputs\[0\]: 3 is not an index of a tensor; allowed: 0 to 2"),
+    ("subgraphs.0.inputs", (-1,), r"subgraphs\[0\].inputs\[0\]: -1 is not an index of a tensor"),
+    ("subgraphs.0.outputs", (2, 9), r"subgraphs\[0\].outputs\[1\]: 9 is not an index of a tensor"),
+    ("subgraphs.0.operators.0.opcode_index", 1, r"operators\[0\].opcode_index: 1 is not an index of an operator code"),
+    ("subgraphs.0.operators.0.inputs", (0, -2), r"operators\[0\].inputs\[1\]: -2 is not an index of a tensor.*op ADD"),
     (
         "subgraphs.0.operators.0.inputs",
         (0, 3),
-        r"operators\[0\].inputs\[1\]: 3 is no index of a tensor; allowed: -1 to",
+        r"operators\[0\].inputs\[1\]: 3 is not an index of a tensor; allowed: -1 to",
     ),
-    ("subgraphs.0.operators.0.outputs", (-1,), r"operators\[0\].outputs\[0\]: -1 is no index of a tensor"),
-    ("subgraphs.0.operators.0.intermediates", (7,), r"operators\[0\].intermediates\[0\]: 7 is no index of a tensor"),
+    ("subgraphs.0.operators.0.outputs", (-1,), r"operators\[0\].outputs\[0\]: -1 is not an index of a tensor"),
+    (
+        "subgraphs.0.operators.0.intermediates",
+        (7,),
+        r"operators\[0\].intermediates\[0\]: 7 is not an index of a tensor",
+    ),
     ("subgraphs.0.operators.0.outputs", (0,), r"tensor 0 is computed although it has a value already.*tensor 'x'"),
     ("subgraphs.0.operators.0.inputs", (2,), r"tensor 2 is used before it has a value.*op ADD, tensor 'y'"),
-    ("subgraphs.0.tensors.1.buffer", 3, r"tensors\[1\].buffer: 3 is no index of a buffer; allowed: 0 to 2.*tensor 'w'"),
+    (
+        "subgraphs.0.tensors.1.buffer",
+        3,
+        r"tensors\[1\].buffer: 3 is not an index of a buffer; allowed: 0 to 2.*tensor 'w'",
+    ),
     ("subgraphs.0.tensors.0.shape", (1, -2), r"tensors\[0\].shape: \[1, -2\] has a negative dimension"),
     ("subgraphs.0.tensors.0.shape_signature", (-5, 2), r"shape_signature: \[-5, 2\] has a negative dimension"),
     ("subgraphs.0.tensors.2.shape", (2**31 - 1,) * 3, r"tensors\[2\].shape: .* has more elements than fit"),
     ("subgraphs.0.tensors.2.shape", (0, 2**31 - 1, 2**31 - 1), r"tensors\[2\].shape: .* has more elements than fit"),
     ("subgraphs.0.tensors.0.shape_signature", (-1,), r"\[-1\] has another rank than the shape \[1, 2\].*tensor 'x'"),
     ("subgraphs.0.tensors.1.is_variable", True, r"tensors\[1\].buffer: a variable starts at zero.*tensor 'w'"),
-    ("metadata.0.buffer", 3, r"metadata\[0\].buffer: 3 is no index of a buffer"),
-    ("metadata_buffer", (0, -1), r"metadata_buffer\[1\]: -1 is no index of a buffer"),
-    ("signature_defs.0.subgraph_index", 1, r"signature_defs\[0\].subgraph_index: 1 is no index of a subgraph"),
-    ("signature_defs.0.inputs.0.tensor_index", 3, r"signature_defs\[0\].inputs\[0\]: 3 is no index of a tensor"),
-    ("signature_defs.0.outputs.0.tensor_index", 2**32 - 1, r"signature_defs\[0\].outputs\[0\]: 4294967295 is no index"),
+    ("metadata.0.buffer", 3, r"metadata\[0\].buffer: 3 is not an index of a buffer"),
+    ("metadata_buffer", (0, -1), r"metadata_buffer\[1\]: -1 is not an index of a buffer"),
+    ("signature_defs.0.subgraph_index", 1, r"signature_defs\[0\].subgraph_index: 1 is not an index of a subgraph"),
+    ("signature_defs.0.inputs.0.tensor_index", 3, r"signature_defs\[0\].inputs\[0\]: 3 is not an index of a tensor"),
+    (
+        "signature_defs.0.outputs.0.tensor_index",
+        2**32 - 1,
+        r"signature_defs\[0\].outputs\[0\]: 4294967295 is not an index",
+    ),
     ("signature_defs.0.inputs", [{"name": "a"}, {"name": "a"}], r"inputs: the signature gives one name twice"),
     ("subgraphs.0.operators.0.builtin_options", ("IfOptions", {"else_subgraph_index": 1}), r"else_subgraph_index"),
-    ("subgraphs.0.operators.0.builtin_options", ("CallOptions", {"subgraph": 7}), r"subgraph\[0\]: 7 is no index of a"),
+    (
+        "subgraphs.0.operators.0.builtin_options",
+        ("CallOptions", {"subgraph": 7}),
+        r"subgraph\[0\]: 7 is not an index of a",
+    ),
     (
         "subgraphs.0.operators.0.builtin_options_2",
         ("DilateOptions", {}),
@@ -295,7 +311,9 @@ def test_invalid_utf8(record: Record, encode: Encode) -> None:
 def test_unknown_enum_value(record: Record, encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode(record)
     monkeypatch.delitem(reader.circle_schema().enums["ActivationFunctionType"].names, 3)  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match=r"builtin_options.fused_activation_function: 3 is no value of ActivationFunc"):
+    with pytest.raises(
+        ModelError, match=r"builtin_options.fused_activation_function: 3 is not a value of ActivationFunc"
+    ):
         read_model(data)
 
 

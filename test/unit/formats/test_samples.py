@@ -76,7 +76,7 @@ def test_hdf5(tmp_path: Path) -> None:
     ("arrays", "text"),
     [
         ({"in_0": A}, "the array in_1 is missing; the model has 2 inputs"),
-        ({"in_0": A, "in_1": B, "in_2": B}, "the array in_2 is too many"),
+        ({"in_0": A, "in_1": B, "in_2": B}, "the array in_2 is one too many"),
         ({"in_0_0": A, "in_0_1": B, "in_2_0": A}, "the array in_1_0 is missing"),
         ({"in_0_0": A, "in_0": B}, "both numbered samples and arrays of one sample"),
         ({"x": A}, "the array in_0 is missing"),
@@ -275,7 +275,7 @@ def test_random_inputs(dtype: str) -> None:
 
 
 def test_no_random_strings() -> None:
-    with pytest.raises(InputError, match="cannot make up data of type object"):
+    with pytest.raises(InputError, match="cannot generate random data of type object"):
         random_inputs([(np.dtype(object), (1,))], 1)
 
 
@@ -286,5 +286,5 @@ def test_names_that_are_folders_of_others_in_hdf5(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "t.h5") as file:
         places = ("w/value_", "w/scale", "w/value/value", "w/value/scale", "v")
         assert [file["tensor"][place][()] for place in places] == [1, 2, 3, 4, 5]
-    with pytest.raises(OptionError, match="no name of its own"):
+    with pytest.raises(OptionError, match="no unique name"):
         write_outputs(tmp_path / "u.h5", [[]], "single", [{"a/b": np.array(1), "a//b": np.array(2)}])

@@ -83,15 +83,15 @@ def test_deprecated_fields_are_no_options() -> None:
 
 
 def test_unknown_table() -> None:
-    with pytest.raises(ModelError, match="'Conv9DOptions' is no table of the Circle schema"):
+    with pytest.raises(ModelError, match="'Conv9DOptions' is not a table of the Circle schema"):
         default_options("Conv9DOptions")
 
 
 def test_enum_errors_list_what_is_allowed() -> None:
     padding = circle_schema().enums["Padding"]
-    with pytest.raises(ModelError, match=r"2 is no value of Padding; allowed: same \(0\), valid \(1\)"):
+    with pytest.raises(ModelError, match=r"2 is not a value of Padding; allowed: same \(0\), valid \(1\)"):
         padding.name_of(2)
-    with pytest.raises(ModelError, match=r"'full' is no value of Padding; allowed: same \(0\), valid \(1\)"):
+    with pytest.raises(ModelError, match=r"'full' is not a value of Padding; allowed: same \(0\), valid \(1\)"):
         padding.code_of("full")
 
 

@@ -45,13 +45,16 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("[", "cannot read the errors of layers"),
-        ("[1]", "this is no file of errors as visq writes them"),
-        ('{"meta": {"metric": "MPEIR"}, "error": []}', "this is no file of errors as visq writes them"),
-        ('{"meta": {"metric": "MPEIR"}, "error": [{}]}', "errors are numbers of at least 0; there is none"),
+        ("[1]", "this is not an error file in the format of visq"),
+        ('{"meta": {"metric": "MPEIR"}, "error": []}', "this is not an error file in the format of visq"),
+        ('{"meta": {"metric": "MPEIR"}, "error": [{}]}', "errors must be numbers of at least 0; there is none"),
         ('{"meta": {"metric": "best"}, "error": [{"a": 1}]}', "the errors are in 'best'.*; use one of mpeir, mse"),
-        ('{"meta": {"metric": "MSE"}, "error": [{"a": NaN}]}', "errors are numbers of at least 0; that of 'a' is nan"),
+        (
+            '{"meta": {"metric": "MSE"}, "error": [{"a": NaN}]}',
+            "errors must be numbers of at least 0; that of 'a' is nan",
+        ),
         ('{"meta": {"metric": "MSE"}, "error": [{"a": -1}]}', "that of 'a' is -1"),
-        ('{"meta": {"metric": "MSE"}, "error": [{"a": "x"}]}', "this is no file of errors as visq writes them"),
+        ('{"meta": {"metric": "MSE"}, "error": [{"a": "x"}]}', "this is not an error file in the format of visq"),
     ],
 )
 def test_files_that_are_none(content: str, message: str, tmp_path: Path) -> None:

@@ -328,8 +328,8 @@ def test_tflite_files() -> None:
     ("operator", "change", "message"),
     [
         ("INSTANCE_NORM", {}, "TFLite has no such operator"),
-        ("ADD", {"dtype": "mxfp4"}, "'mxfp4' is no value of TensorType"),
-        ("ADD", {"compression": "huffman"}, "'compression_type' is no field of Tensor"),
+        ("ADD", {"dtype": "mxfp4"}, "'mxfp4' is not a value of TensorType"),
+        ("ADD", {"compression": "huffman"}, "'compression_type' is not a field of Tensor"),
         ("ADD", {"quantization": Quantization(details=("MXQuantization", {}))}, "TFLite has no MXQuantization"),
     ],
 )
@@ -342,15 +342,15 @@ def test_what_tflite_files_cannot_hold(operator: str, change: dict[str, Any], me
 
 
 def test_inconsistent_records() -> None:
-    with pytest.raises(ModelError, match=r"subgraphs\[0\].operators\[0\].inputs\[0\]: 9 is no index of a tensor"):
+    with pytest.raises(ModelError, match=r"subgraphs\[0\].operators\[0\].inputs\[0\]: 9 is not an index of a tensor"):
         write_model(_model(Operator("ADD", inputs=(9,), outputs=(2,))))
 
 
 BAD_OPTIONS = [
-    ({"padding": "full"}, r"padding: 'full' is no value of Padding; allowed: same \(0\), valid \(1\)"),
+    ({"padding": "full"}, r"padding: 'full' is not a value of Padding; allowed: same \(0\), valid \(1\)"),
     ({"stride_w": 1 << 31}, r"stride_w: 2147483648 cannot be stored"),
     ({"stride_w": 1.5}, r"stride_w: 1.5 cannot be stored"),
-    ({"stride": 1}, r"'stride' is no field of Conv2DOptions"),
+    ({"stride": 1}, r"'stride' is not a field of Conv2DOptions"),
 ]
 
 
@@ -364,7 +364,7 @@ def test_options_that_do_not_fit(change: dict[str, Any], message: str) -> None:
 
 def test_options_table_that_does_not_exist() -> None:
     operator = Operator("CONV_2D", inputs=(0, 1), outputs=(2,), options_type="Conv9DOptions")
-    with pytest.raises(ModelError, match="builtin_options: 'Conv9DOptions' is no member of BuiltinOptions"):
+    with pytest.raises(ModelError, match="builtin_options: 'Conv9DOptions' is not a member of BuiltinOptions"):
         write_model(_model(operator))
 
 

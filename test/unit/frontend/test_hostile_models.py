@@ -63,5 +63,5 @@ def test_quantisation_that_only_tflite_has() -> None:
     model.subgraphs[0].tensors[0].quantization = Quantization(
         np.array([1], np.float32), details=("MultiAxisQuantization", fields)
     )
-    with pytest.raises(UnsupportedError, match=r"Circle has no quantisation of the kind MultiAxisQuantization .*'a'"):
+    with pytest.raises(UnsupportedError, match=r"Circle has no quantisation of kind MultiAxisQuantization .*'a'"):
         import_model(model)

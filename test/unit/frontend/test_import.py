@@ -277,7 +277,7 @@ def test_a_newer_schema_is_shown_but_not_written(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING):
         module = import_model(model)
     assert "operator code 999" in caplog.text
-    with pytest.raises(UnsupportedError, match="the model is of a newer schema: operator code 999"):
+    with pytest.raises(UnsupportedError, match="the model uses a newer schema: operator code 999"):
         export_model(module)
 
 

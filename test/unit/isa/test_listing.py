@@ -98,5 +98,5 @@ def test_values_without_room_in_the_file() -> None:
 
 
 def test_two_programs_in_one_text() -> None:
-    with pytest.raises(CompileError, match=r"a second \.metadata .*a listing that is read holds one program"):
+    with pytest.raises(CompileError, match=r"a second \.metadata .*a listing must hold one program"):
         read_listing(TEXT + TEXT)

@@ -123,7 +123,7 @@ def test_negated_codes_stand_for_negative_reals(dtype: str) -> None:
 @pytest.mark.parametrize("name", ["SQRT", "RSQRT"])
 def test_roots_of_negative_codes(name: str) -> None:
     made = node(name, [tensor("int8", (2,), quant(0.1, 5))], tensor("int8", None, quant(0.1)))
-    with pytest.raises(InputError, match="code 4 stands for a negative number; the smallest allowed is 5"):
+    with pytest.raises(InputError, match="quantised value 4 represents a negative number; the smallest allowed is 5"):
         run(made, np.array([5, 4], np.int8))
     assert run(made, np.array([5, 105], np.int8)).tolist() == {"SQRT": [0, 31], "RSQRT": [127, 3]}[name]
 

@@ -133,7 +133,7 @@ def test_strings_move() -> None:
 @pytest.mark.parametrize("name", ["PADV2", "MATRIX_DIAG"])
 def test_strings_have_no_zero(name: str) -> None:
     made = mover(name, WORDS, *([const([[1, 0], [0, 0]])] if name == "PADV2" else []))
-    with pytest.raises(UnsupportedError, match="element type string is not supported; it has no zero"):
+    with pytest.raises(UnsupportedError, match="element type string is not supported; it has no zero value"):
         made.spec.kernel_function(made)
 
 

@@ -67,7 +67,7 @@ def test_shape() -> None:
 
 
 def test_operands_computed_at_run_time() -> None:
-    """Shapes, bounds and orders that are no constants."""
+    """Shapes, bounds and orders that are not constants."""
     ints = tensor("int32", (3,))
     assert run(mover("RESHAPE", "int8", ints), X.astype(np.int8), np.array([4, 3, 2], np.int32)).shape == (4, 3, 2)
     assert run(mover("TRANSPOSE", "int8", ints), X.astype(np.int8), np.array([2, 1, 0], np.int32)).shape == (4, 3, 2)

@@ -361,7 +361,7 @@ REFUSED: list[tuple[str, tuple[Node, list[Array]], type[OdcError], str]] = [
             Form("codes"), {f"recurrent_to_{g}_weights": weights("int8", (5,), quant(0.1)) for g in recurrent.GATES}
         ),
         UnsupportedError,
-        "is a diagonal; integer cells need a matrix",
+        "is diagonal; integer cells need a matrix",
     ),
     (
         "real bias of codes",
@@ -411,7 +411,7 @@ def test_svdf_refused() -> None:
         with pytest.raises(UnsupportedError, match=message):
             run(replaced(made, change), *runs[0])
     plain = dataclasses.replace(made, options={**made.options, "fused_activation_function": "tanh"})
-    with pytest.raises(UnsupportedError, match="'tanh' is not supported on codes"):
+    with pytest.raises(UnsupportedError, match="'tanh' is not supported on quantised values"):
         run(plain, *runs[0])
     with pytest.raises(ModelError, match="state is left out"):
         run(replaced(made, {"state": None}), *runs[0])

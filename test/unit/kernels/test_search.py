@@ -53,7 +53,7 @@ def test_the_largest_in_order(x: Array, data: st.DataObject) -> None:
 
 
 def test_nothing_is_larger_than_the_least_number() -> None:
-    """Codes at the ends of their range, and reals that are no numbers."""
+    """Codes at the ends of their range, and reals that are not numbers."""
     for x in (np.array([-128, 127, -128], np.int8), np.array([0, 255, 0], np.uint8)):
         values, places = run_all(made("TOPK_V2", [of(x), const(3)], x.dtype.name, "int32"), x)
         assert places.tolist() == [1, 0, 2]

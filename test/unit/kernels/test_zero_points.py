@@ -166,7 +166,7 @@ def test_a_bias_beside_uint8_of_many_scales(
     bias = const(codes, "int32", quant(scales))
     made = node("CONV_2D", [x, w, bias], tensor("uint8", None, quant(0.125)), stride_h=1, stride_w=1)
     assert run(made, np.full((1, 1, 1, 2), 3, np.uint8)).tolist() == [[[each or codes]]]
-    assert ("the scales of the bias 'c' make nothing of it" in caplog.text) == (each is None)
+    assert ("the scales of the bias 'c' are degenerate" in caplog.text) == (each is None)
     refused = check_bias(made, Limits(target := targets.load("npu-256"), target.sram.capacity_bytes))
     assert refused is not None
     assert "not those of input times weights" in refused

@@ -292,7 +292,7 @@ def test_npu_gen_makes_a_package(tmp_path: Path) -> None:
 
 
 def test_a_model_of_real_values_is_not_what_npu_gen_wants(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    wanted = "the model computes with real values, of which npu-gen compiles nothing: it wants int8; quantize it first"
+    wanted = "the model is float, and npu-gen supports only int8; quantize it first"
     for text, told in ((RELU, False), (RELU.replace(T, "tensor<1x4xf32>"), True)):
         path = tmp_path / f"{told}.circle"
         path.write_bytes(odc_mlir.compile(text.encode()).files.model)
@@ -309,7 +309,7 @@ def test_npu_gen_fixes_shapes(tmp_path: Path) -> None:
     assert package.inputs[0].shape == (3, 4)
     assert package.plan is not None
     assert package.plan.segments
-    with pytest.raises(CompileError, match="2 input shapes are given, the model has 1 inputs"):
+    with pytest.raises(CompileError, match="2 input shapes given, but the model has 1 inputs"):
         generate(model, "npu-gen", shapes=[(3, 4), None])
 
 
@@ -399,7 +399,7 @@ def test_a_system_without_processes_may_pass(model: Path, monkeypatch: pytest.Mo
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(subprocess, "Popen", none_left)
-    with pytest.raises(CompileError, match="the plugin's process cannot be run") as caught:
+    with pytest.raises(CompileError, match="the plugin's process cannot be started") as caught:
         generate(model, "tvn-gen", directory=INSTALLED)
     assert caught.value.passing
 

@@ -57,7 +57,7 @@ def test_labels_of_a_file(tmp_path: Path) -> None:
     assert len(data.labels) == len(data.held) == 6
     assert make_data(GRAPH, path).labels is None
     np.savez(path, **inputs)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="the samples come without labels; put them into the file as array y"):
+    with pytest.raises(OptionError, match="the samples have no labels; add them to the file as array y"):
         make_data(GRAPH, path, labels=True)
 
 
@@ -104,8 +104,8 @@ def test_mean_and_scale_need_pictures(tmp_path: Path) -> None:
     options = LoadOptions(pictures=Pictures(mean=(3.0,)))
     (tmp_path / "raw.bin").write_bytes(b"")
     for source in (_samples(3), tmp_path, tmp_path / "samples.npz", None):
-        with pytest.raises(OptionError, match="mean and scale are for the pixels of pictures, and no samples are"):
+        with pytest.raises(OptionError, match="mean and scale apply to pixels of images, and no samples are"):
             make_data(GRAPH, source, options=options)
     (tmp_path / "a.png").write_bytes(b"")
-    with pytest.raises(InputError, match="pictures are for models with one input"):
+    with pytest.raises(InputError, match="images are for models with one input"):
         make_data(GRAPH, tmp_path, options=options)

@@ -81,7 +81,7 @@ def test_labels_that_are_guessed_tell_nothing(
     assert is_telling(outputs, labels) is telling
     if not refused:
         return check_classes(outputs, labels)
-    with pytest.raises(InputError, match=r"gets 2[0-9.]* % of the labels right, no better than by guessing"):
+    with pytest.raises(InputError, match=r"gets 2[0-9.]* % of the labels right, no better than guessing"):
         check_classes(outputs, labels)
 
 
@@ -106,7 +106,7 @@ def test_noise_shows_before_the_softmax() -> None:
 
 def test_refusals() -> None:
     graph = build_graph(add_model())
-    with pytest.raises(InputError, match="there is no sample"):
+    with pytest.raises(InputError, match="there are no samples"):
         Reference(graph, [])
     sample = [np.ones((1, 4), np.float32)] * 2
     builder = ModelBuilder()

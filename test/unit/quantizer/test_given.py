@@ -101,22 +101,25 @@ def test_what_is_moved_has_the_parameters_that_are_given_for_it() -> None:
     [
         ({"input_types": "z=int8"}, "the model has no input 'z'.* it has 'in0'"),
         ({"output_types": "int4"}, "unknown type 'int4' of an input or output; use one of float, quantized, int8"),
-        ({"input_types": ["int8", "uint8"]}, "the type of all inputs or outputs is given twice"),
+        ({"input_types": ["int8", "uint8"]}, "the type of all inputs or outputs has been given twice"),
         ({"parameters": ["conv0"]}, "'conv0' is not parameters; write NAME=SCALE:ZERO"),
         ({"parameters": ["conv0=a:0"]}, "parameters 'a:0' of 'conv0' cannot be read; write SCALE:ZERO"),
         ({"parameters": ["conv0=-1:0"]}, "the scale of 'conv0' is -1, expected a finite number above 0"),
         ({"parameters": ["conv0=1e-60:0"]}, "the scale of 'conv0' is 1e-60, which is 0 in float32"),
         ({"parameters": ["conv0=1:300"]}, "the zero point of 'conv0' is 300, int8 allows from -128 to 127"),
         ({"parameters": ["conv0=1:1"], "scheme": "int16"}, "the zero point of 'conv0' is 1, int16 allows 0"),
-        ({"parameters": ["conv0=1", "conv0=2"]}, "'conv0' is given parameters twice"),
+        ({"parameters": ["conv0=1", "conv0=2"]}, "'conv0' has parameters given twice"),
         ({"parameters": ["nope=1"]}, "has no tensor 'nope'"),
         ({"parameters": ["probs=0.5:0"]}, "'probs' cannot have the parameters .* it is int8 with scale 0.00390625"),
         ({"copied_parameters": ["conv0=nope"]}, "has no tensor 'nope'"),
         ({"copied_parameters": ["conv0"]}, "'conv0' is not a copy of parameters; write TO=FROM"),
         ({"copied_parameters": ["conv0=const4"]}, "cannot take its parameters from 'const4', which has none"),
-        ({"copied_parameters": ["a=b", "b=c"]}, "'b' both takes and gives parameters"),
-        ({"copied_parameters": ["a=b"], "parameters": ["a=1"]}, "'a' is given parameters twice"),
-        ({"parameters": ["conv0=1"], "equalize": "weights"}, "equalisation changes values whose parameters are given"),
+        ({"copied_parameters": ["a=b", "b=c"]}, "'b' is both a source and a destination of parameters"),
+        ({"copied_parameters": ["a=b"], "parameters": ["a=1"]}, "'a' has parameters given twice"),
+        (
+            {"parameters": ["conv0=1"], "equalize": "weights"},
+            "equalisation would change values whose parameters are given",
+        ),
         ({"parameters": ["conv0=1"], "scheme": "int8_wo"}, "scheme 'int8_wo' touches weights only"),
     ],
 )
@@ -132,7 +135,7 @@ def test_whole_numbers_have_no_such_types() -> None:
     builder.operator("GATHER", [table, index], [rows])
     file = model_bytes(builder.finish([index], [rows]))
     samples = [[np.array([k % 4, 1, 2], np.int32)] for k in range(8)]
-    with pytest.raises(OptionError, match="input 'index' is int32, not real, and stays so"):
+    with pytest.raises(OptionError, match="input 'index' is int32, not float, and cannot be changed"):
         quantize(file, calibration=samples, help=False, input_types="index=int8")
     made = quantize(file, calibration=samples, help=False, input_types="int8", limit=1.0)
     assert [info.dtype for info in _graph(made).input_infos()] == ["int32"]

@@ -125,7 +125,7 @@ def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
     assert isolated[1][front] > isolated[0][front] + 2
     assert isolated[1]["block1/project"] == pytest.approx(isolated[0]["block1/project"], abs=0.5), "it is not named"
     path.write_text(json.dumps([{"front": front, "back": "block1/expand", "type": "ScaleOnly"}]))
-    with pytest.raises(OptionError, match=f"no pair of layers whose channels can be scaled.* '{front}' and '{back}'"):
+    with pytest.raises(OptionError, match=f"not a pair of layers that can be equalised.* '{front}' and '{back}'"):
         quantize(file, calibration=samples, help=False, equalize=str(path), limit=1.0)
 
 
@@ -134,7 +134,7 @@ def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
     [
         ({"patterns": "batchnorm"}, "unknown pattern 'batchnorm'; use layernorm or softmax"),
         ({"patterns": "softmax", "scheme": "int16"}, "scheme 'int16' has no wider scheme for patterns"),
-        ({"visq_file": "e.json", "mixed": "off"}, "which is off; leave mixed out"),
+        ({"visq_file": "e.json", "mixed": "off"}, "which is off; omit mixed"),
         ({"equalize": "never"}, "unknown equalize 'never'"),
         ({"equalize": "no_such.json"}, "cannot read the patterns"),
     ],

@@ -71,7 +71,7 @@ def test_a_configuration_names_scheme_and_layers(tmp_path: Path) -> None:
         ({"ranges": "most"}, "unknown ranges 'most'; use one of auto, minmax"),
         ({"equalize": "yes"}, "unknown equalize 'yes'"),
         ({"rounding": "yes"}, "unknown rounding 'yes'; use one of auto, on, off"),
-        ({"range_options": {"high": 99.0}}, "options of ranges need a mode"),
+        ({"range_options": {"high": 99.0}}, "options for ranges need a mode"),
         ({"scheme": "int8_wo", "overrides": "a:float"}, "touches weights only"),
         ({"normalize": "on", "io": "quantized"}, "normalised before they are codes"),
         ({"max_drop": -1.0}, "max_drop is -1.0, expected a number of at least 0"),
@@ -131,7 +131,7 @@ def test_options_are_refused_by_schemes_they_do_not_apply_to(option: str, scheme
     if scheme in APPLICABLE[option].schemes:
         assert make_options(**_asking(option, scheme)).scheme == scheme
     else:
-        with pytest.raises(OptionError, match=f"scheme '{scheme}' .*; leave .* out, or use one of"):
+        with pytest.raises(OptionError, match=f"scheme '{scheme}' .*; omit .*, or use one of"):
             make_options(**_asking(option, scheme))
 
 

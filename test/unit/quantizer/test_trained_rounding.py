@@ -178,7 +178,7 @@ def test_what_is_lost_is_said() -> None:
 
 def test_what_is_refused() -> None:
     file = _Trained("pairs").file()
-    with pytest.raises(OptionError, match="equalisation changes values whose parameters the model brings"):
+    with pytest.raises(OptionError, match="equalisation would change values whose parameters the model already has"):
         quantize(file, calibration=SAMPLES, equalize="weights")
     made = quantize(file, calibration=SAMPLES, limit=1.0)
     with pytest.raises(ModelError, match="quantised already"):
@@ -196,5 +196,5 @@ def test_compiling_takes_it_too() -> None:
     ids=lambda given: next(iter(given)),
 )
 def test_what_training_chose_is_not_chosen_again(given: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=r"parameters .*the model brings.*; leave .* out"):
+    with pytest.raises(OptionError, match=r"parameters .*the model already has.*; omit"):
         quantize(_Trained("fake").file(), calibration=SAMPLES, **given)

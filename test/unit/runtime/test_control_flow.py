@@ -184,8 +184,8 @@ def test_another_model_runs(tmp_path: Path, signature: str) -> None:
         ("main.circle", ModelError, "runs itself: main.circle -> main.circle"),
         ("none.circle", ModelError, "cannot be read"),
         ("a.circle;b.circle", UnsupportedError, "one file is supported"),
-        ("other.bin", UnsupportedError, "of another kind"),
-        ("", ModelError, "location is empty|of another kind"),
+        ("other.bin", UnsupportedError, "an unsupported format"),
+        ("", ModelError, "location is empty|an unsupported format"),
     ],
 )
 def test_models_that_are_not_opened(tmp_path: Path, location: str, error: type[Exception], text: str) -> None:
@@ -199,7 +199,7 @@ def test_models_that_are_not_opened(tmp_path: Path, location: str, error: type[E
 
 
 def test_a_model_without_a_folder_or_signature(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="folder, which is not known"):
+    with pytest.raises(UnsupportedError, match="folder, which is unknown"):
         build_graph(_running("other.circle"))
     _saved(tmp_path, "other.circle", add_model())
     with pytest.raises(ModelError, match="has no signature 'train'; it has 'serve'"):

@@ -192,7 +192,7 @@ def test_the_number_of_runs_and_progress() -> None:
     assert (records.runs, told, len(list(taken))) == (2, [(1, 2), (2, 2)], 3)
     record(add_model(), [[np.zeros((1, 4), np.float32)] * 2], progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (1, 1)
-    with pytest.raises(InputError, match="there is no sample to record"):
+    with pytest.raises(InputError, match="there are no samples to record"):
         record(add_model(), [])
 
 

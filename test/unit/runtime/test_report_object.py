@@ -64,7 +64,7 @@ class _Frame:
 
 def test_frames(package: odc_mlir.Package, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UnsupportedError, match="a frame needs pandas"):
+    with pytest.raises(UnsupportedError, match="a data frame needs pandas"):
         package.report.to_pandas()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=_Frame))
     frame = package.report.to_pandas()

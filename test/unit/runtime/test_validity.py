@@ -141,7 +141,7 @@ def test_what_is_no_package_and_what_has_nothing_compiled(
     text.write_text("nothing")
     assert check(model).state == check(text).state == "cannot"
     assert "it is a model, not a package" in check(model).reason
-    assert "it is no package: neither a folder nor a zip file" in check(text).reason
+    assert "it is not a package: neither a folder nor a zip file" in check(text).reason
     assert odc_package.main(["inspect", str(model)]) == 1
     assert "it is a model, not a package" in capsys.readouterr().err
     host = odc_mlir.compile(odc_mlir.load(packages["npu"].model), target="npu-256", placement={"min_operators": 99})

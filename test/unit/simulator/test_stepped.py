@@ -157,5 +157,5 @@ def test_what_cannot_go_on_is_an_error() -> None:
 def test_modes_are_checked() -> None:
     with pytest.raises(OptionError, match="mode 'slow' is not one of fast, stepped"):
         simulate(program("halt"), mode="slow")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="mode 'stepped' has no trace"):
+    with pytest.raises(OptionError, match="mode 'stepped' does not support a trace"):
         simulate(program("halt"), mode="stepped", trace=True)

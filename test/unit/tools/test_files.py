@@ -58,10 +58,10 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (["m", "-o", "r.npz", "--dump", "./r.npz"], "--dump and --output both write './r.npz'"),
         (["m", "-o", "m"], "it is read as well"),
         (["m", "--dump", "r.txt"], r"cannot tell the format of 'r\.txt' by its name"),
-        (["m", "--dump", "-"], "--dump is -, but a file of arrays is not written to standard output"),
-        (["m", "--data", "-"], "--data is -, but it is not read from standard input"),
+        (["m", "--dump", "-"], "--dump is -, but a file of arrays cannot be written to standard output"),
+        (["m", "--data", "-"], "--data is -, but standard input is not supported here"),
         (["m", "-o", ""], "--output names no file"),
-        (["m", "-o", "m/r"], "nothing can be written there"),
+        (["m", "-o", "m/r"], "the output cannot be written"),
         (["pipe"], r"this is not a regular file \(in pipe\)"),
         (["m", "--data", "pipe"], r"this is not a regular file \(in pipe\)"),
         (["m", "--data", "/dev/null"], "this is not a regular file"),
@@ -248,7 +248,7 @@ def test_what_is_made_of_standard_input_needs_a_name(
     assert "name one with --cpath" in capsys.readouterr().err
     assert odc_package.main(["rollback", "-"]) == 1
     assert odc_package.main(["pack", "-", "-o", "new.zip"]) == 1
-    assert capsys.readouterr().err.count("not read from standard input") == 2
+    assert capsys.readouterr().err.count("standard input is not supported") == 2
 
 
 def test_terminals_get_no_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:

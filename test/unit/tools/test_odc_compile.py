@@ -168,7 +168,7 @@ def test_strict(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("flags", "text"),
     [
         (["--quantize", "int8"], "the model is quantised already"),
-        (["--calibration", "c.npz"], "--calibration is for quantising, which is not asked for; add --quantize int8"),
+        (["--calibration", "c.npz"], "--calibration is for quantising, which was not requested; add --quantize int8"),
         (["--labels"], "--labels is for quantising"),
         (["--max-drop", "1"], "--max-drop is for quantising"),
         (["--io", "float"], "--io is for quantising"),

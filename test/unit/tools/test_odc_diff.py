@@ -137,7 +137,7 @@ def test_the_npu_beside_the_host(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (("host", "npu"), 1, "neither 'host' nor 'npu' is a file"),
+        (("host", "npu"), 1, "neither 'host' nor 'npu' is an existing file"),
         (("{}", "none.circle"), 1, "No such file"),
         (("{}", "host", "--samples"), 1, "--samples describes the file of --load"),
         (("{}", "host", "--atol", "-1"), 2, "is not a tolerance"),

@@ -189,7 +189,7 @@ def test_only_a_reproducer_is_run_as_one(tmp_path: Path, capsys: pytest.CaptureF
     path = tmp_path / "x.mlir"
     path.write_text("builtin.module {}\n")
     assert _main("--run-reproducer", path) == 1
-    assert "this is no reproducer" in capsys.readouterr().err
+    assert "this is not a reproducer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

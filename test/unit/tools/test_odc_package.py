@@ -103,7 +103,7 @@ def test_rollback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--connect", "0:0:0"], "the connection '0:0:0' is not of the form"),
         (["--connect", "0:0:0=x"], "'x' in .* not of the form model:subgraph:index"),
         (["--graph-input", "0:0:0"], "must list 'pkg-inputs' and 'pkg-outputs'"),
-        ([*JOINED[:4], "--connect", "0:0:0=1:0:3"], "nothing feeds input 1:0:0"),
+        ([*JOINED[:4], "--connect", "0:0:0=1:0:3"], "nothing is connected to input 1:0:0"),
     ],
 )
 def test_refusals(tmp_path: Path, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

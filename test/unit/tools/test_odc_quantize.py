@@ -192,11 +192,11 @@ def test_a_tflite_file_holds_what_litert_runs(
     [
         ([], 2, "give -o, a report to write or --save-records"),
         (["-o", "q.circle", "--min-max-only"], 2, "--min-max-only needs --calibration and -o"),
-        (["-o", "q.circle"], 1, "quantising activations needs samples of the model's inputs, or recorded ranges"),
+        (["-o", "q.circle"], 1, "quantising activations needs input samples or recorded ranges"),
         (["-o", "q.circle", "--calibration", "{data}", "--limit", "1", "--metric", "far"], 1, "unknown metric 'far'"),
         (["-o", "q.circle", "--range-option", "high"], 1, "--range-option 'high' cannot be read; write NAME=NUMBER"),
         (["-o", "q.circle", "--mean", "x"], 1, "--mean is 'x', expected one number, or one per channel"),
-        (["-o", "q.circle", "--max-drop", "1", "--calibration", "{data}"], 1, "max_drop needs known answers"),
+        (["-o", "q.circle", "--max-drop", "1", "--calibration", "{data}"], 1, "max_drop needs labels"),
         (["-o", "q.circle", "--records", "nothing"], 1, "cannot read the records: No such file"),
         (["-o", "q.onnx", "--scheme", "int8_wo"], 1, "cannot tell the format of 'q.onnx' by its name"),
         (["-o", "q.circle", "--scheme", "int5"], 2, "invalid choice: 'int5'"),

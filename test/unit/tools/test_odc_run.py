@@ -117,9 +117,9 @@ def test_labels_of_another_file(model: Path, tmp_path: Path, capsys: pytest.Capt
     assert _run(model, "--load", tmp_path / "in.npz", "--labels", tmp_path / "y.npz") == 0
     assert "top1_percent 100.000 over 2 samples" in capsys.readouterr().out
     assert _run(model, "--load", tmp_path / "in.npz", "--labels") == 1
-    assert "the file has no labels, which are in an array y" in capsys.readouterr().err
+    assert "the file has no labels (an array y)" in capsys.readouterr().err
     assert _run(model, "--labels") == 1
-    assert "--labels belong to samples, which are not loaded; add --load FILE" in capsys.readouterr().err
+    assert "--labels needs samples, and none are loaded; add --load FILE" in capsys.readouterr().err
 
 
 def test_quantised_outputs_are_scored_as_reals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,11 +303,11 @@ def test_where_a_quantised_model_goes(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["-g"], "there is no GPU whose memory could be reported"),
-        (["--qpath", "x.circle"], "--qpath names the result of --quantize, which is not given"),
-        (["--cpath", "x"], "--cpath names the result of --codegen, which is not given"),
+        (["-g"], "there is no GPU to report memory of"),
+        (["--qpath", "x.circle"], "--qpath names the output of --quantize, which is not given"),
+        (["--cpath", "x"], "--cpath names the output of --codegen, which is not given"),
         (["-q", "uint8", "--minmax_runs", "0"], "--minmax_runs is 0, it must be at least 1"),
-        (["--backend", "npu", "--numerics", "litert"], "litert numerics are not what the backend npu computes"),
+        (["--backend", "npu", "--numerics", "litert"], "litert numerics are not available on the backend npu"),
         (["--samples"], "--samples describes the file of --load"),
         (["-r", "2", "--dump", "out.npz"], "the inputs differ from run to run"),
         (["-r", "0", "--dump", "out.npz"], "no outputs to dump"),
@@ -461,7 +461,7 @@ def test_compiling_on_the_device(
     assert _run(package, "--load", inputs) == 0
     assert "4 of 5 recorded" in capsys.readouterr().out  # from run to run
     assert _run(package, "--load", inputs, "--profile", tmp_path / "profile.json") == 0
-    assert "is not compiled on the device, because of --profile" in caplog.text
+    assert "is not compiled on the device: --profile" in caplog.text
     assert "ON DEVICE" not in capsys.readouterr().out
     monkeypatch.setenv("OnDeviceCompilation", "0")
     assert _run(package, "--load", inputs) == 0

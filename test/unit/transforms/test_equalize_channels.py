@@ -210,17 +210,17 @@ def test_patterns_tell_the_factors(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("{", "cannot read the patterns"),
-        ("{}", "patterns are a JSON list"),
-        ("[1]", "a pattern names two layers, front and back"),
+        ("{}", "patterns must be a JSON list"),
+        ("[1]", "a pattern must name two layers, front and back"),
         ('[{"front": "conv", "back": "dw"}]', "the type of pattern 'conv' is None, not 'ScaleOnly'"),
-        ('[{"front": "conv", "back": "fc", "type": "ScaleOnly"}]', "'conv' and 'fc' are no pair .* 'conv' and 'dw'"),
+        ('[{"front": "conv", "back": "fc", "type": "ScaleOnly"}]', "'conv' and 'fc' are not a pair .* 'conv' and 'dw'"),
         (
             '[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": [1]}]',
             "has 1 numbers, the layer 3 channels",
         ),
-        ('[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": [1, -1, 1]}]', "no list of numbers"),
-        ('[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": "a"}]', "no list of numbers"),
-        ('[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": [1e-45, 1, 1]}]', "float32 does not hold"),
+        ('[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": [1, -1, 1]}]', "not a list of numbers"),
+        ('[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": "a"}]', "not a list of numbers"),
+        ('[{"front": "conv", "back": "dw", "type": "ScaleOnly", "act_scale": [1e-45, 1, 1]}]', "exceed float32"),
     ],
 )
 def test_patterns_that_are_refused(content: str, message: str, tmp_path: Path) -> None:

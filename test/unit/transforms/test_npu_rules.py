@@ -230,7 +230,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     ("element-type", lambda: with_result(searching(4), dtype="int16"), "'y' is int16"),
     ("softmax-row", lambda: softmax(TARGET.local.tile_bytes // 2 + 1), "rows of 9585 elements, allowed 1 to 9584"),
     ("constant-weights", lambda: lstm(input_to_cell_weights=tensor("w", 1, 2)), "'w' is computed at run time"),
-    ("states", lambda: lstm(cell_state=tensor("s", 1, 1)), "'s' is no variable"),
+    ("states", lambda: lstm(cell_state=tensor("s", 1, 1)), "'s' is not a variable"),
     ("states", lambda: lstm(output_state=None), "the output_state is left out"),
     (
         "cell",
@@ -330,7 +330,7 @@ def test_limits_themselves_are_allowed(node: Node) -> None:
 
 @pytest.mark.parametrize("name", ["DEQUANTIZE", "L2_NORMALIZATION"])
 def test_an_operator_without_rules_stays_on_the_host(name: str) -> None:
-    """DEQUANTIZE works element by element, but what it gives is no code."""
+    """DEQUANTIZE works element by element, but what it gives is not a code."""
     assert npu_rules.verdict(unary(name), LIMITS).reason == f"operator: {name} has no NPU form"
 
 

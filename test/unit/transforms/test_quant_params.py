@@ -338,7 +338,7 @@ def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
 
 def test_no_file_of_records() -> None:
     net = FloatNet()
-    with pytest.raises(OptionError, match="there is no file of records"):
+    with pytest.raises(OptionError, match="there is no record file"):
         run_pass(net.module(net.real(1)), "quant-attach-ranges", records="nowhere.sqlite")
 
 

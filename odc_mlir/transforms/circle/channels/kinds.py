@@ -84,7 +84,7 @@ class Kind:
         raise NotImplementedError
 
     def ties(self) -> Iterator[Tie]:
-        """Which channels of operands that are no constants go with which of the result."""
+        """Which channels of operands that are not constants go with which of the result."""
         return iter(())
 
     def narrow(self, kept: Mask, inputs: Mask | None, source: Span | None) -> None:

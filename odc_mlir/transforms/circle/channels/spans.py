@@ -191,7 +191,7 @@ def _how(layer: Layer, node: Node) -> Accumulation:
 
 
 def weights_of(layer: Layer, node: Node, is_padded: bool) -> Weights | None:
-    """The weights of a layer on codes; None where they, or the bias, are no constants, or their sums are refused."""
+    """The weights of a layer on codes; None where they, or the bias, are not constants, or their sums are refused."""
     operands = layer.op.operands
     stored = constant(operands[layer.weights])
     bias = constant(layer.bias_value)

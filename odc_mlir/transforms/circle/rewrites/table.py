@@ -110,7 +110,7 @@ LAYOUTS = "convert_nchw_to_nhwc"
 ONE_SAMPLE = "dynamic_batch_to_single_batch"
 
 RULES: tuple[RewriteRule, ...] = (
-    RewriteRule(LAYOUTS, "choose orders of dimensions with the fewest TRANSPOSEs (circle-assign-layouts)"),
+    RewriteRule(LAYOUTS, "choose dimension orders with the fewest TRANSPOSEs (circle-assign-layouts)"),
     _resolve("resolve_customop_add", "AddV2", "ADD"),
     _resolve("resolve_customop_batchmatmul", "BatchMatMulV2", "BATCH_MATMUL"),
     _resolve("resolve_customop_matmul", "MatMul", "BATCH_MATMUL"),
@@ -297,7 +297,7 @@ def select(level: str | None, more: Iterable[str] = (), without: Iterable[str] =
     added, dropped = frozenset(more), frozenset(without)
     for name in sorted(added | dropped):
         if name not in known:
-            raise OptionError(f"unknown rewrite {name!r}", hint="odc-optimize --help tells their names")
+            raise OptionError(f"unknown rewrite {name!r}", hint="odc-optimize --help lists them")
     if level not in (None, O1):
         raise OptionError(f"unknown level {level!r}", hint=f"use {O1}")
     wanted = added - dropped

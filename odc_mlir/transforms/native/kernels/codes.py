@@ -69,7 +69,7 @@ def look_up_reals(w: Loops, helpers: Helpers) -> None:
 def quantize_reals(w: Loops, helpers: Helpers) -> None:
     """Codes of reals: a division, rounded with halves away from zero, plus the zero point; see numerics.quantize.
 
-    ``least`` and ``most`` are the ends of the range less the zero point. What is no number gives the lowest code.
+    ``least`` and ``most`` are the ends of the range less the zero point. What is not a number gives the lowest code.
     """
     real = lanes(LANES, f32)
     scale, least, most = (w.broadcast(w[name], LANES) for name in ("scale", "least", "most"))

@@ -76,7 +76,7 @@ def _select(w: Loops, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue
 
 
 def _to_whole(kind: str) -> Write:
-    """Reals saturate, and what is no number gives the highest."""
+    """Reals saturate, and what is not a number gives the highest."""
     type = KINDS[kind]
     bits = {"int16": 16, "int32": 32, "int64": 64}[kind]
 

@@ -200,7 +200,7 @@ def logarithm(w: Loops, x: SSAValue) -> SSAValue:
     value = w.fused(exponent, w.constant(_LN2_HIGH, type), w.emit(arith.AddfOp(rest, value)))
     found = _chosen(w, raw, w.constant(_NAN_BITS, bits), w.bitcast(value, bits))
     infinite = w.sub(w.constant(_LARGEST_BITS, bits), w.logical_and(raw, 0x7FFFFFFF))
-    found = _chosen(w, w.logical_and(infinite, w.xor(raw, -1)), raw, found)  # infinity, and what is no number
+    found = _chosen(w, w.logical_and(infinite, w.xor(raw, -1)), raw, found)  # infinity, and what is not a number
     is_zero = w.sub(w.logical_and(raw, 0x7FFFFFFF), 1)
     return w.bitcast(_chosen(w, is_zero, w.constant(_MINUS_INFINITY_BITS, bits), found), type)
 

@@ -23,7 +23,7 @@ OPEN, FROM, WITHIN = range(3)
 
 
 def _clamped(w: Loops, value: SSAValue, bounds: Sequence[SSAValue]) -> SSAValue:
-    """``value`` within ``bounds``: none, the lower one, or both. What is no number stays so."""
+    """``value`` within ``bounds``: none, the lower one, or both. What is not a number stays so."""
     for bound, limit in zip(bounds, (arith.MaximumfOp, arith.MinimumfOp), strict=False):
         value = w.emit(limit(value, bound))
     return value

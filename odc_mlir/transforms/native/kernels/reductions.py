@@ -116,7 +116,7 @@ def _extreme(options: Options) -> Parameters:
 
 @kernel_by_options(_extreme)
 def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, long: int) -> None:
-    """Where the first of the largest (or smallest) elements is; what is no number is passed over."""
+    """Where the first of the largest (or smallest) elements is; what is not a number is passed over."""
     dtype = TYPES[kind]
 
     def better(value: SSAValue, best: SSAValue) -> SSAValue:

@@ -51,7 +51,7 @@ def plan_of(node: Node, machine: CpuTarget) -> Write:
         if info is not None and (info.shape is None or None in info.shape):
             raise refusal(node, f"the shape of {info.name!r} is not fully known")
         if info is not None and info.is_variable and index not in node.mutated:
-            raise refusal(node, f"{info.name!r} keeps its contents from run to run")
+            raise refusal(node, f"{info.name!r} keeps state from run to run")
         if info is not None and 0 in (info.shape or ()):
             raise refusal(node, f"{info.name!r} has no elements")
     return plan(node, machine)

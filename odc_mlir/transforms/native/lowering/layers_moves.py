@@ -100,10 +100,10 @@ def pad(node: Node, machine: CpuTarget) -> Write:
     value = fill_bits(out, quantised_zero(node, out))
     if len(node.operands) > 2:
         if not node.operand(2).is_const:
-            raise refusal(node, "a computed border has no native kernel")
+            raise refusal(node, "computed padding has no native kernel")
         value = fill_bits(out, node.const(2).reshape(-1)[0])
     if not node.operand(1).is_const:
-        raise refusal(node, "a computed size of the border has no native kernel")
+        raise refusal(node, "a computed padding size has no native kernel")
     before = node.operand(1).array().reshape(-1, 2)[:, 0]
     steps = strides(out.static_shape)
     first = int(sum(int(b) * step for b, step in zip(before, steps, strict=True)))

@@ -41,7 +41,7 @@ def fully_connected(node: Node, machine: CpuTarget) -> Write:
     outputs, depth = weights.static_shape
     rows = int(np.prod(x.static_shape)) // depth
     if rows * depth != int(np.prod(x.static_shape)):
-        raise refusal(node, f"the input has {int(np.prod(x.static_shape))} elements, no multiple of {depth}")
+        raise refusal(node, f"the input has {int(np.prod(x.static_shape))} elements, not a multiple of {depth}")
     windows = Windows((rows, 1, 1, depth), (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
     return _product(node, windows, outputs, machine)
 
@@ -271,7 +271,7 @@ def _held_zero(node: Node, how: Accumulation, windows: Windows) -> int:
     """The zero point of the input as it is held."""
     zero = how.in_zero + raised(node.operand(0))
     if windows.is_padded and not 0 <= zero <= 255:
-        raise refusal(node, f"the zero point {how.in_zero} is no code that could fill the border")
+        raise refusal(node, f"the zero point {how.in_zero} is not a value that can fill the padding")
     return zero
 
 

@@ -68,7 +68,7 @@ def fully_connected(node: Node, machine: CpuTarget) -> Write:
     if node.options.get("weights_format", "default") != "default":
         raise refusal(node, f"weights in the format {node.options['weights_format']} have no native kernel")
     if count(x) % depth:
-        raise refusal(node, f"the input has {count(x)} elements, no multiple of {depth}")
+        raise refusal(node, f"the input has {count(x)} elements, not a multiple of {depth}")
     windows = Windows((count(x) // depth, 1, 1, depth), (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
     if not node.operand(1).is_const:
         return _computed(node, windows, machine)
@@ -119,7 +119,7 @@ def _constants(node: Node) -> tuple[TensorInfo, NDArray[Any], Hybrid | None]:
     x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
     if not weights.is_const or weights.info.kind not in ("float", "int", "uint"):
         kind = "constant" if weights.is_const else "computed"
-        raise refusal(node, f"{kind} weights of {weights.dtype} have no native kernel for reals")
+        raise refusal(node, f"{kind} weights of {weights.dtype} have no native kernel in float")
     if bias is not None and not (bias.is_const and bias.dtype == "float32"):
         raise refusal(node, "this bias has no native kernel")
     axis = 3 if node.spec.name == "DEPTHWISE_CONV_2D" else 0
@@ -131,7 +131,7 @@ def _computed(node: Node, windows: Windows, machine: CpuTarget) -> Write:
     """Sums over windows with weights ``[O, ...]`` that the model computes: they are transposed, not packed."""
     x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
     if weights.dtype != "float32" or x.is_const or (bias is not None and bias.dtype != "float32"):
-        raise refusal(node, f"computed weights of {weights.dtype} have no native kernel for reals")
+        raise refusal(node, f"computed weights of {weights.dtype} have no native kernel in float")
     outputs = weights.static_shape[0]
     matrix = replace(weights, shape=(outputs, count(weights) // outputs))
     clamp, low, high = clamp_of(node)
@@ -259,7 +259,9 @@ def batch_matmul(node: Node, machine: CpuTarget) -> Write:
         raise refusal(node, f"operands of {infos[0].dtype} and {infos[1].dtype} have no native kernel")
     batches, columns = out.static_shape[:-2], out.static_shape[-1]
     if math.prod(batches) > _MOST_MATRICES:
-        raise refusal(node, f"{math.prod(batches)} matrices have no native kernel, up to {_MOST_MATRICES} have")
+        raise refusal(
+            node, f"{math.prod(batches)} matrices have no native kernel, at most {_MOST_MATRICES} are supported"
+        )
     turned = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
     rows_a, depth = infos[0].static_shape[-2:][:: -1 if turned[0] else 1]
     windows = Windows((rows_a, 1, 1, depth), (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))

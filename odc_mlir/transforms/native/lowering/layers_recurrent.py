@@ -47,7 +47,7 @@ def unidirectional_sequence_lstm(node: Node, machine: CpuTarget) -> Write:
         if count(state) != sizes.sequences * sizes.channels:
             raise refusal(node, f"the {name} has {count(state)} elements for {sizes.sequences} sequences")
     if len(required(node, "recurrent_to_output_weights").static_shape) != 2:
-        raise refusal(node, "weights of a diagonal have no native kernel")
+        raise refusal(node, "diagonal weights have no native kernel")
     if fused_activation(node) != "tanh":
         raise refusal(node, f"a cell with the activation {fused_activation(node)} has no native kernel")
     return _on_codes(node, sizes) if node.operand(0).dtype == "int8" else _on_reals(node, sizes, machine)
@@ -123,7 +123,7 @@ def _on_reals(node: Node, sizes: _Sizes, machine: CpuTarget) -> Write:
         raise refusal(node, f"an input of {node.operand(0).dtype} has no native kernel")
     values = constants(node)
     if any(array.dtype != np.float32 for array in values.values()):
-        raise refusal(node, "weights of integers have no native kernel for cells of reals")
+        raise refusal(node, "integer weights have no native kernel for float cells")
     clip = float(option(node, "cell_clip"))
     inputs, recurrent = (
         sizes.by_gate([values[f"{kind}_to_{gate}_weights"] for gate in GATES]) for kind in ("input", "recurrent")

@@ -42,9 +42,12 @@ def grouped(plan: Plan) -> Plan:
             return plan(node, machine)
         groups = groups_of(node, x.static_shape[3], weights.static_shape)
         if groups > _MOST_GROUPS or not weights.is_const or weights.dtype not in _WHOLE_BYTES:
-            raise refusal(node, f"{groups} groups have no native kernel, up to {_MOST_GROUPS} of known weights have")
+            raise refusal(
+                node,
+                f"{groups} groups have no native kernel, at most {_MOST_GROUPS} with constant weights are supported",
+            )
         if x.dtype == "float32" and weights.dtype != "float32":
-            raise refusal(node, "integer weights of groups of real channels have no native kernel")
+            raise refusal(node, "integer weights of grouped float convolutions have no native kernel")
         dense = _with_data(weights, _dense(weights, groups))
         return plan(replace(node, operands=(x, dense, *node.operands[2:])), machine)
 
@@ -88,7 +91,7 @@ def transpose_conv(plan_of: PlanOf) -> Plan:
         padded = [size + taps - 1 for size, taps in zip(result, kernel, strict=True)]
         fitting = [(size - 1) * stride[i] + before[i] < padded[i] for i, size in enumerate((height, width))]
         if min(before) < 0 or not all(fitting):
-            raise refusal(node, "a result that leaves out taps has no native kernel")
+            raise refusal(node, "a result that omits taps has no native kernel")
         shape = (images, *padded, channels)
         steps = strides(shape)
         place = box(

@@ -57,7 +57,7 @@ def fully_connected(node: Node, machine: CpuTarget) -> Write:
         raise refusal(node, f"weights in the format {node.options['weights_format']} have no native kernel")
     outputs, depth = weights.static_shape
     if count(x) % depth:
-        raise refusal(node, f"the input has {count(x)} elements, no multiple of {depth}")
+        raise refusal(node, f"the input has {count(x)} elements, not a multiple of {depth}")
     windows = Windows((count(x) // depth, 1, 1, depth), (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
     sums = _Sums.of(node, outputs, 0)
     return _product(node, windows, sums.weights, sums, machine)
@@ -236,7 +236,7 @@ def arithmetic(operation: int) -> Plan:
             raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
         quants = scale_of(node, a), scale_of(node, b), scale_of(node, out)
         if any(zero for _, zero in quants):
-            raise refusal(node, "16-bit codes with zero points have no native kernel")
+            raise refusal(node, "16-bit values with zero points have no native kernel")
         kind, left, table = _combination(node, operation, quants, activation_codes(node, out))
         spread = broadcast((a, b), out)
 

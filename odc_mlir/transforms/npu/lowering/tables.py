@@ -28,7 +28,7 @@ def results_of(node: Node, dynamic: int, codes: NDArray[Any]) -> NDArray[Any]:
     arrays = [codes if i == dynamic else None if o is None else o.array() for i, o in enumerate(operands)]
     (found,) = node.spec.kernel_function(probe)(arrays)
     if found.shape != line or found.dtype != result.info.numpy:
-        raise CompileError("the host kernel gives no table of codes", op=node.spec.name, tensor=node.name)
+        raise CompileError("the host kernel gives no table of values", op=node.spec.name, tensor=node.name)
     return np.ascontiguousarray(found)
 
 

@@ -98,7 +98,7 @@ class Program:
                     layer = layers.number(location)
                 self._read_instruction(op, layer, buffers)
             else:
-                raise CompileError(f"{op.name} is no instruction", hint="run npu-lower-to-tiles first")
+                raise CompileError(f"{op.name} is not an instruction", hint="run npu-lower-to-tiles first")
         self.locations = list(layers.numbers)
 
     @property

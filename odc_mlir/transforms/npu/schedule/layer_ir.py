@@ -110,7 +110,7 @@ class _Reader:
 
     def _read(self, op: Operation) -> None:
         if not isinstance(op, npu.NpuTensorOp):
-            raise CompileError("the scheduler does not know this operation", op=op.name, tensor=op_name(op))
+            raise CompileError("the scheduler does not support this operation", op=op.name, tensor=op_name(op))
         self._keep(op)
         sources, results = (tuple(map(self._tensor, values)) for values in (op.operands, op.results))
         if not isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):

@@ -24,7 +24,7 @@ class Views:
         for op in block.ops:
             if isinstance(op, npu.MoveOp) and VIEW in op.attributes and slice_of(op) is None:
                 if not joins_whole(op):
-                    raise CompileError("the move is no view", op=op.name, tensor=op_name(op))
+                    raise CompileError("the move is not a view", op=op.name, tensor=op_name(op))
                 for copy in op.strided_copies():
                     self._joined[viewed(op.inputs[copy.source])] = (op.output, copy.to * npu.item_bytes(op.output))
 

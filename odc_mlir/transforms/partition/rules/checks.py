@@ -21,11 +21,11 @@ from odc_mlir.transforms.npu.lowering.polyphase_decomposition import transposed_
 from odc_mlir.transforms.npu.lowering.resizing import resize_lines
 
 CODES = ELEMENT_TYPES
-NUMBERS = ("int32", "int64")  # of results that are no codes
+NUMBERS = ("int32", "int64")  # of results that are not codes
 POSITIONS = {
     "DYNAMIC_UPDATE_SLICE": 2,
     "GATHER": 1,
-}  # operators whose operand of this number may be computed, and is no code
+}  # operators whose operand of this number may be computed, and is not a code
 MOST_DIMENSIONS = 6  # of element-wise operands
 MOST_GROUPS = 32  # of a convolution; each takes transfers of its own
 SCALE_TOLERANCE = 1e-3  # of a scale that an operator of 16-bit codes fixes, relative

@@ -34,7 +34,7 @@ def lstm_states(node: Node, _: Limits) -> str | None:
         if state is None:
             return f"the {name} is left out"
         if not state.is_variable:
-            return f"{state.name!r} is no variable"
+            return f"{state.name!r} is not a variable"
     return None
 
 

@@ -273,7 +273,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "SQUARED_DIFFERENCE": _ARITHMETIC,
     "MAXIMUM": _SELECTION,
     "MINIMUM": _SELECTION,
-    "SELECT": _SELECTION,  # its condition is no code, so one that is computed is refused as such
+    "SELECT": _SELECTION,  # its condition is not a code, so one that is computed is refused as such
     "SELECT_V2": _SELECTION,
     "CONCATENATION": (
         Rule(

@@ -49,7 +49,7 @@ def _crossing(what: str, value: SSAValue, inside: Codes | None, wanted: str, *, 
     if not is_real(value):
         if asked:
             raise OptionError(
-                f"{what} is {tensor_facts(value.type).dtype}, not real, and stays so", hint="leave out its type"
+                f"{what} is {tensor_facts(value.type).dtype}, not float, and cannot be changed", hint="omit its type"
             )
         return None
     if wanted == FLOAT:
@@ -60,7 +60,7 @@ def _crossing(what: str, value: SSAValue, inside: Codes | None, wanted: str, *, 
         return Codes(wanted, _same_range(inside, wanted))
     found = range_of(value.type)
     if found is None:
-        raise OptionError(f"{what} cannot be {wanted}: it is real inside, and no range of it is known")
+        raise OptionError(f"{what} cannot be {wanted}: it is computed in float, and its range is unknown")
     return Codes(wanted, activation_params(*found, wanted, symmetric=wanted == "int16"))
 
 

@@ -149,10 +149,10 @@ def _wishes(op: Operation) -> Iterator[Demand]:
         codes = _codes_of(assigned, op)
         if isinstance(value.owner, VariableOp) and codes is not None and assigned_type(value) != assigned:
             raise CompileError(
-                f"operand {index} is a variable and cannot become {codes.dtype}",
+                f"operand {index} is a variable and cannot be quantised to {codes.dtype}",
                 op=_label(op),
                 tensor=value_name(value),
-                hint="leave this operator with real numbers",
+                hint="keep this operator in float",
             )
         yield Demand(op, index, codes)
 
@@ -167,10 +167,10 @@ def _bias_demands(op: CircleOp, wanted: dict[int, Demand]) -> Iterator[Demand]:
             continue
         if constant_of(value) is None:
             raise CompileError(
-                "the bias is computed while the model runs, so it cannot become integers",
+                "the bias is computed at run time, so it cannot be quantised",
                 op=op.SPEC.name,
                 tensor=value_name(value),
-                hint="leave this operator with real numbers",
+                hint="keep this operator in float",
             )
         params = bias_params(source.params, weights.params)
         rank = len(tensor_facts(value.type).shape or ())
@@ -218,7 +218,7 @@ def encoded(demand: Demand) -> Array:
         some = ", ".join(map(str, saturated[:_CHANNELS_NAMED])) + (", …" if len(saturated) > _CHANNELS_NAMED else "")
         LOG.warning(
             "tensor %r: the bias of %d channels (%s) does not fit %s at the scale of input times weights; "
-            "it is limited to what fits",
+            "it is clamped",
             info.name,
             len(saturated),
             some,

@@ -36,7 +36,7 @@ func.func @element_type(%x: tensor<2x!circle.string>) {
 // -----
 
 func.func @no_element_of_ours(%x: tensor<2x8xindex>) {
-  // CHECK: index is no element type of a Circle tensor
+  // CHECK: index is not an element type of a Circle tensor
   %0 = circle.relu(%x) : (tensor<2x8xindex>) -> tensor<2x8xindex> loc("y")
   func.return
 }
@@ -92,7 +92,7 @@ func.func @option_width(%x: tensor<2x3xf32>) {
 // -----
 
 func.func @no_function(%c: tensor<i1>, %x: tensor<2x3xf32>) {
-  // CHECK: refers to @nowhere, which is no function of this module (op IF, tensor 'y')
+  // CHECK: refers to @nowhere, which is not a function of this module (op IF, tensor 'y')
   %0 = circle.if(%c, %x) {then_subgraph_index = @nowhere, else_subgraph_index = @nowhere} : (tensor<i1>, tensor<2x3xf32>) -> tensor<2x3xf32> loc("y")
   func.return
 }

@@ -32,12 +32,12 @@ func.func @word(%x: tensor<2xf32>) {
 
 // -----
 
-// CHECK: 0.5 is no value of int32
+// CHECK: 0.5 is not a value of int32
 %0 = circle.const [0.5] : tensor<1xi32>
 
 // -----
 
-// CHECK: 1 is no value of bool
+// CHECK: 1 is not a value of bool
 %0 = circle.const [1] : tensor<1xi1>
 
 // -----

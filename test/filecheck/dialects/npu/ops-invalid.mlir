@@ -378,7 +378,7 @@ func.func @f(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) {
 
 // -----
 
-// Numbers that are no codes are moved, not filled.
+// Numbers that are not codes are moved, not filled.
 func.func @f(%x: tensor<4xi32>) {
   %0 = npu.move %x copies [array<i32: 0, 0, 0, 4, 1, 1>] fill 3 : tensor<4xi32> -> tensor<5xi32>
   func.return
@@ -416,7 +416,7 @@ func.func @f(%x: tensor<2x1x4x3x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.matmul %x, %x scale <1, 0> clamp(-128, 127) : tensor<2x1x4x3x!quant.uniform<i8:f32, 0.5>>, tensor<2x1x4x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2x1x4x3x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.matmul: [2, 1, 4, 3] by [2, 1, 4, 3] is no product of [N, 1, M, K] by [N, 1, K, C]
+// CHECK: npu.matmul: [2, 1, 4, 3] by [2, 1, 4, 3] is not a product of [N, 1, M, K] by [N, 1, K, C]
 
 // -----
 
@@ -424,7 +424,7 @@ func.func @f(%x: tensor<1x2x3x3x!quant.uniform<i8:f32, 0.5>>, %y: tensor<1x1x3x3
   %0 = npu.matmul %x, %y scale <1, 0> clamp(-128, 127) : tensor<1x2x3x3x!quant.uniform<i8:f32, 0.5>>, tensor<1x1x3x3x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x3x3x!quant.uniform<i8:f32, 0.5>>
   func.return
 }
-// CHECK: npu.matmul: [1, 2, 3, 3] by [1, 1, 3, 3] is no product
+// CHECK: npu.matmul: [1, 2, 3, 3] by [1, 1, 3, 3] is not a product
 
 // -----
 

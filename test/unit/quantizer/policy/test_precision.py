@@ -19,7 +19,7 @@ def test_overrides() -> None:
 
 @pytest.mark.parametrize("text", ["a", ":int8", "a,b:int8"])
 def test_no_override(text: str) -> None:
-    with pytest.raises(OptionError, match="is no override; write NAME:PRECISION"):
+    with pytest.raises(OptionError, match="is not an override; write NAME:PRECISION"):
         parse_overrides(text)
 
 
@@ -58,16 +58,16 @@ def test_a_configuration(tmp_path: Path) -> None:
 def test_exactly_one_variant_is_there(names: list[str]) -> None:
     plan = plan_of({"layers": [{"name": "d", "dtype": "int16", "alternate": {"x": ["d;relu", "e"]}}]})
     if names == ["d", "d;relu", "e"]:
-        match = "exactly one must be in the graph; 2 are"
+        match = "exactly one of the variants .* must be in the graph; 2 are"
     else:
-        match = "exactly one must be in the graph; none is"
+        match = "exactly one of the variants .* must be in the graph; none is"
     with pytest.raises(OptionError, match=match):
         plan.resolve(names)
 
 
 def test_names_are_there_and_named_once() -> None:
     layers = parse_overrides("a:int16,a:int8")
-    with pytest.raises(OptionError, match="layer 'a' is given a precision twice"):
+    with pytest.raises(OptionError, match="layer 'a' has a precision given twice"):
         PrecisionPlan(layers=layers).resolve(["a"])
     with pytest.raises(OptionError, match="no operator has a result 'a'"):
         PrecisionPlan(layers=layers).resolve(["b"])

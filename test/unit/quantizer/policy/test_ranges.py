@@ -120,7 +120,7 @@ def test_constant_tensors(mode: str, value: float) -> None:
 
 def test_refusals() -> None:
     stats = _normal(2, 10)
-    with pytest.raises(OptionError, match=r"unknown way to choose ranges 'max'; use one of minmax, "):
+    with pytest.raises(OptionError, match=r"unknown range mode 'max'; use one of minmax, "):
         choose_range(stats, "max")
     with pytest.raises(OptionError, match="percentile has no option 'batch'; it takes low, high"):
         choose_range(stats, "percentile", batch=3)
@@ -136,7 +136,7 @@ def test_refusals() -> None:
     for bits in (1, 17):
         with pytest.raises(OptionError, match=f"bits is {bits}, expected 2 to 16"):
             choose_range(stats, "mse", bits=bits)
-    with pytest.raises(InputError, match="no value that counts has been recorded"):
+    with pytest.raises(InputError, match="no usable value has been recorded"):
         choose_range(TensorStatistics(), "minmax")
 
 

@@ -92,7 +92,7 @@ def test_options() -> None:
         ("int8_wo", {"granularity": "tensor"}, "one scale per channel"),
         ("int8", {"granularity": "layer"}, "unknown granularity 'layer'.*channel, tensor"),
         ("int8", {"weights": "asymmetric"}, "only uint8 ones can be asymmetric"),
-        ("uint8", {"weights": "skew"}, "unknown form of weights 'skew'"),
+        ("uint8", {"weights": "skew"}, "unknown weight form 'skew'"),
     ],
 )
 def test_options_that_cannot_be(name: str, options: dict[str, str], message: str) -> None:

@@ -74,8 +74,8 @@ def test_what_the_user_asks_for_wins() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"max_drop": 1.0}, "max_drop needs known answers"),
-        ({"metric": "drop"}, "'drop' needs known answers"),
+        ({"max_drop": 1.0}, "max_drop needs labels"),
+        ({"metric": "drop"}, "'drop' needs labels"),
         ({"metric": "mse"}, "'mse' has no default limit"),
         ({"metric": "psnr"}, "unknown metric 'psnr'; use one of mpeir"),
     ],

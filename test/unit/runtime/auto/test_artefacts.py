@@ -289,5 +289,8 @@ def test_a_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
 
 def test_a_lock_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CompileError, match="the lock cannot be made"), file_lock(tmp_path / "file" / "key", seconds=0):
+    with (
+        pytest.raises(CompileError, match="the lock cannot be created"),
+        file_lock(tmp_path / "file" / "key", seconds=0),
+    ):
         pass

@@ -476,7 +476,7 @@ def test_another_interface_is_not_used(what: str, pretended: type[Pretended]) ->
     models = {
         "inputs": model_bytes(builder.finish([x], [z])),
         "types": model_bytes(builder.finish([x, y], [z])),
-        "garbage": b"this is no model at all",
+        "garbage": b"this is not a model at all",
     }
     pretended.model = models[what]
     session = session_of()
@@ -484,8 +484,8 @@ def test_another_interface_is_not_used(what: str, pretended: type[Pretended]) ->
     status = session.odc_status
     assert status.phase is Phase.REJECTED
     expected = {
-        "inputs": "1 inputs, the model has 2",
-        "types": "int32 inputs, the model float32",
+        "inputs": "1 inputs, the original has 2",
+        "types": "int32 inputs, the original float32",
         "garbage": "no Circle",
     }
     assert expected[what] in (status.reason or "")

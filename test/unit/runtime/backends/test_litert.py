@@ -66,7 +66,9 @@ def test_what_litert_lacks_stays_between_the_parts() -> None:
     inputs = [np.linspace(-1, 1, 12, dtype=np.float32).reshape(1, 2, 2, 3)]
     expected = HostExecutor(build_graph(model)).run(inputs)
     np.testing.assert_allclose(executor.run(inputs)[0], expected[0], rtol=1e-6)
-    with pytest.raises(UnsupportedError, match=r"LiteRT does not take this operator \(op INSTANCE_NORM, tensor 'n'\)"):
+    with pytest.raises(
+        UnsupportedError, match=r"LiteRT does not support this operator \(op INSTANCE_NORM, tensor 'n'\)"
+    ):
         _executor(model, strict=True)
 
 
@@ -144,8 +146,8 @@ def test_a_refusal_in_a_run_is_told(caplog: pytest.LogCaptureFixture, monkeypatc
         patch.setattr(type(executor.parts[0]._interpreter), "invoke", refuses)
         np.testing.assert_array_equal(executor.run([ones])[0], 2 * ones)
         assert executor.fallbacks == {"out": "no more"}
-        assert "LiteRT refuses: no more; our kernels run it this time" in caplog.text
-        with pytest.raises(UnsupportedError, match="LiteRT refuses: no more"):
+        assert "rejected by LiteRT: no more; our kernels run it this time" in caplog.text
+        with pytest.raises(UnsupportedError, match="rejected by LiteRT: no more"):
             strict.run([ones])
 
 

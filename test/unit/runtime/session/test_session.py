@@ -308,8 +308,8 @@ def test_output_buffers_may_be_larger_and_flat() -> None:
     ("buffer", "message"),
     [
         (np.zeros((1, 4), np.int8), "must be an array of float32, not int8"),
-        (np.zeros((1, 8), np.float32)[:, ::2], "contiguous array that can be written"),
-        (b"0123456789012345", "contiguous array that can be written"),
+        (np.zeros((1, 8), np.float32)[:, ::2], "contiguous, writable array"),
+        (b"0123456789012345", "contiguous, writable array"),
     ],
 )
 def test_buffers_that_cannot_take_an_output(buffer: Any, message: str) -> None:
@@ -354,7 +354,7 @@ def test_set_inputs_fills_up_with_zeros() -> None:
     np.testing.assert_array_equal(session.get_output(0), 2 * A)
     dynamic = Session(model_bytes(add_model((1, 4), signature=(-1, 4))))
     dynamic.prepare()
-    with pytest.raises(InputError, match="input 1 is left out, but its shape is not known"):
+    with pytest.raises(InputError, match="input 1 is omitted, but its shape is unknown"):
         dynamic.set_inputs(2, [A])
 
 
