@@ -1,7 +1,8 @@
 """By what the channels of tensors were divided to spread their ranges: metadata of a model file.
 
 A model whose channels were rescaled computes what the original does; tensors between two layers hold other numbers.
-With these factors, one for each element of a tensor's last axis, they can be compared with the original's.
+With these factors they can be compared with the original's: one for each element of a tensor's last axis, or of several
+of its last axes, where those that make no difference have extent 1.
 """
 
 from __future__ import annotations
@@ -20,18 +21,29 @@ NAME = "odc.channel_factors"
 
 
 def encode(factors: Mapping[str, NDArray[Any]]) -> bytes:
-    """The metadata of factors by tensor name: a JSON object of little-endian float32 numbers in base64."""
-    packed = {name: base64.b64encode(np.asarray(row, "<f4").tobytes()).decode() for name, row in factors.items()}
+    """The metadata of factors by tensor name: a JSON object of little-endian float32 numbers in base64.
+
+    For several axes it is a list of their extents with those.
+    """
+    packed = {name: _packed(np.asarray(array, "<f4")) for name, array in factors.items()}
     return json.dumps(packed, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _packed(array: NDArray[Any]) -> str | list[Any]:
+    text = base64.b64encode(array.tobytes()).decode()
+    return text if array.ndim == 1 else [*array.shape, text]
 
 
 def decode(data: bytes | memoryview) -> dict[str, NDArray[np.float32]]:
     """Factors by tensor name; raises ModelError for what :func:`encode` does not write."""
     with parsing("cannot read the factors of channels", ModelError, location=NAME):
-        packed = json.loads(bytes(data))
-        found = {
-            str(name): np.frombuffer(base64.b64decode(text, validate=True), "<f4") for name, text in packed.items()
-        }
+        found = {str(name): _unpacked(entry) for name, entry in json.loads(bytes(data)).items()}
     if any(not np.isfinite(row).all() or (row <= 0).any() for row in found.values()):
         raise ModelError("a factor of channels is not positive and finite", location=NAME)
     return found
+
+
+def _unpacked(entry: Any) -> NDArray[np.float32]:
+    *shape, text = entry if isinstance(entry, list) else [entry]
+    row = np.frombuffer(base64.b64decode(text, validate=True), "<f4")
+    return row.reshape(shape) if shape else row

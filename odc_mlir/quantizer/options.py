@@ -18,7 +18,7 @@ from odc_mlir.quantizer.policy.schemes import PRECISIONS, Scheme
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 
 IO = (FLOAT, QUANTIZED)
-EQUALIZE = ("none", "weights", "activations")
+EQUALIZE = ("none", "weights", "activations", "activations:0.8")
 AUTO, ON, OFF = "auto", "on", "off"
 SWITCH = (AUTO, ON, OFF)
 
@@ -45,11 +45,11 @@ class Options:
 
     ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which
     ranges are wider than what was seen, None to choose; ``normalize`` (inputs, before they are codes), ``equalize``,
-    ``rounding`` and ``correction``: ``auto`` lets measurements decide; ``equalize`` may be a ``.json`` file of pairs
-    of layers, as ONE's fm-equalize writes it. ``target``: the machine whose rules limit types; ``min_coverage``: the
-    least share of the products that has to be quantised, with a target that it has to run. ``reader``: ``litert``
-    keeps what LiteRT does not run as codes in float. With ``help`` off, ``auto`` means ``minmax``, ``none`` and
-    ``off``.
+    ``rounding`` and ``correction``: ``auto`` lets measurements decide; ``equalize`` may name a share
+    (:func:`share_moved`), or be a ``.json`` file of pairs of layers, as ONE's fm-equalize writes it. ``target``: the
+    machine whose rules limit types; ``min_coverage``: the least share of the products that has to be quantised, with a
+    target that it has to run. ``reader``: ``litert`` keeps what LiteRT does not run as codes in float. With ``help``
+    off, ``auto`` means ``minmax``, ``none`` and ``off``.
     """
 
     scheme: str = "int8"
@@ -164,6 +164,23 @@ def is_pattern_file(equalize: str) -> bool:
     return equalize.endswith(PATTERNS)
 
 
+def share_moved(equalize: str) -> float:
+    """Which part of the ranges of activations moves to weights: a number behind ``activations:``, else a half.
+
+    Raises OptionError for what is no number from 0 to 1.
+    """
+    kind, colon, text = equalize.partition(":")
+    if kind != "activations" or not colon:
+        return 0.5
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise OptionError(f"equalize is {equalize!r}", hint="give activations:SHARE, a number from 0 to 1")
+    return share
+
+
 def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO, **given: Any) -> Options:
     """Checked options.
 
@@ -220,7 +237,7 @@ def _check(options: Options) -> None:
         ("io", options.io, IO),
         ("ranges", options.ranges, (AUTO, *MODES)),
         ("normalize", options.normalize, SWITCH),
-        ("equalize", options.equalize, (AUTO, *EQUALIZE, *filter(is_pattern_file, [options.equalize]))),
+        ("equalize", _kind(options.equalize), (AUTO, *EQUALIZE)),
         ("rounding", options.rounding, SWITCH),
         ("correction", options.correction, SWITCH),
         ("mixed", options.mixed, SWITCH),
@@ -254,6 +271,14 @@ def _check(options: Options) -> None:
         raise OptionError("a budget needs mixed precision, which is off", hint="omit mixed")
     if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
         raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")
+
+
+def _kind(equalize: str) -> str:
+    """The way to equalise that a file of pairs, or a share, stands for; raises OptionError for no share."""
+    if is_pattern_file(equalize):
+        return AUTO
+    share_moved(equalize)
+    return "activations" if equalize.startswith("activations:") else equalize
 
 
 def _check_given(options: Options) -> None:

@@ -34,7 +34,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.given import check_kept, copied, types_of
 from odc_mlir.quantizer.layers import CASTS
-from odc_mlir.quantizer.options import WIDE_HEADROOM, Options, is_pattern_file
+from odc_mlir.quantizer.options import WIDE_HEADROOM, Options, is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.precision import Choice
 from odc_mlir.quantizer.policy.ranges import Range
 from odc_mlir.quantizer.policy.schemes import SCHEMES, Scheme
@@ -225,7 +225,7 @@ def statistics_of_ranges(ranges: Mapping[str, tuple[float, float]]) -> Records:
 
 
 def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatModel | None:
-    """A copy whose channels are equalised by ``weights``, ``activations`` or a file; None where that changes nothing.
+    """A copy whose channels are equalised in this way (:mod:`.options`); None where that changes nothing.
 
     It has no records yet. Recorded ranges tell which RELU6 never clip.
     """
@@ -234,8 +234,9 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
     assert function is not None
     attach_ranges(function, ranges_of(statistics, "minmax"))
     patterns = kind if is_pattern_file(kind) else ""
-    arrays = _channel_magnitudes(statistics) if kind == "activations" or patterns else None
-    if not _changed(module, arrays, "circle-equalize-channels", "ranges", patterns=patterns, relu6="recorded"):
+    arrays = _channel_magnitudes(statistics) if kind.startswith("activations") or patterns else None
+    options = {"patterns": patterns, "alpha": share_moved(kind), "relu6": "recorded"}
+    if not _changed(module, arrays, "circle-equalize-channels", "ranges", **options):
         return None
     _drop_ranges(module)
     return FloatModel(module)

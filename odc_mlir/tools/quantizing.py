@@ -146,8 +146,9 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
         "--equalize",
         stdin=False,
         default="auto",
-        metavar="auto|none|weights|activations|FILE.json",
-        help="cross-layer equalisation of all pairs, or of those in a file of ONE's fm-equalize",
+        metavar="auto|none|weights|activations[:SHARE]|FILE.json",
+        help="cross-layer equalisation of all pairs, or of those in a file of ONE's fm-equalize; SHARE: the part of "
+        "the activations' ranges that moves to weights (0.5)",
     )
     group.add_argument(
         "--rounding", default="auto", choices=("auto", "on", "off"), help="adaptive rounding of weights, by samples"

@@ -157,9 +157,10 @@ def channel_factors(graph: Graph) -> Mapping[str, Array]:
 
 def _taken_back(value: Array, factors: Array | None) -> Array:
     """Reals as they were before their channels were divided."""
-    if factors is None or value.ndim == 0 or value.shape[-1] != len(factors) or value.dtype.kind != "f":
+    if factors is None or value.dtype.kind != "f" or factors.ndim > value.ndim:
         return value
-    return np.asarray(value * factors, value.dtype)
+    fits = all(ours in (1, extent) for ours, extent in zip(factors.shape[::-1], value.shape[::-1], strict=False))
+    return np.asarray(value * factors, value.dtype) if fits else value
 
 
 def _seen_type(info: TensorInfo, value: Array) -> str:

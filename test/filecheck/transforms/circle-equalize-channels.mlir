@@ -61,10 +61,12 @@ func.func @between(%x: tensor<1x2x4x1xf32>) -> tensor<1x1xf32> {
 func.func @relu6(%x: tensor<1x1xf32>) -> (tensor<1x1xf32>, tensor<1x1xf32>) {
   %w = circle.const [1.0, 4.0] : tensor<2x1xf32>
   %v = circle.const [4.0, 1.0] : tensor<1x2xf32>
+  %w2 = circle.const [1.0, 4.0] : tensor<2x1xf32>
+  %v2 = circle.const [4.0, 1.0] : tensor<1x2xf32>
   %0 = circle.fully_connected(%x, %w) {activation = relu6} : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32, #circle.qparams<min = [0.0], max = [5.5]>>
   %1 = circle.fully_connected(%0, %v) : (tensor<1x2xf32, #circle.qparams<min = [0.0], max = [5.5]>>, tensor<1x2xf32>) -> tensor<1x1xf32>
-  %2 = circle.fully_connected(%x, %w) {activation = relu6} : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32, #circle.qparams<min = [0.0], max = [6.0]>>
-  %3 = circle.fully_connected(%2, %v) : (tensor<1x2xf32, #circle.qparams<min = [0.0], max = [6.0]>>, tensor<1x2xf32>) -> tensor<1x1xf32>
+  %2 = circle.fully_connected(%x, %w2) {activation = relu6} : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32, #circle.qparams<min = [0.0], max = [6.0]>>
+  %3 = circle.fully_connected(%2, %v2) : (tensor<1x2xf32, #circle.qparams<min = [0.0], max = [6.0]>>, tensor<1x2xf32>) -> tensor<1x1xf32>
   func.return %1, %3 : tensor<1x1xf32>, tensor<1x1xf32>
 }
 // CHECK-LABEL: func.func @relu6(
@@ -81,11 +83,13 @@ func.func @relu6(%x: tensor<1x1xf32>) -> (tensor<1x1xf32>, tensor<1x1xf32>) {
 func.func @left(%x: tensor<1x1xf32>) -> (tensor<1x2xf32>, tensor<1x1xf32>, tensor<1x1xf32>) {
   %w = circle.const [1.0, 4.0] : tensor<2x1xf32>
   %v = circle.const [4.0, 1.0] : tensor<1x2xf32>
+  %w2 = circle.const [1.0, 4.0] : tensor<2x1xf32>
+  %v2 = circle.const [4.0, 1.0] : tensor<1x2xf32>
   %0 = circle.fully_connected(%x, %w) : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32>
   %1 = circle.fully_connected(%0, %v) : (tensor<1x2xf32>, tensor<1x2xf32>) -> tensor<1x1xf32>
-  %2 = circle.fully_connected(%x, %w) : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32>
+  %2 = circle.fully_connected(%x, %w2) : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32>
   %3 = circle.logistic(%2) : (tensor<1x2xf32>) -> tensor<1x2xf32>
-  %4 = circle.fully_connected(%3, %v) : (tensor<1x2xf32>, tensor<1x2xf32>) -> tensor<1x1xf32>
+  %4 = circle.fully_connected(%3, %v2) : (tensor<1x2xf32>, tensor<1x2xf32>) -> tensor<1x1xf32>
   func.return %0, %1, %4 : tensor<1x2xf32>, tensor<1x1xf32>, tensor<1x1xf32>
 }
 // CHECK-LABEL: func.func @left(

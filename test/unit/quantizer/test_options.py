@@ -17,7 +17,7 @@ from odc_mlir.quantizer.policy.schemes import SCHEMES
 def test_help_tries_what_is_left_open() -> None:
     options = make_options()
     assert (options.scheme, options.range_modes) == ("int8", tuple(MODES))
-    assert options.equalizations == ("none", "weights", "activations")
+    assert options.equalizations == ("none", "weights", "activations", "activations:0.8")
     assert options.switched(options.rounding) == (False, True)
     assert options.searches_precisions
 

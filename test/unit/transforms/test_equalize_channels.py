@@ -25,7 +25,7 @@ from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.reporting.comparison import compare
 from odc_mlir.runtime.reporting.metrics import Tolerance
 from odc_mlir.support.text import module_text
-from odc_mlir.transforms.circle.circle_equalize_channels import channel_factors, least_factors
+from odc_mlir.transforms.circle.equalizing.pairs import channel_factors, least_factors
 from odc_mlir.transforms.common.placement import operators
 from odc_mlir.transforms.common.rewriting import Layer
 
