@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from odc_mlir.transforms.common.rewriting import (
     real,
     real_constant,
     shape_of,
+    static_shape_of,
 )
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -143,7 +144,8 @@ class State(Front):
         _erase_unread(old)
 
 
-class Slot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Slot:
     """A constant operand."""
 
     op: CircleOp
@@ -190,7 +192,7 @@ class Affine(Front):
             if slot is None:
                 continue
             old = slot.value
-            made = real(values.reshape(np.shape(real_constant(old))), constant_name(old, self.name, role))
+            made = real(values.reshape(static_shape_of(old) or -1), constant_name(old, self.name, role))
             Rewriter.insert_op(made, InsertPoint.before(slot.op))
             slot.op.operands[slot.index] = made.result
             _erase_unread([old])

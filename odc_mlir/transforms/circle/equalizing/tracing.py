@@ -103,10 +103,10 @@ class Tracer:
         if op.SPEC.name == "FULLY_CONNECTED":
             columns = back.weights.shape[-1]
             row = None if not columns or labels.size % columns else _row(labels.reshape(-1, columns))
-            return None if row is None else row.astype(np.int64)
+            return None if row is None else np.asarray(row, np.int64)
         row = _row(labels)
         inputs = None if row is None else stack_inputs(layer, back.weights, len(row))
-        return None if row is None or inputs is None else row[inputs].astype(np.int64)
+        return None if row is None or inputs is None else np.asarray(row[inputs], np.int64)
 
     def _crossed(self, op: Operation, trace: Trace) -> list[Labels] | None:
         """The labels of the results; None where factors do not commute."""
@@ -153,7 +153,7 @@ def _row(labels: Labels) -> Labels | None:
     """The labels along the last axis where the others make no difference."""
     if labels.ndim == 0:
         return None
-    row = labels[(0,) * (labels.ndim - 1)]
+    row: Labels = labels[(0,) * (labels.ndim - 1)]
     if any(labels.strides[:-1]) and not np.array_equal(np.broadcast_to(row, labels.shape), labels):
         return None
     return row
