@@ -136,6 +136,10 @@ NATIVE_STAGES = (
     Stage("native-llvm", ("convert-native-to-llvm",), "segments in the llvm dialect, of which object code is made"),
 )
 
+# Stages of instructions, which are verified and checked only where every pass is: a program has ten thousands of them.
+# What would be wrong by then is a defect of ours, and the emitter refuses fields that cannot be encoded.
+ON_REQUEST = frozenset({"npu-sched", "npu-alloc"})
+
 # What a float model goes through after stage ``circle-opt`` and before its ranges are recorded, to be quantised.
 # Results stay within float32's accuracy, not bit for bit; no stage of the compiler does this.
 QUANTIZE_PREPARE = (
@@ -264,7 +268,8 @@ def run_passes(
 ) -> None:
     """Run (stage, pass) pairs over ``module`` in place, verifying it after each stage and checking what it may hold.
 
-    Where ``context`` says so it is verified after each pass, which tells which one is wrong.
+    Where ``context`` says so it is verified after each pass, which tells which one is wrong, and stages of
+    :data:`ON_REQUEST` are checked too.
     """
     each = getattr(context, "verify_each", False)
     with sharing_records(context):
@@ -279,6 +284,8 @@ def run_passes(
                         module.verify()
                 if observe is not None:
                     observe(stage, item, module)
+            if stage in ON_REQUEST and not each:
+                continue
             with typed_errors(stage):
                 if not each:
                     module.verify()

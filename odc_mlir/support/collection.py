@@ -6,7 +6,7 @@ import gc
 from collections.abc import Generator
 from contextlib import contextmanager
 
-ALLOCATIONS = 2_000_000  # between two looks; Python's own choice is 700
+ALLOCATIONS = 6_000_000  # between two looks; Python's own choice is 700
 
 
 @contextmanager

@@ -6,89 +6,93 @@ Queues complete in order, so for each other queue only the latest conflicting co
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 
 from odc_mlir.isa.fields import Queue, Space
-from odc_mlir.transforms.npu.schedule.accesses import accesses
-from odc_mlir.transforms.npu.schedule.program import Accesses, Buffer, Command
+from odc_mlir.transforms.npu.schedule.accesses import spans
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
 Latest = dict[Queue, int]
 """Queue -> index of its latest command."""
 
 
 class _Segment:
-    """Addresses with the same history: the last writer, and the last reader of each queue since."""
+    """Addresses up to ``end`` with the same history: the last writer, and the last reader of each queue since."""
 
-    __slots__ = ("readers", "writer", "writer_queue")
+    __slots__ = ("end", "readers", "writer", "writer_queue")
 
-    def __init__(self, writer: int = -1, writer_queue: Queue = Queue.FETCH, readers: Latest | None = None) -> None:
-        self.writer, self.writer_queue = writer, writer_queue
-        self.readers: Latest = {} if readers is None else readers
-
-    def copy(self) -> _Segment:
-        return _Segment(self.writer, self.writer_queue, dict(self.readers))
+    def __init__(self, end: int, writer: int, writer_queue: Queue, readers: Latest) -> None:
+        self.end, self.writer, self.writer_queue, self.readers = end, writer, writer_queue, readers
 
 
 class _History:
-    """Who touched which addresses of one memory: disjoint segments that cover ``[starts[0], infinity)``."""
+    """Who touched which addresses of one memory: disjoint segments that cover ``[0, infinity)``.
+
+    Segments are found by where they begin: mostly what one command wrote is what another reads, end to end.
+    """
 
     __slots__ = ("segments", "starts")
 
     def __init__(self) -> None:
-        self.starts = [0]
-        self.segments = [_Segment()]
+        self.starts = [0]  # in order
+        self.segments = {0: _Segment(sys.maxsize, -1, Queue.FETCH, {})}
 
-    def _cut(self, address: int) -> int:
-        """Index of the segment that starts at ``address``, made by splitting if need be."""
+    def _cut(self, address: int) -> _Segment:
+        """The segment that starts at ``address``, made by splitting the one around it."""
         index = bisect_left(self.starts, address)
-        if index == len(self.starts) or self.starts[index] != address:
-            self.starts.insert(index, address)
-            self.segments.insert(index, self.segments[index - 1].copy())
-        return index
-
-    def _between(self, start: int, end: int) -> tuple[int, int]:
-        """The indices of the first segment of ``[start, end)`` and of the first one behind it."""
-        starts = self.starts
-        first = bisect_left(starts, start)
-        if first == len(starts) or starts[first] != start:
-            first = self._cut(start)
-        last = first + 1
-        if last < len(starts) and starts[last] == end:  # mostly what one command wrote is what another reads
-            return first, last
-        return first, self._cut(end)
+        whole = self.segments[self.starts[index - 1]]
+        self.starts.insert(index, address)
+        made = self.segments[address] = _Segment(whole.end, whole.writer, whole.writer_queue, dict(whole.readers))
+        whole.end = address
+        return made
 
     def read(self, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
         """Command ``index`` of ``queue`` reads ``[start, end)``; adds what must precede it to ``found``."""
-        first, last = self._between(start, end)
         segments = self.segments
-        for place in range(first, last):
-            segment = segments[place]
+        segment = segments.get(start) or self._cut(start)
+        while True:
+            if segment.end > end:
+                self._cut(end)
             writer = segment.writer
             if writer >= 0 and writer > found.get(segment.writer_queue, -1):
                 found[segment.writer_queue] = writer
             segment.readers[queue] = index
+            if segment.end == end:
+                return
+            segment = segments[segment.end]
 
     def write(self, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
         """Command ``index`` of ``queue`` writes ``[start, end)``."""
-        first, last = self._between(start, end)
         segments = self.segments
-        for place in range(first, last):
-            segment = segments[place]
+        first = segment = segments.get(start) or self._cut(start)
+        while True:
+            if segment.end > end:
+                self._cut(end)
             writer = segment.writer
             if writer >= 0 and writer > found.get(segment.writer_queue, -1):
                 found[segment.writer_queue] = writer
             for reader_queue, reader in segment.readers.items():
                 if reader != index and reader > found.get(reader_queue, -1):  # a command may write what it reads
                     found[reader_queue] = reader
-        if last == first + 1:
-            segment = segments[first]
-            segment.writer, segment.writer_queue = index, queue
-            if segment.readers:
-                segment.readers = {}
-        else:
-            self.starts[first:last] = [start]
-            segments[first:last] = [_Segment(index, queue)]
+            if segment.end == end:
+                break
+            segment = segments[segment.end]
+        if first.end != end:
+            self._join(start, end)
+        first.writer, first.writer_queue = index, queue
+        if first.readers:
+            first.readers = {}
+
+    def _join(self, start: int, end: int) -> None:
+        """Make the segments of ``[start, end)`` one, with the history of the first."""
+        low = bisect_left(self.starts, start) + 1
+        high = bisect_left(self.starts, end, low)
+        for inner in self.starts[low:high]:
+            del self.segments[inner]
+        del self.starts[low:high]
+        self.segments[start].end = end
 
 
 class Hazards:
@@ -112,20 +116,29 @@ class Hazards:
 
     def visit(self, index: int, command: Command) -> Latest:
         """The latest conflicting command of each queue before ``command``, its own queue included."""
-        return self.visit_accesses(index, command, accesses(command))
-
-    def visit_accesses(self, index: int, command: Command, touched: Accesses) -> Latest:
-        """As :meth:`visit`; ``touched``: what ``command`` reads and writes, where that is known already."""
-        reads, writes = touched
         found: Latest = {}
-        homes, queue = self._homes, command.queue
-        for buffer, start, end in reads:
-            if buffer.data is None:  # constants are never written
+        homes, queue, places = self._homes, command.queue, command.places
+        reads, writes = command.immediates.effects
+        for area in reads:
+            buffer, start = places[area.field]
+            if buffer.data is not None:  # constants are never written
+                continue
+            history, base = homes.get(id(buffer)) or self._home(buffer)
+            if area.ring is None:
+                history.read(base + start, base + start + area.size, index, queue, found)
+                continue
+            for buffer, start, end in spans(places, area):
                 history, base = homes.get(id(buffer)) or self._home(buffer)
                 history.read(base + start, base + end, index, queue, found)
-        for buffer, start, end in writes:
+        for area in writes:
+            buffer, start = places[area.field]
             history, base = homes.get(id(buffer)) or self._home(buffer)
-            history.write(base + start, base + end, index, queue, found)
+            if area.ring is None:
+                history.write(base + start, base + start + area.size, index, queue, found)
+                continue
+            for buffer, start, end in spans(places, area):
+                history, base = homes.get(id(buffer)) or self._home(buffer)
+                history.write(base + start, base + end, index, queue, found)
         return found
 
 

@@ -133,11 +133,12 @@ class Program:
         return buffer
 
     def _read_instruction(self, op: InstructionOp, layer: int, buffers: dict[int, Buffer]) -> None:
-        fields = op.field_values
-        operands, places = iter(op._operands), {}
+        fields, operands = op.field_values, op._operands
+        places, taken = {}, 0
         for name, offset in zip(op.SPEC.place_names, fields.offsets, strict=True):
             if offset is not None:
-                places[name] = buffers[id(next(operands))], offset
+                places[name] = buffers[id(operands[taken])], offset
+                taken += 1
         command = Command(fields.immediates, places, layer, fields.queue)
         if len(op.properties) > 1:  # than the fields
             command.waits, command.posts = op.semaphores("waits"), op.semaphores("posts")
@@ -158,17 +159,17 @@ class Program:
         position = next(following)
         new_buffers: dict[Buffer, BufferOp] = {}
         for command in commands:
-            for buffer, _ in command.places.values():
-                if buffer not in values:
-                    made = new_buffers[buffer] = make_buffer(buffer, self._location(command))
-                    values[buffer] = made.buffer
-            known = self._ops.get(id(command))
-            if known is None:
+            op, places = self._ops.get(id(command), (None, None))
+            if command.places is not places:
+                for buffer, _ in command.places.values():
+                    if buffer not in values:
+                        made = new_buffers[buffer] = make_buffer(buffer, self._location(command))
+                        values[buffer] = made.buffer
+            if op is None:
                 made_op = make_instruction(command, values, self._location(command))
                 self._ops[id(command)] = made_op, command.places
                 self.block.insert_op_before(made_op, position)
                 continue
-            op, places = known
             assert op is position, "commands keep their order"
             if command.places is not places:
                 operands, fields = _fields_of(command, values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type, element_bytes, flat_type
 from odc_mlir.isa.fields import Queue, Space
@@ -72,16 +72,13 @@ Place = tuple[Buffer, int]
 Span = tuple[Buffer, int, int]
 """A buffer, and the first unit and the one behind the last of it; a plain tuple, as programs have very many."""
 
-Accesses = tuple[list[Span], list[Span]]
-"""What is read, and what is written."""
-
 
 @dataclass(eq=False, slots=True)
 class Command:
     """One instruction before encoding.
 
     ``places`` holds the address fields, ``layer`` is the index of the tensor operation it belongs to (-1: none). It is
-    not changed in place: operations compare it with what they were read as, and ``touches`` keeps what it touches.
+    not changed in place: operations compare it with what they were read as.
     """
 
     immediates: Immediates
@@ -90,7 +87,6 @@ class Command:
     queue: Queue = Queue.FETCH
     waits: tuple[int, ...] = ()
     posts: tuple[int, ...] = ()
-    touches: tuple[dict[str, Place], Immediates, Accesses] | None = field(default=None, init=False, repr=False)
 
     @property
     def mnemonic(self) -> str:

@@ -17,6 +17,9 @@ from odc_mlir.transforms.npu.schedule.program import Command, sync
 Clock = list[int]
 """Per queue, the program index of the last command that is known to be complete; -1 for none."""
 
+Tokens = dict[int, list[int]]
+"""Program index of a command -> the semaphores that it waits on, or that it posts, of those with any."""
+
 WORKING: tuple[Queue, ...] = tuple(queue for queue in Queue if queue is not Queue.FETCH)
 
 
@@ -38,36 +41,38 @@ def join(clock: Clock, other: Clock) -> None:
 
 def insert_sync(commands: Sequence[Command]) -> list[Command]:
     """``commands`` with waits and posts, and ``sync`` commands for what an instruction cannot hold itself."""
-    found = dependences(commands)
-    known = {queue: [-1] * len(Queue) for queue in Queue}  # by the command about to start in each queue
-    complete: list[Clock] = []  # per command: what is known once it is complete
-    waits: list[list[int]] = []
-    posts: list[list[int]] = [[] for _ in commands]
-    for index, (command, before) in enumerate(zip(commands, found, strict=True)):
+    # Of the command about to start in each queue, and of each command when it is complete: commands of a queue that
+    # wait for nothing between them share a clock, which does not count the queue itself.
+    known = {queue: [-1] * len(Queue) for queue in Queue}
+    complete: list[Clock] = []
+    waits: Tokens = {}
+    posts: Tokens = {}
+    for index, (command, before) in enumerate(zip(commands, dependences(commands), strict=True)):
         queue, clock = command.queue, known[command.queue]
-        taken = []
-        needed = [(last, other) for other, last in before.items() if other is not queue and last > clock[other]]
-        for last, other in sorted(needed, reverse=True):  # the latest first: it may know of the others
+        needed = [(last, other) for other, last in before.items() if last > clock[other] and other is not queue]
+        if needed:
+            known[queue] = clock = list(clock)
+            needed.sort(reverse=True)  # the latest first: it may know of the others
+        for last, other in needed:
             if last > clock[other]:
                 join(clock, complete[last])
-                posts[last].append(SEMAPHORE_OF[other, queue])
-                taken.append(SEMAPHORE_OF[other, queue])
-        waits.append(taken)
-        done = list(clock)
-        done[queue] = index
-        complete.append(done)
+                clock[other] = last
+                number = SEMAPHORE_OF[other, queue]
+                posts.setdefault(last, []).append(number)
+                waits.setdefault(index, []).append(number)
+        complete.append(clock)
     return _with_tokens(commands, waits, posts)
 
 
-def _with_tokens(commands: Sequence[Command], waits: list[list[int]], posts: list[list[int]]) -> list[Command]:
+def _with_tokens(commands: Sequence[Command], waits: Tokens, posts: Tokens) -> list[Command]:
     result: list[Command] = []
-    for command, taken, given in zip(commands, waits, posts, strict=True):
-        own = taken[:MAX_WAITS]
+    for index, command in enumerate(commands):
+        taken, given = waits.get(index, ()), posts.get(index, ())
+        command.waits, command.posts = tuple(taken[:MAX_WAITS]), tuple(given[:MAX_POSTS])
         for start in range(MAX_WAITS, len(taken), MAX_WAITS):
             helper = sync(command.queue)
             helper.waits, helper.layer = tuple(taken[start : start + MAX_WAITS]), command.layer
             result.append(helper)
-        command.waits, command.posts = tuple(own), tuple(given[:MAX_POSTS])
         result.append(command)
         for start in range(MAX_POSTS, len(given), MAX_POSTS):
             helper = sync(command.queue)

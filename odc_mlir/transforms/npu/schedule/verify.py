@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import SEMAPHORE_MAX, Queue, Space
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.accesses import accesses
+from odc_mlir.transforms.npu.schedule.accesses import spans
 from odc_mlir.transforms.npu.schedule.arena import Interval, live_intervals, overlapping
 from odc_mlir.transforms.npu.schedule.hazards import Hazards
-from odc_mlir.transforms.npu.schedule.program import Accesses, Command, buffers_of, local_sizes
+from odc_mlir.transforms.npu.schedule.program import Command, buffers_of, local_sizes
 from odc_mlir.transforms.npu.schedule.sync import Clock, join
 
 
@@ -25,9 +25,8 @@ def verify_program(commands: Sequence[Command], target: Target, region_bytes: di
     ``region_bytes``: size of each region that is bound at run time.
     """
     _verify_buffers(commands, local_sizes(target) | region_bytes, target.sram.burst_bytes)
-    touched = [accesses(command) for command in commands]
-    _verify_bounds(commands, touched)
-    _verify_order(commands, touched)
+    _verify_bounds(commands)
+    _verify_order(commands)
 
 
 def _name(commands: Sequence[Command], index: int) -> str:
@@ -51,35 +50,39 @@ def _verify_buffers(commands: Sequence[Command], sizes: dict[Space, int], alignm
         )
 
 
-def _verify_bounds(commands: Sequence[Command], touched: Sequence[Accesses]) -> None:
-    for index, of_command in enumerate(touched):
-        for spans in of_command:
-            for buffer, start, end in spans:
-                if not 0 <= start < end <= buffer.size:
-                    raise CompileError(
-                        f"{_name(commands, index)} touches {start}..{end - 1} of buffer "
-                        f"{buffer.name!r}, which has {buffer.size} units"
-                    )
+def _verify_bounds(commands: Sequence[Command]) -> None:
+    for index, command in enumerate(commands):
+        places = command.places
+        for areas in command.immediates.effects:
+            for area in areas:
+                for buffer, start, end in spans(places, area):
+                    if not 0 <= start < end <= buffer.size:
+                        raise CompileError(
+                            f"{_name(commands, index)} touches {start}..{end - 1} of buffer "
+                            f"{buffer.name!r}, which has {buffer.size} units"
+                        )
 
 
-def _verify_order(commands: Sequence[Command], touched: Sequence[Accesses]) -> None:
+def _verify_order(commands: Sequence[Command]) -> None:
     hazards = Hazards()
     known: dict[Queue, Clock] = {queue: [-1] * len(Queue) for queue in Queue}
     tokens: dict[int, deque[Clock]] = defaultdict(deque)
-    for index, (command, of_command) in enumerate(zip(commands, touched, strict=True)):
-        before = hazards.visit_accesses(index, command, of_command)
-        clock = known[command.queue]
+    for index, command in enumerate(commands):
+        before = hazards.visit(index, command)
+        own, clock = command.queue, known[command.queue]
         for number in command.waits:
             if not tokens[number]:
                 raise CompileError(f"{_name(commands, index)} waits on semaphore {number} before anything posts it")
             join(clock, tokens[number].popleft())
         for queue, last in before.items():
-            if queue != command.queue and clock[queue] < last:
+            if clock[queue] < last and queue != own:
                 raise CompileError(
                     f"{_name(commands, index)} races with {_name(commands, last)}: no semaphore orders the two"
                 )
+        if not command.posts:
+            continue
         done = list(clock)
-        done[command.queue] = index
+        done[own] = index
         for number in command.posts:
             tokens[number].append(done)
             if len(tokens[number]) > SEMAPHORE_MAX:
