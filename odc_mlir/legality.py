@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
-from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
+from odc_mlir.dialects.npu_isa import BufferOp, is_instruction
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW
 from odc_mlir.errors import CompileError
@@ -58,7 +58,7 @@ def all_addresses(program: ProgramOp) -> Iterator[Breach]:
 def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
     """Nothing waits or posts."""
     for op in program.block.ops:
-        if ("waits" in op.properties or "posts" in op.properties) and isinstance(op, InstructionOp):
+        if ("waits" in op.properties or "posts" in op.properties) and is_instruction(op):
             yield op, "has semaphores already"
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Block
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -25,6 +24,7 @@ from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, Y
 from odc_mlir.errors import AllocationError, CompileError, OdcError, TimeLimitError
 from odc_mlir.isa import container
 from odc_mlir.ops.work import tensor_bytes
+from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name
@@ -152,7 +152,7 @@ def _schedule(context: Context, module: ModuleOp, known: dict[str, bytes], *, gu
             program = scheduled_program(context, module, segment)
             tell(context, "package: emitting")
             binaries[segment] = _emit(segment, program, choice)
-            _release(program.block)  # of many segments, their IR together would be most of what compiling holds
+            take_apart(program.block)  # of many segments, their IR together would be most of what compiling holds
         except TimeLimitError:
             raise
         except OdcError as error:
@@ -189,17 +189,6 @@ def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes
     target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
     with typed_errors("package"):
         return emit_program(program, target, memory, operator_kinds(segment))
-
-
-def _release(block: Block) -> None:
-    """Take the operations of ``block`` apart, which refer to each other in circles and would stay until a search."""
-    for op in list(block.ops):
-        for region in op.regions:
-            for inner in region.blocks:
-                _release(inner)
-        block.detach_op(op)
-        op.drop_all_references()
-        op.properties.clear()
 
 
 def _renamed(binary: bytes, segment: SegmentOp) -> bytes:

@@ -25,6 +25,7 @@ from odc_mlir.emitter import emit_program
 from odc_mlir.errors import AllocationError, OdcError, TimeLimitError
 from odc_mlir.simulator.program import load
 from odc_mlir.simulator.run import simulate
+from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import tell
 from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, trial_planner
 from odc_mlir.transforms.npu.npu_prefetch_constants import NpuPrefetchConstantsPass
@@ -119,10 +120,8 @@ class _Trials:
         """The best of ``best`` and the programs of these plans, until some in a row do not help."""
         misses = 0
         for plan in plans:
-            found = self._cut(plan)
-            misses += 1
-            if isinstance(found, _Trial) and found.cycles < best.cycles:
-                best, misses = found, 0
+            before, best = best, _faster(best, self._cut(plan))
+            misses = misses + 1 if best is before else 0
             if misses == MISSES:
                 break
         return best
@@ -135,8 +134,10 @@ class _Trials:
         for program in programs(module).values():
             program.attributes[CHAINS] = chains_attribute(plan.chains)
         passes = takewhile(_is_before_prefetching, pipelines.passes_until(SCHEDULED, after=LOWERED))
-        failed = _error_of(partial(pipelines.run_passes, self.context, module, passes))
-        return failed or self._finished(module)
+        if failed := _error_of(partial(pipelines.run_passes, self.context, module, passes)):
+            _free(module)
+            return failed
+        return self._finished(module)
 
     def _finished(self, ready: ModuleOp, options: NpuPrefetchConstantsPass | None = None) -> _Trial | OdcError:
         """The program that ``ready``, which is kept, becomes."""
@@ -144,6 +145,7 @@ class _Trials:
         passes = pipelines.passes_until(SCHEDULED, after=LOWERED, options=[options] if options else [])
         rest = dropwhile(_is_before_prefetching, passes)
         if failed := _error_of(partial(pipelines.run_passes, self.context, module, rest)):
+            _free(module)
             return failed
         (program,) = programs(module).values()
         loaded = load(emit_program(program, self.job.target, self.job.memory), target=self.job.target)
@@ -156,7 +158,22 @@ class _Trials:
         step = math.floor(math.log(limit, LIMIT_STEP))
         others += [NpuPrefetchConstantsPass(sram_limit=int(LIMIT_STEP ** (step - k))) for k in range(MISSES)]
         for options in others:
-            found = self._finished(ready, options)
-            if isinstance(found, _Trial) and found.cycles < best.cycles:
-                best = found
+            best = _faster(best, self._finished(ready, options))
         return best
+
+
+def _faster(best: _Trial, found: _Trial | OdcError) -> _Trial:
+    """The faster one; the other, which may be as large, is freed at once."""
+    if not isinstance(found, _Trial):
+        return best
+    taken, left = (found, best) if found.cycles < best.cycles else (best, found)
+    take_apart(left.program.block)
+    if left.ready is not taken.ready:
+        _free(left.ready)
+    return taken
+
+
+def _free(module: ModuleOp) -> None:
+    """Free the programs of ``module``."""
+    for program in programs(module).values():
+        take_apart(program.block)

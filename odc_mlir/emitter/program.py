@@ -14,7 +14,7 @@ from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.circle_types import tensor_facts
-from odc_mlir.dialects.npu_isa import BufferOp, Homes, InstructionOp, LoopOp
+from odc_mlir.dialects.npu_isa import BufferOp, Homes, InstructionOp, LoopOp, is_instruction
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import (
     INPUT_OFFSETS,
@@ -118,7 +118,7 @@ def instructions(program: ProgramOp) -> list[Instr]:
 
 def _emitted(program: ProgramOp) -> list[Emitted]:
     """One instruction for each operation, and two for each loop; errors as :func:`instructions`."""
-    if not isinstance(program.block.last_op, InstructionOp):
+    if program.block.last_op is None or not is_instruction(program.block.last_op):
         raise CompileError(
             f"program {program.sym_name.data} holds no instructions", hint="run the stage npu-alloc first"
         )
@@ -127,12 +127,12 @@ def _emitted(program: ProgramOp) -> list[Emitted]:
     for op in program.block.ops:
         if type(op) is BufferOp:
             continue
-        if isinstance(op, LoopOp):
+        if type(op) is LoopOp:
             body = [Emitted(_instruction(inner, homes), inner) for inner in op.instructions]
             size = sum(item.instr.size_bytes for item in body)
             emitted.append(Emitted(codec.make("loop", count=op.iterations, body_bytes=size), None))
             emitted += [*body, Emitted(codec.make("end"), None)]
-        elif isinstance(op, InstructionOp):
+        elif is_instruction(op):
             emitted.append(Emitted(_instruction(op, homes), op))
     return emitted
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-ALLOCATIONS = 6_000_000  # between two looks; Python's own choice is 700
+if TYPE_CHECKING:
+    from xdsl.ir import Block
+
+ALLOCATIONS = 4_000_000  # between two looks; Python's own choice is 700
 
 
 @contextmanager
@@ -26,3 +30,17 @@ def seldom_collected() -> Generator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def take_apart(block: Block) -> None:
+    """Free the operations of ``block``, which is of no use any more.
+
+    They refer to each other in circles, and would stay until somebody looks for those.
+    """
+    for op in list(block.ops):
+        for region in op.regions:
+            for inner in region.blocks:
+                take_apart(inner)
+        block.detach_op(op)
+        op.drop_all_references()
+        op.properties.clear()

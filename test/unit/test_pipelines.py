@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -180,6 +181,17 @@ def test_a_broken_pass_is_found_at_the_end_of_its_stage(monkeypatch: pytest.Monk
             make_context(), module(), [("npu", Breaking()), ("npu", Noting(seen)), ("x", Noting(seen))]
         )
     assert (caught.value.stage, seen) == ("npu", ["noting"])
+
+
+@pytest.mark.parametrize("stage", sorted(pipelines.ON_REQUEST))
+@pytest.mark.parametrize("asked", [False, True])
+def test_stages_of_instructions_are_verified_on_request(
+    stage: str, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VERIFY_VARIABLE)
+    assert stage in pipelines.stage_names()
+    with pytest.raises(ModelError) if asked else nullcontext():
+        pipelines.run_passes(make_context(verify_each=asked), module(), [(stage, Breaking())])
 
 
 def test_tests_verify_after_every_pass() -> None:

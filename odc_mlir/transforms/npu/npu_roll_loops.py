@@ -38,6 +38,7 @@ from odc_mlir.dialects.npu_isa import (
     InstructionOp,
     LoopOp,
     MemoryOp,
+    is_instruction,
 )
 from odc_mlir.dialects.npu_memory import BufferType, flat_type
 from odc_mlir.dialects.npu_program import FUSED
@@ -94,7 +95,7 @@ class _Homes(Homes):
 
 def _issue(op: Operation, homes: _Homes) -> Issue:
     """What decides which loops ``op`` can be part of."""
-    if type(op) is LoopOp or not isinstance(op, InstructionOp) or op.SPEC.mnemonic == "halt":
+    if not is_instruction(op) or op.SPEC.mnemonic == "halt":
         return _APART
     fields, layer, spec = op.field_values, homes.layer(op), op.SPEC
     following = iter(op._operands)
@@ -160,7 +161,7 @@ def _roll(
     made.location = body[0].location
     memories.block.insert_op_before(made, body[0])
     for index, op in enumerate(body, loop.start):
-        assert isinstance(op, InstructionOp), "loops are made of instructions"
+        assert is_instruction(op), "loops are made of instructions"
         first, second = issues[index].addresses, issues[index + loop.length].addresses
         steps = [after - before for before, after in zip(first, second, strict=True)]
         if any(steps):

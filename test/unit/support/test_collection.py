@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
+from xdsl.ir import Block, Region
 
-from odc_mlir.support.collection import ALLOCATIONS, seldom_collected
+from odc_mlir.dialects.npu_isa import BufferOp, LoopOp, make_halt
+from odc_mlir.dialects.npu_memory import flat_type
+from odc_mlir.isa.fields import Space
+from odc_mlir.support.collection import ALLOCATIONS, seldom_collected, take_apart
 
 
 @pytest.fixture(params=[700, ALLOCATIONS - 1])
@@ -45,3 +50,16 @@ def test_who_collects_even_less_keeps_that(chosen: int) -> None:
         assert gc.get_threshold()[0] == chosen
     finally:
         gc.set_threshold(*before)
+
+
+def test_operations_that_are_taken_apart_need_no_collector() -> None:
+    inner = Block([make_halt()])
+    block = Block([BufferOp("x", flat_type(Space.TILE, 16)), LoopOp(2, Region(inner)), make_halt()])
+    left = [weakref.ref(op) for op in (*block.ops, *inner.ops)]
+    gc.disable()
+    try:
+        take_apart(block)
+        assert [op() for op in left[1:]] == [None] * 3  # but for a buffer, which its own result refers to
+        assert not [*block.ops, *inner.ops]
+    finally:
+        gc.enable()

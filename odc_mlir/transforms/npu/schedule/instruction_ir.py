@@ -18,7 +18,7 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
 from odc_mlir.dialects.npu_fields import Fields
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferOp, InstructionOp, make_halt
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferOp, InstructionOp, is_instruction, make_halt
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
@@ -27,8 +27,6 @@ from odc_mlir.support.records import records_of
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences, reordered
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, buffers_of
-
-_INSTRUCTIONS = frozenset(BY_MNEMONIC.values())
 
 
 class TargetedProgram:
@@ -89,10 +87,9 @@ class Program:
         layers, location, layer = _Layers(), None, 0
         buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
         for op in block.ops:
-            kind = type(op)  # isinstance on abstract classes takes as long as reading
-            if kind is BufferOp:
+            if type(op) is BufferOp:
                 buffers[id(op.results[0])] = self._read_buffer(op)
-            elif kind in _INSTRUCTIONS:
+            elif is_instruction(op):
                 if op.location is not location:
                     location = op.location
                     layer = layers.number(location)
@@ -104,7 +101,7 @@ class Program:
     @property
     def working(self) -> list[Command]:
         """All commands but the final halt."""
-        return [command for command in self.commands if command.mnemonic != "halt"]
+        return self.commands[: len(self.commands) - len(self._halts)]
 
     @property
     def dependences(self) -> list[Latest]:
@@ -133,12 +130,11 @@ class Program:
         return buffer
 
     def _read_instruction(self, op: InstructionOp, layer: int, buffers: dict[int, Buffer]) -> None:
-        fields, operands = op.field_values, op._operands
-        places, taken = {}, 0
+        fields, places = op.field_values, {}
+        operands = iter(op._operands)
         for name, offset in zip(op.SPEC.place_names, fields.offsets, strict=True):
             if offset is not None:
-                places[name] = buffers[id(operands[taken])], offset
-                taken += 1
+                places[name] = buffers[id(next(operands))], offset
         command = Command(fields.immediates, places, layer, fields.queue)
         if len(op.properties) > 1:  # than the fields
             command.waits, command.posts = op.semaphores("waits"), op.semaphores("posts")
@@ -187,7 +183,8 @@ class Program:
 
     @property
     def _halts(self) -> list[Command]:
-        return [command for command in self.commands if command.mnemonic == "halt"]
+        """What ends the program; nothing where that has been left out."""
+        return [command for command in self.commands[-1:] if command.mnemonic == "halt"]
 
     def _drop_unused(self) -> None:
         """Erase buffers that no instruction names."""

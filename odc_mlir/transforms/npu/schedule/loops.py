@@ -89,14 +89,14 @@ def _best_loops(program: Sequence[Issue], buffer_bytes: int) -> list[_Candidate 
 def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_Candidate]]:
     """Position -> loops that can start there, each with as many iterations as possible."""
     kinds, addresses, sizes = _arrays(program)
-    low, high = _step_limits(program, len(addresses))
+    low, high = _step_limits(program)
     starts = np.concatenate(([0], np.cumsum(sizes)))
     of_one_layer = _run_lengths(np.array([one.layer == two.layer for one, two in pairwise(program)], bool))
     found: dict[int, list[_Candidate]] = {}
     repeats = kinds >= 0
     for length in range(1, min(LONGEST_BODY, len(program) // 2) + 1):
         equal = (kinds[:-length] == kinds[length:]) & repeats[:-length]
-        if not equal.any():
+        if not (_run_lengths(equal) >= length).any():  # of most lengths, long before anything is asked of addresses
             continue
         steps = addresses[:, length:] - addresses[:, :-length]
         equal &= ((steps >= low[:, :-length]) & (steps <= high[:, :-length])).all(axis=0)
@@ -122,21 +122,23 @@ def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_
 def _arrays(program: Sequence[Issue]) -> tuple[Numbers, Numbers, Numbers]:
     """Kind of each instruction (-1: never in a loop), a row for each of its addresses, bytes."""
     numbers: dict[Hashable, int] = {}
-    width = max((len(item.addresses) for item in program), default=0)
-    addresses = np.zeros((len(program), max(width, 1)), np.int32)
-    for index, item in enumerate(program):
-        addresses[index, : len(item.addresses)] = item.addresses
     kinds = [-1 if item.kind is None else numbers.setdefault(item.kind, len(numbers)) for item in program]
-    return np.array(kinds, np.int32), np.ascontiguousarray(addresses.T), np.array([item.size_bytes for item in program])
+    addresses = _columns([item.addresses for item in program], 0)
+    return np.array(kinds, np.int32), addresses, np.array([item.size_bytes for item in program])
 
 
-def _step_limits(program: Sequence[Issue], width: int) -> tuple[Numbers, Numbers]:
+def _step_limits(program: Sequence[Issue]) -> tuple[Numbers, Numbers]:
     """Smallest and largest step of every address of every instruction."""
-    high = np.zeros((len(program), width), np.int32)
-    for index, item in enumerate(program):
-        high[index, : len(item.step_bits)] = [(1 << (bits - 1)) - 1 for bits in item.step_bits]
-    high = np.ascontiguousarray(high.T)
+    high = ((1 << (_columns([item.step_bits for item in program], 1).astype(np.int64) - 1)) - 1).astype(np.int32)
     return -high - 1, high
+
+
+def _columns(rows: Sequence[tuple[int, ...]], missing: int) -> Numbers:
+    """``rows`` as columns of an array; ``missing``: what stands where a row is shorter than the longest."""
+    width = max(1, max(map(len, rows), default=0))
+    padding = (missing,) * width
+    table = np.array([row + padding[len(row) :] for row in rows], np.int32).reshape(len(rows), width)
+    return np.ascontiguousarray(table.T)
 
 
 def _run_lengths(flags: NDArray[np.bool_]) -> Numbers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 from typing import Literal, NamedTuple
@@ -296,8 +296,8 @@ class _CopyQueue:
         self.positions: list[int] = []
         self._filling = False
 
-    def take(self, index: int) -> Iterator[Chunk]:
-        """The chunks whose copies stand before command ``index``."""
+    def take(self, index: int) -> None:
+        """Put the chunks whose copies stand before command ``index`` there."""
         while len(self.starts) < len(self.chunks):
             chunk = self.chunks[len(self.starts)]
             waiting = len(self.starts) - bisect_right(self.starts, self.timeline.fetched)
@@ -306,7 +306,6 @@ class _CopyQueue:
                 return
             self._issue(chunk)
             self.positions.append(index)
-            yield chunk
 
     def _issue(self, chunk: Chunk) -> None:
         port = self.target.offchip
@@ -339,8 +338,7 @@ def _schedule(
     timeline = Timeline(target)
     queue = _CopyQueue(chunks, target, timeline)
     for index, (read, earlier) in enumerate(zip(commands, before, strict=True)):
-        for _ in queue.take(index):
-            pass  # the queue notes where
+        queue.take(index)
         constants = reads.get(index)
         if constants is None:
             timeline.visit(read, earlier)

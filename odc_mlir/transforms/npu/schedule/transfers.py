@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
+from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip
 from odc_mlir.transforms.npu.schedule.layers import Tensor
-from odc_mlir.transforms.npu.schedule.program import Command, Place, command
+from odc_mlir.transforms.npu.schedule.program import Command, Place, command, placed
 
 
 class Region2D(NamedTuple):
@@ -29,54 +31,79 @@ def load_region(source: Tensor, window: Window, image: int, region: Region2D, ta
         size = region.rows * region.cols * pixel
         return command("fill", target=target, bytes=size, value=zero, type=source.type)
     offset = image * window.image_bytes + rows.first * window.row_bytes + cols.first * window.pixel_bytes
-    return command(
-        "load",
-        source=source.at(offset + region.channel * window.item_bytes),
-        target=target,
-        size0=pixel,
-        size1=cols.length,
-        size2=rows.length,
-        memory_stride1=window.pixel_bytes if cols.length > 1 else 0,
-        memory_stride2=window.row_bytes if rows.length > 1 else 0,
-        tile_stride1=pixel,
-        tile_stride2=region.cols * pixel,
-        pad_before1=cols.before,
-        pad_after1=cols.after,
-        pad_before2=rows.before,
-        pad_after2=rows.after,
-        pad_value=zero,
-    )
+    place = source.at(offset + region.channel * window.item_bytes)
+    down, across = (rows.before, rows.length, rows.after), (cols.before, cols.length, cols.after)
+    fields = _padded_load(down, across, pixel, window.pixel_bytes, window.row_bytes, zero)
+    return placed(fields, {"source": place, "target": target})
+
+
+@lru_cache(maxsize=4096)
+def _padded_load(
+    down: tuple[int, int, int], across: tuple[int, int, int], pixel: int, pixel_stride: int, row_stride: int, zero: int
+) -> Immediates:
+    """The fields of a load of ``pixel`` bytes from each of some pixels.
+
+    ``down``, ``across``: rows and columns of padding before, of pixels, of padding behind them.
+    """
+    above, rows, below = down
+    left, cols, right = across
+    fields = {
+        "size0": pixel,
+        "size1": cols,
+        "size2": rows,
+        "memory_stride1": pixel_stride if cols > 1 else 0,
+        "memory_stride2": row_stride if rows > 1 else 0,
+        "tile_stride1": pixel,
+        "tile_stride2": (left + cols + right) * pixel,
+        "pad_before1": left,
+        "pad_after1": right,
+        "pad_before2": above,
+        "pad_after2": below,
+        "pad_value": zero,
+    }
+    return shared("load", fields)
 
 
 def store_tile(result: Tensor, window: Window, tile: Tile, channel: int, channels: int, source: Place) -> Command:
     """Store result channels ``[channel, channel + channels)`` of a tile that is dense in the tile buffer."""
-    place, runs = _result_runs(result, window, tile, channel, channels)
-    return command("store", target=place, source=source, **runs)
+    fields, place = _result_runs("store", result, window, tile, channel, channels)
+    return placed(fields, {"target": place, "source": source})
 
 
 def load_tile(tensor: Tensor, window: Window, tile: Tile, channel: int, channels: int, target: Place) -> Command:
     """Load from ``tensor``, which is formed like the result, what :func:`store_tile` would store."""
-    place, runs = _result_runs(tensor, window, tile, channel, channels)
-    return command("load", source=place, target=target, **runs)
+    fields, place = _result_runs("load", tensor, window, tile, channel, channels)
+    return placed(fields, {"source": place, "target": target})
 
 
 def _result_runs(
-    tensor: Tensor, window: Window, tile: Tile, channel: int, channels: int
-) -> tuple[Place, dict[str, int]]:
-    """Where channels of a tile begin in a tensor formed like the result, and sizes and strides of their transfer."""
+    mnemonic: str, tensor: Tensor, window: Window, tile: Tile, channel: int, channels: int
+) -> tuple[Immediates, Place]:
+    """The fields of a transfer of channels of a tile, and where they begin in a tensor formed like the result."""
     item = window.item_bytes
-    image_pixel, pixel_bytes = window.out_channels * item, channels * item
     pixel = (tile.image * window.out_height + tile.y) * window.out_width + tile.x
+    fields = _dense_transfer(
+        mnemonic, tile.rows, tile.cols, channels * item, window.out_channels * item, window.out_width
+    )
+    return fields, tensor.at((pixel * window.out_channels + channel) * item)
+
+
+@lru_cache(maxsize=4096)
+def _dense_transfer(mnemonic: str, rows: int, cols: int, size: int, pixel: int, width: int) -> Immediates:
+    """The fields of a transfer of ``size`` of the ``pixel`` bytes of each of some pixels.
+
+    They are dense in the tile buffer, and part of an image with rows of ``width`` pixels.
+    """
     runs = {
-        "size0": pixel_bytes,
-        "size1": tile.cols,
-        "size2": tile.rows,
-        "memory_stride1": image_pixel if tile.cols > 1 else 0,
-        "memory_stride2": window.out_width * image_pixel if tile.rows > 1 else 0,
-        "tile_stride1": pixel_bytes,
-        "tile_stride2": tile.cols * pixel_bytes,
+        "size0": size,
+        "size1": cols,
+        "size2": rows,
+        "memory_stride1": pixel if cols > 1 else 0,
+        "memory_stride2": width * pixel if rows > 1 else 0,
+        "tile_stride1": size,
+        "tile_stride2": cols * size,
     }
-    return tensor.at(pixel * image_pixel + channel * item), runs
+    return shared(mnemonic, runs)
 
 
 def flat_load(source: Place, target: Place, size: int) -> Command:

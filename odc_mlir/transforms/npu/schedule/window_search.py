@@ -102,8 +102,10 @@ def too_large(window: Window, target: Target) -> CompileError:
     )
 
 
-Estimate = tuple[float, float, int, WindowTiling, float]
-"""Cycles of the layer, bytes of its program, shape of the array, tiling, cycles until the first weights are there."""
+Estimate = tuple[float, float, tuple[int, int], WindowTiling, float]
+"""Cycles of the layer, bytes of its program, shape of the array and height of a tile, which are not in the tiling that
+follows, cycles until the first weights are there.
+"""
 
 _cost = itemgetter(0, 1)
 
@@ -139,19 +141,30 @@ class _Search:
         self._traffics: dict[tuple[Hashable, int, float], _Traffic] = {}
         self._computes: dict[tuple[int, ...], float] = {}
         self._instructions: dict[tuple[StepKind, Hashable, int], float] = {}
+        self._front: list[Estimate] = []  # that no other beats, of those found so far
 
     def choices(self, plans: Iterable[WindowTiling]) -> tuple[Choice, ...]:
         """The tilings of all sizes of ``plans`` that no other beats in cycles and program bytes, fastest first."""
-        found = [estimate for plan in plans for tiling in self._sized(plan) for estimate in self._estimates(tiling)]
-        found.sort(key=_cost)
-        front: list[Choice] = []
-        for cycles, program, shape, tiling, lead in found:
-            if not front or program < front[-1].program_bytes:
-                front.append(Choice(replace(tiling, shape=shape), cycles, program, lead))
-        return tuple(front)
+        front = self._front = []
+        for plan in plans:
+            for tiling, rows in self._sized(plan):
+                for found in self._estimates(tiling, rows):
+                    cycles, program = _cost(found)
+                    if not self._is_beaten(cycles, program):
+                        front[:] = [known for known in front if known[0] < cycles or known[1] < program]
+                        front.append(found)
+        front.sort(key=_cost)
+        return tuple(
+            Choice(replace(tiling, rows=rows, shape=shape), cycles, program, lead)
+            for cycles, program, (shape, rows), tiling, lead in front
+        )
 
-    def _sized(self, plan: WindowTiling) -> Iterator[WindowTiling]:
-        """``plan`` with tile sizes that fit, whole rows first."""
+    def _is_beaten(self, cycles: float, program: float) -> bool:
+        """Whether a tiling with these estimates, or higher ones, is of no use beside those found so far."""
+        return any(found[0] <= cycles and found[1] <= program for found in self._front)
+
+    def _sized(self, plan: WindowTiling) -> Iterator[tuple[WindowTiling, int]]:
+        """``plan`` with tile sizes that fit, whole rows first, and the height of a tile: most are not chosen."""
         window, used = self.window, 0
         widest = 1 if self.room.quick else 12 if window.out_height == 1 else 3
         if max(window.pad_left, window.span_x) > MAX_PAD or max(window.pad_top, window.span_y) > MAX_PAD:
@@ -166,7 +179,7 @@ class _Search:
                 few = variant.in_slots == 1 and not variant.ring
                 heights = 1 if self.room.quick else 2 if few else 6
                 for size in even_splits(window.out_height, rows, heights) if rows else ():
-                    yield replace(variant, rows=size)
+                    yield variant, size
             used += found
             if used >= widest:
                 return
@@ -208,7 +221,7 @@ class _Search:
             self._tiles[key] = _axis_tiles(self.window, step, vertical=vertical, ring=ring)
         return self._tiles[key]
 
-    def _traffic(self, tiling: WindowTiling) -> _Traffic:
+    def _traffic(self, tiling: WindowTiling, height: int) -> _Traffic:
         """Totals over all tiles and result channels."""
         window = self.window
         channels = tiling.tile_channels(window)
@@ -219,16 +232,16 @@ class _Search:
             groups = -(-window.out_channels // tiling.group)
             passes = window.in_channels / channels if window.depthwise else groups
         slots = (tiling.in_slots > 0, tiling.out_slots > 0, tiling.operand_slots > 0)
-        cut = (tiling.rows, tiling.cols, tiling.group, tiling.ring, *slots)
+        cut = (height, tiling.cols, tiling.group, tiling.ring, *slots)
         if (cut, channels, passes) not in self._traffics:
-            self._traffics[cut, channels, passes] = self._count_traffic(tiling, channels, passes)
+            self._traffics[cut, channels, passes] = self._count_traffic(tiling, height, channels, passes)
         return self._traffics[cut, channels, passes]
 
-    def _count_traffic(self, tiling: WindowTiling, channels: int, passes: float) -> _Traffic:
+    def _count_traffic(self, tiling: WindowTiling, height: int, channels: int, passes: float) -> _Traffic:
         """What tiles of ``channels`` input channels move that read the input ``passes`` times."""
         window, burst, item = self.window, self.target.sram.burst_bytes, self.window.item_bytes
         total = _Traffic(0, 0.0, 0.0, 0.0, {})
-        for row in self._axis(tiling.rows, vertical=True, ring=tiling.ring):
+        for row in self._axis(height, vertical=True, ring=tiling.ring):
             for col in self._axis(tiling.cols, vertical=False, ring=False):
                 count = window.batch * row.times * col.times
                 total.tiles += count
@@ -257,9 +270,13 @@ class _Search:
             Runs(channels * item, cols, pixel, rows, window.out_width * pixel), self.target.sram.burst_bytes
         )
 
-    def _estimates(self, tiling: WindowTiling) -> Iterator[Estimate]:
-        """What the layer costs with each shape of the array; nothing where there were too many instructions."""
-        window, target, traffic = self.window, self.target, self._traffic(tiling)
+    def _estimates(self, tiling: WindowTiling, height: int) -> Iterator[Estimate]:
+        """What the layer costs with each shape of the array.
+
+        Nothing where there were too many instructions, or where what is moved takes longer than a tiling found already.
+        Tiles of ``tiling`` have ``height`` rows, whatever it says itself.
+        """
+        window, target, traffic = self.window, self.target, self._traffic(tiling, height)
         kinds = self._kinds(tiling)
         steps = sum(times for _, times in kinds)
         latency, width = target.sram.read_latency_cycles, target.sram.bytes_per_cycle
@@ -277,9 +294,8 @@ class _Search:
         moved = load + store + moved_weights
         dma = (moved + (loads + stores + weight_loads) * latency) / target.dma.descriptors_in_flight
         edge = traffic.first_load_bytes / width + store / max(1, stores)
-        again, first_weights = self._again(tiling, traffic.tiles), 0.0
-        if weight_loads:
-            first_weights = moved_weights / weight_loads + latency + target.decoder.start_cycles
+        again = self._again(tiling, traffic.tiles)
+        first_weights = moved_weights / weight_loads + latency + target.decoder.start_cycles if weight_loads else 0.0
         waits_in_line = jobs > 1 and tiling.in_slots == 1 and not tiling.ring
         waits_to_store = stores > 1 and tiling.out_slots == 1
         several = (groups if by_groups else 1) * (window.batch if window.weights_per_image else 1)
@@ -295,9 +311,12 @@ class _Search:
         if by_groups and full:
             program += 2 * WEIGHT_BYTES * (groups - 1)
         vector, lanes = self._fused_cycles(fused)
-        anew = self._ring_starts(tiling, groups if by_groups else 1)
+        ends = latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
+        if self._is_beaten(max(moved, dma, decode, again, lanes) + ends, program):
+            return
+        anew = self._ring_starts(tiling, height, groups if by_groups else 1)
         for shape in self.shapes:
-            compute = self._compute(tiling, traffic, kinds, shape)
+            compute = self._compute(tiling, height, traffic, kinds, shape)
             tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
             if fused:
                 tail += vector / fused
@@ -316,10 +335,10 @@ class _Search:
                 serial += moved_weights + latency
             cycles = max(cycles, serial, self._in_turns(tiling, traffic, shape))
             lead = min(first_weights, max(0.0, compute + edge + first_weights - cycles))
-            cycles += latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
-            yield cycles, program, shape, tiling, lead
+            cycles += ends
+            yield cycles, program, (shape, height), tiling, lead
 
-    def _ring_starts(self, tiling: WindowTiling, turns: int) -> float:
+    def _ring_starts(self, tiling: WindowTiling, height: int, turns: int) -> float:
         """Cycles in which the first rows of strips arrive in a ring that the strip before needed whole until then.
 
         ``turns``: how often all strips are computed.
@@ -328,7 +347,7 @@ class _Search:
             return 0.0
         window, sram = self.window, self.target.sram
         starts = turns * window.batch * -(-window.out_width // tiling.cols) - 1
-        rows = clip(-window.pad_top, window.in_rows(tiling.rows), window.in_height).length
+        rows = clip(-window.pad_top, window.in_rows(height), window.in_height).length
         size = tiling.tile_channels(window) * window.item_bytes
         loaded = Runs(size, window.in_cols(tiling.cols), window.pixel_bytes, rows, window.row_bytes)
         return starts * (transfer_bytes(loaded, sram.burst_bytes) / sram.bytes_per_cycle + 2 * sram.read_latency_cycles)
@@ -374,10 +393,10 @@ class _Search:
         return self._steps[key]
 
     def _compute(
-        self, tiling: WindowTiling, traffic: _Traffic, kinds: Sequence[tuple[StepKind, int]], shape: int
+        self, tiling: WindowTiling, height: int, traffic: _Traffic, kinds: Sequence[tuple[StepKind, int]], shape: int
     ) -> float:
         """Cycles of all compute instructions, which slots and the order of transfers do not change."""
-        key = (tiling.rows, tiling.cols, tiling.group, tiling.block, tiling.k_slice, shape)
+        key = (height, tiling.cols, tiling.group, tiling.block, tiling.k_slice, shape)
         if key not in self._computes:
             self._computes[key] = sum(
                 count * times * self._cycles(kind, rows, cols, shape)

@@ -287,7 +287,7 @@ def product_commands(
         first = follower.op.a is layer.op.output
         fused = FusedElementwise(follower, window, tiling, memories, first, number=1)
     constant = _conv_fields(layer, tiling) | dict(integers)
-    known: dict[tuple[int | str, ...], Immediates] = {}  # by the fields that tiles have of their own
+    known: dict[tuple[object, ...], Immediates] = {}  # by what the fields that tiles have of their own are made of
     for tile, group in _jobs(window, tiling):
         output, stores = slots.outputs.take(tile, group)
         for step in group_steps(window, tiling, *group):
@@ -309,11 +309,12 @@ def product_commands(
             if tiling.ring:
                 places["ring_base"] = (source.place[0], 0)
                 ring_bytes = ring_rows(window, tiling.rows) * source.stride_y
-            varying = {**_tile_fields(tile, step, source, output), "ring_bytes": ring_bytes}
-            key = tuple(varying.values())
-            if key not in known:
-                known[key] = shared("conv", constant | varying)
-            yield placed(known[key], places)
+            key = (tile.rows, tile.cols, step[1], step[3:], source[1:], output[1:], ring_bytes)
+            fields = known.get(key)
+            if fields is None:
+                varying = {**_tile_fields(tile, step, source, output), "ring_bytes": ring_bytes}
+                fields = known[key] = shared("conv", constant | varying)
+            yield placed(fields, places)
         yield from stores if fused is None else fused.commands(tile, group, output.place)
 
 
