@@ -27,7 +27,7 @@ OPTIONS: Mapping[str, tuple[str, ...] | None] = {
     "memory": targets.MEMORY_MODES,
     "prefer": ("performance", "memory", "compile-time"),
     "sram_limit": None,
-    "quantize": ("uint8", "int8", "int16", "int16x8"),
+    "quantize": ("uint8", "int8", "int8x4", "int16", "int16x8"),
 }
 """Axes that are options of the compiler, with the words that each takes; None: a size in bytes."""
 

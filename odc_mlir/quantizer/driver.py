@@ -33,7 +33,7 @@ from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.evaluation import Measurement, Reference, Samples
 from odc_mlir.quantizer.intervals import TAIL, Judged
 from odc_mlir.quantizer.layers import Examination
-from odc_mlir.quantizer.mixed import ladder_of
+from odc_mlir.quantizer.mixed import wider_values
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
 from odc_mlir.quantizer.policy.precision import Choice
@@ -111,7 +111,7 @@ class Driver:
         found = dict.fromkeys(sorted(given), Choice(self.options.scheme))
         for pattern in self.options.patterns:
             layers = layers_of(self.base.graph, pattern)
-            found |= dict.fromkeys(layers, Choice(ladder_of(self.options.scheme)[0]))
+            found |= dict.fromkeys(layers, Choice(wider_values(self.options.scheme)))
             if not layers:
                 self.findings.append(f"the pattern {pattern} is nowhere in the optimised model")
         return found | self.options.plan.resolve(names)

@@ -15,7 +15,7 @@ from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.driver import Driver, file_bytes
 from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.intervals import SHARES, Interval, intervals_of, sample_advice, wilson
-from odc_mlir.quantizer.mixed import ladder_of, with_wide_weights
+from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.verdict import Evidence, make_verdict
 from odc_mlir.quantizer.stages import Candidate, float_reasons
 from odc_mlir.quantizer.widening import Tried
@@ -200,9 +200,8 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
     elif len(driver.data.held) == 1 and driver.data.held is driver.data.fit:
         problems.append("the only sample both chose the ranges and checked the model, which says nothing of others")
     # Who limits time or bytes takes any type that keeps them.
-    if not any(
-        map(found.has, (scheme, *(with_wide_weights(ladder_of(scheme))[:-1] if driver.options.has_budget else ())))
-    ):
+    others = (NARROWER.get(scheme, scheme), *with_wide_weights(ladder_of(scheme))[:-1])
+    if not any(map(found.has, (scheme, *(others if driver.options.has_budget else ())))):
         problems.append(f"nothing is quantised to {scheme}")
     elif target is not None and driver.scheme_is_taken:
         share = coverage["target"]["runs_of_possible"]

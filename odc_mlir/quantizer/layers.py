@@ -293,11 +293,15 @@ class _Layer:
         return sum(parts) / len(parts) if parts else 0.0
 
 
+_BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # schemes that weights tell from others
+
+
 def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:
     """The scheme that an operator is in, by the types of its values; ``float`` where there are no codes.
 
     Results tell, or where they are not codes, operands: state of recurrent layers has other types. Weights tell int16x8
-    from int16; ``int8_wo`` and the like are float operators with coded weights, and lookups of such.
+    from int16, and int8x4 from int8; ``int8_wo`` and the like are float operators with coded weights, and lookups of
+    such.
     """
     given = [graph.tensors[index] for index in item.outputs]
     taken = [coded.get(index, graph.tensors[index]) for index in item.inputs if index >= 0]
@@ -305,7 +309,8 @@ def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo])
     weights = [info.dtype for info in taken if info.is_const and _is_coded(info) and info.info.bits <= 16]
     if not moving or _looks_up_weights(item, graph):
         return f"{weights[0]}_wo" if weights else "float"
-    return "int16x8" if moving[0] == "int16" and "int8" in weights else moving[0]
+    by_weights = (name for name, (values, kind) in _BY_WEIGHTS.items() if values == moving[0] and kind in weights)
+    return next(by_weights, moving[0])
 
 
 def _looks_up_weights(item: GraphNode, graph: Graph) -> bool:

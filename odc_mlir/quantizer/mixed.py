@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.quantizer.cuts import Network
-from odc_mlir.quantizer.policy.schemes import FLOAT
+from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
 Precisions = dict[str, str]  # by layer name; layers left out are in the model's scheme
 Levels = tuple[int, ...]
@@ -35,10 +35,14 @@ Levels = tuple[int, ...]
 # know both.
 LADDERS: Mapping[str, tuple[str, ...]] = {
     "int8": ("int16x8", FLOAT),
+    "int8x4": ("int8", "int16x8", FLOAT),
     "uint8": ("int16", FLOAT),
     "int16": (FLOAT,),
     "int16x8": (FLOAT,),
 }
+
+NARROWER: Mapping[str, str] = {"int8": "int8x4"}
+"""What layers of a scheme may be taken to where a budget asks for less: weights of half the bits."""
 
 WIDE_WEIGHTS = "int16"  # values and weights of 16 bits
 
@@ -54,6 +58,16 @@ _SOURCE, _SINK = 0, 1
 def ladder_of(scheme: str) -> tuple[str, ...]:
     """The precisions that layers of ``scheme`` can be taken to, cheapest first; none for weights-only schemes."""
     return LADDERS.get(scheme, ())
+
+
+def wider_values(scheme: str) -> str:
+    """The first precision on the ladder of ``scheme`` whose values have more bits."""
+    return next(step for step in ladder_of(scheme) if step == FLOAT or values_of(step) != values_of(scheme))
+
+
+def values_of(precision: str) -> str | None:
+    """The element type of values in this precision, None for real ones."""
+    return None if precision == FLOAT else SCHEMES[precision].activations
 
 
 def with_wide_weights(ladder: tuple[str, ...]) -> tuple[str, ...]:

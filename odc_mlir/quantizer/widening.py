@@ -15,6 +15,7 @@ the target. Costs are modelled times with a target, else work, or with a budget 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.mixed import (
-    WIDE_WEIGHTS,
+    NARROWER,
     Border,
     Levels,
     Point,
@@ -34,6 +35,8 @@ from odc_mlir.quantizer.mixed import (
     first_good,
     front,
     ladder_of,
+    values_of,
+    wider_values,
     with_wide_weights,
     without_needless,
 )
@@ -61,8 +64,9 @@ _MOST_REFINED = 8  # points that are measured with codes refined by samples, whi
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
 _EXPLORED = 5
 _LEAST_EXPLORED = 0.5
+_FEW_BITS = 4  # of weights
 _NEXT_TO_NOTHING = 1e-3  # of the noise: more is not looked for
-_WORK = (1.0, 2.0, 8.0)  # of a layer as it is, in a wider type, and in float, which no integer NPU takes
+_FLOAT_WORK = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,7 @@ class Widening:
     chosen: Tried | None = None  # by the search
     _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
     _placements: dict[str, Placement | None] = field(default_factory=dict)
+    _pinned: set[str] = field(default_factory=set)  # layers that have no choice between the first two levels
     _leaving: list[list[bool]] = field(default_factory=list)  # by layer and level, whether the target loses it
 
     def run(self, candidate: Candidate) -> Candidate:
@@ -132,6 +137,8 @@ class Widening:
         if self._wide_runs and self.options.reader != LITERT:
             self._ladder = with_wide_weights(self._ladder)
         self._levels = (self.options.scheme, *self._ladder)
+        if self.options.has_budget and self.options.scheme in NARROWER:
+            self._levels = (NARROWER[self.options.scheme], *self._levels)
         first = self.measure({}, candidate)
         aims = self._aims()
         if not self._ladder or not (self.options.has_budget or self._has_need(first, aims)):
@@ -171,7 +178,8 @@ class Widening:
     @property
     def _wide_runs(self) -> bool:
         """Whether the target computes with values of the first wider scheme."""
-        return self.rules is not None and self._ladder[0] != FLOAT and self.rules.takes(self._ladder[0])
+        wider = wider_values(self.options.scheme)
+        return self.rules is not None and wider != FLOAT and self.rules.takes(wider)
 
     def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
         limits = self.limits if self.options.mixed != ON else self._with_margin()
@@ -209,8 +217,9 @@ class Widening:
 
     def _left(self, of_weights: bool) -> list[float]:
         """Which part of a rounding's noise is left at each level."""
+        measured = _bits(self.options.scheme, of_weights)
         bits = [_bits(name, of_weights) for name in self._levels]
-        return [4.0 ** (bits[0] - wide) if wide else 0.0 for wide in bits]
+        return [4.0 ** (measured - wide) if wide else 0.0 for wide in bits]
 
     def _costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
         """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
@@ -220,9 +229,15 @@ class Widening:
         for name, row in zip(self.names, rows, strict=True):
             if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
                 row[1:] = [math.inf] * (len(row) - 1)
-            elif WIDE_WEIGHTS in self._levels[2:] and not weights.get(name):
-                row[self._levels.index(WIDE_WEIGHTS)] = math.inf  # the same as one level below
+            elif not weights.get(name):
+                for level, is_same in enumerate(self._keep_values()):
+                    row[level + 1] = math.inf if is_same else row[level + 1]  # the same as one level below
+        self._pinned = {name for name, row in zip(self.names, rows, strict=True) if not math.isfinite(row[1])}
         return rows
+
+    def _keep_values(self) -> list[bool]:
+        """Of each level but the first, whether it differs from that before in weights alone."""
+        return [values_of(low) == values_of(high) for low, high in itertools.pairwise(self._levels)]
 
     def _bytes(self) -> list[list[float]]:
         """Bytes of weights at each level."""
@@ -234,7 +249,8 @@ class Widening:
         """Modelled nanoseconds with a target, else work."""
         if self.rules is None or self.plain is None:
             work = self.examination.work()
-            factors = (_WORK[0], *(_WORK[-1] if step == FLOAT else _WORK[1] for step in self._ladder))
+            first = self._work_in(self.options.scheme)
+            factors = [_FLOAT_WORK if step == FLOAT else self._work_in(step) / first for step in self._levels]
             return [[factor * max(work.get(name, 1.0), 1.0) for factor in factors] for name in self.names]
         columns = [self._placement(candidate, step) for step in self._levels]
         self._leaving = [
@@ -249,6 +265,10 @@ class Widening:
             for i, gone in enumerate(self._leaving)
         ]
 
+    def _work_in(self, step: str) -> float:
+        """Work of a layer in this precision, in bits of values: weights of 4 bits come in half the time."""
+        return _bits(step, of_weights=False) * (0.5 if _bits(step, of_weights=True) == _FEW_BITS else 1.0)
+
     def _placement(self, candidate: Candidate, step: str) -> Placement | None:
         """What the target makes of the model with all layers of this precision; None where that cannot be."""
         if step not in self._placements:
@@ -257,7 +277,7 @@ class Widening:
 
     def _placed(self, candidate: Candidate, step: str) -> Placement | None:
         assert self.rules is not None
-        if step == self._levels[0]:
+        if step == self.options.scheme:
             return self.rules.priced(candidate.module)
         movable = [name for name in self.names if name not in self.fixed]
         try:
@@ -275,8 +295,8 @@ class Widening:
             if maker in places and reader in places:
                 wide, real = (elements, elements) if self.rules is None else self.rules.conversion_ns(elements)
                 costs = tuple(
-                    0.0 if place and step == WIDE_WEIGHTS else float(real if step == FLOAT else wide)
-                    for place, step in enumerate(self._ladder)
+                    0.0 if is_same else float(real if step == FLOAT else wide)
+                    for step, is_same in zip(self._levels[1:], self._keep_values(), strict=True)
                 )
                 found.append(Border(places[maker], places[reader], costs))
         return found
@@ -340,8 +360,11 @@ class Widening:
 
     def _points(self, problem: Problem) -> list[Point]:
         """The front without the plain point and those that take too much from the target, or all from the scheme."""
-        points = [p for p in front(problem) if any(p.levels) and self._kept(p.levels) >= self.least_share]
-        if self.options.has_budget or self.fixed:
+        points = [p for p in front(problem) if self._kept(p.levels) >= self.least_share]
+        if self.options.has_budget:
+            return points
+        points = [point for point in points if any(point.levels)]
+        if self.fixed:
             return points
         return [p for p in points if not all(p.levels[i] for i in problem.free)]
 
@@ -414,7 +437,8 @@ class Widening:
     def _key(self, levels: Levels) -> _Key:
         """Whether codes are refined by samples, and the precisions that these levels mean, by layer name."""
         named = sorted(zip(self.names, levels, strict=True))
-        return self._refines, tuple((name, self._levels[level]) for name, level in named if level)
+        steps = ((name, self._levels[level]) for name, level in named if level or name not in self._pinned)
+        return self._refines, tuple((name, step) for name, step in steps if step != self.options.scheme)
 
     def _made(self, levels: Levels) -> Tried:
         key = self._key(levels)

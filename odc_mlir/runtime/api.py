@@ -484,13 +484,14 @@ def quantize(
 ) -> Quantized:
     """Quantise a float model, and say how close the result is to it.
 
-    ``scheme``: int8 (default), uint8, int16, int16x8, or for weights only int8_wo, int16_wo, int4_wo. ``calibration``:
-    a file of samples, or an iterable of lists of arrays in graph input order; some are held back to check on, unless
-    ``evaluation`` gives others. ``labels``: right answers for those that are checked on, True for array ``y`` of their
-    file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before, instead. ``target``: the
-    machine that the model is for, which has a say in types; ``min_coverage``: the share of the products that it has to
-    compute. ``max_time_ms`` (modelled) or ``max_bytes`` (of the file): a budget. docs/quantisation.md explains all.
-    Raises OdcError; a model that misses its limits is no error: see ``Quantized.verdict``.
+    ``scheme``: int8 (default), int8x4, uint8, int16, int16x8, or for weights only int8_wo, int16_wo, int4_wo.
+    ``calibration``: a file of samples, or an iterable of lists of arrays in graph input order; some are held back to
+    check on, unless ``evaluation`` gives others. ``labels``: right answers for those that are checked on, True for
+    array ``y`` of their file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before,
+    instead. ``target``: the machine that the model is for, which has a say in types; ``min_coverage``: the share of
+    the products that it has to compute. ``max_time_ms`` (modelled) or ``max_bytes`` (of the file): a budget.
+    docs/quantisation.md explains all. Raises OdcError; a model that misses its limits is no error: see
+    ``Quantized.verdict``.
     """
     asked = dict(locals())  # all of what the quantiser takes, by the same names
     from odc_mlir.quantizer import quantize as quantizer

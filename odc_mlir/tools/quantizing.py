@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from odc_mlir.formats.calibration import Pictures
 
 _SHOWN_EVERY_SECONDS = 0.05
-FULL_SCHEMES = ("uint8", "int8", "int16", "int16x8")
+FULL_SCHEMES = ("uint8", "int8", "int8x4", "int16", "int16x8")
 SCHEMES = (*FULL_SCHEMES, "int8_wo", "int16_wo", "int4_wo")
 
 

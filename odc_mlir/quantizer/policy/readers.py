@@ -50,6 +50,8 @@ def litert_refuses(op: str, activations: str, weights: str | None = None, *, per
             seen = "uint8 weights with one scale only"
         elif weights == "int16":
             seen = "no kernel for weights of int16"
+        elif weights == "int4" and op == "TRANSPOSE_CONV":
+            seen = "no kernel for weights of int4"
     return None if seen is None else f"LiteRT has {seen}"
 
 

@@ -47,6 +47,13 @@ class Scheme:
     def weights_only(self) -> bool:
         return self.activations is None
 
+    def weights_along(self, axis: int | None) -> str:
+        """The element type of weights whose kernel takes scales along ``axis``, or a single one (None).
+
+        One scale for everything is too coarse for 4 bits, which the kernels of recurrent cells do not take either.
+        """
+        return "int8" if axis is None and self.weights == "int4" else self.weights
+
     @property
     def largest_bias(self) -> int:
         """The largest code that a bias may have; raises KeyError for schemes without biases."""
@@ -114,6 +121,16 @@ _SCHEMES = (
         "tflite",
         "int8",
         "int8",
+        "int32",
+        symmetric_activations=False,
+        symmetric_weights=True,
+        smallest_scale=_TFLITE_SMALLEST,
+    ),
+    Scheme(
+        "int8x4",
+        "tflite",
+        "int8",
+        "int4",
         "int32",
         symmetric_activations=False,
         symmetric_weights=True,

@@ -13,6 +13,7 @@ from odc_mlir.formats.kinds import MODEL
 from odc_mlir.formats.outputs import write_output
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
+from odc_mlir.quantizer.policy.schemes import SCHEMES
 from odc_mlir.runtime.session.loader import Loader
 
 # By the names and numbers of the C API, and by our own.
@@ -26,7 +27,7 @@ QUANTIZATION_TYPES: Mapping[str | int, str] = MappingProxyType(
         2: "int16",
         3: "int8_wo",
         4: "int16_wo",
-        **{name: name for name in ("uint8", "int8", "int16", "int16x8", "int8_wo", "int16_wo", "int4_wo")},
+        **{name: name for name in SCHEMES},
     }
 )
 

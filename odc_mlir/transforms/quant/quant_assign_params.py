@@ -20,7 +20,7 @@ nobody recorded, stays real and says why. What operators demand of each other is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from xdsl.context import Context
@@ -71,7 +71,7 @@ class QuantAssignParamsPass(ModulePass):
     name = "quant-assign-params"
 
     scheme: str | None = None
-    """uint8, int8, int16 or int16x8."""
+    """uint8, int8, int8x4, int16 or int16x8."""
 
     granularity: str | None = None
     """Scales of weights: channel or tensor."""
@@ -156,8 +156,7 @@ class Assignment:
             keep_real(op, op.unverified)
         else:
             try:
-                used = self._scheme(choice)
-                self._ask_reader(op, used)
+                used = self._as_reader_takes(op, self._scheme(choice))
                 operands = [self._operand(op, index, used) for index in range(len(op.operands))]
                 results = [self._by_range(result, used) if is_real(result) else LEFT_ALONE for result in op.results]
             except _StaysReal as reason:
@@ -166,14 +165,20 @@ class Assignment:
             set_operand_types(op, operands)
             set_result_types(op, results)
 
-    def _ask_reader(self, op: CircleOp, used: Scheme) -> None:
-        """Leave an operator real whose codes LiteRT would not take, if the file is for that."""
+    def _as_reader_takes(self, op: CircleOp, used: Scheme) -> Scheme:
+        """``used``, with more bits for weights where LiteRT takes no other, if the file is for that.
+
+        An operator whose codes it would not take stays real.
+        """
         assert used.activations is not None
+        if used.reader != LITERT:
+            return used
         per_channel = used.granularity == "channel"
-        if used.reader == LITERT and (
-            seen := litert_refuses(op.SPEC.name, used.activations, used.weights, per_channel=per_channel)
-        ):
-            raise _StaysReal(seen)
+        for weights in (used.weights, *(("int8",) if used.weights == "int4" else ())):
+            seen = litert_refuses(op.SPEC.name, used.activations, weights, per_channel=per_channel)
+            if seen is None:
+                return replace(used, weights=weights)
+        raise _StaysReal(seen)
 
     def _choice(self, values: Sequence[SSAValue]) -> Choice | None:
         found = (self._choices.get(value_name(value)) for value in values)
@@ -206,21 +211,23 @@ class Assignment:
 
     def _weights(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
         operand = op.operands[index]
-        if (given := given_weights(self._given, op, index, used.weights)) is not None:
+        axis = op.SPEC.quant.weights[index]
+        dtype = used.weights_along(axis)
+        if (given := given_weights(self._given, op, index, dtype)) is not None:
             return given
-        axis = op.SPEC.quant.weights[index] if used.granularity == "channel" else None
+        axis = axis if used.granularity == "channel" else None
         try:
             params = weight_params(
                 contents_of(operand),
                 axis,
-                used.weights,
+                dtype,
                 symmetric=used.symmetric_weights,
                 smallest=used.smallest_scale,
                 name=value_name(operand),
             )
         except OdcError as error:
             raise _StaysReal(error.message) from error
-        return quantised(used.weights, params, per_axis=axis is not None)
+        return quantised(dtype, params, per_axis=axis is not None)
 
     def _state(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
         if op.SPEC.quant.states[index] is State.OUTPUT:

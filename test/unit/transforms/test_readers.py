@@ -14,12 +14,13 @@ from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.policy.readers import litert_refuses, litert_refuses_node
+from odc_mlir.quantizer.policy.schemes import SCHEMES as SCHEME_TYPES
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.transforms.quant.common.ir import REASON
 from unit.transforms.test_quantised_operators import CASES, NO_KERNEL
 
-SCHEMES = {"int8": "channel", "uint8": "tensor", "int16x8": "channel"}
+SCHEMES = {"int8": "channel", "int8x4": "channel", "uint8": "tensor", "int16x8": "channel"}
 # LiteRT's reference kernels leave this out, even on real numbers.
 OTHER_KERNELS = {"ELU"}
 # It knows version 2 only, which the helper's model does not say.
@@ -44,10 +45,10 @@ def _compared(name: str, scheme: str) -> str:
     label = next(label for label in net.values if label.startswith(name.lower()))
     real = REASON in operator(module, label).attributes
     per_channel = SCHEMES[scheme] == "channel"
-    activations = "int16" if scheme == "int16x8" else scheme
-    weights = "uint8" if scheme == "uint8" else "int8"
-    refused = litert_refuses(name, activations, weights, per_channel=per_channel) is not None
-    assert real == (refused or name in NO_KERNEL[scheme])
+    activations, weights = SCHEME_TYPES[scheme].activations or "", SCHEME_TYPES[scheme].weights
+    taken = ("int8", weights) if weights == "int4" else (weights,)
+    refused = all(litert_refuses(name, activations, kind, per_channel=per_channel) for kind in taken)
+    assert real == (refused or name in NO_KERNEL.get(scheme, ()))
     run_pass(module, "convert-circle-to-quant")
     run_pass(module, "quant-insert-requantize")
     model = export_model(module)

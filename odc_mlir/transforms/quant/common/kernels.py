@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from xdsl.ir import Attribute
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.check import check_node
+from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.quantizer.policy.parameters import bias_params, quantize_constant
 from odc_mlir.quantizer.policy.schemes import Scheme
@@ -87,5 +87,5 @@ def _as_codes(info: TensorInfo, element: Attribute) -> TensorInfo:
 
 
 def _zeros(info: TensorInfo) -> TensorInfo:
-    info.data = memoryview(bytes(math.prod(info.static_shape) * info.info.numpy.itemsize))
+    info.data = memoryview(encode_constant(np.zeros(info.static_shape, info.info.numpy), info.dtype))
     return info

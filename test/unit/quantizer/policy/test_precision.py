@@ -24,7 +24,7 @@ def test_no_override(text: str) -> None:
 
 
 def test_unknown_precision() -> None:
-    with pytest.raises(OptionError, match="unknown precision 'int7'; use one of uint8, int8, int16, int16x8, float"):
+    with pytest.raises(OptionError, match="unknown precision 'int7'; use one of uint8, int8, int8x4, int16"):
         parse_overrides("a:int7")
 
 

@@ -27,6 +27,7 @@ def test_element_types() -> None:
     assert rows == {
         "uint8": ("uint8", "uint8", "int32", "one"),
         "int8": ("int8", "int8", "int32", "tflite"),
+        "int8x4": ("int8", "int4", "int32", "tflite"),
         "int16": ("int16", "int16", "int64", "one"),
         "int16x8": ("int16", "int8", "int64", "tflite"),
         "int8_wo": (None, "int8", None, "one"),

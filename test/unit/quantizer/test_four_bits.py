@@ -1,0 +1,90 @@
+"""int8 activations with int4 weights: as a scheme, and as what a budget may take layers to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.float_models import recurrent, squeeze_excite
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.quantizer.mixed import NARROWER, ladder_of, values_of, wider_values
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+
+SCHEME = "int8x4"
+# No help but other precisions.
+PLAIN = {"rounding": "off", "correction": "off", "equalize": "none", "ranges": "minmax", "normalize": "off"}
+
+
+def _graph(made: Any) -> Graph:
+    return build_graph(read_model(made.to_circle()))
+
+
+def test_what_a_scheme_of_four_bits_is_widened_to() -> None:
+    assert ladder_of(SCHEME) == ("int8", "int16x8", "float")
+    assert wider_values(SCHEME) == "int16x8"
+    assert [wider_values(name) for name in ("int8", "uint8", "int16")] == ["int16x8", "int16", "float"]
+    for wide, narrow in NARROWER.items():
+        assert values_of(wide) == values_of(narrow)
+
+
+def test_weights_are_int4_and_values_int8_also_on_the_target() -> None:
+    module, samples = squeeze_excite()
+    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, target="npu-256", help=False, limit=0.5)
+    graph = _graph(made)
+    layers = [item for item in graph.nodes if item.node.spec.quant.biases]
+    assert layers
+    assert {graph.tensors[item.inputs[1]].dtype for item in layers} == {"int4"}
+    assert {graph.tensors[item.inputs[0]].dtype for item in layers} == {"int8"}
+    assert made.verdict["scheme"][graph.tensors[layers[0].outputs[0]].name] == SCHEME
+    assert made.verdict["coverage"]["precisions"][SCHEME]["weights"] > 0
+    assert made.verdict["coverage"]["target"]["runs_of_possible"] == 1.0
+    package = odc_mlir.compile(made.model, target="npu-256")
+    for sample in samples[:2]:
+        for ours, theirs in zip(odc_mlir.run(package, sample), odc_mlir.run(made.model, sample), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    wide = odc_mlir.compile(odc_mlir.quantize(module, calibration=samples, help=False).model, target="npu-256")
+    assert package.report["weights_encoded_bytes"] < 0.8 * wide.report["weights_encoded_bytes"]
+
+
+def test_layers_get_eight_bits_where_four_are_too_coarse() -> None:
+    module, samples = squeeze_excite()
+    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, metric="sqnr", limit=43.0, **PLAIN)
+    assert made.passed, made
+    assert set(made.verdict["choices"]["precisions"].values()) <= {"int8", "int16x8"}
+    assert {"int4", "int8"} <= {tensor.dtype for tensor in _graph(made).tensors if tensor.is_const}
+
+
+def test_cells_of_one_scale_keep_weights_of_eight_bits() -> None:
+    module, samples = recurrent()
+    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, help=False)
+    graph = _graph(made)
+    (cell,) = (item for item in graph.nodes if item.node.spec.name == "UNIDIRECTIONAL_SEQUENCE_LSTM")
+    assert {graph.tensors[cell.inputs[place]].dtype for place in range(1, 9)} == {"int8"}
+    (layer,) = (item for item in graph.nodes if item.node.spec.name == "FULLY_CONNECTED")
+    assert graph.tensors[layer.inputs[1]].dtype == "int4"
+
+
+@pytest.mark.parametrize("budget", ["bytes", "time"])
+def test_a_budget_may_take_weights_to_four_bits(budget: str) -> None:
+    module, samples = squeeze_excite()
+    options: dict[str, Any] = {"calibration": samples, "limit": 0.5, **PLAIN}
+    target = {"target": "npu-256"} if budget == "time" else {}
+    plain, least = (
+        odc_mlir.quantize(module, scheme=name, mixed="off", **options, **target) for name in ("int8", SCHEME)
+    )
+    sizes = [len(made.to_circle()) for made in (plain, least)]
+    if budget == "bytes":
+        limit: dict[str, Any] = {"max_bytes": sum(sizes) // 2}
+    else:
+        times = [made.verdict["coverage"]["target"]["time_ns"] for made in (plain, least)]
+        assert times[1] < times[0]
+        limit = {"max_time_ms": sum(times) / 2 / 1e6}
+    made = odc_mlir.quantize(module, **options, **target, **limit)
+    assert made.passed, made
+    assert SCHEME in made.verdict["choices"]["precisions"].values()
+    if budget == "bytes":
+        assert len(made.to_circle()) <= limit["max_bytes"]
+    assert made.verdict["metrics"]["sqnr_db"] > least.verdict["metrics"]["sqnr_db"] - 0.5
