@@ -34,7 +34,7 @@ def test_element_types() -> None:
         "int16_wo": (None, "int16", None, "one"),
         "int4_wo": (None, "int4", None, "one"),
     }
-    assert PRECISIONS == ("uint8", "int8", "int16", "int16x8", "float")
+    assert PRECISIONS == ("uint8", "int8", "int8x4", "int16", "int16x8", "float")
 
 
 def test_all_tables_of_operators_are_there() -> None:
