@@ -158,13 +158,13 @@ def elu(x: Array) -> Array:
 
 
 def hard_swish(x: Array) -> Array:
-    """``x * clamp(x + 3, 0, 6) / 6``."""
+    """``x * clamp(x + 3, 0, 6) / 6``, rounded after each step as TFLite's kernel and native code do."""
     kind = x.dtype.type
-    three, zero, six, sixth = kind(3), kind(0), kind(6), kind(1 / 6)
+    three, zero, six = kind(3), kind(0), kind(6)
     result = np.empty(x.shape, x.dtype)
     for part, target in pieces(x, result):
         np.add(part, three, out=target)
         limit(target, zero, six, out=target)
-        target *= sixth
         target *= part
+        target /= six
     return result
