@@ -93,7 +93,10 @@ class Grid:
         """The codes nearest to ``values [G, O, …]``."""
         extra = (np.newaxis,) * (values.ndim - 2)
         scales, zeros = self.scales[(..., *extra)], self.zero_points[(..., *extra)]
-        return np.clip(round_half_away(values / scales) + zeros, self.least, self.most)
+        rounded = round_half_away(values / scales)
+        rounded += zeros
+        np.maximum(rounded, self.least, out=rounded)
+        return np.asarray(np.minimum(rounded, self.most, out=rounded))
 
     def real(self, codes: Floats) -> Floats:
         """What ``codes [G, O, …]`` stand for."""
@@ -168,15 +171,20 @@ class _Rounding:
         size = self.weights.shape[2]
         left = np.take_along_axis(self.weights, self.order[:, np.newaxis, :], 2)
         codes = np.zeros_like(left)
+        own = np.einsum("gkk->kg", factors)[:, :, np.newaxis]  # [K, G, 1]
         for start in range(0, size, _BLOCK):
             stop = min(start + _BLOCK, size)
-            losses = np.zeros((*left.shape[:2], stop - start))
-            for column in range(start, stop):
-                codes[:, :, column] = grid.nearest(left[:, :, column])
-                lost = (left[:, :, column] - grid.real(codes[:, :, column])) / factors[:, column, column, np.newaxis]
-                losses[:, :, column - start] = lost
-                left[:, :, column:stop] -= lost[:, :, np.newaxis] * factors[:, np.newaxis, column, column:stop]
-            left[:, :, stop:] -= losses @ factors[:, start:stop, stop:]
+            # Column by column, each in one piece: [columns, G, O].
+            ahead = np.ascontiguousarray(left[:, :, start:stop].transpose(2, 0, 1))
+            moves = np.ascontiguousarray(factors[:, start:stop, start:stop].transpose(1, 2, 0))[..., np.newaxis]
+            found, losses = np.empty_like(ahead), np.empty_like(ahead)
+            for column, values in enumerate(ahead):
+                found[column] = chosen = grid.nearest(values)
+                lost = np.divide(values - grid.real(chosen), own[start + column], out=losses[column])
+                ahead[column + 1 :] -= lost * moves[column, column + 1 :]
+            codes[:, :, start:stop] = found.transpose(1, 2, 0)
+            if stop < size:
+                left[:, :, stop:] -= np.ascontiguousarray(losses.transpose(1, 2, 0)) @ factors[:, start:stop, stop:]
         back = np.argsort(self.order, axis=1, kind="stable")
         return np.take_along_axis(codes, back[:, np.newaxis, :], 2)
 

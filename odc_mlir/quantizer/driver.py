@@ -86,6 +86,7 @@ class Driver:
         self._builder = Builder(self.options, self.data.fit)
         self._blind = Builder(self.options, self.data.fit)  # never shown the samples held back
         self._start = time.monotonic()
+        self._made = self._foreseen = 0  # models, for who waits
         self.findings = list(self.data.findings)
         self._fixed = self._fixed_precisions()
         self._examinations: dict[int, Examination] = {}
@@ -156,6 +157,7 @@ class Driver:
 
     def run(self) -> Candidate:
         """The best model that could be made within the limits, or the best at all."""
+        self._foreseen = self._models_to_make()
         if self._builder.scheme.weights_only:
             return self._weights_only()
         best = self._choose()
@@ -231,6 +233,7 @@ class Driver:
         if not self._builder.add_samples(self.data.held):
             return best
         candidate = self._builder.build(best.model, best.recipe, self._statistics(best.model))
+        self._say("refined by all samples", made=1)
         return replace(best, candidate=candidate)
 
     def _ranged(self, best: _Choice) -> _Choice:
@@ -275,7 +278,7 @@ class Driver:
         """Give ``model`` records of all samples; raises OdcError."""
         if self._builder.scheme.weights_only:
             return
-        self._say("recording ranges", 0, len(self.data.fit))
+        self._say("recording ranges")
         executor = HostExecutor(model.graph)
         model.records = record(executor, self.data.fit)
         if not self.data.separate:
@@ -318,7 +321,7 @@ class Driver:
     def _noted(self, choice: _Choice, what: str, value: Any, *, kept: bool) -> _Choice:
         quality = choice.measured.quality_db
         self.steps.append({"step": what, "value": value, "sqnr_db": quality, "kept": kept})
-        self._say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}")
+        self._say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
         return choice
 
     # More bits where they are needed.
@@ -332,6 +335,7 @@ class Driver:
             recipe = first.with_precisions(precisions, self._fixed)
             if refines:
                 recipe = replace(recipe, rounding=True, correction=True)
+            self._foreseen, self._made = self._foreseen + 1, self._made + 1
             return self._builder.build(model, recipe, self.statistics)
 
         self.widening = Widening(
@@ -422,6 +426,7 @@ class Driver:
         model = self.model
         if self.data.separate or not self.data.fit or self._builder.scheme.weights_only or len(model.held) < 2:
             return [candidate]
+        self._say("judging on samples held back", made=len(model.held))
         try:
             return [self._blind.build(model, candidate.recipe, model.without(part)) for part in range(len(model.held))]
         except OdcError:
@@ -461,6 +466,7 @@ class Driver:
         folds = len(records)
         others = [sample for number, sample in enumerate(samples) if number % folds != fold]
         statistics = joined([found for place, found in enumerate(records) if place != fold]).statistics()
+        self._say("judging on all samples", made=1)
         # what rounding found out by all samples is not for this one
         return Builder(self.options, others).build(FloatModel(self.model.module), candidate.recipe, statistics)
 
@@ -468,10 +474,22 @@ class Driver:
         most = self.options.max_seconds
         return most is None or time.monotonic() - self._start < most
 
-    def _say(self, text: str, done: int = 0, total: int | None = None) -> None:
+    def _say(self, text: str, made: int = 0) -> None:
+        """Tell what is being done, and how many models are made of those that are foreseen."""
         LOG.info("%s", text)
+        self._made += made
         if self.progress is not None:
-            self.progress(text, done, total)
+            self.progress(text, self._made, max(self._foreseen, self._made) or None)
+
+    def _models_to_make(self) -> int:
+        """How many models are made, those that judge included, if no layer needs more bits; none for weights alone."""
+        if self._builder.scheme.weights_only:
+            return 0
+        options, fit, held = self.options, bool(self.data.fit), len(self.base.held)
+        switches = (options.rounding, options.correction)
+        tried = sum(len(options.switched(switch)) - 1 for switch in switches) if fit else 0
+        ranges = len(options.range_modes) if len(options.range_modes) > 1 else 0
+        return tried + len(options.equalizations) + ranges + 1 + held + (_FOLDS if self._may_judge_all else 0)
 
 
 @dataclass(frozen=True, slots=True)

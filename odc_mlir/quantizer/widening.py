@@ -115,7 +115,7 @@ class Widening:
     share: Callable[[Candidate], float]
     least_share: float
     in_time: Callable[[], bool]
-    say: Callable[[str, int], None]
+    say: Callable[[str], None]
     rules: TargetRules | None
     plain: Placement | None
     plain_db: tuple[float, ...]
@@ -144,7 +144,7 @@ class Widening:
         if not self._ladder or not (self.options.has_budget or self._has_need(first, aims)):
             return candidate
         self._first = self.tried[False, ()] = self.chosen = first
-        self.say("looking for layers that need more bits", 0)
+        self.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
         if self.options.has_budget:
             chosen = self._within_budget(self._problem(candidate, host=True))
@@ -445,7 +445,7 @@ class Widening:
         precisions = dict(key[1])
         if key not in self.tried:
             self.tried[key] = self.measure(precisions, self.build(precisions, self._refines))
-            self.say(f"{len(precisions)} layers in other precisions", len(self.tried))
+            self.say(f"{len(precisions)} layers in other precisions")
         return self.tried[key]
 
 

@@ -288,7 +288,10 @@ def _numbers(flag: str, text: str | None) -> tuple[float, ...]:
 
 
 def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None], None] | None:
-    """Shows what is being done; one line that changes on a terminal, nothing in a pipe, where ``-v`` logs it."""
+    """Shows what is being done, and about how long the rest takes, by the number of models made and still to make.
+
+    One line that changes on a terminal, nothing in a pipe, where ``-v`` logs it.
+    """
     if quiet or not sys.stderr.isatty():
         return None
     import time
@@ -301,8 +304,11 @@ def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None
         if done and seconds - last < _SHOWN_EVERY_SECONDS:
             return
         last = seconds
-        count = f" {done}/{total}" if total and done else f" {done}" if done else ""
-        _write_to_terminal(f"\r\x1b[K{prog}: {printable(text)}{count}, {seconds:.1f} s")
+        count = left = ""
+        if done:
+            count = f", {done} of {total} models" if total else f", {done} models"
+            left = f", about {seconds * (total - done) / done:.0f} s left" if total else ""
+        _write_to_terminal(f"\r\x1b[K{prog}: {printable(text)}{count}, {seconds:.1f} s{left}")
 
     return show
 

@@ -177,7 +177,8 @@ def entropy(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> 
         return minmax(stats)
     counts[0] = min(counts[0], counts[1])
     ends = np.unique(np.linspace(levels, len(counts), _ENTROPY_STEPS).astype(int))
-    best = min(map(int, ends), key=lambda end: (_divergence(counts, end, levels), -end))
+    clipped = _Clipped(counts, levels)
+    best = min(map(int, ends), key=lambda end: (clipped.divergence(end), -end))
     return _within(stats, -best * width, best * width)
 
 
@@ -191,23 +192,31 @@ def _magnitudes(counted: Histogram) -> tuple[NDArray[np.float64], float]:
     return padded.reshape(-1, factor).sum(axis=1), counted.width * factor
 
 
-def _divergence(counts: NDArray[np.float64], end: int, levels: int) -> float:
-    """How far the first ``end`` bins at ``levels`` levels are from all bins clipped at ``end``, in nats."""
-    real = counts[:end].copy()
-    starts = np.arange(levels) * end // levels
-    sizes = np.diff(np.append(starts, end))
-    used = (counts[:end] > 0).astype(np.float64)
-    sums, filled = np.add.reduceat(counts[:end], starts), np.add.reduceat(used, starts)
-    quantised = np.repeat(sums / np.maximum(filled, 1.0), sizes) * used
-    real[-1] += counts[end:].sum()
-    total = quantised.sum()
-    if not total:
-        return math.inf
-    p, q = real / real.sum(), quantised / total
-    held = p > 0
-    # A bin that only clipping fills has no counterpart: a small mass there keeps the divergence finite and large.
-    smallest = 1e-12
-    return float(np.sum(p[held] * np.log(p[held] / np.maximum(q[held], smallest))))
+class _Clipped:
+    """Bins of ``counts``, whole numbers, clipped at some bin and shown by ``levels`` levels."""
+
+    def __init__(self, counts: NDArray[np.float64], levels: int) -> None:
+        self._counts, self._places = counts, np.arange(levels + 1)
+        self._used = (counts > 0).astype(np.float64)
+        # Sums up to each bin: those of whole numbers are exact.
+        self._below, self._filled = (np.concatenate(([0.0], np.cumsum(each))) for each in (counts, self._used))
+
+    def divergence(self, end: int) -> float:
+        """How far the first ``end`` bins at all levels are from all bins clipped at ``end``, in nats."""
+        bounds = self._places * end // self._places[-1]
+        sums, filled = np.diff(self._below[bounds]), np.diff(self._filled[bounds])
+        quantised = np.repeat(sums / np.maximum(filled, 1.0), np.diff(bounds)) * self._used[:end]
+        total = quantised.sum()
+        if not total:
+            return math.inf
+        real = self._counts[:end].copy()
+        real[-1] += self._below[-1] - self._below[end]
+        p, q = real / self._below[-1], quantised / total
+        held = p > 0
+        p, q = p[held], q[held]
+        # A bin that only clipping fills has no counterpart: a small mass there keeps the divergence finite and large.
+        smallest = 1e-12
+        return float(np.sum(p * np.log(p / np.maximum(q, smallest))))
 
 
 MODES: dict[str, Callable[..., Range]] = {

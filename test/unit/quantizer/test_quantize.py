@@ -115,10 +115,13 @@ def test_files_by_name(tmp_path: Path) -> None:
 
 def test_progress_tells_what_is_done() -> None:
     file, samples = _plain(rescaled_mobilenet)
-    told: list[str] = []
-    quantize(file, calibration=samples, progress=lambda text, done, total: told.append(text))
-    assert told[0] == "recording ranges"
-    assert any(text.startswith("equalize weights: ") for text in told)
+    told: list[tuple[str, int, int | None]] = []
+    made = quantize(file, calibration=samples, progress=lambda *step: told.append(step))
+    assert told[0][0] == "recording ranges"
+    assert any(text.startswith("equalize weights: ") for text, _, _ in told)
+    foreseen = [total or 0 for _, _, total in told if total]
+    assert all(done <= total for _, done, total in told if total)
+    assert len(made.verdict["steps"]) < told[-1][1] <= foreseen[-1] <= foreseen[0] + 2  # one or the other is left out
 
 
 def test_time_that_is_over_ends_the_search() -> None:

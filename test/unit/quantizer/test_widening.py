@@ -61,7 +61,7 @@ def _search(
         share=lambda candidate: 1.0,
         least_share=0.9,
         in_time=lambda: True,
-        say=lambda text, done: None,
+        say=lambda text: None,
         rules=rules,
         plain=None,
         plain_db=(PLAIN_DB,),

@@ -283,3 +283,22 @@ def test_types_and_parameters_of_single_tensors(
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1, lines
         assert message in lines[0]
+
+
+def test_a_terminal_is_shown_how_long_the_rest_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    clock = iter([0.0, 2.0, 6.0, 6.01])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    show = quantizing.progress_on_stderr("odc-quantize", quiet=False)
+    assert show is not None
+    show("recording ranges", 0, None)
+    show("rounding", 3, 12)
+    show("too soon after that", 4, 12)
+    shown = capsys.readouterr().err.split("\r\x1b[K")
+    assert shown == [
+        "",
+        "odc-quantize: recording ranges, 2.0 s",
+        "odc-quantize: rounding, 3 of 12 models, 6.0 s, about 18 s left",
+    ]
